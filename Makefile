@@ -1,0 +1,42 @@
+# `make demo` and `make test` work on a fresh machine with Python 3.11+; everything else is for contributors.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test test-fast lint soak bench-spark java clean
+
+demo: $(READY) java
+	@$(BIN)/penstock demo
+
+test: lint java
+	$(BIN)/python -m pytest -m "not soak" src tests
+
+test-fast: lint
+	$(BIN)/python -m pytest -m "not spark and not soak" src tests
+
+lint: $(READY)
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+soak: $(READY) java
+	$(BIN)/python -m pytest -m soak -s tests
+
+bench-spark: $(READY) java
+	$(BIN)/python -m benchmarks.spark
+
+java:
+	@sh tools/java.sh
+
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Penstock needs Python 3.11 or newer: run 'make PYTHON=/path/to/python3.11'."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $(READY)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

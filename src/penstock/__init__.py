@@ -1,0 +1,1 @@
+"""Penstock measures, models, plans and scales streaming pipelines on Spark Structured Streaming."""

@@ -1,0 +1,1 @@
+"""Real dataflows, each with its data generator and its batch oracle."""

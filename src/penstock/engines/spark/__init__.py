@@ -1,0 +1,1 @@
+"""Spark Structured Streaming: compile a plan to queries, channels, measurement, apply."""

@@ -1,0 +1,1 @@
+"""Observation -> prediction, one model a file."""

@@ -1,0 +1,1 @@
+"""Prediction and demand -> plan, one planner a file."""

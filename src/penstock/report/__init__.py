@@ -1,0 +1,1 @@
+"""HTML and PNG from a store."""

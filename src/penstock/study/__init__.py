@@ -1,0 +1,1 @@
+"""Experiments on an engine: trials, designs and stop rules."""
