@@ -1,1 +1,28 @@
 """Penstock measures, models, plans and scales streaming pipelines on Spark Structured Streaming."""
+
+from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, Stream, regions
+from penstock.dataflow.sinks import foreach_batch, memory, noop, parquet
+from penstock.dataflow.sources import backlog, files, generate, replay, spark_source
+from penstock.plan import Plan, default_plan, diff, rescaled
+
+__all__ = [
+    "Dataflow",
+    "DataflowError",
+    "PenstockError",
+    "Plan",
+    "PlanError",
+    "Stream",
+    "backlog",
+    "default_plan",
+    "diff",
+    "files",
+    "foreach_batch",
+    "generate",
+    "memory",
+    "noop",
+    "parquet",
+    "regions",
+    "replay",
+    "rescaled",
+    "spark_source",
+]

@@ -1,1 +1,22 @@
 """What the user declares: operators, streams, keys; its validation; regions; rates through selectivities and loops."""
+
+from penstock.dataflow.dataflow import Dataflow, Stream
+from penstock.dataflow.errors import DataflowError, PenstockError, PlanError
+from penstock.dataflow.operators import Emit, Kind, Operator, RowFunction, Watermark
+from penstock.dataflow.regions import Region, region_of, regions
+
+__all__ = [
+    "Dataflow",
+    "DataflowError",
+    "Emit",
+    "Kind",
+    "Operator",
+    "PenstockError",
+    "PlanError",
+    "Region",
+    "RowFunction",
+    "Stream",
+    "Watermark",
+    "region_of",
+    "regions",
+]

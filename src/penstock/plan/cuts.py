@@ -1,0 +1,75 @@
+"""Where a dataflow must be cut into queries, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.operators import Emit, Kind, Operator
+from penstock.dataflow.regions import Region, regions
+from penstock.dataflow.sources import SparkSource
+
+
+def required_cuts(flow: Dataflow, replicas: Mapping[str, int]) -> dict[str, str]:
+    """Operator -> why its output has to go through a channel, for these replicas.
+
+    The rules that need no replica counts first; then, walking downstream, what Spark cannot hold in one query.
+    """
+    reasons: dict[str, str] = {}
+    for operator in flow.operators:
+        for cut, reason in _by_shape(flow, operator):
+            reasons.setdefault(cut, reason)
+    region_by_operator = {name: region for region in regions(flow) for name in region.operators}
+    held: dict[str, list[Operator]] = {}  # operator -> operators with state in its query, up to and with it
+    for operator in flow.operators:
+        together = [operator] if operator.kind.has_state else []
+        for name in operator.inputs:
+            if name in reasons or name in operator.feedback:
+                continue
+            clashes = (
+                _clash(other, one, region_by_operator, replicas) for other in held[name] for one in together
+            )
+            reason = next((clash for clash in clashes if clash), None)
+            if reason is None:
+                together += held[name]
+            else:
+                reasons[name] = reason
+        held[operator.name] = together
+    return reasons
+
+
+def _by_shape(flow: Dataflow, operator: Operator) -> list[tuple[str, str]]:
+    found = []
+    consumers = flow.consumers(operator.name)
+    if len(consumers) > 1:
+        names = ", ".join(one.name for one in consumers)
+        found.append((operator.name, f"fan-out: {names} all read it"))
+    for name in operator.feedback:
+        found.append((name, f"feedback: a loop closes on '{operator.name}' through a cut"))
+    if isinstance(operator.source, SparkSource):
+        found.append((operator.name, "only Spark knows this source's offsets, so its query is never changed"))
+    if operator.kind is Kind.STATEFUL:
+        reason = "stateful: its one replica would leave the other slots idle"
+        found += [(name, reason) for name in operator.inputs if flow[name].kind is not Kind.SOURCE]
+        if any(one.kind is not Kind.SINK for one in consumers):
+            found.append((operator.name, reason))
+    return found
+
+
+def _clash(
+    one: Operator, other: Operator, region_by_operator: Mapping[str, Region], replicas: Mapping[str, int]
+) -> str | None:
+    """Why two operators with state cannot share a query, if so."""
+    if Kind.STATEFUL in (one.kind, other.kind):
+        return (
+            f"stateful: of '{one.name}' and '{other.name}' one has a single replica, and a query of its own"
+        )
+    counts = [replicas.get(region_by_operator[operator.name].name) for operator in (one, other)]
+    if counts[0] != counts[1]:
+        return (
+            f"replicas: '{one.name}' has {counts[0]} and '{other.name}' {counts[1]}, and the states of one Spark query "
+            "have one count"
+        )
+    if Emit.UPDATE in (one.emit, other.emit):
+        return f"Spark allows '{one.name}' and '{other.name}' in one query only if both emit by append"
+    return None

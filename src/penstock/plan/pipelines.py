@@ -1,0 +1,69 @@
+"""Pipelines: what lies between the cuts of a plan. Each becomes one query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.operators import Kind
+from penstock.dataflow.regions import regions
+from penstock.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """Operators upstream first; the last one's output is a sink's or goes into a channel."""
+
+    operators: tuple[str, ...]
+    inputs: tuple[str, ...]  # the cut operators whose channels it reads
+    replicas: tuple[tuple[str, int], ...]  # operator -> replicas, for all but sources
+    state: tuple[str, ...]  # those of its operators that keep state
+
+    @property
+    def output(self) -> str:
+        return self.operators[-1]
+
+    @property
+    def name(self) -> str:
+        """Called by its last operator: no two pipelines end in the same one."""
+        return self.output
+
+    @property
+    def state_replicas(self) -> int | None:
+        counts = {count for operator, count in self.replicas if operator in self.state}
+        return counts.pop() if counts else None
+
+
+def pipelines(flow: Dataflow, plan: Plan) -> tuple[Pipeline, ...]:
+    """Upstream first. A fan-out is always cut, so each pipeline is a tree with one exit."""
+    replicas = {
+        name: plan.replicas[region.name]
+        for region in regions(flow)
+        if region.kind is not Kind.SOURCE
+        for name in region.operators
+    }
+    found = []
+    for operator in flow.operators:
+        if operator.kind is not Kind.SINK and operator.name not in plan.cuts:
+            continue
+        members: list[str] = []
+        inputs: list[str] = []
+        frontier = [operator.name]
+        while frontier:
+            name = frontier.pop()
+            members.append(name)
+            for before in reversed(flow[name].inputs):
+                if before in plan.cuts:
+                    inputs.append(before)
+                else:
+                    frontier.append(before)
+        order = [one.name for one in flow.operators if one.name in members]
+        found.append(
+            Pipeline(
+                operators=tuple(order),
+                inputs=tuple(dict.fromkeys(inputs)),
+                replicas=tuple((name, replicas[name]) for name in order if name in replicas),
+                state=tuple(name for name in order if flow[name].kind.has_state),
+            )
+        )
+    return tuple(found)
