@@ -17,9 +17,7 @@ from penstock.dataflow.sinks import Parquet, Sink
 from penstock.dataflow.sources import Source, SparkSource
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_DELAY = re.compile(
-    r"\s*\d+(\.\d+)?\s+(microsecond|millisecond|second|minute|hour|day|week|month|year)s?\s*", re.I
-)
+_DELAY = re.compile(r"\s*\d+(\.\d+)?\s+(microsecond|millisecond|second|minute|hour|day|week|month|year)s?\s*", re.I)
 
 
 class Dataflow:
@@ -78,13 +76,9 @@ class Dataflow:
         selectivity: float | None = None,
     ) -> Stream:
         """A function of each row alone. Without `fn` it is the plain union of its inputs."""
-        produced = (
-            tuple(columns) if columns is not None else (self._shared_columns(inputs) if fn is None else None)
-        )
+        produced = tuple(columns) if columns is not None else (self._shared_columns(inputs) if fn is None else None)
         return self._add(
-            self._operator(
-                name, Kind.STATELESS, fn, inputs, selectivity=selectivity, columns=produced, fields=fields
-            )
+            self._operator(name, Kind.STATELESS, fn, inputs, selectivity=selectivity, columns=produced, fields=fields)
         )
 
     def keyed(
@@ -168,9 +162,7 @@ class Dataflow:
         operator = self._operator(name, Kind.STATELESS, None, inputs, selectivity=selectivity, fields=fields)
         if not callable(fn):
             raise DataflowError(f"operator '{name}' is given {fn!r}; it needs a function of one row")
-        return self._add(
-            replace(operator, fn=RowFunction(fn=fn, schema=schema), columns=schema_columns(schema))
-        )
+        return self._add(replace(operator, fn=RowFunction(fn=fn, schema=schema), columns=schema_columns(schema)))
 
     def sink(self, name: str, sink: Sink, *, inputs: Sequence[Stream]) -> None:
         if not isinstance(sink, Sink):
@@ -180,10 +172,7 @@ class Dataflow:
             )
         if isinstance(sink, Parquet):
             for other in self._operators.values():
-                if (
-                    isinstance(other.sink, Parquet)
-                    and Path(other.sink.path).resolve() == Path(sink.path).resolve()
-                ):
+                if isinstance(other.sink, Parquet) and Path(other.sink.path).resolve() == Path(sink.path).resolve():
                     raise DataflowError(
                         f"sinks '{other.name}' and '{name}' both write to '{sink.path}'; give each its own path"
                     )
@@ -191,9 +180,7 @@ class Dataflow:
 
     def feedback(self, name: str, schema: str) -> Stream:
         """The open end of a loop: use it as an input, then close it with `stream.feed(loop)`."""
-        loop = Stream(
-            self, _checked_name("feedback stream", name), columns=schema_columns(schema), schema=schema
-        )
+        loop = Stream(self, _checked_name("feedback stream", name), columns=schema_columns(schema), schema=schema)
         if name in self._loops or name in self._operators:
             raise DataflowError(f"the name '{name}' is taken; give the feedback stream another")
         self._loops[name] = loop
@@ -205,9 +192,7 @@ class Dataflow:
             raise DataflowError(f"dataflow '{self.name}' is empty; declare a source, operators and a sink")
         graph.refuse_cycles(self.name, self._operators.values())
         for loop in self._loops:
-            raise DataflowError(
-                f"feedback stream '{loop}' is never closed; close it with stream.feed({loop})"
-            )
+            raise DataflowError(f"feedback stream '{loop}' is never closed; close it with stream.feed({loop})")
         for kind in (Kind.SOURCE, Kind.SINK):
             if not any(operator.kind is kind for operator in self._operators.values()):
                 raise DataflowError(f"dataflow '{self.name}' has no {kind}; declare one")
@@ -235,15 +220,11 @@ class Dataflow:
             raise DataflowError(f"operator '{name}' has no input; give it one or more streams")
         for stream in inputs:
             if not isinstance(stream, Stream) or stream.flow is not self:
-                raise DataflowError(
-                    f"an input of '{name}' is not a stream of dataflow '{self.name}': {stream!r}"
-                )
+                raise DataflowError(f"an input of '{name}' is not a stream of dataflow '{self.name}': {stream!r}")
         if len({stream.name for stream in inputs}) != len(inputs):
             raise DataflowError(f"operator '{name}' names one input twice; name each once")
         if selectivity is not None and not (math.isfinite(selectivity) and selectivity >= 0):
-            raise DataflowError(
-                f"operator '{name}' has selectivity={selectivity}: rows out per row in, 0 or more"
-            )
+            raise DataflowError(f"operator '{name}' has selectivity={selectivity}: rows out per row in, 0 or more")
         if isinstance(fields, str) or isinstance(columns, str):
             raise DataflowError(f"operator '{name}': fields and columns are lists of names")
         takes_each = False
@@ -267,9 +248,7 @@ class Dataflow:
     def _add(self, operator: Operator) -> Stream:
         _checked_name("operator", operator.name)
         if operator.name in self._operators or operator.name in self._loops:
-            raise DataflowError(
-                f"the name '{operator.name}' is taken in dataflow '{self.name}'; give another"
-            )
+            raise DataflowError(f"the name '{operator.name}' is taken in dataflow '{self.name}'; give another")
         self._operators[operator.name] = operator
         return Stream(self, operator.name)
 
@@ -282,9 +261,7 @@ class Dataflow:
             try:
                 return Emit(emit)
             except ValueError:
-                raise DataflowError(
-                    f"operator '{name}' has emit={emit!r}; it is 'append' or 'update'"
-                ) from None
+                raise DataflowError(f"operator '{name}' has emit={emit!r}; it is 'append' or 'update'") from None
         upstream = graph.ancestors(self._operators, [stream.name for stream in inputs])
         return Emit.APPEND if any(self._operators[one].watermark for one in upstream) else Emit.UPDATE
 
@@ -340,9 +317,7 @@ class Stream:
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        return self.flow.stateless(
-            name, fn, inputs=[self], fields=fields, columns=columns, selectivity=selectivity
-        )
+        return self.flow.stateless(name, fn, inputs=[self], fields=fields, columns=columns, selectivity=selectivity)
 
     def rows(
         self,
@@ -365,9 +340,7 @@ class Stream:
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        return self.flow.keyed(
-            name, fn, keys=keys, inputs=[self], emit=emit, columns=columns, selectivity=selectivity
-        )
+        return self.flow.keyed(name, fn, keys=keys, inputs=[self], emit=emit, columns=columns, selectivity=selectivity)
 
     def stateful(
         self,
@@ -378,9 +351,7 @@ class Stream:
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        return self.flow.stateful(
-            name, fn, inputs=[self], emit=emit, columns=columns, selectivity=selectivity
-        )
+        return self.flow.stateful(name, fn, inputs=[self], emit=emit, columns=columns, selectivity=selectivity)
 
     def watermark(self, column: str, delay: str) -> Stream:
         """Declares event time on this stream, so that it survives a cut anywhere downstream."""
@@ -408,9 +379,7 @@ def schema_columns(schema: str) -> tuple[str, ...]:
         if character == "," and depth == 0:
             name = re.match(r"\s*(?:`([^`]+)`|(\w+))\s*:?\s*\S", field)
             if name is None:
-                raise DataflowError(
-                    f"schema={schema!r} is not a list of 'name type'; write 'user string, n bigint'"
-                )
+                raise DataflowError(f"schema={schema!r} is not a list of 'name type'; write 'user string, n bigint'")
             names.append(name[1] or name[2])
             field = ""
         else:
@@ -436,9 +405,7 @@ def _takes_each_input(name: str, fn: Callable[..., Any], inputs: int) -> bool:
         return inputs > 1
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = sum(p.default is p.empty for p in positional)
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters) or (
-        inputs > 1 and needed <= inputs <= len(positional)
-    ):
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters) or (inputs > 1 and needed <= inputs <= len(positional)):
         return inputs > 1
     if needed <= 1 <= len(positional):
         return False

@@ -60,8 +60,6 @@ class Operator:
     emit: Emit | None = None
     selectivity: float | None = None
     watermark: Watermark | None = None
-    feedback_schema: str | None = (
-        None  # the schema of this operator's output where a loop needs it beforehand
-    )
+    feedback_schema: str | None = None  # the schema of this operator's output where a loop needs it beforehand
     source: Source | None = None
     sink: Sink | None = None

@@ -54,9 +54,7 @@ def _runs(flow: Dataflow) -> Iterator[list[Operator]]:
     runs: list[list[Operator]] = []
     for operator in flow.operators:
         before = operator.inputs[0] if len(operator.inputs) == 1 and not operator.feedback else None
-        follows = (
-            before is not None and flow[before].kind is not Kind.SOURCE and len(flow.consumers(before)) == 1
-        )
+        follows = before is not None and flow[before].kind is not Kind.SOURCE and len(flow.consumers(before)) == 1
         if follows and before is not None:
             run = run_of[before]
         else:

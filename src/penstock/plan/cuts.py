@@ -26,14 +26,12 @@ def required_cuts(flow: Dataflow, replicas: Mapping[str, int]) -> dict[str, str]
         for name in operator.inputs:
             if name in reasons or name in operator.feedback:
                 continue
-            clashes = (
-                _clash(other, one, region_by_operator, replicas) for other in held[name] for one in together
-            )
-            reason = next((clash for clash in clashes if clash), None)
-            if reason is None:
+            clashes = (_clash(other, one, region_by_operator, replicas) for other in held[name] for one in together)
+            clash = next((found for found in clashes if found), None)
+            if clash is None:
                 together += held[name]
             else:
-                reasons[name] = reason
+                reasons[name] = clash
         held[operator.name] = together
     return reasons
 
@@ -61,9 +59,7 @@ def _clash(
 ) -> str | None:
     """Why two operators with state cannot share a query, if so."""
     if Kind.STATEFUL in (one.kind, other.kind):
-        return (
-            f"stateful: of '{one.name}' and '{other.name}' one has a single replica, and a query of its own"
-        )
+        return f"stateful: of '{one.name}' and '{other.name}' one has a single replica, and a query of its own"
     counts = [replicas.get(region_by_operator[operator.name].name) for operator in (one, other)]
     if counts[0] != counts[1]:
         return (

@@ -66,9 +66,7 @@ def diff(old: Plan, new: Plan) -> PlanDiff:
     'no cut after split, count 2 -> 3 replicas'
     """
     if old.dataflow != new.dataflow:
-        raise PlanError(
-            f"plans of two dataflows, '{old.dataflow}' and '{new.dataflow}', have no difference to apply"
-        )
+        raise PlanError(f"plans of two dataflows, '{old.dataflow}' and '{new.dataflow}', have no difference to apply")
     regions = sorted(old.replicas.keys() | new.replicas.keys())
     return PlanDiff(
         cuts_added=tuple(sorted(new.cuts - old.cuts)),

@@ -17,9 +17,7 @@ def default_plan(flow: Dataflow, *, slots: int = 2, replicas: Mapping[str, int] 
     flow.check()
     _check_count("slots", slots)
     counts = {
-        region.name: slots if region.replicable else 1
-        for region in regions(flow)
-        if region.kind is not Kind.SOURCE
+        region.name: slots if region.replicable else 1 for region in regions(flow) if region.kind is not Kind.SOURCE
     }
     counts |= _by_region(flow, replicas or {})
     plan = Plan(dataflow=flow.name, cuts=frozenset(required_cuts(flow, counts)), replicas=counts, slots=slots)
@@ -48,9 +46,7 @@ def validate(flow: Dataflow, plan: Plan) -> None:
                 f"{', '.join(one.name for one in flow.operators)}"
             )
         if flow[name].kind is Kind.SINK:
-            raise PlanError(
-                f"the plan cuts after sink '{name}', which has no output; take it out of the cuts"
-            )
+            raise PlanError(f"the plan cuts after sink '{name}', which has no output; take it out of the cuts")
     known = {region.name: region for region in regions(flow) if region.kind is not Kind.SOURCE}
     for name, count in plan.replicas.items():
         if name not in known:

@@ -1,0 +1,1 @@
+"""The contract of an engine: what the loop and studies may ask of whatever runs a plan."""
