@@ -26,12 +26,10 @@ def required_cuts(flow: Dataflow, replicas: Mapping[str, int]) -> dict[str, str]
         for name in operator.inputs:
             if name in reasons or name in operator.feedback:
                 continue
-            clashes = (_clash(other, one, region_by_operator, replicas) for other in held[name] for one in together)
-            clash = next((found for found in clashes if found), None)
-            if clash is None:
-                together += held[name]
+            if together and held[name]:
+                reasons[name] = _clash(held[name][0], together[0], region_by_operator, replicas)
             else:
-                reasons[name] = clash
+                together += held[name]
         held[operator.name] = together
     return reasons
 
@@ -56,8 +54,8 @@ def _by_shape(flow: Dataflow, operator: Operator) -> list[tuple[str, str]]:
 
 def _clash(
     one: Operator, other: Operator, region_by_operator: Mapping[str, Region], replicas: Mapping[str, int]
-) -> str | None:
-    """Why two operators with state cannot share a query, if so."""
+) -> str:
+    """Why two operators with state do not share a query: the most telling of the reasons."""
     if Kind.STATEFUL in (one.kind, other.kind):
         return f"stateful: of '{one.name}' and '{other.name}' one has a single replica, and a query of its own"
     counts = [replicas.get(region_by_operator[operator.name].name) for operator in (one, other)]
@@ -68,4 +66,5 @@ def _clash(
         )
     if Emit.UPDATE in (one.emit, other.emit):
         return f"Spark allows '{one.name}' and '{other.name}' in one query only if both emit by append"
-    return None
+    # Spark keeps all states of a query in one checkpoint, and there is no safe way to take it apart later.
+    return f"state: '{one.name}' and '{other.name}' keep a checkpoint each, so that either can change without the other"

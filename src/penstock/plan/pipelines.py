@@ -15,7 +15,7 @@ class Pipeline:
     """Operators upstream first; the last one's output is a sink's or goes into a channel."""
 
     operators: tuple[str, ...]
-    inputs: tuple[str, ...]  # the cut operators whose channels it reads
+    inputs: tuple[tuple[str, str], ...]  # (cut operator, the operator of this pipeline that reads its channel)
     replicas: tuple[tuple[str, int], ...]  # operator -> replicas, for all but sources
     state: tuple[str, ...]  # those of its operators that keep state
 
@@ -47,21 +47,21 @@ def pipelines(flow: Dataflow, plan: Plan) -> tuple[Pipeline, ...]:
         if operator.kind is not Kind.SINK and operator.name not in plan.cuts:
             continue
         members: list[str] = []
-        inputs: list[str] = []
+        inputs: list[tuple[str, str]] = []
         frontier = [operator.name]
         while frontier:
             name = frontier.pop()
             members.append(name)
             for before in reversed(flow[name].inputs):
                 if before in plan.cuts:
-                    inputs.append(before)
+                    inputs.append((before, name))
                 else:
                     frontier.append(before)
         order = [one.name for one in flow.operators if one.name in members]
         found.append(
             Pipeline(
                 operators=tuple(order),
-                inputs=tuple(dict.fromkeys(inputs)),
+                inputs=tuple(inputs),
                 replicas=tuple((name, replicas[name]) for name in order if name in replicas),
                 state=tuple(name for name in order if flow[name].kind.has_state),
             )

@@ -1,0 +1,109 @@
+"""How Spark reads an embedded channel: a Python data source that hands out Arrow batches of any range of rows."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import BooleanType, StructField, StructType
+
+from penstock.engines.spark.channels.log import Log
+from penstock.engines.spark.gate import Gate, load_start
+from penstock.engines.spark.pacer import BatchSizer
+from penstock.engines.spark.rowfiles import Slice, conformed, read, shares
+
+MARK = "__penstock_mark"
+
+
+class Share(InputPartition):
+    def __init__(self, slices: list[Slice], marks: list[float]) -> None:
+        self.slices = slices
+        self.marks = marks  # event times that the producer has seen, one dummy row each
+
+
+class ChannelReader(DataSourceStreamReader):
+    def __init__(self, options: dict[str, str], schema: pa.Schema, event_column: str | None) -> None:
+        self._log = Log(Path(options["folder"]))
+        self._gate = Gate(options["run"], options["query"], int(options["opens_at"]))
+        self._where = (options["run"], options["query"], options["name"])
+        self._replicas = int(options["replicas"])
+        most = options.get("most_rows")
+        self._sizer = BatchSizer(float(options["batch_s"]), int(most) if most else None)
+        self._schema = schema
+        self._event_column = event_column
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's names
+        return load_start(*self._where)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Whole entries, at least one if there is any, up to what fits a batch."""
+        end = self._log.end()
+        if self._gate.closed() or end == start["entry"]:
+            return start
+        entries = self._log.entries(start["entry"], end)
+        room = self._sizer.next(sum(entry.rows for entry in entries))
+        taken = 0
+        for entry in entries:
+            room -= entry.rows
+            if taken and room < 0:
+                break
+            taken += 1
+        return {"entry": start["entry"] + taken}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
+        entries = self._log.entries(start["entry"], end["entry"])
+        files = [file for entry in entries for file in entry.files]
+        rows = sum(file.rows for file in files)
+        parts = [Share(part, []) for part in shares(files, 0, rows, self._replicas)]
+        if self._event_column is not None:
+            marks = [entry.latest_event_s for entry in entries if entry.latest_event_s is not None]
+            parts[0].marks = [max(marks)] if marks else []
+        return parts
+
+    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
+        rows = pa.schema([field for field in self._schema if field.name != MARK])
+        for batch in read(partition.slices, rows):
+            if self._event_column is None:
+                yield batch
+            else:
+                unmarked = pa.array([False] * batch.num_rows)
+                yield pa.RecordBatch.from_arrays([*batch.columns, unmarked], schema=self._schema)
+        for mark in partition.marks:
+            yield conformed(pa.RecordBatch.from_pylist([self._marked_row(mark)], schema=self._schema), self._schema)
+
+    def _marked_row(self, mark: float) -> dict[str, Any]:
+        moment = datetime.datetime.fromtimestamp(mark, datetime.UTC)
+        if self._schema.field(self._event_column).type.tz is None:
+            moment = moment.replace(tzinfo=None)
+        return {self._event_column: moment, MARK: True}
+
+
+def source_class(name: str, schema: StructType, event_column: str | None) -> type[DataSource]:
+    """A data source for rows of this schema; Spark ships the class to its workers."""
+    nullable = StructType([StructField(field.name, field.dataType, True) for field in schema])
+    if event_column is not None:
+        nullable = nullable.add(MARK, BooleanType())
+    arrow = to_arrow_schema(nullable)
+    full_name = f"penstock_channel_{name}"
+
+    class EmbeddedSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return full_name
+
+        def schema(self) -> StructType:
+            return nullable
+
+        def streamReader(self, schema: StructType) -> ChannelReader:  # noqa: N802
+            return ChannelReader(dict(self.options), arrow, event_column)
+
+    return EmbeddedSource

@@ -1,0 +1,73 @@
+"""The log of an embedded channel: one file an entry, numbered without gaps, each created whole and once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from penstock.dataflow.errors import PenstockError
+from penstock.engines.spark.files import create_once
+from penstock.engines.spark.rowfiles import RowFile
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    key: str  # of the producer's batch
+    at_s: float
+    files: tuple[RowFile, ...]
+    rows: int
+    latest_event_s: float | None = None
+
+
+class Log:
+    """Entries are immutable, so what was read once is remembered; the end is found by looking for the next number."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "log"
+        self._known: dict[int, Entry] = {}
+        self._end: int | None = None
+
+    def end(self) -> int:
+        """The number behind the last entry."""
+        if self._end is None:
+            numbers = [int(path.stem) for path in self.folder.glob("[0-9]*.json")]
+            self._end = max(numbers) + 1 if numbers else 0
+        while self._path(self._end).exists():
+            self._end += 1
+        return self._end
+
+    def last(self) -> Entry | None:
+        end = self.end()
+        return self.entry(end - 1) if end else None
+
+    def entry(self, number: int) -> Entry:
+        if number not in self._known:
+            if len(self._known) >= 4096:
+                self._known.clear()
+            self._known[number] = msgspec.json.decode(self._path(number).read_bytes(), type=Entry)
+        return self._known[number]
+
+    def entries(self, start: int, stop: int) -> list[Entry]:
+        return [self.entry(number) for number in range(start, stop)]
+
+    def append(self, entry: Entry) -> None:
+        if not create_once(self._path(entry.number), msgspec.json.encode(entry)):
+            raise PenstockError(
+                f"two producers append to channel '{self.folder.parent}' (entry {entry.number} is there already); "
+                "stop the run that does not belong to this directory"
+            )
+
+    def forget(self, before: int) -> None:
+        """Deletes entries below `before` and their files; the last entry stays, for its key and its number."""
+        for path in sorted(self.folder.glob("[0-9]*.json")):
+            number = int(path.stem)
+            if number >= min(before, self.end() - 1):
+                break
+            for file in self.entry(number).files:
+                Path(file.path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            self._known.pop(number, None)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:012d}.json"

@@ -1,0 +1,54 @@
+"""A query's checkpoint on disk: what it has committed, and how to hand it on to another query."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+from penstock.engines.spark.files import copy_tree, write_whole
+
+Offsets = dict[str, dict[str, int]]  # source name -> offset
+
+
+class Checkpoint:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def committed(self) -> int | None:
+        """The last batch that is committed, None before the first."""
+        return self._last("commits")
+
+    def planned(self) -> int | None:
+        """The last batch whose offsets are written down."""
+        return self._last("offsets")
+
+    def interrupted(self) -> bool:
+        """Whether a batch was begun and not committed."""
+        return (self.planned() or -1) > (self.committed() if self.committed() is not None else -1)
+
+    def offsets(self, batch: int | None) -> Offsets:
+        """Where each named source stood at the end of a batch; sources that had nothing yet are missing."""
+        if batch is None:
+            return {}
+        lines = (self.folder / "offsets" / str(batch)).read_text().splitlines()
+        found: Offsets = {}
+        for line in lines[2:]:  # the version, then the batch's metadata, then one line a source
+            name, separator, offset = line.partition(":")
+            if separator and name.isidentifier() and offset.startswith("{"):
+                found[name] = json.loads(offset)
+        return found
+
+    def hand_on(self, target: Path) -> Checkpoint:
+        """A copy for another query to go on from; this one stays as it is, to come back to."""
+        copy_tree(self.folder, target)
+        # Two queries of one id stop each other.
+        crc = target / ".metadata.crc"
+        crc.unlink(missing_ok=True)
+        write_whole(target / "metadata", json.dumps({"id": str(uuid4())}).encode())
+        return Checkpoint(target)
+
+    def _last(self, kind: str) -> int | None:
+        folder = self.folder / kind
+        numbers = [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.exists() else []
+        return max(numbers, default=None)

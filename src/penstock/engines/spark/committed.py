@@ -1,0 +1,75 @@
+"""What a run has committed to: the plan in force and the queries that carry it out. One file, replaced in one step.
+
+Everything else in the run's directory is either named here or rubbish of a change that never came to be.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from penstock.dataflow.errors import PenstockError
+from penstock.engines.spark.files import write_whole
+from penstock.engines.spark.gate import COMMITTED
+from penstock.plan.pipelines import Pipeline
+from penstock.plan.plan import Plan
+
+
+class Use(msgspec.Struct, frozen=True, kw_only=True):
+    """How a query names a source for Spark, and where it began to read it."""
+
+    name: str
+    start: dict[str, int]
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """One pipeline as it runs: its checkpoint, what it reads, and the channel that it appends to."""
+
+    operators: tuple[str, ...]
+    replicas: dict[str, int]
+    checkpoint: str
+    opens_at: int
+    sources: dict[str, Use]  # source operator, or 'producer>consumer' of a channel -> its use
+    reads: dict[str, str]  # 'producer>consumer' -> folder of the channel
+    appends_to: str | None  # folder of the channel; None: a sink
+
+    @property
+    def pipeline(self) -> str:
+        return self.operators[-1]
+
+    def does(self, pipeline: Pipeline, channels: dict[str, str]) -> bool:
+        """Whether it already is this pipeline, so that it can be left alone."""
+        return (
+            self.operators == pipeline.operators
+            and self.replicas == dict(pipeline.replicas)
+            and self.reads == {edge(*ends): channels[ends[0]] for ends in pipeline.inputs}
+            and self.appends_to == channels.get(pipeline.output)
+        )
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    generation: int
+    plan: Plan
+    shape: str  # of the dataflow, to tell whether it is still the same
+    queries: tuple[Query, ...]
+    channels: dict[str, str]  # cut operator -> folder
+
+    def save(self, run: Path) -> None:
+        write_whole(run / COMMITTED, msgspec.json.encode(self))
+
+    @staticmethod
+    def load(run: Path) -> Committed | None:
+        try:
+            return msgspec.json.decode((run / COMMITTED).read_bytes(), type=Committed)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise PenstockError(
+                f"'{run / COMMITTED}' is not a committed plan ({error}); restore it from a copy, or start a new run in "
+                "another directory"
+            ) from None
+
+
+def edge(producer: str, consumer: str) -> str:
+    return f"{producer}>{consumer}"

@@ -1,0 +1,190 @@
+"""From a pipeline to a streaming DataFrame: sources and channels in, operators applied, rows counted between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import TimestampNTZType, TimestampType
+
+from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PlanError, RowFunction
+from penstock.engines.spark.channels import EventTime
+from penstock.engines.spark.rows import Timing, apply_rows
+from penstock.plan import Pipeline
+
+WATERMARK = "spark.watermarkDelayMs"  # Spark marks event-time columns so
+# (producer or source, its reader, replicas) -> rows, and the observation that holds their latest event time
+Read = Callable[[str, str, int], tuple[DataFrame, str | None]]
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A pipeline's DataFrame and what the engine must know of it."""
+
+    df: DataFrame
+    mode: str
+    event_time: EventTime | None  # what its channel carries on
+    event_observed: list[str] = field(default_factory=list)  # observations that hold the latest event time
+    timings: dict[str, Timing] = field(default_factory=dict)  # of its row functions
+
+
+class Compiler:
+    def __init__(
+        self, spark: SparkSession, flow: Dataflow, pipeline: Pipeline, read: Read, measured: bool = True
+    ) -> None:
+        self._spark = spark
+        self._flow = flow
+        self._pipeline = pipeline
+        self._read = read
+        self._measured = measured
+        self._replicas = dict(pipeline.replicas)
+        self._dfs: dict[str, DataFrame] = {}
+        self._partitions: dict[str, int] = {}
+        self._events: dict[str, EventTime | None] = {}
+        self._after_state: set[str] = set()
+        self._result = Compiled(df=None, mode="append", event_time=None)
+
+    def compile(self) -> Compiled:
+        """Raises one clear error if Spark would refuse the query; nothing has been started then."""
+        for name in self._pipeline.operators:
+            operator = self._flow[name]
+            try:
+                if operator.kind is Kind.SOURCE:
+                    self._source(operator)
+                else:
+                    self._operator(operator)
+            except AnalysisException as error:
+                raise DataflowError(f"operator '{name}': {_first_line(error)}") from error
+        result = self._result
+        result.df = self._dfs[self._pipeline.output]
+        result.event_time = self._events[self._pipeline.output]
+        modes = {str(self._flow[name].emit) for name in self._pipeline.state}
+        result.mode = modes.pop() if modes else str(Emit.APPEND)
+        self._check(result)
+        return result
+
+    def _source(self, operator: Operator) -> None:
+        cut_off = operator.name == self._pipeline.output  # then nobody in this query says how many readers there are
+        reader = None if cut_off else self._flow.consumers(operator.name)[0]
+        replicas = self._asked(reader) if reader else self._spark.sparkContext.defaultParallelism
+        df, _ = self._read(operator.name, operator.name, replicas)
+        self._partitions[operator.name] = replicas
+        self._dfs[operator.name] = self._with_watermark(operator, df, inherited=None)
+
+    def _operator(self, operator: Operator) -> None:
+        inputs = [self._input(operator, name) for name in operator.inputs]
+        replicas = self._replicas[operator.name]
+        frames = [df for df, _, _ in inputs]
+        partitions = sum(count for _, count, _ in inputs)
+        event = next((one for _, _, one in inputs if one is not None), None)
+        if operator.takes_each_input:
+            df, partitions = self._call(operator, *frames), replicas if operator.kind.has_state else partitions
+        else:
+            df = frames[0]
+            for other in frames[1:]:
+                df = df.unionByName(other)
+            if not operator.kind.has_state and partitions != replicas:
+                df, partitions = df.repartition(replicas), replicas
+            self._check_keys(operator, df)
+            df = self._call(operator, df)
+        if operator.kind.has_state:
+            partitions, event = replicas, None
+        if operator.kind is not Kind.SINK and self._measured:
+            df = df.observe(f"rows_{operator.name}", F.count(F.lit(1)).alias("rows"))
+        if operator.kind.has_state or any(name in self._after_state for name in operator.inputs):
+            self._after_state.add(operator.name)
+        self._partitions[operator.name] = partitions
+        self._dfs[operator.name] = self._with_watermark(operator, df, inherited=event)
+
+    def _input(self, operator: Operator, name: str) -> tuple[DataFrame, int, EventTime | None]:
+        if name in self._dfs:
+            return self._dfs[name], self._partitions[name], self._events[name]
+        replicas = self._asked(operator)
+        df, observed = self._read(name, operator.name, replicas)
+        if observed is not None:
+            self._result.event_observed.append(observed)
+        return df, replicas, _event_time(df)
+
+    def _asked(self, reader: Operator) -> int:
+        """How many partitions a reader asks of each of its inputs, so that it gets its replicas without a shuffle."""
+        replicas = self._replicas[reader.name]
+        return replicas if reader.kind.has_state else max(1, replicas // len(reader.inputs))
+
+    def _call(self, operator: Operator, *frames: DataFrame) -> DataFrame:
+        fn = operator.fn
+        if fn is None:
+            return frames[0]
+        if isinstance(fn, RowFunction):
+            timing = Timing(self._spark.sparkContext) if self._measured else None
+            if timing is not None:
+                self._result.timings[operator.name] = timing
+            return apply_rows(frames[0], fn.fn, fn.schema, timing)
+        df = fn(*frames)
+        if not isinstance(df, DataFrame):
+            raise DataflowError(
+                f"the function of '{operator.name}' gives {type(df).__name__}, not a DataFrame; return one"
+            )
+        if not df.isStreaming:
+            raise DataflowError(
+                f"the function of '{operator.name}' gives a DataFrame that does not stem from its input"
+            )
+        return df
+
+    def _check_keys(self, operator: Operator, df: DataFrame) -> None:
+        missing = [key for key in operator.keys if key not in df.columns]
+        if missing:
+            raise DataflowError(
+                f"keyed operator '{operator.name}' is keyed by '{missing[0]}', which its input does not have; its "
+                f"columns are {', '.join(df.columns)}"
+            )
+
+    def _with_watermark(self, operator: Operator, df: DataFrame, inherited: EventTime | None) -> DataFrame:
+        declared = operator.watermark
+        if declared is None:
+            kept = inherited is not None and inherited.column in df.columns
+            self._events[operator.name] = inherited if kept else _event_time(df)
+            return df
+        event = EventTime(column=declared.column, delay=declared.delay)
+        self._events[operator.name] = event
+        if declared.column not in df.columns:
+            raise DataflowError(
+                f"the watermark of '{operator.name}' is on '{declared.column}', which is not among its columns "
+                f"{', '.join(df.columns)}"
+            )
+        if operator.name in self._after_state:
+            return df  # it is for the next query: Spark takes one watermark on the way to a state
+        observed = f"event_{operator.name}"
+        self._result.event_observed.append(observed)
+        return df.withWatermark(declared.column, declared.delay).observe(
+            observed, F.max(declared.column).alias("latest")
+        )
+
+    def _check(self, result: Compiled) -> None:
+        jvm = self._spark._jvm
+        modes = jvm.org.apache.spark.sql.streaming.OutputMode
+        mode = modes.Append() if result.mode == Emit.APPEND else modes.Update()
+        checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+        try:
+            checker.checkForStreaming(result.df._jdf.queryExecution().analyzed(), mode)
+        except AnalysisException as error:
+            where = ", ".join(self._pipeline.state) or self._pipeline.output
+            raise PlanError(
+                f"Spark refuses '{where}' with emit={result.mode!r}: {_first_line(error)}; give the operator another "
+                "emit, or declare a watermark on a stream before it that keeps its column"
+            ) from error
+
+
+def _event_time(df: DataFrame) -> EventTime | None:
+    """The event-time column that Spark itself sees, if it is one that a watermark can be put on again."""
+    for column in df.schema:
+        if WATERMARK in column.metadata and isinstance(column.dataType, TimestampType | TimestampNTZType):
+            return EventTime(column=column.name, delay=f"{column.metadata[WATERMARK]} milliseconds")
+    return None
+
+
+def _first_line(error: Any) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,518 @@
+"""The Spark engine: one dataflow, one plan at a time, changed while it runs.
+
+The run's directory holds everything: `plan.json` (what is committed), `checkpoints/`, `channels/`, `sources/`, `hold/`.
+A change prepares new checkpoints beside the old ones, starts the new queries behind a closed gate and then replaces
+`plan.json` in one step, which is the commit and what opens the gate. Whatever fails before that leaves the old plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.dataflow import Dataflow, Kind, PenstockError, PlanError
+from penstock.dataflow.sources import SparkSource
+from penstock.engines.ports import Applied
+from penstock.engines.spark import outputs
+from penstock.engines.spark.change import Begin, Change, change, source_operators
+from penstock.engines.spark.channels import Channel, EmbeddedChannel
+from penstock.engines.spark.checkpoint import Checkpoint
+from penstock.engines.spark.committed import Committed, Query, Use
+from penstock.engines.spark.compile import Compiled, Compiler
+from penstock.engines.spark.gate import save_starts
+from penstock.engines.spark.meter import Meter
+from penstock.engines.spark.running import RunningQuery
+from penstock.engines.spark.session import session, slots_of
+from penstock.engines.spark.sources.contract import LiveSource, Offset, Reading
+from penstock.engines.spark.sources.live import live_source
+from penstock.measure.window import Window
+from penstock.plan import Pipeline, Plan, default_plan, diff, pipelines, validate
+
+_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+
+
+class SparkEngine:
+    def __init__(
+        self,
+        flow: Dataflow,
+        at: str | Path,
+        *,
+        master: str = "local[2]",
+        plan: Plan | None = None,
+        spark: SparkSession | None = None,
+        batch_s: float = 2.0,
+        most_rows_a_batch: int | None = None,
+        measured: bool = True,
+    ) -> None:
+        flow.check()
+        if plan is not None:
+            validate(flow, plan)
+        self.flow = flow
+        self.run = Path(at).resolve()
+        self._master = master
+        self._asked = plan
+        self._spark = spark
+        self._owns_spark = spark is None
+        self._batch_s = batch_s
+        self._most_rows = most_rows_a_batch
+        self._measured = measured
+        self._sources: dict[str, LiveSource] = {}
+        self._channels: dict[str, Channel] = {}  # by folder
+        self._running: dict[str, RunningQuery] = {}  # by checkpoint
+        self._committed: Committed | None = None
+        self._changing = threading.RLock()
+        self._meter: Meter | None = None
+
+    # ---- the contract
+
+    @property
+    def plan(self) -> Plan:
+        if self._committed is None:
+            raise PenstockError("the run has not been started: there is no plan in force yet")
+        return self._committed.plan
+
+    @property
+    def generation(self) -> int:
+        return self._committed.generation if self._committed else 0
+
+    def start(self) -> None:
+        self.run.mkdir(parents=True, exist_ok=True)
+        found = Committed.load(self.run)
+        if found is not None:
+            self._check_same_dataflow(found)
+        if self._spark is None:
+            self._spark = session(self._master, f"penstock {self.flow.name}")
+        if found is None:
+            self._begin_anew()
+        else:
+            self._resume(found)
+        if self._asked is not None and found is not None and not diff(self.plan, self._with_slots(self._asked)).empty:
+            self.apply(self._asked)
+
+    def apply(self, plan: Plan) -> Applied:
+        with self._changing:
+            committed = self._committed
+            if committed is None:
+                raise PenstockError("the run has not been started: start it before changing its plan")
+            validate(self.flow, plan)
+            if plan.slots != committed.plan.slots:
+                raise PlanError(
+                    f"the plan has {plan.slots} slots but this run has {committed.plan.slots}, fixed by its master; "
+                    f'set "slots": {committed.plan.slots}, or stop it and run it again with another --master'
+                )
+            words = str(diff(committed.plan, plan))
+            todo = change(self.flow, committed, plan)
+            if not todo.begin and not todo.stop:
+                return Applied(
+                    plan=committed.plan, generation=committed.generation, changed=words, pause_s=0.0, stopped=()
+                )
+            stopped = tuple(query.pipeline for query in todo.stop)
+            began = time.monotonic()
+            started: list[RunningQuery] = []
+            try:
+                drafts = self._compile_all(todo)  # what Spark would refuse, it refuses before anything is stopped
+                began = time.monotonic()
+                positions = self._stop_for(todo)
+                queries = []
+                for begin, (draft, compiled) in zip(todo.begin, drafts, strict=True):
+                    query = self._prepare(begin, draft, todo, positions)
+                    started.append(self._start(query, begin.pipeline, compiled))
+                    queries.append(query)
+                order = [pipeline.name for pipeline in pipelines(self.flow, plan)]
+                everyone = sorted([*todo.keep, *queries], key=lambda query: order.index(query.pipeline))
+                self._commit(plan, todo, tuple(everyone))
+            except BaseException as error:
+                self._roll_back(committed, started)
+                if isinstance(error, PenstockError | KeyboardInterrupt | SystemExit):
+                    raise
+                raise PenstockError(
+                    f"the plan could not be applied ({words}): {_reason(error)}; the old plan is in force again"
+                ) from error
+            pause = time.monotonic() - began
+            return Applied(plan=plan, generation=todo.generation, changed=words, pause_s=pause, stopped=stopped)
+
+    def observe(self) -> Window:
+        with self._changing:
+            if self._meter is None or self._committed is None:
+                raise PenstockError("the run has not been started: there is nothing to observe")
+            return self._meter.window(self._committed, self._running)
+
+    def set_rate(self, source: str, rows_per_s: float) -> None:
+        if source not in self._sources:
+            raise PenstockError(f"'{source}' is no source of '{self.flow.name}'; it has {', '.join(self._sources)}")
+        if not 0 <= rows_per_s < float("inf"):
+            raise PenstockError(f"a rate of {rows_per_s} rows/s: give a number, 0 or more")
+        self._sources[source].set_rate(rows_per_s)
+
+    def failure(self) -> str | None:
+        for running in list(self._running.values()):
+            reason = running.failure()
+            if reason is not None:
+                return f"pipeline '{running.record.pipeline}' failed: {reason}"
+        return None
+
+    def idle(self) -> bool:
+        """All sources have ended, everything appended has been read, and no query has anything left to do."""
+        with self._changing:
+            before = self._signature()
+            if before is None:
+                return False
+            time.sleep(0.2)
+            return self._signature() == before
+
+    def stop(self) -> None:
+        with self._changing:
+            for running in list(self._running.values()):
+                running.stop()
+            self._running.clear()
+            if self._owns_spark and self._spark is not None:
+                self._spark.stop()
+                self._spark = None
+
+    def rows(self, sink: str) -> list[dict[str, Any]]:
+        """What a memory sink holds."""
+        return outputs.memory_rows(self.run, sink)
+
+    # ---- starting
+
+    def _with_slots(self, plan: Plan) -> Plan:
+        return plan.replace(slots=slots_of(self._spark))
+
+    def _begin_anew(self) -> None:
+        plan = self._with_slots(self._asked or default_plan(self.flow, slots=slots_of(self._spark)))
+        validate(self.flow, plan)
+        self._clear(None)
+        self._open_sources()
+        self._meter = Meter(self.flow, self._spark, self._sources, self._channel)
+        todo = change(self.flow, None, plan)
+        queries = []
+        for begin, (draft, compiled) in zip(todo.begin, self._compile_all(todo), strict=True):
+            query = self._prepare(begin, draft, todo, {})
+            self._start(query, begin.pipeline, compiled)
+            queries.append(query)
+        self._commit(plan, todo, tuple(queries))
+
+    def _resume(self, found: Committed) -> None:
+        plan = self._with_slots(found.plan)
+        validate(self.flow, plan)
+        self._clear(found)
+        self._open_sources()
+        self._meter = Meter(self.flow, self._spark, self._sources, self._channel)
+        self._committed = Committed(
+            generation=found.generation, plan=plan, shape=found.shape, queries=found.queries, channels=found.channels
+        )
+        for query in found.queries:
+            checkpoint = self._checkpoint(query)
+            planned = checkpoint.offsets(checkpoint.planned())
+            for name in source_operators(self.flow, query.operators):
+                use = query.sources[name]
+                self._sources[name].resume(planned.get(use.name, use.start))
+        by_name = {pipeline.name: pipeline for pipeline in pipelines(self.flow, plan)}
+        for query in found.queries:
+            self._start(query, by_name[query.pipeline])
+        self._committed.save(self.run)
+
+    def _open_sources(self) -> None:
+        for operator in self.flow.operators:
+            if operator.kind is Kind.SOURCE:
+                self._sources[operator.name] = live_source(operator, self.run / "sources")
+
+    def _check_same_dataflow(self, found: Committed) -> None:
+        if found.plan.dataflow != self.flow.name:
+            raise PlanError(
+                f"'{self.run}' holds a run of dataflow '{found.plan.dataflow}', not of '{self.flow.name}'; "
+                "give another directory"
+            )
+        if found.shape != shape_of(self.flow):
+            raise PlanError(
+                f"dataflow '{self.flow.name}' has other operators, streams or keys than when the run in '{self.run}' "
+                "was begun; restore it, or begin a new run in another directory"
+            )
+
+    # ---- one query
+
+    def _start(
+        self, query: Query, pipeline: Pipeline, compiled: Compiled | None = None, once: bool = False
+    ) -> RunningQuery:
+        compiled = compiled or self._compile(query, pipeline)
+        running = RunningQuery(query, compiled, self._meter)
+        write = self._writer(query, compiled, running)
+        spark = self._spark
+        opaque = self._is_opaque(pipeline)
+        state = pipeline.state_replicas or 1
+        spark.conf.set("spark.sql.shuffle.partitions", str(state))
+        spark.conf.set(_EVOLUTION, str(not opaque).lower())
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.pipeline)
+        try:
+            running.start(write, f"{self.flow.name}.{query.pipeline}", str(self._checkpoint(query).folder), once)
+        finally:
+            spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
+            spark.conf.set(_EVOLUTION, "true")
+        self._running[query.checkpoint] = running
+        return running
+
+    def _is_opaque(self, pipeline: Pipeline) -> bool:
+        return any(isinstance(self.flow[name].source, SparkSource) for name in pipeline.operators)
+
+    def _compile(self, query: Query, pipeline: Pipeline) -> Compiled:
+        def read(producer: str, reader: str, replicas: int) -> tuple[DataFrame, str | None]:
+            if producer == reader:
+                use = query.sources[producer]
+                how = Reading(
+                    name=use.name,
+                    replicas=replicas,
+                    query=query.checkpoint,
+                    opens_at=query.opens_at,
+                    run=self.run,
+                    batch_s=self._batch_s,
+                    most_rows=self._most_rows,
+                )
+                return self._sources[producer].read(self._spark, how), None
+            key = f"{producer}>{reader}"
+            use = query.sources[key]
+            channel = self._channel(query.reads[key])
+            df = channel.read(
+                self._spark,
+                name=use.name,
+                replicas=replicas,
+                query=query.checkpoint,
+                opens_at=query.opens_at,
+            )
+            return df, f"event_{use.name}" if channel.event_time else None
+
+        if self._is_opaque(pipeline):
+            self._spark.conf.set(_EVOLUTION, "false")
+        try:
+            return Compiler(self._spark, self.flow, pipeline, read, self._measured).compile()
+        finally:
+            self._spark.conf.set(_EVOLUTION, "true")
+
+    def _writer(self, query: Query, compiled: Compiled, running: RunningQuery) -> outputs.Write:
+        if query.appends_to is None:
+            sink = self.flow[query.pipeline]
+            return outputs.writer(sink.name, sink.sink, self.run)
+        channel = self._channel(query.appends_to)
+        latest = running.latest_event_s if compiled.event_observed and channel.event_time else None
+
+        def append(df: DataFrame, key: str) -> None:
+            channel.append(df, key, latest)
+
+        return append
+
+    # ---- changing
+
+    def _compile_all(self, todo: Change) -> list[tuple[Query, Compiled]]:
+        """Compiles every new pipeline, upstream first, creating the channels that are new on the way.
+
+        A loop's channel is created before all others, from the schema that was declared for it.
+        """
+        from pyspark.sql.types import StructType
+
+        for name, folder in todo.channels.items():
+            declared = self.flow[name].feedback_schema
+            if declared is not None and not (self._folder(folder) / "channel.json").exists():
+                self._create_channel(folder, StructType.fromDDL(declared).json(), None)
+        drafts = []
+        for begin in todo.begin:
+            draft = self._draft(begin, todo)
+            compiled = self._compile(draft, begin.pipeline)
+            folder = todo.channels.get(begin.pipeline.output)
+            if folder is not None and not (self._folder(folder) / "channel.json").exists():
+                self._create_channel(folder, compiled.df.schema.json(), compiled.event_time)
+            drafts.append((draft, compiled))
+        return drafts
+
+    def _draft(self, begin: Begin, todo: Change) -> Query:
+        """The query before it is known where it starts to read."""
+        heir = begin.heir_of
+        if begin.in_place and heir is not None:
+            return self._query(begin, todo, heir.checkpoint, heir.sources)
+        sources: dict[str, Use] = {}
+        for key in (*source_operators(self.flow, begin.pipeline.operators), *begin.inputs):
+            folder = begin.channels.get(key.partition(">")[0]) if ">" in key else None
+            if heir is not None and key in heir.sources and heir.reads.get(key) == folder:
+                sources[key] = heir.sources[key]  # its checkpoint knows how far it is
+            else:
+                sources[key] = Use(name=_source_name(key, todo.generation), start={})
+        return self._query(begin, todo, f"{begin.pipeline.name}_g{todo.generation}", sources)
+
+    def _query(self, begin: Begin, todo: Change, checkpoint: str, sources: dict[str, Use]) -> Query:
+        return Query(
+            operators=begin.pipeline.operators,
+            replicas=dict(begin.pipeline.replicas),
+            checkpoint=checkpoint,
+            opens_at=todo.generation,
+            sources=sources,
+            reads={key: todo.channels[key.partition(">")[0]] for key in begin.inputs},
+            appends_to=todo.channels.get(begin.pipeline.output),
+        )
+
+    def _stop_for(self, todo: Change) -> dict[str, dict[str, Offset]]:
+        """Stops what the change touches, upstream first; says where each stood: checkpoint -> key -> offset."""
+        positions: dict[str, dict[str, Offset]] = {}
+        for query in todo.stop:
+            running = self._running[query.checkpoint]
+            if todo.drains(query):
+                for key in todo.vanishing(query):
+                    end = self._channel(query.reads[key]).end()
+                    self._await_position(query, key, end)
+                running.drain(self.run)
+            running.stop()
+            if todo.drains(query) and self._checkpoint(query).interrupted():
+                self._finish_batch(query)
+            self._running.pop(query.checkpoint, None)
+            positions[query.checkpoint] = {key: self._position(query, key) for key in query.sources}
+        return positions
+
+    def _prepare(self, begin: Begin, draft: Query, todo: Change, positions: dict[str, dict[str, Offset]]) -> Query:
+        """The new query with its starting points, and its checkpoint laid ready."""
+        if begin.in_place:
+            return draft
+        sources = {}
+        for key, use in draft.sources.items():
+            folder = draft.reads.get(key)
+            readers = [query for query in todo.stop if key in query.sources and query.reads.get(key) == folder]
+            start = positions[readers[0].checkpoint][key] if readers else self._first(key, folder)
+            inherited = begin.heir_of is not None and begin.heir_of.sources.get(key) == use
+            sources[key] = use if inherited else Use(name=use.name, start=start)
+        save_starts(self.run, draft.checkpoint, {use.name: use.start for use in sources.values()})
+        target = self._folder(draft.checkpoint, "checkpoints")
+        shutil.rmtree(target, ignore_errors=True)
+        if begin.heir_of is None:
+            target.mkdir(parents=True)
+        else:
+            checkpoint = self._checkpoint(begin.heir_of).hand_on(target)
+            if begin.repartition_to is not None and checkpoint.committed() is not None:
+                self._spark._streamingCheckpointManager.repartition(str(target), begin.repartition_to)
+        return self._query(begin, todo, draft.checkpoint, sources)
+
+    def _commit(self, plan: Plan, todo: Change, queries: tuple[Query, ...]) -> None:
+        for running in self._running.values():
+            reason = running.failure()
+            if reason is not None:
+                raise PenstockError(f"pipeline '{running.record.pipeline}' does not start: {reason}")
+        before = self._committed
+        committed = Committed(
+            generation=todo.generation,
+            plan=plan,
+            shape=shape_of(self.flow),
+            queries=queries,
+            channels=todo.channels,
+        )
+        committed.save(self.run)
+        self._committed = committed
+        if before is not None:
+            self._clear(committed, also=before)
+
+    def _roll_back(self, committed: Committed, started: list[RunningQuery]) -> None:
+        for running in started:
+            running.stop()
+            self._running.pop(running.record.checkpoint, None)
+        by_name = {pipeline.name: pipeline for pipeline in pipelines(self.flow, committed.plan)}
+        for query in committed.queries:
+            running = self._running.get(query.checkpoint)
+            if running is None or not running.active():
+                if running is not None:
+                    running.stop()
+                self._start(query, by_name[query.pipeline])
+            self._running[query.checkpoint].release(self.run)
+        self._clear(committed)
+
+    def _finish_batch(self, query: Query) -> None:
+        """Runs the batch that a stop interrupted, and no other."""
+        by_name = {pipeline.name: pipeline for pipeline in pipelines(self.flow, self._committed.plan)}
+        self._start(query, by_name[query.pipeline], once=True).await_end()
+
+    # ---- positions
+
+    def _position(self, query: Query, key: str) -> Offset:
+        """Where a query stands on one of its sources: the end of its last committed batch."""
+        use = query.sources[key]
+        checkpoint = self._checkpoint(query)
+        return checkpoint.offsets(checkpoint.committed()).get(use.name, use.start)
+
+    def _await_position(self, query: Query, key: str, end: Offset) -> None:
+        running = self._running[query.checkpoint]
+        while self._position(query, key) != end:
+            reason = running.failure()
+            if reason is not None:
+                raise PenstockError(f"pipeline '{query.pipeline}' failed while it was drained: {reason}")
+            time.sleep(0.02)
+
+    def _first(self, key: str, folder: str | None) -> Offset:
+        return self._channel(folder).first() if folder is not None else self._sources[key].first()
+
+    def _signature(self) -> tuple[Any, ...] | None:
+        """All positions, if each is at its end and the queries wait for data; else None."""
+        found = []
+        for query in self._committed.queries:
+            running = self._running.get(query.checkpoint)
+            if running is None:
+                return None
+            for key, use in query.sources.items():
+                at = self._position(query, key)
+                if ">" in key:
+                    if at != self._channel(query.reads[key]).end():
+                        return None
+                elif not self._sources[key].ended(at):
+                    return None
+                found.append((use.name, tuple(at.items())))
+            if not running.settled(self._checkpoint(query)):
+                return None
+        return tuple(found)
+
+    # ---- the directory
+
+    def _folder(self, name: str, kind: str = "channels") -> Path:
+        return self.run / kind / name
+
+    def _checkpoint(self, query: Query) -> Checkpoint:
+        return Checkpoint(self._folder(query.checkpoint, "checkpoints"))
+
+    def _channel(self, folder: str) -> Channel:
+        if folder not in self._channels:
+            self._channels[folder] = EmbeddedChannel(self._folder(folder), self._batch_s, self._most_rows)
+        return self._channels[folder]
+
+    def _create_channel(self, folder: str, schema: str, event_time: Any) -> None:
+        self._channels[folder] = EmbeddedChannel.create(
+            self._folder(folder), schema, event_time, batch_s=self._batch_s, most_rows=self._most_rows
+        )
+
+    def _clear(self, committed: Committed | None, also: Committed | None = None) -> None:
+        """Deletes what neither the committed plan nor the one before it names, and lifts all holds."""
+        known = [one for one in (committed, also) if one is not None]
+        keep = {
+            "checkpoints": {query.checkpoint for one in known for query in one.queries},
+            "channels": {folder for one in known for folder in one.channels.values()},
+            "starts": {query.checkpoint for one in known for query in one.queries},
+            "hold": set(),
+        }
+        for kind, names in keep.items():
+            for path in (self.run / kind).glob("*"):
+                if path.name not in names:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    self._channels.pop(path.name, None)
+
+
+def shape_of(flow: Dataflow) -> str:
+    """A fingerprint of operators, streams and keys: what a checkpoint depends on, and functions may not."""
+    parts = [
+        f"{one.name}:{one.kind}:{','.join(one.inputs)}:{','.join(one.keys)}:{one.emit or ''}" for one in flow.operators
+    ]
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
+
+
+def _source_name(key: str, generation: int) -> str:
+    return f"{key.replace('>', '_to_')}_g{generation}"
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

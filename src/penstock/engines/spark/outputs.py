@@ -1,0 +1,78 @@
+"""Where a query's batches go: a channel or a sink, each batch once under its key, whatever was tried before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from penstock.dataflow.sinks import ForeachBatch, Memory, Noop, Parquet, Sink
+from penstock.engines.spark.channels.embedded import write_rows
+from penstock.engines.spark.files import write_whole
+
+Write = Callable[[DataFrame, str], None]  # of a batch and its key
+
+
+def writer(name: str, sink: Sink, run: Path) -> Write:
+    if isinstance(sink, Noop):
+        return _noop
+    if isinstance(sink, ForeachBatch):
+        return sink.fn
+    if isinstance(sink, Memory):
+        return FolderSink(run / "memory" / name, "arrow")
+    if isinstance(sink, Parquet):
+        return FolderSink(Path(sink.path), "parquet")
+    raise TypeError(f"sink '{name}' is not one that this engine knows: {sink!r}")
+
+
+def _noop(df: DataFrame, key: str) -> None:
+    df.write.format("noop").mode("overwrite").save()
+
+
+class FolderSink:
+    """Files named by the batch's key. They are written aside and moved in; a batch that was moved in whole stays.
+
+    `_batches/` remembers the last whole batch of each checkpoint: Spark never repeats an earlier one.
+    """
+
+    def __init__(self, folder: Path, suffix: str) -> None:
+        self.folder = folder
+        self._suffix = suffix
+        self._aside = folder / "_writing"
+        (folder / "_batches").mkdir(parents=True, exist_ok=True)
+        self._aside.mkdir(exist_ok=True)
+
+    def __call__(self, df: DataFrame, key: str) -> None:
+        files = write_rows(df, self._aside, self._suffix)  # always: the batch's state is made by running it
+        if not _whole(self.folder, key):
+            for stray in self.folder.glob(f"{key}-*.{self._suffix}"):  # of a try that a crash cut short
+                stray.unlink()
+            for part, file in enumerate(files):
+                Path(file.path).rename(self.folder / f"{key}-{part:05d}.{self._suffix}")
+            checkpoint, batch = key.rsplit(".", 1)
+            write_whole(self.folder / "_batches" / checkpoint, batch.encode())
+        else:
+            for file in files:
+                Path(file.path).unlink(missing_ok=True)
+
+
+def _whole(folder: Path, key: str) -> bool:
+    checkpoint, batch = key.rsplit(".", 1)
+    try:
+        return int(batch) <= int((folder / "_batches" / checkpoint).read_text())
+    except FileNotFoundError:
+        return False
+
+
+def memory_rows(run: Path, name: str) -> list[dict[str, Any]]:
+    """All rows of a memory sink, in the order of their batches' arrival."""
+    folder = run / "memory" / name
+    rows: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("*.arrow"), key=lambda one: (one.stat().st_mtime_ns, one.name)):
+        if _whole(folder, path.name.rsplit("-", 1)[0]):
+            with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
+                rows.extend(file.read_all().to_pylist())
+    return rows

@@ -1,0 +1,127 @@
+"""One running query: started, drained, stopped, and asked how it is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from penstock.dataflow.errors import PenstockError
+from penstock.engines.spark.checkpoint import Checkpoint
+from penstock.engines.spark.committed import Query
+from penstock.engines.spark.compile import Compiled
+from penstock.engines.spark.gate import hold_file
+from penstock.engines.spark.outputs import Write
+
+_POLL_S = 0.01
+
+
+class RunningQuery:
+    def __init__(self, record: Query, compiled: Compiled, meter: Any) -> None:
+        self.record = record
+        self.compiled = compiled
+        self._meter = meter
+        self._query: Any = None
+        self._stopping = False
+
+    @property
+    def query(self) -> Any:
+        return self._query
+
+    def start(self, write: Write, name: str, checkpoint: str, once: bool = False) -> None:
+        def batch(df: DataFrame, number: int) -> None:
+            write(df, f"{self.record.checkpoint}.{number:08d}")
+            self._meter.batch_done(self)
+
+        stream = (
+            self.compiled.df.writeStream.queryName(name)
+            .outputMode(self.compiled.mode)
+            .foreachBatch(batch)
+            .option("checkpointLocation", checkpoint)
+        )
+        self._query = (stream.trigger(once=True) if once else stream).start()
+
+    def active(self) -> bool:
+        return self._query is not None and bool(self._query.isActive)
+
+    def failure(self) -> str | None:
+        """Why it ended, if it ended by itself."""
+        if self._query is None or self._stopping or self._query.isActive:
+            return None
+        error = self._query.exception()
+        return _cause(error) if error is not None else "it ended without a word"
+
+    def hold(self, run: Path) -> None:
+        """It takes no new rows from now on."""
+        path = hold_file(run, self.record.checkpoint)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    def release(self, run: Path) -> None:
+        hold_file(run, self.record.checkpoint).unlink(missing_ok=True)
+
+    def drain(self, run: Path) -> None:
+        """Takes no new rows, and waits until what it has begun is committed."""
+        self.hold(run)
+        checkpoint = Checkpoint(run / "checkpoints" / self.record.checkpoint)
+        before = checkpoint.planned() or 0
+        while not self.settled(checkpoint):
+            reason = self.failure()
+            if reason is not None:
+                raise PenstockError(f"pipeline '{self.record.pipeline}' failed while it was drained: {reason}")
+            # Timers in processing time make batches without rows for ever: those may be interrupted.
+            if (checkpoint.committed() or 0) > before + 1:
+                return
+            time.sleep(_POLL_S)
+
+    def settled(self, checkpoint: Checkpoint) -> bool:
+        """Waiting for data, with nothing begun that is not committed."""
+        if not self.active():
+            return False
+        status = self._query.status
+        waiting = not status["isTriggerActive"] and not status["isDataAvailable"]
+        return waiting and "Waiting" in status["message"] and not checkpoint.interrupted()
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._query is not None:
+            self._query.stop()
+
+    def await_end(self) -> None:
+        """Of a query that was started for one batch."""
+        try:
+            self._query.awaitTermination()
+        except StreamingQueryException as error:
+            raise PenstockError(
+                f"pipeline '{self.record.pipeline}' failed while it was drained: {_cause(error)}"
+            ) from error
+
+    def last_execution(self) -> Any:
+        """Spark's plan of the batch that runs or ran last."""
+        return self._query._jsq.streamingQuery().lastExecution() if self._query is not None else None
+
+    def latest_event_s(self) -> float | None:
+        """The latest event time seen by the batch that has just been written."""
+        latest = None
+        try:
+            observed = self.last_execution().observedMetrics()
+            for name in self.compiled.event_observed:
+                row = observed.get(name)
+                if row.isDefined() and not row.get().isNullAt(0):
+                    seen = row.get().getTimestamp(0)
+                    seconds = seen.getTime() / 1000 + (seen.getNanos() % 1_000_000) / 1e9
+                    latest = seconds if latest is None else max(latest, seconds)
+        except (Py4JError, AttributeError):  # the query is being stopped: the batch will run again
+            return None
+        return latest
+
+
+def _cause(error: Any) -> str:
+    """The innermost message: what the user's code or Spark said first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line or "Exception" in line]
+    return (errors[-1] if errors else lines[0] if lines else "no message")[:500]

@@ -1,0 +1,46 @@
+"""From a declared source to a live one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from pyspark.sql.types import StructType
+
+from penstock.dataflow.errors import DataflowError
+from penstock.dataflow.operators import Operator
+from penstock.dataflow.sources import Files, Generate, Replay, SparkSource
+from penstock.engines.pace import Pace
+from penstock.engines.spark.sources.appearing import AppearingSource
+from penstock.engines.spark.sources.contract import LiveSource
+from penstock.engines.spark.sources.numbered import NumberedSource, generated
+from penstock.engines.spark.sources.opaque import OpaqueSource
+from penstock.engines.spark.sources.replayed import replayed
+
+
+def live_source(operator: Operator, folder: Path) -> LiveSource:
+    """Needs a running Spark for the schema; writes what it must remember to `folder`."""
+    source, name = operator.source, operator.name
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(source, SparkSource):
+        return OpaqueSource(name, source.fn)
+    schema = _schema(name, source.schema)
+    if isinstance(source, Files):
+        return AppearingSource(name, folder, schema, source.glob, source.format)
+    if isinstance(source, Replay):
+        rows, count = replayed(name, source.glob, source.format, schema, folder, source.repeat)
+    elif isinstance(source, Generate):
+        rows, count = generated(source.fn, schema), source.rows
+    else:
+        raise DataflowError(f"operator '{name}' is not a source that this engine knows: {source!r}")
+    pace = Pace.starting(at_s=time.time(), rows_per_s=source.rows_per_s, rows=count)
+    return NumberedSource(name, folder, schema, rows, pace)
+
+
+def _schema(name: str, ddl: str) -> StructType:
+    from pyspark.errors import ParseException
+
+    try:
+        return StructType.fromDDL(ddl)
+    except ParseException as error:
+        raise DataflowError(f"source '{name}' has schema={ddl!r}, which Spark does not read: {error}") from None
