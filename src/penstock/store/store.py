@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 
 import msgspec
@@ -100,6 +101,8 @@ class Store(StoreReader):
             )
 
     def close(self) -> None:
+        if self._run is not None and self._run[1].stopped_s is None:
+            self.ended(at_s=time.time(), why="an error before it started")
         self._db.close()
         self._lock.release()
 
