@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from penstock.cli.main import cli
+from penstock.dataflow import PenstockError
 from penstock.store import StoreReader, owner
 
 TESTS = Path(__file__).parent.parent
@@ -34,9 +37,10 @@ def eventually(what: Callable[[], object], seconds: float = 20.0) -> None:
 
 
 def penstock(*arguments: object, code: int = 0) -> str:
-    done = subprocess.run([*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
+    """A command of this process to a run in another; what it prints, or the text of its error."""
+    result = CliRunner().invoke(cli, list(map(str, arguments)))
+    assert isinstance(result.exception, PenstockError) if code else result.exception is None, result.output
+    return str(result.exception) if code else result.output
 
 
 class Running:
@@ -130,7 +134,8 @@ def test_until_idle_quiet_and_plan(running: Running, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text('{"dataflow": "double", "replicas": {"twice": 3}, "slots": 3}')
     arguments = ["run", running.flow, "--at", running.at, "--every", "0.1", "--until-idle", "--quiet", "--plan", plan]
-    assert penstock(*arguments) == ""
+    done = subprocess.run([*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     with StoreReader(running.at) as reader:
         assert sum(window.operator("twice").rows_in or 0 for _, window in reader.windows()) == 50
         plan_in_force = reader.plan()
