@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -91,3 +92,24 @@ def test_a_module_that_fails_names_its_line() -> None:
     write("flow = undefined()", "by_name_2.py")
     with pytest.raises(LoadError, match=r"by_name_2.py', line 7: flow = undefined\(\): NameError"):
         load("by_name_2")
+
+
+UNPICKLE = "import pickle, sys; print(pickle.load(sys.stdin.buffer)(21))"
+
+
+def test_functions_of_a_flow_file_work_where_the_file_is_not(tmp_path: Path) -> None:
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "beside_2.py").write_text("def twice(n): return 2 * n")
+    write('import beside_2\ndef calls(n): return beside_2.twice(n)\nflow = build("a")', "sub/travels.py")
+    load("sub/travels.py")
+    modules = modules_by_value()
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        pickled = cloudpickle.dumps(sys.modules["_penstock_flow_travels"].calls)
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+    elsewhere = subprocess.run([sys.executable, "-c", UNPICKLE], input=pickled, capture_output=True, check=True)
+    assert elsewhere.stdout == b"42\n"

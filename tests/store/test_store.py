@@ -195,3 +195,12 @@ def test_nan_is_refused_when_written_not_when_read(tmp_path: Path) -> None:
 def test_ending_a_run_that_never_began(tmp_path: Path) -> None:
     with Store(tmp_path) as store, pytest.raises(StoreError, match="begin"):
         store.ended(at_s=0.0, why="")
+
+
+def test_a_run_that_never_came_to_the_loop_is_not_left_open(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Store(tmp_path) as store:
+        store.begin(RUN)
+        raise ZeroDivisionError  # such as an engine that could not be made
+    with StoreReader(tmp_path) as reader:
+        run = reader.last_run()
+    assert run is not None and run.stopped_why == "an error before it started"

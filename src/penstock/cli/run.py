@@ -42,7 +42,8 @@ def command(
 
     from penstock.cli.given import read_plan
     from penstock.control.loop import run
-    from penstock.control.requests import RequestError, Requests
+    from penstock.control.requests import Requests
+    from penstock.dataflow.errors import PenstockError
     from penstock.dataflow.load import load
     from penstock.plan import validate
     from penstock.report.live import Viewer
@@ -72,5 +73,5 @@ def command(
         )
         resume = f"resume with: penstock run {spec} --at {at} --master {master}"
         if ended.failed:
-            raise RequestError(f"the run failed: {ended.why}; when that is mended, {resume}")
+            raise PenstockError(f"the run failed: {ended.why}; when that is mended, {resume}")
         viewer.say(f"Stopped ({ended.why}); {resume}")

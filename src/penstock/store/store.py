@@ -101,10 +101,12 @@ class Store(StoreReader):
             )
 
     def close(self) -> None:
-        if self._run is not None and self._run[1].stopped_s is None:
-            self.ended(at_s=time.time(), why="an error before it started")
-        self._db.close()
-        self._lock.release()
+        try:
+            if self._run is not None and self._run[1].stopped_s is None:
+                self.ended(at_s=time.time(), why="an error before it started")
+        finally:
+            self._db.close()
+            self._lock.release()
 
     def __enter__(self) -> Store:
         return self
