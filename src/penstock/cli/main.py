@@ -17,7 +17,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("status", "What a run is doing."),
     "apply": ("apply", "Give a running run another plan."),
     "rescale": ("rescale", "Change replicas of a running run."),
+    "rate": ("rate", "Change the rate of a source of a running run."),
     "stop": ("stop", "Stop a running run cleanly."),
+    "schema": ("schema", "The JSON schema of a format."),
 }
 
 

@@ -1,0 +1,77 @@
+"""penstock run: runs a dataflow in a directory, or resumes it there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("spec", metavar="FILE[:FLOW]")
+@click.option("--at", type=click.Path(path_type=Path, file_okay=False), help="The run's directory.  [runs/<dataflow>]")
+@click.option("--master", default="local[2]", show_default=True, help="Spark's master.")
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="A plan in JSON, as 'show --json' has it.")
+@click.option(
+    "--every", "every_s", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds a window."
+)
+@click.option("--until-idle", is_flag=True, help="Stop when all input is processed.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--json", "as_json", is_flag=True, help="One window a line, as JSON.")
+def command(
+    spec: str,
+    at: Path | None,
+    master: str,
+    plan_file: Path | None,
+    every_s: float,
+    until_idle: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run a dataflow; on a directory where it ran before, resume it, also after a crash.
+
+    Ctrl-C stops it cleanly.
+
+    \b
+    Example:
+      penstock run wordcount.py --at runs/wc --master local[4]
+      penstock run wordcount.py:flow --at runs/wc --plan plan.json --until-idle
+    """
+    import os
+    import time
+
+    from penstock.cli.given import read_plan
+    from penstock.control.loop import run
+    from penstock.control.requests import Requests
+    from penstock.dataflow.errors import PenstockError
+    from penstock.dataflow.load import load
+    from penstock.plan import validate
+    from penstock.report.live import Viewer
+    from penstock.store import Run, Store
+
+    flow = load(spec)
+    flow.check()
+    plan = None if plan_file is None else read_plan(plan_file)
+    if plan is not None:
+        validate(flow, plan)
+    at = at or Path("runs") / flow.name
+    with Store(at) as store, Viewer(quiet=quiet, as_json=as_json) as viewer:
+        resumed = store.last_run() is not None
+        store.begin(Run(dataflow=flow.name, flow_file=spec, pid=os.getpid(), master=master, started_s=time.time()))
+        viewer.say(f"{'Resuming' if resumed else 'Starting'} {flow.name} in {at} on {master} ...")
+
+        from penstock.engines.spark.engine import SparkEngine
+
+        engine = SparkEngine(flow, at, master=master, plan=plan)
+        ended = run(
+            engine,
+            store,
+            Requests(at),
+            every_s=every_s,
+            until=engine.idle if until_idle else None,
+            on_window=viewer.show,
+        )
+        resume = f"resume with: penstock run {spec} --at {at} --master {master}"
+        if ended.failed:
+            raise PenstockError(f"the run failed: {ended.why}; when that is mended, {resume}")
+        viewer.say(f"Stopped ({ended.why}); {resume}")

@@ -1,0 +1,118 @@
+"""The loop of a run: observe, record, do what is asked, until there is a reason to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.control.carry_out import carry_out, described
+from penstock.control.requests import Answer, Requests, Stop
+from penstock.control.signals import StopSignals
+from penstock.engines.ports import Engine
+from penstock.measure.window import Window
+from penstock.plan.plan import Plan
+from penstock.store import RunError, Store
+
+POLL_S = 0.1  # how long a request may lie unseen
+OnWindow = Callable[[Window, Plan], None]
+
+
+class Clock(Protocol):
+    def time(self) -> float: ...
+    def monotonic(self) -> float: ...
+    def sleep(self, seconds: float, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    why: str
+    failed: bool = False
+
+
+def run(
+    engine: Engine,
+    store: Store,
+    requests: Requests,
+    *,
+    every_s: float = 2.0,
+    clock: Clock = time,
+    until: Callable[[], bool] | None = None,
+    on_window: OnWindow | None = None,
+) -> Ended:
+    """Runs the engine, one window every `every_s` seconds, until asked, signalled, failed or `until` (`engine.idle`).
+
+    The store has begun its run (`store.begin`). An error of a window or of a request is recorded and survived; one of
+    starting, of the store or of `on_window` stops the engine and is raised.
+    """
+    ended: Ended | None = None
+    stop_ids: list[str] = []  # answered once it has stopped
+    requests.clear()
+    with StopSignals() as signals:
+        try:
+            engine.start()
+            signals.listen()
+            store.started(engine.plan)
+            due = clock.monotonic() + every_s
+            while ended is None:
+                stop_ids += _serve(requests, engine, store, clock)
+                ended = _reason(engine, asked=bool(stop_ids), signal=signals.received)
+                if ended is not None or clock.monotonic() >= due:
+                    _observe(engine, store, clock, on_window)
+                    due = max(due + every_s, clock.monotonic())  # windows that were missed are not made up for
+                    if ended is None and until is not None and until():
+                        ended = Ended(why="all input is processed")
+                if ended is None:
+                    clock.sleep(max(0.0, min(POLL_S, due - clock.monotonic())))
+        except BaseException as error:
+            ended = Ended(why=f"{type(error).__name__}: {error}", failed=True)
+            raise
+        finally:
+            _stop(engine, store, ended or Ended(why="unknown", failed=True), clock)
+            for request_id in stop_ids:
+                requests.answer(request_id, Answer(ok=True, text="stopped"))
+            for request_id, request in requests.take():
+                requests.answer(request_id, Answer(ok=False, text=f"the run stopped before it came to '{request}'"))
+    return ended
+
+
+def _serve(requests: Requests, engine: Engine, store: Store, clock: Clock) -> list[str]:
+    """Does what was asked; returns the ids of those that ask to stop."""
+    stop_ids = []
+    for request_id, request in requests.take():
+        if isinstance(request, Stop):
+            stop_ids.append(request_id)
+        else:
+            requests.answer(request_id, carry_out(request, engine, store, at_s=clock.time()))
+    return stop_ids
+
+
+def _reason(engine: Engine, *, asked: bool, signal: str | None) -> Ended | None:
+    failure = engine.failure()
+    if failure is not None:
+        return Ended(why=failure, failed=True)
+    if signal is not None:
+        return Ended(why=signal)
+    return Ended(why="asked to stop") if asked else None
+
+
+def _observe(engine: Engine, store: Store, clock: Clock, on_window: OnWindow | None) -> None:
+    try:
+        window = engine.observe()
+        store.add_window(window)
+    except Exception as error:
+        store.add_error(described(error, where="observe", at_s=clock.time()))
+    else:
+        if on_window is not None:
+            on_window(window, engine.plan)
+
+
+def _stop(engine: Engine, store: Store, ended: Ended, clock: Clock) -> None:
+    try:
+        engine.stop()
+    except Exception as error:
+        store.add_error(described(error, where="stop", at_s=clock.time()))
+    if ended.failed:
+        store.add_error(RunError(at_s=clock.time(), where="run", message=ended.why))
+    store.ended(at_s=clock.time(), why=ended.why)

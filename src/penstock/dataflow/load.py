@@ -1,0 +1,164 @@
+"""Loading a dataflow from a Python file or module: `wordcount.py`, `wordcount.py:flow`, `my.package:make_flow`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.errors import PenstockError
+
+MODULE_PREFIX = "_penstock_flow_"
+DEFAULT_NAME = "flow"
+Loaded = TypeVar("Loaded")
+
+
+class LoadError(PenstockError):
+    """The file or module gives no dataflow."""
+
+
+def load(spec: str) -> Dataflow:
+    """The dataflow that `FILE[:name]` or `module[:name]` names.
+
+    `name` is a Dataflow or a function without arguments that returns one; it defaults to `flow`, or to the only
+    Dataflow there is.
+
+    A file is loaded under the private module name `_penstock_flow_<stem>`, which a worker cannot import. Its functions
+    therefore have to travel by value, and so do those of modules beside it: an engine that pickles asks
+    `modules_by_value()` for them and registers each (`cloudpickle.register_pickle_by_value`).
+    """
+    place, name = _split(spec)
+    module = _from_file(Path(place)) if _is_file(place) else _from_name(place)
+    chosen = name or _default_name(module, place)
+    try:
+        value = getattr(module, chosen)
+    except AttributeError:
+        raise LoadError(f"'{place}' has no '{chosen}'; {_candidates(module)}") from None
+    if callable(value) and not isinstance(value, Dataflow):
+        value = _call(value, chosen, place)
+    if not isinstance(value, Dataflow):
+        raise LoadError(
+            f"'{chosen}' of '{place}' is {_a(value)}; it has to be a Dataflow or a function without arguments that "
+            "returns one"
+        )
+    return value
+
+
+def modules_by_value() -> tuple[ModuleType, ...]:
+    """Modules loaded from flow files, and modules and packages that lie beside them: no worker can import these."""
+    loaded = {name: module for name, module in list(sys.modules.items()) if getattr(module, "__file__", None)}
+    folders = {Path(str(one.__file__)).parent for name, one in loaded.items() if name.startswith(MODULE_PREFIX)}
+
+    def beside(name: str) -> bool:
+        root = loaded.get(name.partition(".")[0])
+        if root is None or root.__name__ in ("__main__", "penstock"):
+            return False
+        file = Path(str(root.__file__))
+        return (file.parent.parent if file.stem == "__init__" else file.parent) in folders
+
+    return tuple(module for name, module in loaded.items() if beside(name))
+
+
+def _split(spec: str) -> tuple[str, str | None]:
+    if Path(spec).exists():
+        return spec, None
+    place, colon, name = spec.rpartition(":")
+    return (place, name) if colon and name.isidentifier() else (spec.rstrip(":"), None)
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or os.sep in place or Path(place).exists()
+
+
+def _from_file(file: Path) -> ModuleType:
+    if file.is_dir():
+        raise LoadError(f"'{file}' is a directory; give a Python file that declares a dataflow")
+    if not file.is_file():
+        raise LoadError(f"there is no file '{file}'; give a Python file that declares a dataflow")
+    file = file.resolve()
+    name = MODULE_PREFIX + "".join(one if one.isalnum() else "_" for one in file.stem)
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise LoadError(f"'{file}' is not a Python file: its name has to end in .py")
+    module = importlib.util.module_from_spec(spec)
+    loader = spec.loader
+    # As for `python FILE`: what lies beside it can be imported.
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    sys.modules[name] = module
+    _explained(lambda: loader.exec_module(module), str(file), file)
+    return module
+
+
+def _from_name(name: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as for `python -m`
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise LoadError(f"there is no file and no module '{name}'; give a Python file such as wordcount.py")
+    return _explained(lambda: importlib.import_module(name), name, Path(found.origin or name))
+
+
+def _default_name(module: ModuleType, place: str) -> str:
+    if hasattr(module, DEFAULT_NAME):
+        return DEFAULT_NAME
+    names = {id(value): name for name, value in reversed(vars(module).items()) if isinstance(value, Dataflow)}
+    if len(names) > 1:
+        listed = sorted(names.values())
+        raise LoadError(
+            f"'{place}' has several dataflows ({', '.join(listed)}); say which, such as {place}:{listed[0]}"
+        )
+    return next(iter(names.values()), DEFAULT_NAME)
+
+
+def _candidates(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, Dataflow)]
+    if names:
+        return f"it has the dataflow{'s' * (len(names) > 1)} {', '.join(names)}"
+    return 'declare one, such as flow = penstock.Dataflow("wordcount")'
+
+
+def _call(make: Callable[[], Any], name: str, place: str) -> Any:
+    try:
+        needed = [
+            parameter.name
+            for parameter in inspect.signature(make).parameters.values()
+            if parameter.default is parameter.empty and parameter.kind not in (2, 4)  # neither *args nor **kwargs
+        ]
+    except (TypeError, ValueError):  # a builtin without a signature
+        needed = []
+    if needed:
+        raise LoadError(
+            f"'{name}' of '{place}' needs arguments ({', '.join(needed)}); it has to be a Dataflow or a function "
+            "without arguments that returns one"
+        )
+    return _explained(make, place, Path(inspect.getsourcefile(make) or place) if inspect.isfunction(make) else None)
+
+
+def _explained(do: Callable[[], Loaded], place: str, file: Path | None) -> Loaded:
+    """Runs the user's code; what it raises is told with the line of the user's that raised it."""
+    try:
+        return do()
+    except SyntaxError as error:
+        raise LoadError(f"'{error.filename}', line {error.lineno}: {error.msg}: {(error.text or '').strip()}") from None
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if file is not None and frame.filename == str(file)]
+        where = f"'{own[-1].filename}', line {own[-1].lineno}: {own[-1].line}: " if own else f"'{place}': "
+        kind = "" if isinstance(error, PenstockError) else f"{type(error).__name__}: "
+        raise LoadError(f"{where}{kind}{error}") from error
+
+
+def _a(value: object) -> str:
+    return f"{value!r}" if isinstance(value, int | float | str | None) else f"of type {type(value).__name__}"

@@ -1,0 +1,120 @@
+"""The outline of a dataflow: operators, regions, plan, cuts and why, as a value and as a tree."""
+
+from __future__ import annotations
+
+import msgspec
+from rich.tree import Tree
+
+from penstock.dataflow import Dataflow, Kind, Operator, regions
+from penstock.plan import Plan, pipelines, required_cuts
+
+
+class OperatorOutline(msgspec.Struct, frozen=True, kw_only=True):
+    operator: str
+    kind: str
+    inputs: tuple[str, ...]
+    keys: tuple[str, ...]
+    emit: str | None
+    selectivity: float | None
+    watermark: str | None
+
+
+class RegionOutline(msgspec.Struct, frozen=True, kw_only=True):
+    region: str
+    kind: str
+    operators: tuple[str, ...]
+    keys: tuple[str, ...]
+    replicas: int | None  # None of a source
+
+
+class CutOutline(msgspec.Struct, frozen=True, kw_only=True):
+    after: str
+    reason: str
+
+
+class PipelineOutline(msgspec.Struct, frozen=True, kw_only=True):
+    pipeline: str
+    reads: tuple[str, ...]  # cuts
+    operators: tuple[str, ...]
+
+
+class Outline(msgspec.Struct, frozen=True, kw_only=True):
+    dataflow: str
+    operators: tuple[OperatorOutline, ...]
+    regions: tuple[RegionOutline, ...]
+    plan: Plan
+    cuts: tuple[CutOutline, ...]
+    pipelines: tuple[PipelineOutline, ...]
+
+
+def outline(flow: Dataflow, plan: Plan) -> Outline:
+    reasons = required_cuts(flow, plan.replicas)
+    order = [one.name for one in flow.operators]
+    return Outline(
+        dataflow=flow.name,
+        operators=tuple(_operator(one) for one in flow.operators),
+        regions=tuple(
+            RegionOutline(
+                region=one.name,
+                kind=one.kind.value,
+                operators=one.operators,
+                keys=one.keys,
+                replicas=plan.replicas.get(one.name),
+            )
+            for one in regions(flow)
+        ),
+        plan=plan,
+        cuts=tuple(
+            CutOutline(after=name, reason=reasons.get(name, "chosen by the plan"))
+            for name in sorted(plan.cuts, key=order.index)
+        ),
+        pipelines=tuple(
+            PipelineOutline(pipeline=one.name, reads=one.inputs, operators=one.operators)
+            for one in pipelines(flow, plan)
+        ),
+    )
+
+
+def tree(shown: Outline) -> Tree:
+    root = Tree(f"[bold]{shown.dataflow}[/]", highlight=False)
+    operators = root.add("operators")
+    for one in shown.operators:
+        details = [f"from {', '.join(one.inputs)}"] * bool(one.inputs)
+        details += [f"keys {', '.join(one.keys)}"] * bool(one.keys)
+        details += [f"emits by {one.emit}"] * (one.emit is not None)
+        details += [f"watermark {one.watermark}"] * (one.watermark is not None)
+        details += [f"selectivity {one.selectivity}"] * (one.selectivity is not None)
+        operators.add(" · ".join([f"[bold]{one.operator}[/]: {one.kind}", *details]))
+    found = root.add("regions")
+    for region in shown.regions:
+        keyed = f" by {', '.join(region.keys)}" * bool(region.keys)
+        found.add(f"[bold]{region.region}[/] ({region.kind}{keyed}): {', '.join(region.operators)}")
+    plan = root.add(
+        f"default plan: {_many(shown.plan.slots, 'slot')}, {_many(len(shown.pipelines), 'query', 'queries')}"
+    )
+    replicas = {name: region.replicas for region in shown.regions for name in region.operators}
+    kinds = {one.operator: one.kind for one in shown.operators}
+    reasons = {cut.after: cut.reason for cut in shown.cuts}
+    for pipeline in shown.pipelines:
+        chain = [name if kinds[name] == Kind.SOURCE else f"{name} x{replicas[name]}" for name in pipeline.operators]
+        reads = "".join(f"({name}) -> " for name in pipeline.reads)
+        branch = plan.add(f"[bold]{pipeline.pipeline}[/]: {reads}{' -> '.join(chain)}")
+        if pipeline.pipeline in reasons:
+            branch.add(f"cut: {reasons[pipeline.pipeline]}")
+    return root
+
+
+def _operator(one: Operator) -> OperatorOutline:
+    return OperatorOutline(
+        operator=one.name,
+        kind=one.kind.value,
+        inputs=one.inputs,
+        keys=one.keys,
+        emit=None if one.emit is None else one.emit.value,
+        selectivity=one.selectivity,
+        watermark=None if one.watermark is None else f"{one.watermark.column}, {one.watermark.delay}",
+    )
+
+
+def _many(number: int, one: str, more: str | None = None) -> str:
+    return f"{number} {one if number == 1 else more or one + 's'}"

@@ -1,0 +1,90 @@
+"""Reading a run's record: any number of readers, while it is being written and after its writer was killed."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import msgspec
+
+from penstock.measure.window import Window
+from penstock.plan.plan import Plan
+from penstock.store import schema
+from penstock.store.errors import StoreError
+from penstock.store.records import PlanChange, Run, RunError
+
+Row = TypeVar("Row", Run, PlanChange, RunError)
+
+
+class StoreReader:
+    """What `status`, reports and tables show comes from here and nowhere else.
+
+    Each call sees everything committed so far, oldest first, and never half a row.
+    """
+
+    def __init__(self, run_dir: Path | str) -> None:
+        self.path = Path(run_dir) / schema.FILE
+        if not self.path.is_file():
+            raise StoreError(
+                f"there is no run in '{run_dir}' (no {schema.FILE}); start one with 'penstock run FILE --at {run_dir}'"
+            )
+        with schema.explained(self.path):
+            self._db = sqlite3.connect(
+                f"{self.path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False, isolation_level=None
+            )
+        try:
+            with schema.explained(self.path):
+                if schema.is_new(self._db):
+                    raise StoreError(f"the store '{self.path}' is still empty; the run there is only just starting")
+                schema.check(self._db, self.path)
+        except StoreError:
+            self._db.close()
+            raise
+
+    def windows(self, *, after: int = 0, last: int | None = None) -> list[tuple[int, Window]]:
+        """Windows with their numbers; `after` a number for what is new, only the `last` so many."""
+        with schema.explained(self.path):
+            rows = self._db.execute(
+                "SELECT id, body FROM windows WHERE id > ? ORDER BY id DESC LIMIT ?",
+                (after, -1 if last is None else last),
+            ).fetchall()
+            return [(number, msgspec.json.decode(body, type=Window)) for number, body in reversed(rows)]
+
+    def runs(self) -> list[Run]:
+        return self._all("runs", Run)
+
+    def plan_changes(self, *, last: int | None = None) -> list[PlanChange]:
+        return self._all("plan_changes", PlanChange, last)
+
+    def errors(self, *, last: int | None = None) -> list[RunError]:
+        return self._all("errors", RunError, last)
+
+    def last_run(self) -> Run | None:
+        runs = self._all("runs", Run, 1)
+        return runs[0] if runs else None
+
+    def plan(self) -> Plan | None:
+        """The plan in force: that of the last start, or of the last change since that went well."""
+        run = self.last_run()
+        if run is None or run.plan is None:
+            return None
+        since = [one.new for one in self.plan_changes() if one.outcome == "ok" and one.at_s >= run.started_s]
+        return since[-1] if since else run.plan
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __enter__(self) -> StoreReader:
+        return self
+
+    def _all(self, table: str, of: type[Row], last: int | None = None) -> list[Row]:
+        with schema.explained(self.path):
+            rows = self._db.execute(
+                f"SELECT body FROM {table} ORDER BY id DESC LIMIT ?", (-1 if last is None else last,)
+            ).fetchall()
+            return [msgspec.json.decode(body, type=of) for (body,) in reversed(rows)]

@@ -1,0 +1,124 @@
+"""Store: the writing side of a run's record. Whoever holds it is the run: there is one a directory."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+import msgspec
+
+from penstock.measure.window import Window
+from penstock.plan.plan import Plan
+from penstock.store import schema
+from penstock.store.errors import StoreError
+from penstock.store.lock import RunLock
+from penstock.store.reader import StoreReader
+from penstock.store.records import PlanChange, Run, RunError
+
+
+class Store(StoreReader):
+    """Opens the directory's store, or creates it; raises StoreError if another process is running there.
+
+    Every `add_...` is one transaction: `kill -9` at any moment leaves all rows before it and none by half. To be used
+    by one thread at a time.
+    """
+
+    def __init__(self, run_dir: Path | str) -> None:
+        self.path = Path(run_dir) / schema.FILE
+        self._run: tuple[int, Run] | None = None
+        self._lock = RunLock(Path(run_dir))
+        try:
+            with schema.explained(self.path):
+                self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=10)
+                self._open()
+        except StoreError:
+            self._lock.release()
+            raise
+
+    def _open(self) -> None:
+        try:
+            new = schema.is_new(self._db)
+            if not new:
+                schema.check(self._db, self.path)
+                (health,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+                if health != "ok":
+                    raise sqlite3.DatabaseError(health)
+            # Readers and the writer do not wait for each other. NORMAL: what is committed survives the death of the
+            # process; a power cut may take the last windows, never the order or the whole.
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            if new:
+                schema.create(self._db)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def begin(self, run: Run) -> None:
+        """A start or a resumption; a directory belongs to one dataflow."""
+        before = self.last_run()
+        if before is not None and before.dataflow != run.dataflow:
+            raise StoreError(
+                f"'{self.path.parent}' holds a run of dataflow '{before.dataflow}', not of '{run.dataflow}'; give "
+                "another directory with --at"
+            )
+        with schema.explained(self.path):
+            added = self._db.execute("INSERT INTO runs (started_s, body) VALUES (?, ?)", (run.started_s, _json(run)))
+            self._run = (added.lastrowid or 0, run)
+
+    def started(self, plan: Plan) -> None:
+        """The engine is up, under this plan."""
+        self._update_run(plan=plan)
+
+    def ended(self, *, at_s: float, why: str) -> None:
+        self._update_run(stopped_s=at_s, stopped_why=why)
+
+    def add_window(self, window: Window) -> int:
+        """Returns its number. Refuses what no reader could read: JSON has no NaN, and null is not a number."""
+        body = _json(window)
+        try:
+            msgspec.json.decode(body, type=Window)
+        except msgspec.ValidationError as error:
+            raise StoreError(f"a window cannot be kept: {error}; what cannot be known is None, not NaN") from None
+        with schema.explained(self.path):
+            added = self._db.execute(
+                "INSERT INTO windows (start_s, end_s, generation, body) VALUES (?, ?, ?, ?)",
+                (window.start_s, window.end_s, window.generation, body),
+            )
+            return added.lastrowid or 0
+
+    def add_plan_change(self, change: PlanChange) -> None:
+        with schema.explained(self.path):
+            self._db.execute(
+                "INSERT INTO plan_changes (at_s, outcome, body) VALUES (?, ?, ?)",
+                (change.at_s, change.outcome, _json(change)),
+            )
+
+    def add_error(self, error: RunError) -> None:
+        with schema.explained(self.path):
+            self._db.execute(
+                "INSERT INTO errors (at_s, place, body) VALUES (?, ?, ?)", (error.at_s, error.where, _json(error))
+            )
+
+    def close(self) -> None:
+        try:
+            if self._run is not None and self._run[1].stopped_s is None:
+                self.ended(at_s=time.time(), why="an error before it started")
+        finally:
+            self._db.close()
+            self._lock.release()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def _update_run(self, **changes: object) -> None:
+        if self._run is None:
+            raise StoreError("the store has no run to write to; call begin(...) first")
+        number, run = self._run
+        self._run = (number, msgspec.structs.replace(run, **changes))
+        with schema.explained(self.path):
+            self._db.execute("UPDATE runs SET body = ? WHERE id = ?", (_json(self._run[1]), number))
+
+
+def _json(value: msgspec.Struct) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli.main import COMMANDS, cli
+from penstock.dataflow import PenstockError
+from penstock.plan import Plan
+
+FLOW = """
+import penstock as ps
+flow = ps.Dataflow("wordcount")
+lines = flow.source("lines", ps.replay("books/*.txt", rows_per_s=2000))
+words = lines.stateless("split", lambda df: df)
+counts = words.keyed("count", keys=["word"], fn=lambda df: df)
+counts.sink("out", ps.noop())
+counts.stateful("top", lambda df: df).sink("top_out", ps.noop())
+"""
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> str:
+    file = tmp_path / "wordcount.py"
+    file.write_text(FLOW)
+    return str(file)
+
+
+def test_as_a_tree(flow: str) -> None:
+    shown = CliRunner().invoke(cli, ["show", flow, "--slots", "3"], catch_exceptions=False).output
+    for part in (
+        "count: keyed · from split · keys word",
+        "count (keyed by word): count",
+        "default plan: 3 slots, 3 queries",
+        "count: lines -> split x3 -> count x3",
+        "cut: fan-out: out, top all read it",
+        "top_out: (count) -> top x1 -> top_out x1",
+    ):
+        assert part in shown
+
+
+def test_as_json(flow: str) -> None:
+    shown = json.loads(CliRunner().invoke(cli, ["show", f"{flow}:flow", "--json"], catch_exceptions=False).output)
+    assert [one["operator"] for one in shown["operators"]] == ["lines", "split", "count", "out", "top", "top_out"]
+    assert shown["cuts"] == [{"after": "count", "reason": "fan-out: out, top all read it"}]
+    assert Plan.from_json(json.dumps(shown["plan"])).replicas == {"split": 2, "count": 2, "out": 2, "top": 1}
+    assert [one["pipeline"] for one in shown["pipelines"]] == ["count", "out", "top_out"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["show", "none.py"], ["run", "none.py"], ["status", "none"], ["stop", "none"], ["apply", "none", "none.json"]],
+)
+def test_what_is_not_there_is_one_clear_error(arguments: list[str]) -> None:
+    result = CliRunner().invoke(cli, arguments)
+    assert isinstance(result.exception, PenstockError) and "none" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["rescale d a=x", "rescale d a=1.5", "rescale d a=1 a=2", "rescale d", "rate d a=-1", "rate d a=inf", "rate d a"],
+)
+def test_words_that_make_no_sense(words: str) -> None:
+    result = CliRunner().invoke(cli, words.split())
+    assert result.exit_code == 2 and "Error: " in result.output
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])
+def test_every_command_has_an_example_and_json(name: str) -> None:
+    shown = CliRunner().invoke(cli, [name, "--help"], catch_exceptions=False).output
+    assert "Example:" in shown and f"penstock {name}" in shown and "--json" in shown
+
+
+@pytest.mark.parametrize("name", ["plan", "window", "request", "answer", "outline", "status"])
+def test_schemas(name: str) -> None:
+    assert "$defs" in json.loads(CliRunner().invoke(cli, ["schema", name], catch_exceptions=False).output)

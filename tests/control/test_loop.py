@@ -1,0 +1,215 @@
+"""The loop on an engine in memory and a fake clock: what it records, what it survives, why it ends."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory_engine import FakeClock, MemoryEngine
+
+import penstock as ps
+from penstock.control.loop import Ended, run
+from penstock.control.requests import Answer, Apply, Rate, Request, Requests, Rescale, Stop, _get, _put
+from penstock.measure.window import Window
+from penstock.plan import Plan
+from penstock.store import Run, Store
+
+
+def double(rows: int | None = 1000, rows_per_s: float = 50.0) -> ps.Dataflow:
+    flow = ps.Dataflow("double")
+    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=rows, rows_per_s=rows_per_s))
+    numbers.rows("twice", lambda row: {"n": 2 * row["n"]}, "n bigint").sink("out", ps.memory())
+    return flow
+
+
+@dataclass
+class Bench:
+    """A run with everything it needs, and a way to ask it for something at a moment of its time."""
+
+    engine: MemoryEngine
+    store: Store
+    requests: Requests
+    clock: FakeClock
+
+    def ask_at(self, seconds: float, request: Request, name: str = "1") -> None:
+        self.clock.at[1000.0 + seconds] = lambda: _put(self.requests.folder / f"{name}.json", request)
+
+    def answer(self, name: str = "1") -> Answer:
+        found = _get(self.requests.folder / f"{name}.answer.json")
+        assert found is not None
+        return found
+
+    def run(self, **options: Any) -> Ended:
+        return run(self.engine, self.store, self.requests, clock=self.clock, **options)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    clock = FakeClock()
+    with Store(tmp_path) as store:
+        store.begin(Run(dataflow="double", flow_file="double.py", pid=1, master="local[2]", started_s=1000.0))
+        yield Bench(MemoryEngine(double(), tmp_path, clock=clock), store, Requests(tmp_path), clock)
+
+
+def test_all_input_is_processed_and_every_window_recorded(bench: Bench) -> None:
+    seen: list[tuple[Window, Plan]] = []
+    ended = bench.run(every_s=2.0, until=bench.engine.idle, on_window=lambda *both: seen.append(both))
+    assert ended == Ended(why="all input is processed")
+    assert bench.engine.rows == [{"n": 2 * number} for number in range(1000)]
+    kept = [window for _, window in bench.store.windows()]
+    assert kept == [window for window, _ in seen]
+    assert len(kept) == 10  # 1000 rows at 50 a second are 20 s
+    assert [round(one.end_s - one.start_s, 6) for one in kept] == [2.0] * 10
+    assert all(before.end_s == after.start_s for before, after in itertools.pairwise(kept))
+    assert not bench.engine.running
+    last = bench.store.last_run()
+    assert last is not None and last.stopped_why == "all input is processed" and last.plan == bench.engine.plan
+
+
+def test_rescale_is_applied_recorded_and_answered(bench: Bench) -> None:
+    before = bench.engine.plan
+    bench.ask_at(3.0, Rescale(replicas={"twice": 5}))
+    bench.run(until=bench.engine.idle)
+    assert bench.engine.plan.replicas == {"twice": 5}
+    (change,) = bench.store.plan_changes()
+    assert (change.outcome, change.asked, change.old, change.new) == (
+        "ok",
+        "rescale twice=5",
+        before,
+        bench.engine.plan,
+    )
+    assert change.reason == "twice 2 -> 5 replicas" and change.pause_s == 0.0
+    assert 1003.0 <= change.at_s < 1003.3  # not only when the next window is due
+    answer = bench.answer()
+    assert answer.ok and answer.applied is not None and answer.applied.plan == bench.engine.plan
+    assert bench.store.plan() == bench.engine.plan
+    assert {window.generation for _, window in bench.store.windows()} == {1, 2}
+    assert len(bench.engine.rows) == 1000
+
+
+def test_a_rolled_back_plan_is_recorded_with_its_reason(bench: Bench) -> None:
+    before = bench.engine.plan
+    bench.engine.refuse_slots = 64
+    bench.ask_at(3.0, Apply(plan=before.replace(slots=64)))
+    bench.run(until=bench.engine.idle)
+    (change,) = bench.store.plan_changes()
+    assert (change.outcome, change.reason, change.pause_s) == ("rolled back", "there are no 64 slots", None)
+    assert bench.engine.plan == before == bench.store.plan()
+    assert bench.answer() == Answer(ok=False, text="rolled back: there are no 64 slots")
+    assert len(bench.engine.rows) == 1000
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (Rescale(replicas={"thrice": 2}), "'thrice' is no operator of 'double'"),
+        (Rescale(replicas={"twice": 0}), "give a whole number, 1 or more"),
+        (Apply(plan=Plan(dataflow="other", slots=2)), "this plan is for dataflow 'other'"),
+        (Rate(source="twice", rows_per_s=5.0), "'twice' is no paced source"),
+    ],
+)
+def test_a_wrong_request_harms_nothing(bench: Bench, request_: Request, text: str) -> None:
+    bench.ask_at(3.0, request_)
+    bench.run(until=bench.engine.idle)
+    assert not bench.answer().ok and text in bench.answer().text
+    assert bench.store.plan_changes() == []
+    (error,) = bench.store.errors()
+    assert text in error.message and error.where == str(request_) and error.traceback is None
+    assert len(bench.engine.rows) == 1000
+
+
+def test_the_rate_can_be_changed(bench: Bench) -> None:
+    bench.ask_at(2.0, Rate(source="numbers", rows_per_s=150.0))
+    bench.run(until=bench.engine.idle)
+    assert bench.answer().ok
+    # 100 rows in the first 2 s, then 900 at 150 a second: 8 s instead of 20.
+    assert bench.clock.time() == pytest.approx(1008.0, abs=0.5)
+
+
+def test_a_file_that_is_no_request_is_answered_and_survived(bench: Bench) -> None:
+    bench.clock.at[1003.0] = lambda: (bench.requests.folder / "1.json").write_text('{"kind": "explode"}')
+    bench.run(until=bench.engine.idle)
+    assert not bench.answer().ok and "no request that a run understands" in bench.answer().text
+
+
+def test_observe_may_fail_and_the_store_says_so(bench: Bench) -> None:
+    bench.engine.broken = [RuntimeError("metrics went away"), ps.PenstockError("stale")]
+    ended = bench.run(until=bench.engine.idle)
+    assert not ended.failed
+    first, second = bench.store.errors()
+    assert first.where == "observe" and first.message == "RuntimeError: metrics went away"
+    assert first.traceback is not None and "memory_engine.py" in first.traceback
+    assert second.message == "stale" and second.traceback is None
+    assert len(bench.store.windows()) == 8
+
+
+def test_stop_is_answered_after_the_engine_has_stopped(bench: Bench) -> None:
+    bench.ask_at(5.0, Stop())
+    assert bench.run() == Ended(why="asked to stop")
+    assert bench.answer() == Answer(ok=True, text="stopped")
+    assert not bench.engine.running
+    # The last window is not lost: 5 s at 50 rows a second.
+    windows = [window for _, window in bench.store.windows()]
+    assert sum(one.operator("twice").rows_in or 0 for one in windows) == pytest.approx(250, abs=6)
+
+
+def test_what_was_asked_of_an_earlier_run_is_refused(bench: Bench) -> None:
+    _put(bench.requests.folder / "1.json", Stop())
+    (bench.requests.folder / "0.answer.json").write_text("left behind")
+    assert bench.run(until=bench.engine.idle).why == "all input is processed"
+    assert "asked before this run began" in bench.answer().text
+    assert not (bench.requests.folder / "0.answer.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_cleanly_and_handlers_are_put_back(bench: Bench, number: signal.Signals) -> None:
+    handler = signal.getsignal(number)
+    bench.clock.at[1003.0] = lambda: os.kill(os.getpid(), number)
+    assert bench.run() == Ended(why=number.name)
+    assert not bench.engine.running
+    assert signal.getsignal(number) == handler
+
+
+def test_a_second_ctrl_c_does_not_wait(bench: Bench) -> None:
+    def twice() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    bench.clock.at[1003.0] = twice
+    with pytest.raises(KeyboardInterrupt):
+        bench.run()
+    assert not bench.engine.running
+
+
+def test_an_engine_that_fails_ends_the_run(bench: Bench) -> None:
+    bench.clock.at[1003.0] = lambda: setattr(bench.engine, "failed", "query 'out' died: disk full")
+    assert bench.run() == Ended(why="query 'out' died: disk full", failed=True)
+    assert [error.message for error in bench.store.errors()] == ["query 'out' died: disk full"]
+    assert not bench.engine.running
+
+
+def test_an_engine_that_cannot_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start() -> None:
+        raise ps.PenstockError("no Java here")
+
+    monkeypatch.setattr(bench.engine, "start", start)
+    with pytest.raises(ps.PenstockError, match="no Java here"):
+        bench.run()
+    assert "no Java here" in bench.store.errors()[-1].message
+    run_ = bench.store.last_run()
+    assert run_ is not None and run_.plan is None and "no Java here" in (run_.stopped_why or "")
+
+
+def test_an_error_of_the_viewer_stops_the_engine(bench: Bench) -> None:
+    def broken_pipe(window: Window, plan: Plan) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        bench.run(on_window=broken_pipe)
+    assert not bench.engine.running

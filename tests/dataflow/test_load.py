@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.dataflow.load import LoadError, load, modules_by_value
+
+FLOW = """
+import penstock as ps
+def build(name):
+    flow = ps.Dataflow(name)
+    flow.source("n", ps.generate(lambda n: n, schema="n bigint", rows=1)).sink("out", ps.noop())
+    return flow
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+
+
+def write(text: str, name: str = "mine.py") -> str:
+    Path(name).write_text(FLOW + text)
+    return name
+
+
+def test_by_default_the_attribute_flow() -> None:
+    assert load(write('flow = build("a"); other = build("b")')).name == "a"
+
+
+def test_the_only_dataflow_whatever_its_name() -> None:
+    assert load(write('mine = build("a"); alias = mine')).name == "a"
+
+
+def test_a_named_one_and_a_function() -> None:
+    file = write('one = build("a"); two = build("b")\ndef make(name="c"): return build(name)')
+    assert [load(f"{file}:{name}").name for name in ("one", "two", "make")] == ["a", "b", "c"]
+
+
+def test_a_module_by_name() -> None:
+    write('flow = build("a")', "by_name_1.py")
+    assert load("by_name_1").name == "a"
+    assert load("by_name_1:flow").name == "a"
+
+
+def test_what_lies_beside_the_file_can_be_imported_and_travels_by_value(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "beside_1.py").write_text("def twice(n): return 2 * n")
+    (tmp_path / "sub" / "package_1").mkdir()
+    (tmp_path / "sub" / "package_1" / "__init__.py").touch()
+    (tmp_path / "sub" / "package_1" / "inner.py").touch()
+    write('import beside_1, package_1.inner\nflow = build("a")', "sub/uses.py")
+    load("sub/uses.py")
+    names = {module.__name__ for module in modules_by_value()}
+    assert {"_penstock_flow_uses", "beside_1", "package_1", "package_1.inner"} <= names
+    assert not any(name.startswith(("penstock", "pytest")) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "error"),
+    [
+        ("", "none.py", "there is no file 'none.py'"),
+        ("", "no_such_module", "no file and no module 'no_such_module'"),
+        ("", "no_such.module:flow", "no file and no module 'no_such.module'"),
+        ("", ".", "is a directory"),
+        ("", "mine.py", "'mine.py' has no 'flow'; declare one"),
+        ('a = build("a")', "mine.py:b", "'mine.py' has no 'b'; it has the dataflow a"),
+        ('a = build("a"); b = build("b")', "mine.py", "several dataflows (a, b); say which, such as mine.py:a"),
+        ("flow = 5", "mine.py", "'flow' of 'mine.py' is 5; it has to be a Dataflow"),
+        ("def flow(rate): return build('a')", "mine.py", "needs arguments (rate)"),
+        ("def flow(): return None", "mine.py", "'flow' of 'mine.py' is None"),
+        ("def flow():\n    return 1 / 0", "mine.py", "line 8: return 1 / 0: ZeroDivisionError: division by zero"),
+        ("\nflow = undefined()", "mine.py", "line 8: flow = undefined(): NameError"),
+        ("flow = (", "mine.py", "line 7: '(' was never closed: flow = ("),
+        ('flow = ps.Dataflow("9")', "mine.py", "line 7: flow = ps.Dataflow(\"9\"): dataflow name '9'"),
+        ("raise SystemExit(3)", "mine.py", "line 7: raise SystemExit(3): SystemExit: 3"),
+        ("import no_such_thing", "mine.py", "line 7: import no_such_thing: ModuleNotFoundError"),
+    ],
+)
+def test_one_clear_error(text: str, spec: str, error: str) -> None:
+    write(text)
+    with pytest.raises(LoadError, match=re.escape(error)):
+        load(spec)
+
+
+def test_a_module_that_fails_names_its_line() -> None:
+    write("flow = undefined()", "by_name_2.py")
+    with pytest.raises(LoadError, match=r"by_name_2.py', line 7: flow = undefined\(\): NameError"):
+        load("by_name_2")
+
+
+UNPICKLE = "import pickle, sys; print(pickle.load(sys.stdin.buffer)(21))"
+
+
+def test_functions_of_a_flow_file_work_where_the_file_is_not(tmp_path: Path) -> None:
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "beside_2.py").write_text("def twice(n): return 2 * n")
+    write('import beside_2\ndef calls(n): return beside_2.twice(n)\nflow = build("a")', "sub/travels.py")
+    load("sub/travels.py")
+    modules = modules_by_value()
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        pickled = cloudpickle.dumps(sys.modules["_penstock_flow_travels"].calls)
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+    elsewhere = subprocess.run([sys.executable, "-c", UNPICKLE], input=pickled, capture_output=True, check=True)
+    assert elsewhere.stdout == b"42\n"

@@ -1,0 +1,17 @@
+"""`penstock` with the engine in memory in Spark's place, for tests of commands that run something."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+from memory_engine import MemoryEngine
+
+import penstock.cli.main
+
+stand_in = types.ModuleType("penstock.engines.spark.engine")
+stand_in.SparkEngine = MemoryEngine  # type: ignore[attr-defined]
+sys.modules["penstock.engines.spark.engine"] = stand_in
+
+if __name__ == "__main__":
+    penstock.cli.main.main()

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from rich.console import Console
+from sample_windows import operator, window
+
+from penstock.plan import Plan
+from penstock.report.table import line, table
+
+PLAN = Plan(dataflow="wordcount", cuts=frozenset({"split"}), replicas={"split": 2, "count": 4}, slots=4)
+
+
+def drawn(width: int, shown: object) -> list[str]:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console.print(shown)
+    return console.export_text().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_number_is_whole_at_this_width(width: int) -> None:
+    long = operator(
+        "break_in_attempts_by_address_and_hour_of_the_day_and_user_and_everything_else_of_the_line", rows_in=3
+    )
+    one = window()
+    one = msgspec.structs.replace(one, operators=(*one.operators, long))
+    lines = drawn(width, table(one, PLAN))
+    assert all(len(text) <= width for text in lines)
+    assert lines[0].strip() == "wordcount · 2,000 rows/s · sojourn p50 810 ms p95 1.62 s · 4 slots · plan 1"
+    cells = [text.split() for text in lines]
+    assert ["lines", "2,000", "2,000", "1,234,567", "-", "-", "-"] in cells
+    assert ["split", "2,000", "18,000", "-", "12.5", "us", "2", "1%"] in cells
+    assert ["count", "18,000", "4,500", "-", "2.1", "ms", "4", "88%"] in cells
+    assert any(row and row[0].startswith("break_in") and row[0].endswith("…") for row in cells)
+
+
+def test_a_line_under_each_cut() -> None:
+    lines = drawn(80, table(window(), PLAN))
+    (split,) = (number for number, text in enumerate(lines) if text.strip().startswith("split"))
+    assert set(lines[split + 1].strip()) == {"─"}
+    assert "count" in lines[split + 2]
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    nothing = msgspec.structs.replace(window(sojourn=False), external_rows_per_s=None, operators=(operator("a"),))
+    lines = drawn(80, table(nothing))
+    assert lines[0].strip() == "run · - rows/s · sojourn p50 - p95 - · plan 1"
+    assert ["a", *"------"] in [text.split() for text in lines]
+    assert line(nothing) == "- rows/s | a ->-/s"

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from sample_windows import window
+
+from penstock.plan import Plan
+from penstock.store import PlanChange, Run, RunError, Store, StoreError, StoreReader
+
+PLAN = Plan(dataflow="wordcount", cuts=frozenset({"split"}), replicas={"split": 1, "count": 2}, slots=2)
+RUN = Run(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=1000.0)
+
+
+def change(at_s: float, *, count: int, outcome: str = "ok") -> PlanChange:
+    new = PLAN.replace(replicas={"split": 1, "count": count})
+    return PlanChange(
+        at_s=at_s, asked=f"rescale count={count}", outcome=outcome, reason="", old=PLAN, new=new, pause_s=0.5
+    )  # type: ignore[arg-type]
+
+
+def test_everything_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    error = RunError(at_s=3.0, where="observe", message="no metrics", traceback="Traceback ...")
+    with Store(tmp_path) as store:
+        store.begin(RUN)
+        store.started(PLAN)
+        numbers = [store.add_window(window(one)) for one in range(3)]
+        store.add_plan_change(change(1001.0, count=4))
+        store.add_error(error)
+        store.ended(at_s=1010.0, why="asked to stop")
+    with StoreReader(tmp_path) as reader:
+        assert reader.windows() == list(zip(numbers, map(window, range(3)), strict=True))
+        assert reader.windows(last=1) == [(numbers[2], window(2))]
+        assert reader.windows(after=numbers[1]) == [(numbers[2], window(2))]
+        assert reader.plan_changes() == [change(1001.0, count=4)]
+        assert reader.errors() == [error]
+        (run,) = reader.runs()
+        assert (run.plan, run.stopped_s, run.stopped_why, run.pid) == (PLAN, 1010.0, "asked to stop", 1)
+
+
+def test_the_plan_in_force_is_the_last_one_that_went_well_since_the_start(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.begin(RUN)
+        assert store.plan() is None
+        store.started(PLAN)
+        assert store.plan() == PLAN
+        store.add_plan_change(change(1001.0, count=4))
+        store.add_plan_change(change(1002.0, count=9, outcome="rolled back"))
+        assert store.plan() == change(0, count=4).new
+        store.begin(msgspec.structs.replace(RUN, started_s=2000.0))
+        store.started(PLAN)
+        assert store.plan() == PLAN
+
+
+def test_readers_read_while_the_writer_writes(tmp_path: Path) -> None:
+    with Store(tmp_path) as store, StoreReader(tmp_path) as one, StoreReader(tmp_path) as two:
+        for number in range(20):
+            store.add_window(window(number))
+            assert len(one.windows()) == len(two.windows()) == number + 1
+
+
+def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
+    code = "import sys, penstock.store as s; s.Store(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"open\n"
+        with pytest.raises(StoreError, match=rf"process {process.pid} is running in .*one run at a time; stop it with"):
+            Store(tmp_path)
+        process.communicate(b"")
+    Store(tmp_path).close()
+    with Store(tmp_path), pytest.raises(StoreError, match="is running in"):
+        Store(tmp_path)
+
+
+WRITER = """
+import itertools, sys
+from sample_windows import window
+from penstock.store import Store
+store = Store(sys.argv[1])
+for number in itertools.count():
+    store.add_window(window(number))
+    if number == 50:
+        print("writing", flush=True)
+"""
+
+
+def test_kill_9_while_writing_leaves_a_consistent_prefix(tmp_path: Path) -> None:
+    tests = str(Path(__file__).parent.parent)
+    written = 0
+    for turn in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"import sys; sys.path.insert(0, {tests!r})\n{WRITER}", tmp_path],
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout is not None and process.stdout.readline() == b"writing\n"
+        with StoreReader(tmp_path) as live:
+            assert len(live.windows()) >= written + 51
+        time.sleep(0.01 * turn)
+        process.kill()
+        process.communicate()
+        with StoreReader(tmp_path) as reader:
+            kept = reader.windows()
+        assert [number for number, _ in kept] == list(range(1, len(kept) + 1))
+        assert [one for _, one in kept[written:]] == [window(number) for number in range(len(kept) - written)]
+        assert len(kept) >= written + 51
+        written = len(kept)
+
+
+def test_no_run(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no run in .*start one with 'penstock run FILE --at"):
+        StoreReader(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("open_it", [Store, StoreReader])
+def test_not_a_database(tmp_path: Path, open_it: type[StoreReader]) -> None:
+    file = tmp_path / "store.sqlite"
+    file.write_text("dear diary " * 1000)
+    with pytest.raises(StoreError, match=r"corrupt or is not a store .* move it away"):
+        open_it(tmp_path)
+    assert file.read_text() == "dear diary " * 1000
+
+
+@pytest.mark.parametrize("open_it", [Store, StoreReader])
+def test_a_database_of_somebody_else(tmp_path: Path, open_it: type[StoreReader]) -> None:
+    with sqlite3.connect(tmp_path / "store.sqlite") as other:
+        other.execute("CREATE TABLE recipes (name TEXT)")
+    other.close()
+    with pytest.raises(StoreError, match="is a SQLite file, but not a store"):
+        open_it(tmp_path)
+
+
+@pytest.mark.parametrize("open_it", [Store, StoreReader])
+def test_another_schema_version(tmp_path: Path, open_it: type[StoreReader]) -> None:
+    Store(tmp_path).close()
+    with sqlite3.connect(tmp_path / "store.sqlite") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(StoreError, match="has schema 99 and this Penstock knows 1"):
+        open_it(tmp_path)
+
+
+def test_damaged_pages(tmp_path: Path) -> None:
+    with Store(tmp_path / "a") as store:
+        for number in range(200):
+            store.add_window(window(number))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    file = tmp_path / "b" / "store.sqlite"
+    content = bytearray(file.read_bytes())
+    content[8192 : len(content) - 4096] = b"\xa5" * (len(content) - 4096 - 8192)
+    file.write_bytes(content)
+    with pytest.raises(StoreError, match="corrupt"):
+        Store(tmp_path / "b")
+    with StoreReader(tmp_path / "b") as reader, pytest.raises(StoreError, match="corrupt"):
+        reader.windows()
+    Store(tmp_path / "a").close()  # the original is fine, and a refused store is not left locked
+    with pytest.raises(StoreError, match="corrupt"):
+        Store(tmp_path / "b")
+
+
+def test_a_creator_killed_before_the_tables_were_there(tmp_path: Path) -> None:
+    (tmp_path / "store.sqlite").touch()
+    with pytest.raises(StoreError, match="still empty"):
+        StoreReader(tmp_path)
+    with Store(tmp_path) as store:
+        store.add_window(window())
+    with StoreReader(tmp_path) as reader:
+        assert len(reader.windows()) == 1
+
+
+def test_a_directory_belongs_to_one_dataflow(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.begin(RUN)
+        with pytest.raises(StoreError, match="holds a run of dataflow 'wordcount', not of 'finance'"):
+            store.begin(msgspec.structs.replace(RUN, dataflow="finance"))
+
+
+def test_nan_is_refused_when_written_not_when_read(tmp_path: Path) -> None:
+    good = window()
+    assert good.sojourn is not None
+    bad = msgspec.structs.replace(good, sojourn=msgspec.structs.replace(good.sojourn, p95_s=float("nan")))
+    with Store(tmp_path) as store:
+        with pytest.raises(StoreError, match="None, not NaN"):
+            store.add_window(bad)
+        assert store.windows() == []
+
+
+def test_ending_a_run_that_never_began(tmp_path: Path) -> None:
+    with Store(tmp_path) as store, pytest.raises(StoreError, match="begin"):
+        store.ended(at_s=0.0, why="")
+
+
+def test_a_run_that_never_came_to_the_loop_is_not_left_open(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Store(tmp_path) as store:
+        store.begin(RUN)
+        raise ZeroDivisionError  # such as an engine that could not be made
+    with StoreReader(tmp_path) as reader:
+        run = reader.last_run()
+    assert run is not None and run.stopped_why == "an error before it started"
