@@ -13,7 +13,8 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PlanError, RowFunction
 from penstock.engines.spark.channels import EventTime
-from penstock.engines.spark.rows import Timing, apply_rows
+from penstock.engines.spark.rows import apply_rows
+from penstock.engines.spark.timing import Timing
 from penstock.plan import Pipeline
 
 WATERMARK = "spark.watermarkDelayMs"  # Spark marks event-time columns so

@@ -189,7 +189,7 @@ class SparkEngine:
         validate(self.flow, plan)
         self._clear(None)
         self._open_sources()
-        self._meter = Meter(self.flow, self._spark, self._sources, self._channel)
+        self._meter = Meter(self.flow, self._spark, self._sources, self._channel, self.run)
         todo = change(self.flow, None, plan)
         queries = []
         for begin, (draft, compiled) in zip(todo.begin, self._compile_all(todo), strict=True):
@@ -203,7 +203,7 @@ class SparkEngine:
         validate(self.flow, plan)
         self._clear(found)
         self._open_sources()
-        self._meter = Meter(self.flow, self._spark, self._sources, self._channel)
+        self._meter = Meter(self.flow, self._spark, self._sources, self._channel, self.run)
         self._committed = Committed(
             generation=found.generation, plan=plan, shape=found.shape, queries=found.queries, channels=found.channels
         )
@@ -241,7 +241,7 @@ class SparkEngine:
         self, query: Query, pipeline: Pipeline, compiled: Compiled | None = None, once: bool = False
     ) -> RunningQuery:
         compiled = compiled or self._compile(query, pipeline)
-        running = RunningQuery(query, compiled, self._meter)
+        running = RunningQuery(query, compiled)
         write = self._writer(query, compiled, running)
         spark = self._spark
         opaque = self._is_opaque(pipeline)
@@ -255,6 +255,7 @@ class SparkEngine:
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
             spark.conf.set(_EVOLUTION, "true")
         self._running[query.checkpoint] = running
+        self._meter.started(running)
         return running
 
     def _is_opaque(self, pipeline: Pipeline) -> bool:

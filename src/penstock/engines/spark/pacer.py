@@ -35,7 +35,8 @@ class BatchSizer:
             # Only a full batch says what a full batch costs: a small one is all overhead.
             if self._given >= self._cap * 0.5 or took > self._target_s:
                 fit = self._given * self._target_s / took
-                self._cap = max(1.0, min(fit, self._cap * GROWTH))
+                # Slowly down: a cold start is slow, and says little of the batches to come.
+                self._cap = max(1.0, self._cap / 2, min(fit, self._cap * GROWTH))
         rows = min(backlog, int(self._cap))
         if self._most is not None:
             rows = min(rows, self._most)

@@ -5,6 +5,7 @@ Arrow's IPC file format is memory-mapped and sliced without copying, so any rang
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ def shares(files: Sequence[RowFile], start: int, stop: int, replicas: int) -> li
     """Rows start..stop in exactly `replicas` shares of equal size, give or take a row."""
     rows = stop - start
     bounds = [start + rows * part // replicas for part in range(replicas + 1)]
-    return [slices(files, low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [slices(files, low, high) for low, high in itertools.pairwise(bounds)]
 
 
 def read(parts: Iterable[Slice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

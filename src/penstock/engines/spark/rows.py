@@ -1,6 +1,6 @@
 """Row functions: a plain Python function of one row run over Arrow batches, timed while it works.
 
-The whole of each batch is timed, which costs two looks at the clock for thousands of rows and gives the operator's cost;
+The whole of each batch is timed, which costs two looks at the clock for thousands of rows and gives the cost of a row;
 one row in N is timed by itself, which gives the spread of the service time.
 """
 
@@ -15,29 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.engines.spark.timing import Timing
+
 SAMPLE_EVERY = 16
-
-
-class Timing:
-    """Sums that the workers add to and the driver reads: rows and seconds, and of sampled rows also squares."""
-
-    def __init__(self, context: Any) -> None:
-        self.rows = context.accumulator(0)
-        self.seconds = context.accumulator(0.0)
-        self.sampled = context.accumulator(0)
-        self.sampled_s = context.accumulator(0.0)
-        self.sampled_s2 = context.accumulator(0.0)
-
-    def read(self) -> tuple[int, float]:
-        return self.rows.value, self.seconds.value
-
-    def service_scv(self) -> float | None:
-        """Squared coefficient of variation of the time of one row."""
-        n, total, squares = self.sampled.value, self.sampled_s.value, self.sampled_s2.value
-        if n < 2 or total <= 0:
-            return None
-        mean = total / n
-        return max(0.0, squares / n - mean * mean) / (mean * mean)
 
 
 def apply_rows(

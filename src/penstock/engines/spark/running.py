@@ -21,10 +21,9 @@ _POLL_S = 0.01
 
 
 class RunningQuery:
-    def __init__(self, record: Query, compiled: Compiled, meter: Any) -> None:
+    def __init__(self, record: Query, compiled: Compiled) -> None:
         self.record = record
         self.compiled = compiled
-        self._meter = meter
         self._query: Any = None
         self._stopping = False
 
@@ -35,7 +34,6 @@ class RunningQuery:
     def start(self, write: Write, name: str, checkpoint: str, once: bool = False) -> None:
         def batch(df: DataFrame, number: int) -> None:
             write(df, f"{self.record.checkpoint}.{number:08d}")
-            self._meter.batch_done(self)
 
         stream = (
             self.compiled.df.writeStream.queryName(name)

@@ -74,6 +74,7 @@ class EmbeddedChannel:
             "folder": str(self.folder),
             "run": str(self.folder.parent.parent),
             "name": name,
+            "timings": str(self.folder.parent.parent / "timings" / name),
             "replicas": str(replicas),
             "query": query,
             "opens_at": str(opens_at),

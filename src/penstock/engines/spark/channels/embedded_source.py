@@ -17,6 +17,7 @@ from penstock.engines.spark.channels.log import Log
 from penstock.engines.spark.gate import Gate, load_start
 from penstock.engines.spark.pacer import BatchSizer
 from penstock.engines.spark.rowfiles import Slice, conformed, read, shares
+from penstock.engines.spark.timing import ReadingTime
 
 MARK = "__penstock_mark"
 
@@ -37,6 +38,7 @@ class ChannelReader(DataSourceStreamReader):
         self._sizer = BatchSizer(float(options["batch_s"]), int(most) if most else None)
         self._schema = schema
         self._event_column = event_column
+        self._time = ReadingTime(Path(options["timings"]))
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's names
         return load_start(*self._where)
@@ -70,6 +72,9 @@ class ChannelReader(DataSourceStreamReader):
         return parts
 
     def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
+        return self._time.over(self._batches(partition))
+
+    def _batches(self, partition: Share) -> Iterator[pa.RecordBatch]:
         rows = pa.schema([field for field in self._schema if field.name != MARK])
         for batch in read(partition.slices, rows):
             if self._event_column is None:

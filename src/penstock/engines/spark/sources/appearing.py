@@ -24,6 +24,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.gate import Gate, load_start
 from penstock.engines.spark.sources.contract import Offset, Reading
 from penstock.engines.spark.sources.replayed import batches_of
+from penstock.engines.spark.timing import ReadingTime
 
 FILES_A_BATCH = 64
 
@@ -131,6 +132,7 @@ class AppearingReader(DataSourceStreamReader):
         self._format = format
         self._schema = schema
         self._looked_at = 0.0
+        self._time = ReadingTime(Path(options["timings"]))
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's names
         return load_start(*self._where)
@@ -151,8 +153,8 @@ class AppearingReader(DataSourceStreamReader):
         return [Share(paths[part :: self._replicas]) for part in range(self._replicas)]
 
     def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
-        for path in partition.paths:
-            yield from batches_of(path, self._format, self._schema)
+        made = (batch for path in partition.paths for batch in batches_of(path, self._format, self._schema))
+        return self._time.over(made)
 
 
 def _source_class(name: str, schema: StructType, pattern: str, format: str, ledger: str) -> type[DataSource]:

@@ -24,6 +24,7 @@ class Reading:
     def options(self) -> dict[str, str]:
         return {
             "name": self.name,
+            "timings": str(self.run / "timings" / self.name),
             "replicas": str(self.replicas),
             "query": self.query,
             "opens_at": str(self.opens_at),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from penstock.engines.spark.files import write_whole
 from penstock.engines.spark.gate import Gate, load_start
 from penstock.engines.spark.pacer import BatchSizer
 from penstock.engines.spark.sources.contract import Offset, Reading
+from penstock.engines.spark.timing import ReadingTime
 
 Rows = Callable[[int, int], Iterator[pa.RecordBatch]]  # the rows numbered start..stop
 
@@ -77,10 +79,7 @@ class NumberedSource:
         low, high = start["row"], end["row"]
         parts = min(64, high - low)
         bounds = [low + (high - low) * part // parts for part in range(parts + 1)] if parts else []
-        return [
-            ((pace.appended_at(a) + pace.appended_at(b - 1)) / 2, b - a)
-            for a, b in zip(bounds, bounds[1:], strict=False)
-        ]
+        return [((pace.appended_at(a) + pace.appended_at(b - 1)) / 2, b - a) for a, b in itertools.pairwise(bounds)]
 
     def resume(self, read_up_to: Offset) -> None:
         self._pace.save(self._pace.load().resumed(at_s=time.time(), row=read_up_to["row"]))
@@ -111,6 +110,7 @@ class NumberedReader(DataSourceStreamReader):
         most = options.get("most_rows")
         self._sizer = BatchSizer(float(options["batch_s"]), int(most) if most else None)
         self._rows = rows
+        self._time = ReadingTime(Path(options["timings"]))
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's names
         return load_start(*self._where)
@@ -129,7 +129,7 @@ class NumberedReader(DataSourceStreamReader):
         return [Range(low + rows * part // k, low + rows * (part + 1) // k) for part in range(k)]
 
     def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
-        return self._rows(partition.start, partition.stop)
+        return self._time.over(self._rows(partition.start, partition.stop))
 
 
 def generated(fn: Callable[[int], Any], schema: StructType) -> Rows:

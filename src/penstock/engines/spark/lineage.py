@@ -1,0 +1,96 @@
+"""Lineage: from which appends at the sources a batch's rows stem, read from the offsets that queries wrote down.
+
+A batch covers a range of each of its sources. A range of a source has append times; a range of a channel is a list of
+appends, each made by one batch of its producer under a key that names checkpoint and number: so back to the sources.
+No column is added to anybody's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from penstock.engines.spark.channels import Channel
+from penstock.engines.spark.checkpoint import Checkpoint
+from penstock.engines.spark.committed import Query
+from penstock.engines.spark.sources.contract import LiveSource, Offset
+
+Moments = list[tuple[float, float]]  # (append time, rows at the source)
+_MOST = 64
+_DEEPEST = 64  # rows of a loop may have gone round many times
+
+
+class Lineage:
+    def __init__(self, run: Path, sources: dict[str, LiveSource], channel: Callable[[str], Channel]) -> None:
+        self._run = run
+        self._sources = sources
+        self._channel = channel
+        self._queries: dict[str, Query] = {}  # every query ever started in this process, by checkpoint
+        self.moments = lru_cache(maxsize=4096)(self._moments)
+
+    def know(self, query: Query) -> None:
+        self._queries[query.checkpoint] = query
+
+    def ranges(self, checkpoint: str, batch: int) -> dict[str, tuple[Offset, Offset]] | None:
+        """What a batch read: key of the source -> (start, end). None if that is no longer written down."""
+        query = self._queries.get(checkpoint)
+        if query is None:
+            return None
+        log = Checkpoint(self._run / "checkpoints" / checkpoint)
+        try:
+            ends = log.offsets(batch)
+        except FileNotFoundError:
+            return None
+        try:
+            starts = log.offsets(batch - 1) if batch > 0 else {}
+        except FileNotFoundError:  # the batch before was purged, or there was none
+            return None
+        return {
+            key: (starts.get(use.name, use.start), ends[use.name])
+            for key, use in query.sources.items()
+            if use.name in ends
+        }
+
+    def _moments(self, checkpoint: str, batch: int, depth: int = 0) -> Moments | None:
+        """When the rows behind this batch were appended at the sources; None if unknown."""
+        ranges = self.ranges(checkpoint, batch)
+        if ranges is None or depth > _DEEPEST:
+            return None
+        found: Moments = []
+        for key, (start, end) in ranges.items():
+            if start == end:
+                continue
+            if ">" in key:
+                channel = self._channel(self._queries[checkpoint].reads[key])
+                try:
+                    appends = channel.appends_between(start, end)
+                except FileNotFoundError:
+                    return None
+                for append in appends:
+                    made_by, _, number = append.key.rpartition(".")
+                    before = self.moments(made_by, int(number), depth + 1)
+                    if before is None:
+                        return None
+                    found += before
+            else:
+                times = self._sources[key].append_times(start, end)
+                if times is None:
+                    return None
+                found += times
+        return _thinned(found)
+
+
+def _thinned(moments: Moments) -> Moments:
+    """At most so many moments, neighbours in time merged, rows and mean time kept."""
+    if len(moments) <= _MOST:
+        return moments
+    moments = sorted(moments)
+    size = -(-len(moments) // _MOST)
+    thin = []
+    for low in range(0, len(moments), size):
+        some = moments[low : low + size]
+        rows = sum(count for _, count in some)
+        if rows:
+            thin.append((sum(at * count for at, count in some) / rows, rows))
+    return thin

@@ -1,0 +1,75 @@
+"""Estimators over a window: small formulas, each None until what it needs has been seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.measure.window import Sojourn
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """part / whole, unknown where either is unknown or the whole is nothing.
+
+    >>> ratio(3, 4), ratio(3, 0), ratio(None, 4)
+    (0.75, None, None)
+    """
+    return None if part is None or not whole else part / whole
+
+
+def true_rate(seconds_per_row: float | None) -> float | None:
+    """Rows a replica could process a second if it were always busy: 1 / cost."""
+    return None if not seconds_per_row else 1.0 / seconds_per_row
+
+
+def utilisation(rows: int | None, seconds_per_row: float | None, replicas: int | None, span_s: float) -> float | None:
+    """Busy time over the time there was: rows x cost / (replicas x span)."""
+    if rows is None or seconds_per_row is None or not replicas or span_s <= 0:
+        return None
+    return rows * seconds_per_row / (replicas * span_s)
+
+
+def sojourn(times: Sequence[tuple[float, float]]) -> Sojourn | None:
+    """Mean and quantiles of (seconds, rows) pairs; a quantile is the least time that so many rows stay within.
+
+    >>> sojourn([(1.0, 50), (2.0, 45), (9.0, 5)])
+    Sojourn(rows=100, mean_s=1.85, p50_s=1.0, p95_s=2.0, p99_s=9.0)
+    """
+    if not times:
+        return None
+    seconds, rows = np.array(times, dtype=float).T
+    order = np.argsort(seconds)
+    seconds, rows = seconds[order], rows[order]
+    total = rows.sum()
+    if total <= 0:
+        return None
+    reached = np.cumsum(rows) / total
+
+    def within(share: float) -> float:
+        return float(seconds[min(int(np.searchsorted(reached, share - 1e-12)), len(seconds) - 1)])
+
+    mean = float((seconds * rows).sum() / total)
+    return Sojourn(rows=round(total), mean_s=mean, p50_s=within(0.5), p95_s=within(0.95), p99_s=within(0.99))
+
+
+def cost_per_row(samples: Sequence[tuple[int, float]]) -> float | None:
+    """Seconds a row from (rows, busy seconds) of batches, without what a batch costs however few its rows.
+
+    The slope of a line with a non-negative intercept; where all batches have about the same rows a slope says nothing,
+    and the plain ratio is the (upper) estimate.
+
+    >>> round(cost_per_row([(100, 0.3), (200, 0.5), (300, 0.7)]), 6)
+    0.002
+    >>> cost_per_row([(100, 0.2), (100, 0.2)])
+    0.002
+    """
+    seen = [(rows, busy) for rows, busy in samples if rows > 0 and busy > 0]
+    if not seen:
+        return None
+    rows, busy = np.array(seen, dtype=float).T
+    plain = float(busy.sum() / rows.sum())
+    if len(seen) < 3 or rows.max() < 1.5 * rows.min():
+        return plain
+    slope, intercept = np.polyfit(rows, busy, 1)
+    return float(slope) if intercept >= 0 and slope > 0 else plain
