@@ -40,5 +40,5 @@ def zipf_table(values: Sequence[T], *, bits: int) -> tuple[T, ...]:
     below = 0
     for value, weight in zip(values, weights, strict=True):
         below += weight
-        table += [value] * (-(-below * size // total) - len(table))  # ceil, so that the last value fills the table
+        table += [value] * ((2 * below * size + total) // (2 * total) - len(table))  # up to below / total, rounded
     return tuple(table)

@@ -15,12 +15,12 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 
 import penstock as ps
 from penstock.apps.differences import differences, epoch_ms
@@ -32,6 +32,8 @@ WINDOW_S = 10
 DELAY_S = 10  # of the watermark
 DISORDER_MS = 4_000  # less than the delay
 ROW_EVERY_MS = 20  # of event time, in each source, whatever the rate of arrival
+# Of the join, on the start of windows: those of two quotes differ by a window more than their times do.
+JOIN_DELAY_S = 20
 FLUSH_ROWS = 3
 SYMBOLS = 64
 TRADES = "symbol string, ts timestamp, price bigint, volume bigint"
@@ -39,7 +41,7 @@ QUOTES = "symbol string, ts timestamp, ask bigint, size bigint"
 _FLUSH_AHEAD_MS = 24 * 3600 * 1000
 _FLUSH_SYMBOL = "FLUSH"
 _TRADE_SEED, _QUOTE_SEED = 0x74726164, 0x71756F74
-_START = datetime(2026, 1, 1, 14, 30, tzinfo=timezone.utc)
+_START = datetime(2026, 1, 1, 14, 30, tzinfo=UTC)
 
 # Symbol and the price, in cents, about which it moves.
 _LISTED = zipf_table([(f"{'KLMNPRST'[i // 8]}{'ABCDEFGH'[i % 8]}X", 1_000 + 487 * i) for i in range(SYMBOLS)], bits=10)
@@ -51,7 +53,9 @@ Quote = tuple[str, datetime, int, int]
 def trade(n: int, rows: int | None = None) -> Trade:
     """Trade n: symbol, time, price in cents (within 5 % of its middle), shares; the last of `rows` are the flush.
 
-    >>> trade(0)
+    >>> symbol, at, price, volume = trade(0)
+    >>> symbol, at.isoformat(), price, volume
+    ('KAX', '2026-01-01T14:30:02.365000+00:00', 1038, 112)
     """
     bits = draw(n, _TRADE_SEED)
     if rows is not None and n >= rows - FLUSH_ROWS:
@@ -64,7 +68,9 @@ def trade(n: int, rows: int | None = None) -> Trade:
 def quote(n: int) -> Quote:
     """Quote n: symbol, time, asked price in cents (1 % above the middle, within 5 %), shares.
 
-    >>> quote(0)
+    >>> symbol, at, ask, size = quote(0)
+    >>> symbol, at.isoformat(), ask, size
+    ('KAX', '2026-01-01T14:30:01.958000+00:00', 1026, 63)
     """
     bits = draw(n, _QUOTE_SEED)
     symbol, middle = _LISTED[bits & 0x3FF]
@@ -123,8 +129,11 @@ def flow(
     trades = flow.source("trades", source("trades", functools.partial(trade, rows=rows), TRADES))
     trades.watermark("ts", f"{DELAY_S} seconds")
     averages = trades.keyed("vwap", ["symbol"], vwap, columns=["symbol", "window_start", "turnover", "volume"])
+    # The join forgets a window when both sides are past it; the side that is behind holds the watermark back.
+    averages.watermark("window_start", f"{JOIN_DELAY_S} seconds")
     quotes = flow.source("quotes", source("quotes", quote, QUOTES))
     bucketed = quotes.stateless("bucket", bucket, columns=["symbol", "window_start", "ts", "ask", "size"])
+    bucketed.watermark("window_start", f"{JOIN_DELAY_S} seconds")
     found = flow.keyed(
         "bargain",
         bargain,
@@ -147,7 +156,7 @@ def oracle(rows: int) -> Counter[Bargain]:
 def bargains(trades: Iterable[Trade], quotes: Iterable[Quote]) -> Counter[Bargain]:
     """What must come out for these rows: quotes below the VWAP of a window that the watermark has passed.
 
-    >>> at = [datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc) for second in range(60)]
+    >>> at = [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(60)]
     >>> trades = [("A", at[1], 100, 1), ("A", at[9], 200, 3), ("A", at[40], 1, 1)]  # (100 + 600) / 4 = 175
     >>> bargains(trades, [("A", at[0], 170, 2), ("A", at[9], 175, 2), ("B", at[0], 1, 1), ("A", at[41], 0, 1)])
     Counter({('A', 1767225600000, 1767225600000, 170, 2, 10): 1})

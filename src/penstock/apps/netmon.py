@@ -13,11 +13,11 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 
 import penstock as ps
 from penstock.apps.differences import differences, epoch_ms
@@ -33,7 +33,7 @@ THRESHOLD = 5  # attempts in one window
 FLUSH_ROWS = 3
 _FLUSH_AHEAD_S = 24 * 3600
 _SEED = 0x73736864
-_START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+_START = datetime(2026, 1, 1, tzinfo=UTC)
 
 _HOSTS = ("alpha", "beta", "gamma", "delta")
 _KNOWN = ("root", "ana", "git", "www", "backup", "postgres", "li", "omar")
@@ -149,7 +149,11 @@ def flow(
         .watermark("ts", f"{DELAY_S} seconds")
         .keyed("attempts", ["ip"], attempts, columns=counted)
         .stateless("cutoff", functools.partial(cutoff, threshold=threshold), columns=counted)
-        .stateless("diff", functools.partial(diff, threshold=threshold), columns=[*counted[:4], "excess", "span_ms", "severity"])
+        .stateless(
+            "diff",
+            functools.partial(diff, threshold=threshold),
+            columns=[*counted[:4], "excess", "span_ms", "severity"],
+        )
         .sink("out", kept_if_finite(output, rows))
     )
     return flow
