@@ -22,6 +22,7 @@ def spark() -> Any:
     )
     session = base.newSession()  # its settings are its own; the context is shared, and so not stopped here
     session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.conf.set("spark.sql.streaming.join.stateFormatVersion", "3")  # one state store a partition instead of four
     session.conf.set(
         "spark.sql.streaming.stateStore.providerClass",
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pickle
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,25 @@ def test_the_dataflow_has_joker_s_two_regions() -> None:
     source = pickle.loads(pickle.dumps(flow["lines"].source))
     assert source.fn(ROWS - 1) == netmon.generator(ROWS - 1, ROWS)
     netmon.flow().check()
+
+
+@pytest.mark.spark
+def test_only_sshd_failures_with_a_readable_time_are_parsed(spark: Any) -> None:
+    line = "{} web sshd[1]: Failed password for {} from 192.0.2.{} port 9 ssh2".format
+    lines = [
+        line("2026-01-01T00:00:01.500Z", "root", 1),
+        line("2026-01-01T02:00:01.500+02:00", "invalid user pi", 2),
+        line("yesterday", "root", 3),
+        line("2026-01-01T00:00:01Z", "root", 4).replace("Failed", "Accepted"),
+        line("2026-01-01T00:00:01Z", "root", 5).replace("sshd", "ftpd"),
+        "",
+    ]
+    parsed = netmon.parse(netmon.failures(spark.createDataFrame([(one,) for one in lines], "value string"))).collect()
+    same = datetime(2026, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC).timestamp()
+    assert [(row["ts"].timestamp(), row["host"], row["user"], row["known"], row["ip"]) for row in parsed] == [
+        (same, "web", "root", True, "192.0.2.1"),
+        (same, "web", "pi", False, "192.0.2.2"),
+    ]
 
 
 @pytest.mark.spark

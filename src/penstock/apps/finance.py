@@ -118,7 +118,7 @@ def flow(
 ) -> ps.Dataflow:
     """The dataflow on `rows` generated trades and as many quotes, each at `rows_per_s`.
 
-    `input` is a folder with files trades*.csv and quotes*.csv to read in place of them.
+    `input` is a folder with files trades*.csv and quotes*.csv, without headers, to read in place of them.
     """
     flow = ps.Dataflow("finance")
 

@@ -85,13 +85,14 @@ def parse(lines: DataFrame) -> DataFrame:
     def field(group: int) -> Any:
         return F.regexp_extract("value", _FAILURE, group)
 
-    return lines.select(
-        F.to_timestamp(field(1)).alias("ts"),
+    parsed = lines.select(
+        F.try_to_timestamp(field(1)).alias("ts"),
         field(2).alias("host"),
         field(4).alias("user"),
         (field(3) == "").alias("known"),
         field(5).alias("ip"),
     )
+    return parsed.where("ts is not null")  # one line with a broken time must not end the query
 
 
 def attempts(parsed: DataFrame) -> DataFrame:
@@ -137,7 +138,7 @@ def flow(
     rows_per_s: float | None = None,
     threshold: int = THRESHOLD,
 ) -> ps.Dataflow:
-    """The dataflow on a generated log, or on the log files of the glob `input`."""
+    """The dataflow on a generated log, or on the log files of the glob `input`, with times as in RFC 3339."""
     counted = ["ip", "window_start", "window_end", "n", "first", "last"]
     flow = ps.Dataflow("netmon")
     lines = functools.partial(generator, rows=rows)
