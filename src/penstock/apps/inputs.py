@@ -1,0 +1,35 @@
+"""The source of an app: its generator, or files given in place of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import penstock as ps
+from penstock.dataflow.sinks import Sink
+from penstock.dataflow.sources import Source
+
+ROWS_PER_S = 2_000.0  # where neither a rate nor an end is given
+
+
+def generated_or_files(
+    fn: Callable[[int], Any], schema: str, *, input: str | None, rows: int | None, rows_per_s: float | None
+) -> Source:
+    """`rows` at once where no rate is given, an endless stream where no number of rows is."""
+    if input is None:
+        rate = ROWS_PER_S if rows is None and rows_per_s is None else rows_per_s
+        return ps.generate(fn, schema=schema, rows=rows, rows_per_s=rate)
+    if rows is not None:
+        raise ps.DataflowError(f"input={input!r} and rows={rows} are both given; rows is for generated data only")
+    files_schema = None if schema == "value string" else schema
+    file_format = "text" if files_schema is None else None
+    if rows_per_s is None:
+        return ps.backlog(input, format=file_format, schema=files_schema)
+    return ps.replay(input, rows_per_s=rows_per_s, format=file_format, schema=files_schema)
+
+
+def kept_if_finite(output: Sink | None, rows: int | None) -> Sink:
+    """The sink given; else memory, unless the stream is endless or of unknown size and would fill it."""
+    if output is not None:
+        return output
+    return ps.noop() if rows is None else ps.memory()

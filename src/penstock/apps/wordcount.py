@@ -1,0 +1,118 @@
+"""Word count: lines of text, split into words, counted by word.
+
+Kahveci and Gedik, "Joker", JPDC 2020, section 5.4: a stateless region and a keyed one, with an output for every
+change of a count. Words are drawn with Zipf's law, as in a language: the most frequent one is every ninth word.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+import penstock as ps
+from penstock.apps.differences import differences
+from penstock.apps.draws import draw, zipf_table
+from penstock.apps.inputs import generated_or_files, kept_if_finite
+from penstock.dataflow.sinks import Sink
+
+VOCABULARY = 5_000
+_SEED = 0x776F7264
+
+
+def _word(rank: int) -> str:
+    """Syllables spell the rank in base 100, least first; frequent words are short.
+
+    >>> [_word(rank) for rank in (0, 1, 99, 100, 4999)]
+    ['ba', 'be', 'zu', 'baba', 'zumo']
+    """
+    consonants, vowels = "bcdfghjklmnprstvwxyz", "aeiou"
+    word = ""
+    while rank >= 0:
+        word += consonants[rank // 5 % 20] + vowels[rank % 5]
+        rank = rank // 100 - 1
+    return word
+
+
+_WORDS = zipf_table([_word(rank) for rank in range(VOCABULARY)], bits=16)
+
+
+def generator(n: int) -> str:
+    """Line n: four, eight or twelve words.
+
+    >>> generator(7) == generator(7), len(generator(7).split()) in (4, 8, 12)
+    (True, True)
+    """
+    words = []
+    for part in range(3 * n, 3 * n + 1 + n % 3):
+        bits = draw(part, _SEED)
+        words += [
+            _WORDS[bits & 0xFFFF],
+            _WORDS[bits >> 16 & 0xFFFF],
+            _WORDS[bits >> 32 & 0xFFFF],
+            _WORDS[bits >> 48],
+        ]
+    return " ".join(words)
+
+
+def split(lines: DataFrame) -> DataFrame:
+    words = lines.select(F.explode(F.split("value", r"\s+")).alias("word"))
+    return words.where("word != ''")  # a blank line, or one that starts with a blank
+
+
+def count(words: DataFrame) -> DataFrame:
+    return words.groupBy("word").count()
+
+
+def flow(
+    input: str | None = None,
+    output: Sink | None = None,
+    *,
+    rows: int | None = None,
+    rows_per_s: float | None = None,
+) -> ps.Dataflow:
+    """The dataflow on generated lines, or on the text files of the glob `input`."""
+    flow = ps.Dataflow("wordcount")
+    source = generated_or_files(generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
+    (
+        flow.source("lines", source)
+        .stateless("split", split, columns=["word"])
+        .keyed("count", ["word"], count, columns=["word", "count"])
+        .sink("out", kept_if_finite(output, rows))
+    )
+    return flow
+
+
+def oracle(rows: int) -> Counter[str]:
+    """Word -> how often the first `rows` lines have it."""
+    return count_words(generator(n) for n in range(rows))
+
+
+def count_words(lines: Iterable[str]) -> Counter[str]:
+    """
+    >>> count_words(["to be or", "not to be"])
+    Counter({'to': 2, 'be': 2, 'or': 1, 'not': 1})
+    """
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line.split())
+    return counts
+
+
+def actual(output: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    """Word -> its last count. Counts only grow, so that is the largest."""
+    last: Counter[str] = Counter()
+    for row in output:
+        last[row["word"]] = max(last[row["word"]], row["count"])
+    return last
+
+
+def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
+    """How the output differs from the oracle's; also a count that was sent twice, since each update is a growth."""
+    output = list(output)
+    sent = Counter((row["word"], row["count"]) for row in output)
+    twice = [f"'{word}': count {n} was sent {times} times" for (word, n), times in sent.items() if times > 1]
+    return differences(oracle(rows), actual(output)) + sorted(twice)

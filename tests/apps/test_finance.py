@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+import pickle
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plain_query import collect_stream, compose, write_files
+
+import penstock as ps
+from penstock.apps import finance
+
+ROWS = 2_000
+
+
+def _csv(row: tuple[Any, ...]) -> str:
+    return f"{row[0]},{row[1].isoformat()},{row[2]},{row[3]}"
+
+
+def test_symbols_follow_zipf_and_prices_stay_near_their_middle() -> None:
+    trades = [finance.trade(n) for n in range(8_000)]
+    assert len({symbol for symbol, *_ in trades}) == finance.SYMBOLS
+    first = [price for symbol, _, price, _ in trades if symbol == "KAX"]
+    assert len(first) / len(trades) == pytest.approx(1 / sum(1 / r for r in range(1, 65)), rel=0.1)
+    assert 950 <= min(first) < 960 < 1040 < max(first) <= 1050
+    assert {volume for *_, volume in trades} == set(range(1, 1025))
+
+
+@pytest.mark.parametrize("make", [lambda n: finance.trade(n, ROWS), finance.quote])
+def test_no_row_is_late_whatever_the_batches(make: Any) -> None:
+    latest, latest_window = 0.0, 0.0
+    for n in range(ROWS):
+        at = make(n)[1].timestamp()
+        window = at - at % finance.WINDOW_S
+        assert at > latest - finance.DELAY_S
+        assert window > latest_window - finance.JOIN_DELAY_S
+        latest, latest_window = max(latest, at), max(latest_window, window)
+
+
+def test_the_flush_closes_every_window_but_its_own() -> None:
+    trades = [finance.trade(n, ROWS) for n in range(ROWS)]
+    real, flush = trades[: -finance.FLUSH_ROWS], trades[-finance.FLUSH_ROWS :]
+    assert real == [finance.trade(n) for n in range(ROWS - finance.FLUSH_ROWS)]
+    ahead = min(row[1] for row in flush) - max(row[1] for row in real)
+    assert ahead.total_seconds() > finance.WINDOW_S + finance.DELAY_S
+    # Without the flush the last windows would be missing: the watermark is then behind them.
+    assert finance.oracle(ROWS) > finance.bargains(real, [finance.quote(n) for n in range(ROWS)])
+
+
+def test_about_four_quotes_in_ten_are_bargains_and_their_index_is_the_fraction_s_floor() -> None:
+    found = finance.oracle(ROWS)
+    assert 0.3 < sum(found.values()) / ROWS < 0.5
+    trades = [finance.trade(n) for n in range(ROWS)]
+    for symbol, start_ms, _, ask, size, index in list(found)[::50]:
+        mine = [t for t in trades if t[0] == symbol and 0 <= t[1].timestamp() * 1000 - start_ms < 10_000]
+        vwap = Fraction(sum(t[2] * t[3] for t in mine), sum(t[3] for t in mine))
+        assert vwap > ask
+        assert index == (vwap - ask) * size // 1
+
+
+def test_the_dataflow_has_two_keyed_regions() -> None:
+    flow = finance.flow(rows=ROWS)
+    flow.check()
+    assert [(region.operators, region.keys) for region in ps.regions(flow)] == [
+        (("trades",), ()),
+        (("vwap",), ("symbol",)),
+        (("quotes",), ()),
+        (("bucket",), ()),
+        (("bargain", "out"), ("symbol",)),
+    ]
+    assert flow["vwap"].emit == flow["bargain"].emit == "append"
+    source = pickle.loads(pickle.dumps(flow["trades"].source))
+    assert source.fn(ROWS - 1) == finance.trade(ROWS - 1, ROWS)
+    assert finance.flow("data")["quotes"].source == ps.backlog("data/quotes*.csv", schema=finance.QUOTES)
+    finance.flow().check()
+
+
+@pytest.mark.spark
+def test_in_one_batch_the_bargains_are_the_oracle_s(spark: Any) -> None:
+    frames = {
+        "trades": spark.createDataFrame([finance.trade(n, ROWS) for n in range(ROWS)], finance.TRADES),
+        "quotes": spark.createDataFrame([finance.quote(n) for n in range(ROWS)], finance.QUOTES),
+    }
+    output = [row.asDict() for row in compose(finance.flow(rows=ROWS), frames).collect()]
+    assert finance.check(output, ROWS) == []
+
+
+@pytest.mark.spark
+def test_as_two_streams_the_bargains_are_the_oracle_s_and_the_join_forgets(spark: Any, tmp_path: Path) -> None:
+    """One query a keyed operator: in one query together, the watermark behind `vwap` would wait for itself."""
+    flow = finance.flow(rows=ROWS)
+    write_files(tmp_path / "trades", (_csv(finance.trade(n, ROWS)) for n in range(ROWS)), [701, 600])
+    write_files(tmp_path / "quotes", (_csv(finance.quote(n)) for n in range(ROWS)), [900])
+    stream = spark.readStream.option("maxFilesPerTrigger", 1)
+    trades = stream.schema(finance.TRADES).csv(str(tmp_path / "trades"))
+    channel = tmp_path / "channel"
+    channel.mkdir()
+
+    def append(batch: Any, number: int) -> None:
+        batch.coalesce(1).write.parquet(str(channel / f"{number:05}"))
+
+    averages = finance.vwap(trades.withWatermark("ts", flow["trades"].watermark.delay))
+    collect_stream(averages, tmp_path / "checkpoint_vwap", "append", each=append)
+    for number, path in enumerate(sorted(channel.glob("*/*.parquet"))):
+        os.utime(path, (1_700_000_000 + number,) * 2)
+
+    states = []
+    frames = {
+        "vwap": stream.schema(averages.schema).parquet(str(channel / "*")),
+        "quotes": stream.schema(finance.QUOTES).csv(str(tmp_path / "quotes")),
+    }
+    output = collect_stream(compose(flow, frames), tmp_path / "checkpoint_bargain", "append", progress=states.append)
+    assert finance.check(output, ROWS) == []
+    assert sum(one["numRowsRemoved"] for state in states for one in state["stateOperators"]) > 0
+    assert sum(one["numRowsDroppedByWatermark"] for state in states for one in state["stateOperators"]) == 0
