@@ -69,7 +69,9 @@ def outline(flow: Dataflow, plan: Plan) -> Outline:
             for name in sorted(plan.cuts, key=order.index)
         ),
         pipelines=tuple(
-            PipelineOutline(pipeline=one.name, reads=one.inputs, operators=one.operators)
+            PipelineOutline(
+                pipeline=one.name, reads=tuple(producer for producer, _ in one.inputs), operators=one.operators
+            )
             for one in pipelines(flow, plan)
         ),
     )

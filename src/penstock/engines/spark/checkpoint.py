@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from penstock.engines.spark.files import copy_tree, write_whole
 
+TICK = "tick"  # see readers.Progress: it moves an offset without moving its place
 Offsets = dict[str, dict[str, int]]  # source name -> offset
 
 
@@ -25,7 +26,8 @@ class Checkpoint:
 
     def interrupted(self) -> bool:
         """Whether a batch was begun and not committed."""
-        return (self.planned() or -1) > (self.committed() if self.committed() is not None else -1)
+        planned, committed = self.planned(), self.committed()
+        return planned is not None and (committed is None or planned > committed)
 
     def offsets(self, batch: int | None) -> Offsets:
         """Where each named source stood at the end of a batch; sources that had nothing yet are missing."""
@@ -36,7 +38,7 @@ class Checkpoint:
         for line in lines[2:]:  # the version, then the batch's metadata, then one line a source
             name, separator, offset = line.partition(":")
             if separator and name.isidentifier() and offset.startswith("{"):
-                found[name] = json.loads(offset)
+                found[name] = {unit: at for unit, at in json.loads(offset).items() if unit != TICK}
         return found
 
     def hand_on(self, target: Path) -> Checkpoint:

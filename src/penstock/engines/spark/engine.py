@@ -14,9 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.dataflow import Dataflow, Kind, PenstockError, PlanError
+from penstock.dataflow.load import modules_by_value
 from penstock.dataflow.sources import SparkSource
 from penstock.engines.ports import Applied
 from penstock.engines.spark import outputs
@@ -27,6 +29,7 @@ from penstock.engines.spark.committed import Committed, Query, Use
 from penstock.engines.spark.compile import Compiled, Compiler
 from penstock.engines.spark.gate import save_starts
 from penstock.engines.spark.meter import Meter
+from penstock.engines.spark.orphans import await_orphan, note_jvm
 from penstock.engines.spark.running import RunningQuery
 from penstock.engines.spark.session import session, slots_of
 from penstock.engines.spark.sources.contract import LiveSource, Offset, Reading
@@ -81,13 +84,22 @@ class SparkEngine:
     def generation(self) -> int:
         return self._committed.generation if self._committed else 0
 
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """What runs under the plan in force, upstream first."""
+        return self._committed.queries if self._committed else ()
+
     def start(self) -> None:
         self.run.mkdir(parents=True, exist_ok=True)
         found = Committed.load(self.run)
         if found is not None:
             self._check_same_dataflow(found)
+        for module in modules_by_value():  # workers cannot import the file that a dataflow was loaded from
+            cloudpickle.register_pickle_by_value(module)
+        await_orphan(self.run)
         if self._spark is None:
             self._spark = session(self._master, f"penstock {self.flow.name}")
+        note_jvm(self.run, self._spark)
         if found is None:
             self._begin_anew()
         else:
@@ -368,7 +380,7 @@ class SparkEngine:
             if todo.drains(query) and self._checkpoint(query).interrupted():
                 self._finish_batch(query)
             self._running.pop(query.checkpoint, None)
-            positions[query.checkpoint] = {key: self._position(query, key) for key in query.sources}
+            positions[query.checkpoint] = {key: self.position(query, key) for key in query.sources}
         return positions
 
     def _prepare(self, begin: Begin, draft: Query, todo: Change, positions: dict[str, dict[str, Offset]]) -> Query:
@@ -432,7 +444,7 @@ class SparkEngine:
 
     # ---- positions
 
-    def _position(self, query: Query, key: str) -> Offset:
+    def position(self, query: Query, key: str) -> Offset:
         """Where a query stands on one of its sources: the end of its last committed batch."""
         use = query.sources[key]
         checkpoint = self._checkpoint(query)
@@ -440,7 +452,7 @@ class SparkEngine:
 
     def _await_position(self, query: Query, key: str, end: Offset) -> None:
         running = self._running[query.checkpoint]
-        while self._position(query, key) != end:
+        while self.position(query, key) != end:
             reason = running.failure()
             if reason is not None:
                 raise PenstockError(f"pipeline '{query.pipeline}' failed while it was drained: {reason}")
@@ -457,7 +469,7 @@ class SparkEngine:
             if running is None:
                 return None
             for key, use in query.sources.items():
-                at = self._position(query, key)
+                at = self.position(query, key)
                 if ">" in key:
                     if at != self._channel(query.reads[key]).end():
                         return None

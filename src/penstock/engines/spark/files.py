@@ -30,7 +30,7 @@ def create_once(path: Path, content: bytes) -> bool:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """A copy that shares the files' content where the disk allows: Spark replaces checkpoint files, never edits them."""
+    """A copy that shares files where the disk allows it: Spark replaces checkpoint files, and never edits them."""
     try:
         shutil.copytree(source, target, copy_function=os.link)
     except (OSError, shutil.Error):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.engines.spark.checkpoint import TICK
 from penstock.engines.spark.files import write_whole
 
 COMMITTED = "plan.json"
@@ -34,6 +35,19 @@ class Gate:
                 return True
             self._opened = committed >= self._opens_at
         return not self._opened or self._hold.exists()
+
+
+class Tick:
+    """A mark in the offsets that is new at each start of a query, so that its first batch runs even without rows.
+
+    Spark forgets over a restart that a watermark has moved, and closes no window until the offsets move again.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self._mark = int(mark)
+
+    def on(self, offset: dict[str, int]) -> dict[str, int]:
+        return {**offset, TICK: self._mark}
 
 
 def save_starts(run: Path, query: str, starts: dict[str, dict[str, int]]) -> None:

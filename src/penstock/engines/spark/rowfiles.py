@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 
 class RowFile(msgspec.Struct, frozen=True, array_like=True):
@@ -77,6 +79,11 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Spark's schema in Arrow's types. A timestamp is a moment, which Arrow counts in UTC wherever the session is."""
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def write(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> RowFile:

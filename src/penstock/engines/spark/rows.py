@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.engines.spark.rowfiles import arrow_schema
 from penstock.engines.spark.timing import Timing
 
 SAMPLE_EVERY = 16
@@ -23,7 +23,7 @@ SAMPLE_EVERY = 16
 def apply_rows(
     df: DataFrame, fn: Callable[[dict[str, Any]], Any], schema: str, timing: Timing | None, every: int = SAMPLE_EVERY
 ) -> DataFrame:
-    arrow = to_arrow_schema(StructType.fromDDL(schema))
+    arrow = arrow_schema(StructType.fromDDL(schema))
 
     def over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         clock = time.perf_counter

@@ -63,11 +63,14 @@ class RunningQuery:
         hold_file(run, self.record.checkpoint).unlink(missing_ok=True)
 
     def drain(self, run: Path) -> None:
-        """Takes no new rows, and waits until what it has begun is committed."""
+        """Takes no new rows, and waits until what it has begun is committed.
+
+        That saves the engine from running an interrupted batch again; a query that is still starting is not waited for.
+        """
         self.hold(run)
         checkpoint = Checkpoint(run / "checkpoints" / self.record.checkpoint)
         before = checkpoint.planned() or 0
-        while not self.settled(checkpoint):
+        while not self.settled(checkpoint) and "Initializing" not in self._query.status["message"]:
             reason = self.failure()
             if reason is not None:
                 raise PenstockError(f"pipeline '{self.record.pipeline}' failed while it was drained: {reason}")

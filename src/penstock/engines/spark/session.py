@@ -15,6 +15,7 @@ CONFS = {
     # The only state store whose partitions can be changed, and its checkpoint format with the least files.
     "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.join.stateFormatVersion": "3",
     # A query may be given another source later without losing its state.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     # One slow query does not starve the others.
@@ -26,6 +27,8 @@ CONFS = {
     "spark.ui.retainedJobs": "400",
     "spark.ui.retainedStages": "800",
     "spark.sql.ui.retainedExecutions": "50",
+    # Plans of long dataflows are deep trees, which Spark walks recursively.
+    "spark.driver.extraJavaOptions": "-Xss4m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

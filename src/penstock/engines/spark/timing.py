@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
@@ -144,7 +144,7 @@ def _over_processor(timing: Timing, processor: Any) -> Any:
 class ReadingTime:
     """Busy time of readers, which have no accumulators: each worker process keeps its sum in a small file."""
 
-    _sums: dict[str, float] = {}  # of this process, by folder
+    _sums: ClassVar[dict[str, float]] = {}  # of this process, by folder
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

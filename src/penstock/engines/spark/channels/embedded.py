@@ -74,6 +74,7 @@ class EmbeddedChannel:
             "folder": str(self.folder),
             "run": str(self.folder.parent.parent),
             "name": name,
+            "tick": str(time.time_ns() // 1_000_000),
             "timings": str(self.folder.parent.parent / "timings" / name),
             "replicas": str(replicas),
             "query": query,

@@ -9,14 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from penstock.engines.spark.channels.log import Log
-from penstock.engines.spark.gate import Gate, load_start
+from penstock.engines.spark.gate import Gate, Tick, load_start
 from penstock.engines.spark.pacer import BatchSizer
-from penstock.engines.spark.rowfiles import Slice, conformed, read, shares
+from penstock.engines.spark.rowfiles import Slice, arrow_schema, conformed, read, shares
 from penstock.engines.spark.timing import ReadingTime
 
 MARK = "__penstock_mark"
@@ -33,6 +32,7 @@ class ChannelReader(DataSourceStreamReader):
         self._log = Log(Path(options["folder"]))
         self._gate = Gate(options["run"], options["query"], int(options["opens_at"]))
         self._where = (options["run"], options["query"], options["name"])
+        self._tick = Tick(options["tick"])
         self._replicas = int(options["replicas"])
         most = options.get("most_rows")
         self._sizer = BatchSizer(float(options["batch_s"]), int(most) if most else None)
@@ -49,8 +49,10 @@ class ChannelReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Whole entries, at least one if there is any, up to what fits a batch."""
         end = self._log.end()
-        if self._gate.closed() or end == start["entry"]:
+        if self._gate.closed():
             return start
+        if end == start["entry"]:
+            return self._tick.on({"entry": end})
         entries = self._log.entries(start["entry"], end)
         room = self._sizer.next(sum(entry.rows for entry in entries))
         taken = 0
@@ -59,7 +61,7 @@ class ChannelReader(DataSourceStreamReader):
             if taken and room < 0:
                 break
             taken += 1
-        return {"entry": start["entry"] + taken}
+        return self._tick.on({"entry": start["entry"] + taken})
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
         entries = self._log.entries(start["entry"], end["entry"])
@@ -97,7 +99,7 @@ def source_class(name: str, schema: StructType, event_column: str | None) -> typ
     nullable = StructType([StructField(field.name, field.dataType, True) for field in schema])
     if event_column is not None:
         nullable = nullable.add(MARK, BooleanType())
-    arrow = to_arrow_schema(nullable)
+    arrow = arrow_schema(nullable)
     full_name = f"penstock_channel_{name}"
 
     class EmbeddedSource(DataSource):

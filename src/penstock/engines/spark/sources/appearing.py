@@ -16,12 +16,12 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.gate import Gate, load_start
+from penstock.engines.spark.gate import Gate, Tick, load_start
+from penstock.engines.spark.rowfiles import arrow_schema
 from penstock.engines.spark.sources.contract import Offset, Reading
 from penstock.engines.spark.sources.replayed import batches_of
 from penstock.engines.spark.timing import ReadingTime
@@ -127,6 +127,7 @@ class AppearingReader(DataSourceStreamReader):
         self._gate = Gate(options["run"], options["query"], int(options["opens_at"]))
         self._ledger = Ledger(Path(ledger))
         self._where = (options["run"], options["query"], options["name"])
+        self._tick = Tick(options["tick"])
         self._replicas = int(options["replicas"])
         self._pattern = pattern
         self._format = format
@@ -146,7 +147,7 @@ class AppearingReader(DataSourceStreamReader):
         if time.monotonic() - self._looked_at > 0.1:  # Spark asks every 10 ms when idle; a look lists a folder
             self._ledger.look(self._pattern)
             self._looked_at = time.monotonic()
-        return {"file": min(len(self._ledger.files), start["file"] + FILES_A_BATCH)}
+        return self._tick.on({"file": min(len(self._ledger.files), start["file"] + FILES_A_BATCH)})
 
     def partitions(self, start: Offset, end: Offset) -> list[Share]:
         paths = [seen.path for seen in self._ledger.refresh()[start["file"] : end["file"]]]
@@ -159,7 +160,7 @@ class AppearingReader(DataSourceStreamReader):
 
 def _source_class(name: str, schema: StructType, pattern: str, format: str, ledger: str) -> type[DataSource]:
     full_name = f"penstock_source_{name}"
-    arrow = to_arrow_schema(schema)
+    arrow = arrow_schema(schema)
 
     class AppearingDataSource(DataSource):
         @classmethod

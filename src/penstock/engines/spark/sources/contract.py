@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ class Reading:
     def options(self) -> dict[str, str]:
         return {
             "name": self.name,
+            "tick": str(time.time_ns() // 1_000_000),
             "timings": str(self.run / "timings" / self.name),
             "replicas": str(self.replicas),
             "query": self.query,

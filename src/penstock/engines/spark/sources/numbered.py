@@ -12,15 +12,15 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.pace import Pace
 from penstock.engines.spark.files import write_whole
-from penstock.engines.spark.gate import Gate, load_start
+from penstock.engines.spark.gate import Gate, Tick, load_start
 from penstock.engines.spark.pacer import BatchSizer
+from penstock.engines.spark.rowfiles import arrow_schema
 from penstock.engines.spark.sources.contract import Offset, Reading
 from penstock.engines.spark.timing import ReadingTime
 
@@ -106,6 +106,7 @@ class NumberedReader(DataSourceStreamReader):
         self._gate = Gate(options["run"], options["query"], int(options["opens_at"]))
         self._pace = PaceFile(Path(pace))
         self._where = (options["run"], options["query"], options["name"])
+        self._tick = Tick(options["tick"])
         self._replicas = int(options["replicas"])
         most = options.get("most_rows")
         self._sizer = BatchSizer(float(options["batch_s"]), int(most) if most else None)
@@ -122,7 +123,7 @@ class NumberedReader(DataSourceStreamReader):
         if self._gate.closed():
             return start
         backlog = self._pace.load().available(time.time()) - start["row"]
-        return {"row": start["row"] + self._sizer.next(backlog)} if backlog > 0 else start
+        return self._tick.on({"row": start["row"] + (self._sizer.next(backlog) if backlog > 0 else 0)})
 
     def partitions(self, start: Offset, end: Offset) -> list[Range]:
         low, rows, k = start["row"], end["row"] - start["row"], self._replicas
@@ -134,7 +135,7 @@ class NumberedReader(DataSourceStreamReader):
 
 def generated(fn: Callable[[int], Any], schema: StructType) -> Rows:
     """Rows made from their number by a function of the user's."""
-    arrow = to_arrow_schema(schema)
+    arrow = arrow_schema(schema)
     names = [field.name for field in arrow]
 
     def rows(start: int, stop: int) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Replayed files: read once into Arrow files of the run's directory, where every row has a number and is cheap to reach."""
+"""Replayed files: read once into Arrow files of the run's directory, where any row is cheap to reach by number."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.dataflow.errors import DataflowError
 from penstock.engines.spark.files import write_whole
-from penstock.engines.spark.rowfiles import RowFile, conformed, read, slices, write
+from penstock.engines.spark.rowfiles import RowFile, arrow_schema, conformed, read, slices, write
 from penstock.engines.spark.sources.numbered import Rows
 
 _ROWS_A_BATCH = 10_000
@@ -21,7 +20,7 @@ _ROWS_A_BATCH = 10_000
 
 def replayed(name: str, pattern: str, format: str, schema: StructType, folder: Path, repeat: int) -> tuple[Rows, int]:
     """The rows of all matching files in order of path, `repeat` times over, and how many there are."""
-    arrow = to_arrow_schema(schema)
+    arrow = arrow_schema(schema)
     index = folder / f"{name}.files.json"
     if index.exists():
         files = msgspec.json.decode(index.read_bytes(), type=list[RowFile])

@@ -1,0 +1,35 @@
+"""A driver of its own process, to be killed: runs an app under random plan changes until all rows are through."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+import time
+from pathlib import Path
+
+from playing import random_plan
+
+import penstock as ps
+from penstock.engines.spark.engine import SparkEngine
+
+
+def main(app: str, at: str, rows: int, seed: int, options: list[str]) -> None:
+    how = {name: int(value) for name, _, value in (one.partition("=") for one in options)}
+    module = importlib.import_module(f"penstock.apps.{app}")
+    flow = module.flow(output=ps.memory(), rows=rows, rows_per_s=400, **how)
+    chance = random.Random(seed)
+    engine = SparkEngine(flow, at, master="local[2]", batch_s=0.3)
+    engine.start()
+    (Path(at) / "alive").touch()
+    while not engine.idle():
+        failure = engine.failure()
+        if failure:
+            sys.exit(failure)
+        time.sleep(chance.random())
+        engine.apply(random_plan(flow, chance))
+    engine.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])

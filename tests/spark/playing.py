@@ -1,0 +1,70 @@
+"""Runs a dataflow to its end while its plan is changed, and random plans to change it to."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from penstock.dataflow import Dataflow, Kind, regions
+from penstock.engines.spark.engine import SparkEngine
+from penstock.plan import Plan, required_cuts
+
+MOST_REPLICAS = 4
+SLOTS = 2
+
+
+def plan_of(flow: Dataflow, replicas: dict[str, int], wished: set[str]) -> Plan:
+    """The plan with these replicas and cuts, and with the cuts that it cannot do without."""
+    cuts = frozenset(wished | required_cuts(flow, replicas).keys())
+    return Plan(dataflow=flow.name, cuts=cuts, replicas=replicas, slots=SLOTS)
+
+
+def plans(flow: Dataflow) -> st.SearchStrategy[Plan]:
+    """Any valid plan: each region's replicas and each possible cut by itself."""
+    parallel = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
+    replicas = st.fixed_dictionaries(
+        {one.name: st.integers(1, MOST_REPLICAS) if one.replicable else st.just(1) for one in parallel}
+    )
+    cuttable = [one.name for one in flow.operators if one.kind is not Kind.SINK]
+    return st.builds(plan_of, st.just(flow), replicas, st.sets(st.sampled_from(cuttable)))
+
+
+def random_plan(flow: Dataflow, chance: random.Random) -> Plan:
+    """The same, for where hypothesis cannot look."""
+    parallel = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
+    replicas = {one.name: chance.randint(1, MOST_REPLICAS) if one.replicable else 1 for one in parallel}
+    wished = {one.name for one in flow.operators if one.kind is not Kind.SINK and chance.random() < 0.4}
+    return plan_of(flow, replicas, wished)
+
+
+def wait_until(condition: Callable[[], bool], engine: SparkEngine, timeout_s: float = 180.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        failure = engine.failure()
+        assert failure is None, failure
+        assert time.monotonic() < deadline, "the run takes too long"
+        time.sleep(0.05)
+
+
+def rows_read(engine: SparkEngine) -> int:
+    """How far the queries have read their numbered sources, in rows."""
+    return sum(engine.position(query, key).get("row", 0) for query in engine.queries for key in query.sources)
+
+
+def play(engine: SparkEngine, changes: Iterable[Plan]) -> None:
+    """Applies the plans one after the other while rows flow, then lets the run come to its end."""
+    for plan in changes:
+        before = rows_read(engine)
+        # A change in the middle of things: some rows have gone through since the last one, or all have.
+        wait_until(lambda before=before: rows_read(engine) > before or engine.idle(), engine)
+        engine.apply(plan)
+    wait_until(engine.idle, engine)
+
+
+def engine_for(flow: Dataflow, spark: Any, at: Path, plan: Plan | None = None, **how: Any) -> SparkEngine:
+    return SparkEngine(flow, at, spark=spark, plan=plan, batch_s=0.3, **how)
