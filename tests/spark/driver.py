@@ -13,6 +13,8 @@ from playing import random_plan
 import penstock as ps
 from penstock.engines.spark.engine import SparkEngine
 
+CHANGES = 3
+
 
 def main(app: str, at: str, rows: int, seed: int, options: list[str]) -> None:
     how = {name: int(value) for name, _, value in (one.partition("=") for one in options)}
@@ -22,12 +24,14 @@ def main(app: str, at: str, rows: int, seed: int, options: list[str]) -> None:
     engine = SparkEngine(flow, at, master="local[2]", batch_s=0.3)
     engine.start()
     (Path(at) / "alive").touch()
+    for _ in range(CHANGES):
+        time.sleep(chance.uniform(0.0, 2.0))
+        engine.apply(random_plan(flow, chance))
     while not engine.idle():
         failure = engine.failure()
         if failure:
             sys.exit(failure)
-        time.sleep(chance.random())
-        engine.apply(random_plan(flow, chance))
+        time.sleep(0.1)
     engine.stop()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,7 @@ import penstock as ps
 from penstock.apps import finance, netmon, wordcount
 
 ROWS = 1_200
+EXAMPLES = int(os.environ.get("PENSTOCK_SEQUENCES", "5"))
 # Rare losses show only if every address counts, hence no threshold.
 APPS = [(wordcount, {}), (netmon, {"threshold": 1}), (finance, {})]
 
@@ -29,7 +31,7 @@ def test_output_is_exact_after_any_sequence_of_plan_changes(
 ) -> None:
     flow = app.flow(output=ps.memory(), rows=ROWS, rows_per_s=2_000, **how)
 
-    @settings(max_examples=20, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(plans(flow), min_size=2, max_size=3))
     def check(sequence: list[ps.Plan]) -> None:
         with tempfile.TemporaryDirectory() as at:
