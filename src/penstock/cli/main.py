@@ -18,6 +18,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "apply": ("apply", "Give a running run another plan."),
     "rescale": ("rescale", "Change replicas of a running run."),
     "stop": ("stop", "Stop a running run cleanly."),
+    "assign": ("assign", "Processors for operators: least sojourn in a budget, or fewest for a target."),
+    "schema": ("schema", "The JSON schema of a format."),
 }
 
 

@@ -37,7 +37,8 @@ def propagated_scv(
     >>> from penstock.models.network.traffic import Stream, solve_traffic
     >>> streams = [Stream(source=None, target="a"), Stream(source="a", target="b")]
     >>> traffic = solve_traffic(["a", "b"], streams, external_per_s=1.0)
-    >>> propagated_scv(traffic, service_scv={"a": 1, "b": 1}, utilisation={"a": 0.5, "b": 0.5}, servers={"a": 1, "b": 1})
+    >>> ones, halves = {"a": 1, "b": 1}, {"a": 0.5, "b": 0.5}
+    >>> propagated_scv(traffic, service_scv=ones, utilisation=halves, servers=ones)
     {'a': 1.0, 'b': 1.0}
     """
     not_negative("the SCV of the external arrivals", external_scv)

@@ -110,7 +110,7 @@ def _refuse_growing_loops(names: tuple[str, ...], gains: np.ndarray) -> None:
         cycles = itertools.islice(nx.simple_cycles(graph.subgraph(nodes)), _CYCLES_LOOKED_AT)
 
         def product(cycle: list[int]) -> float:
-            return math.prod(gains[a, b] for a, b in zip(cycle, [*cycle[1:], cycle[0]], strict=True))
+            return math.prod(float(gains[a, b]) for a, b in zip(cycle, [*cycle[1:], cycle[0]], strict=True))
 
         worst = max(cycles, key=product)
         start = worst.index(min(worst))

@@ -1,0 +1,35 @@
+"""`penstock schema`: the JSON schema of a format."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from penstock.dataflow.errors import PlanError
+
+# name -> (module, msgspec type); imported only when it is asked for
+SCHEMAS: dict[str, tuple[str, str]] = {
+    "plan": ("penstock.plan.plan", "Plan"),
+    "stations": ("penstock.planning.stations", "Stations"),
+    "assignment": ("penstock.planning.stations", "AssignmentResult"),
+}
+
+
+@click.command("schema")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="A schema is JSON in any case.")
+def command(name: str, as_json: bool) -> None:
+    """Print the JSON schema of the format NAME.
+
+    \b
+    Example:
+      penstock schema stations
+    """
+    import msgspec
+
+    if name not in SCHEMAS:
+        raise PlanError(f"there is no format '{name}'; the formats are {', '.join(SCHEMAS)}")
+    module, kind = SCHEMAS[name]
+    schema = msgspec.json.schema(getattr(importlib.import_module(module), kind))
+    click.echo(msgspec.json.format(msgspec.json.encode(schema)).decode())
