@@ -46,20 +46,20 @@ def check_stable(arrival_per_s: float, service_per_s: float, servers: int) -> No
 def wait_drops_s(arrival_per_s: float, service_per_s: float, servers: int, factor: float = 1.0) -> Iterator[float]:
     """`factor` times E[W](k) - E[W](k+1) for k = servers, servers + 1, ...
 
-    E[W](k) = C/theta = k / ((x (k - a) + a) (k - a)) / mu. Written flat, because the planner spends its time here.
+    E[W](k) = C/theta = k / ((x (k - a) + a) (k - a)) / mu. Written flat and in floats, because the planner spends its
+    time here.
     """
     if arrival_per_s == 0 or factor == 0:
         yield from repeat(0.0)
     a = arrival_per_s / service_per_s
     scale_s = factor / service_per_s
-    k = servers
-    x = inverse_loss(k, a)
-    d = k - a
+    x = inverse_loss(servers, a)
+    k, d, per_load = float(servers), servers - a, 1.0 / a
     wait = scale_s * k / ((x * d + a) * d)
     while True:
-        k += 1
+        k += 1.0
         d += 1.0
-        x = 1.0 + x * k / a
+        x = 1.0 + x * k * per_load
         shorter = scale_s * k / ((x * d + a) * d)
         yield wait - shorter
         wait = shorter
