@@ -145,6 +145,10 @@ class GIGk:
         for (k, mmk_delay), mean in zip(delays(a, servers), self._waits_s(servers), strict=False):
             rho = a / k
             delayed = whitt_delay_probability(rho, ca2, cs2, k, mmk_delay) if rho else 0.0
+            # At low variability that falls much faster than E[W]; those that wait would then wait absurdly long. They
+            # do not wait longer than in M/M/k, or (ca2 + cs2)/2 times that where more varies.
+            most_s = max(1.0, (ca2 + cs2) / 2.0) / (self.service_per_s * (k - a))
+            delayed = max(delayed, mean / most_s)
             # Third moment of the service, in units of its mean cubed, from its SCV (QNA, Whitt 1983 eq. 54).
             third = 3.0 * cs2 * (1.0 + cs2) if cs2 >= 1.0 else (2.0 * cs2 + 1.0) * (cs2 + 1.0)
             scv = max(0.0, 2.0 * rho - 1.0 + 4.0 * (1.0 - rho) * third / (3.0 * (cs2 + 1.0) ** 2))
