@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import msgspec
-import numpy as np
 
 from penstock.dataflow.errors import PlanError
-from penstock.models.network import Stream, Traffic, propagated_scv, solve_traffic
+from penstock.models.network import Stream, Traffic, Visits, propagated_scv, solve_traffic
 from penstock.models.queueing import GIGk, ModelError
 from penstock.planning.processors import Assignment, Operator, Workload, assign_processors, min_processors
 
@@ -99,14 +98,14 @@ def plan_stations(
         return min_processors(workload, sojourn_s or 0.0, quantile)
 
     traffic = _traffic(stations)
-    covariance = traffic.visit_covariance() if traffic else None
+    law = traffic.visit_law() if traffic else None
     arrival_per_s = traffic.arrival_per_s if traffic else _given_rates(stations)
     if traffic is None or all(spec.arrival_scv is not None for spec in stations.stations.values()):
-        return _result(plan(_workload(stations, arrival_per_s, {}, covariance)), quantile)
+        return _result(plan(_workload(stations, arrival_per_s, {}, law)), quantile)
     counts = {name: spec.min for name, spec in stations.stations.items()}
     seen: set[tuple[int, ...]] = set()
     for _ in range(_ROUNDS):
-        assignment = plan(_workload(stations, arrival_per_s, _propagated(stations, traffic, counts), covariance))
+        assignment = plan(_workload(stations, arrival_per_s, _propagated(stations, traffic, counts), law))
         if assignment.counts in seen:
             break
         seen.add(assignment.counts)
@@ -148,9 +147,7 @@ def _propagated(stations: Stations, traffic: Traffic, counts: dict[str, int]) ->
     )
 
 
-def _workload(
-    stations: Stations, rates: dict[str, float], scvs: dict[str, float], covariance: np.ndarray | None
-) -> Workload:
+def _workload(stations: Stations, rates: dict[str, float], scvs: dict[str, float], law: Visits | None) -> Workload:
     operators = []
     for name, spec in stations.stations.items():
         try:
@@ -163,7 +160,7 @@ def _workload(
         except ModelError as error:
             raise PlanError(f"station '{name}': {error}") from None
         operators.append(Operator(name=name, station=station, least=spec.min, most=spec.max))
-    return Workload(external_per_s=stations.external_per_s, operators=tuple(operators), visit_covariance=covariance)
+    return Workload(external_per_s=stations.external_per_s, operators=tuple(operators), visit_law=law)
 
 
 def _result(assignment: Assignment, quantile: float | None) -> AssignmentResult:

@@ -124,7 +124,7 @@ def fit_microbatch(samples: Sequence[BatchSample], slots: int | None = None, lev
     variance = float(((y - x @ ordinary) ** 2).sum()) / freedom
     half = float(student.ppf(0.5 + level / 2.0, freedom)) * np.sqrt(variance * np.diag(inverse))
     a, c, b = (
-        Interval(max(0.0, float(o - h)), float(e), max(float(e), float(o + h)))
+        Interval(max(0.0, min(float(e), float(o - h))), float(e), max(float(e), float(o + h)))
         for o, e, h in zip(ordinary, estimate, half, strict=True)
     )
     if a.value + b.value <= 0:

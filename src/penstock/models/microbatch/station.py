@@ -105,7 +105,8 @@ class MicroBatch:
     def moments(self, servers: int) -> Iterator[Moments]:
         for replicas in counting(servers):
             settled = self.settled_batch_s(replicas)
-            yield Moments(1.5 * settled, settled**2 / 12.0)
+            variance = settled**2 / 12.0
+            yield Moments(1.5 * settled, variance, variance)
 
     def drops_s(self, servers: int) -> Iterator[float]:
         sojourns = self.moments(servers)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import networkx as nx
 import numpy as np
 
+from penstock.models.network.visits import Visits, offspring_covariance, sibling_pairs
 from penstock.models.queueing.errors import ModelError, UnstableError, not_negative, positive
 
 _CYCLES_LOOKED_AT = 1000  # simple cycles may be exponentially many; the name of one bad loop is enough
@@ -44,29 +45,21 @@ class Traffic:
     def arrival_per_s(self) -> dict[str, float]:
         return {name: float(v) * self.external_per_s for name, v in zip(self.names, self.visits, strict=True)}
 
-    def visit_covariance(self) -> np.ndarray:
-        """Covariance of the numbers of visits that one external row makes, itself and through what is derived from it.
+    def visit_law(self) -> Visits:
+        """Spread and siblings of the numbers of visits that one external row makes.
 
         Cov = Z^T (S_0 + sum_i visits_i S_i) Z with Z = (I - P)^-1 and S_i the covariance of the rows that one row of i
-        sends out (S_0: of where it enters): total progeny of a branching process. Gains out of a station that sum to
-        1 or less are read as routing, each row going to one station or away (multinomial); larger ones as so many
-        rows each, with one more at random for the fraction. Exact under that reading.
+        sends out (S_0: of where it enters): total progeny of a branching process, exact for the reading of gains that
+        `offspring_covariance` states.
         """
-        offspring = _offspring_covariance(self.entry)
+        offspring = offspring_covariance(self.entry)
+        siblings = sibling_pairs(self.entry)
         for visits, row in zip(self.visits, self.gains, strict=True):
             if visits and row.any():
-                offspring += visits * _offspring_covariance(row)
-        return np.asarray(self._total().T @ offspring @ self._total())
-
-    def _total(self) -> np.ndarray:
-        return np.linalg.inv(np.eye(len(self.names)) - self.gains)
-
-
-def _offspring_covariance(gains: np.ndarray) -> np.ndarray:
-    if gains.sum() <= 1.0 + 1e-12:
-        return np.diag(gains) - np.outer(gains, gains)
-    fraction = gains - np.floor(gains)
-    return np.diag(fraction * (1.0 - fraction))
+                offspring += visits * offspring_covariance(row)
+                siblings += visits * sibling_pairs(row)
+        total = np.linalg.inv(np.eye(len(self.names)) - self.gains)
+        return Visits(mean=self.visits, covariance=np.asarray(total.T @ offspring @ total), siblings=siblings)
 
 
 def solve_traffic(names: Sequence[str], streams: Sequence[Stream], external_per_s: float) -> Traffic:

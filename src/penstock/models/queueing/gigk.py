@@ -159,8 +159,8 @@ class GIGk:
         service_s = 1.0 / self.service_per_s
         for wait, mean in zip(self._waits(servers), self._waits_s(servers), strict=False):
             # E[W^2] = P E[D]^2 (1 + cD2)
-            variance = wait.delayed * wait.mean_s**2 * (1.0 + wait.scv) - (wait.delayed * wait.mean_s) ** 2
-            yield Moments(service_s + mean, self.service_scv * service_s**2 + max(0.0, variance))
+            waited = max(0.0, wait.delayed * wait.mean_s**2 * (1.0 + wait.scv) - (wait.delayed * wait.mean_s) ** 2)
+            yield Moments(service_s + mean, self.service_scv * service_s**2 + waited, waited)
 
     def mean_s(self, servers: int) -> float:
         return next(self.moments(servers)).mean_s

@@ -108,7 +108,8 @@ class MMk:
         service_s = 1.0 / self.service_per_s
         for k, delayed in delays(self.arrival_per_s / self.service_per_s, servers):
             theta = k * self.service_per_s - self.arrival_per_s
-            yield Moments(service_s + delayed / theta, service_s**2 + delayed * (2.0 - delayed) / theta**2)
+            waited = delayed * (2.0 - delayed) / theta**2
+            yield Moments(service_s + delayed / theta, service_s**2 + waited, waited)
 
     def mean_s(self, servers: int) -> float:
         return next(self.moments(servers)).mean_s

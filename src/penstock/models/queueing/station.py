@@ -15,6 +15,7 @@ class Moments(NamedTuple):
 
     mean_s: float
     variance_s2: float
+    wait_variance_s2: float  # the part of it that rows which arrive together share
 
 
 class Station(Protocol):

@@ -55,12 +55,9 @@ class _Search:
 
     def __init__(self, workload: Workload, start: list[int], quantile: float) -> None:
         self._workload, self._start, self._quantile = workload, start, quantile
-        self._visits = np.array(workload.visits())
+        self._law = workload.law()
         self._sources = [operator.station.moments(k) for operator, k in zip(workload.operators, start, strict=True)]
         self._known: list[list[Moments]] = [[] for _ in start]
-        fraction = self._visits - np.floor(self._visits)
-        given = workload.visit_covariance
-        self._covariance = np.diag(fraction * (1.0 - fraction)) if given is None else given
 
     def _moments(self, i: int, processors: int) -> Moments:
         known = self._known[i]
@@ -70,13 +67,13 @@ class _Search:
 
     def _sojourn(self, counts: Sequence[int]) -> NetworkSojourn:
         moments = [self._moments(i, k) for i, k in enumerate(counts)]
-        return network_sojourn(self._visits, moments, self._covariance)
+        return network_sojourn(self._law, moments)
 
     def quantile_s(self, counts: Sequence[int]) -> float:
         return self._sojourn(counts).quantile_s(self._quantile)
 
     def best(self, budget: int) -> list[int]:
-        counts = self._weighted_pass(budget, self._visits, np.zeros(len(self._visits)))
+        counts = self._weighted_pass(budget, self._law.mean, 0.0)
         best, best_s = counts, self.quantile_s(counts)
         seen = {tuple(counts)}
         for _ in range(_ROUNDS):
@@ -88,27 +85,29 @@ class _Search:
                 best, best_s = counts, reached
         return self._polished(best, best_s) if len(best) <= _POLISHED else best
 
-    def _gradient(self, counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """What a second of mean, and a square second of variance, at each station add to the quantile."""
+    def _gradient(self, counts: list[int]) -> tuple[np.ndarray, float]:
+        """What a second of mean at each station, and a square second of variance anywhere, add to the quantile."""
         sojourn = self._sojourn(counts)
-        q = sojourn.quantile_s(self._quantile)
         mean, variance = sojourn.mean_s, sojourn.variance_s2
-        per_mean = NetworkSojourn(mean_s=mean * (1 + 1e-6), variance_s2=variance).quantile_s(self._quantile)
-        per_variance = NetworkSojourn(mean_s=mean, variance_s2=variance * (1 + 1e-6)).quantile_s(self._quantile)
-        by_mean, by_variance = (per_mean - q) / (mean * 1e-6), (per_variance - q) / (variance * 1e-6)
+        q = sojourn.quantile_s(self._quantile)
+        longer = NetworkSojourn(mean_s=mean * (1 + 1e-6), variance_s2=variance).quantile_s(self._quantile)
+        wider = NetworkSojourn(mean_s=mean, variance_s2=variance * (1 + 1e-6)).quantile_s(self._quantile)
+        by_mean, by_variance = (longer - q) / (mean * 1e-6), (wider - q) / (variance * 1e-6)
         means = np.array([self._moments(i, k).mean_s for i, k in enumerate(counts)])
-        # V = sum visits_i Var_i + m^T Cov m
-        spread = 2.0 * by_variance * (self._covariance @ means)
-        return np.maximum(0.0, by_mean * self._visits + spread), np.maximum(0.0, by_variance * self._visits)
+        spread = 2.0 * by_variance * (self._law.covariance @ means)  # of m^T Cov m
+        return np.maximum(0.0, by_mean * self._law.mean + spread), max(0.0, by_variance)
 
-    def _weighted_pass(self, budget: int, by_mean: np.ndarray, by_variance: np.ndarray) -> list[int]:
-        gains = [self._gains(i, float(by_mean[i]), float(by_variance[i])) for i in range(len(self._start))]
+    def _weighted_pass(self, budget: int, by_mean: np.ndarray, by_variance: float) -> list[int]:
+        gains = [self._gains(i, float(by_mean[i]), by_variance) for i in range(len(self._start))]
         return marginal_pass(self._workload, self._start, budget, [1.0] * len(gains), gains)
 
     def _gains(self, i: int, by_mean: float, by_variance: float) -> Iterator[float]:
+        visits, siblings = float(self._law.mean[i]), float(self._law.siblings[i])
         for k in count(self._start[i]):
             here, there = self._moments(i, k), self._moments(i, k + 1)
-            yield by_mean * (here.mean_s - there.mean_s) + by_variance * (here.variance_s2 - there.variance_s2)
+            narrower = visits * (here.variance_s2 - there.variance_s2)
+            narrower += siblings * (here.wait_variance_s2 - there.wait_variance_s2)
+            yield by_mean * (here.mean_s - there.mean_s) + by_variance * narrower
 
     def _polished(self, counts: list[int], reached: float) -> list[int]:
         """Moves single processors for as long as that lowers the quantile."""

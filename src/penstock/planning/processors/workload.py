@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.dataflow.errors import PlanError
 from penstock.models.network.sojourn import NetworkSojourn, network_sojourn
+from penstock.models.network.visits import Visits
 from penstock.models.queueing.errors import positive
 from penstock.models.queueing.station import Station
 
@@ -37,7 +38,7 @@ class Workload:
 
     external_per_s: float
     operators: tuple[Operator, ...]
-    visit_covariance: np.ndarray | None = field(default=None, compare=False)  # see models.network.Traffic
+    visit_law: Visits | None = field(default=None, compare=False)  # from the streams, if they are known
 
     def __post_init__(self) -> None:
         positive("the external rate (rows/s)", self.external_per_s)
@@ -71,7 +72,11 @@ class Workload:
 
     def sojourn(self, counts: Sequence[int]) -> NetworkSojourn:
         moments = [next(operator.station.moments(k)) for operator, k in zip(self.operators, counts, strict=True)]
-        return network_sojourn(np.array(self.visits()), moments, self.visit_covariance)
+        return network_sojourn(self.law(), moments)
+
+    def law(self) -> Visits:
+        """Only quantiles need more of the visits than their means."""
+        return self.visit_law or Visits.of_means(np.array(self.visits()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
