@@ -5,7 +5,7 @@ from fractions import Fraction
 from math import factorial
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.models.queueing import ModelError, UnstableError, erlang_b, erlang_c
@@ -43,6 +43,7 @@ def test_erlang_c_of_textbooks(servers: int, load: Fraction, printed: Fraction) 
 
 
 @given(st.integers(1, 60), st.fractions(Fraction(1, 50), 80, max_denominator=50))
+@settings(deadline=None)
 def test_against_exact_fractions(servers: int, load: Fraction) -> None:
     b = exact_b(servers, load)
     assert erlang_b(servers, float(load)) == pytest.approx(float(b), rel=1e-12)

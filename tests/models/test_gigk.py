@@ -5,7 +5,7 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_simulation import station_sojourns_s
 
@@ -15,6 +15,7 @@ scvs = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0, 1.3, 2.0, 5.0])
 
 
 @given(st.floats(0.05, 50), st.integers(0, 10), st.sampled_from(["whitt", "drs"]))
+@settings(deadline=None)
 def test_scvs_of_one_are_mmk(load: float, more: int, approximation: str) -> None:
     general = GIGk(arrival_per_s=load, service_per_s=1.0, approximation=approximation)  # type: ignore[arg-type]
     exact = MMk(arrival_per_s=load, service_per_s=1.0)
@@ -27,6 +28,7 @@ def test_scvs_of_one_are_mmk(load: float, more: int, approximation: str) -> None
 
 
 @given(st.floats(0.02, 80), scvs, scvs, st.sampled_from(["whitt", "drs"]))
+@settings(deadline=None)
 def test_decreasing_convex_and_drops_are_differences(load: float, ca2: float, cs2: float, approximation: str) -> None:
     """What the greedy planner stands on; for Whitt's formula it is observed, not proven."""
     queue = GIGk(
@@ -44,12 +46,14 @@ def test_decreasing_convex_and_drops_are_differences(load: float, ca2: float, cs
 
 
 @given(st.floats(0.1, 0.95), st.floats(0.0, 1.0))
+@settings(deadline=None)
 def test_one_server_poisson_is_near_pollaczek_khinchine(rho: float, cs2: float) -> None:
     exact = 1.0 + rho / (1 - rho) * (1 + cs2) / 2
     assert GIGk(arrival_per_s=rho, service_per_s=1.0, service_scv=cs2).mean_s(1) == pytest.approx(exact, rel=0.02)
 
 
 @given(st.integers(1, 20), scvs, scvs)
+@settings(deadline=None)
 def test_heavy_traffic(k: int, ca2: float, cs2: float) -> None:
     """As rho -> 1, E[W] (1 - rho) k mu -> (ca2 + cs2) / 2 whatever the laws (Kingman, Koellerstroem)."""
     rho = 1 - 1e-6

@@ -43,6 +43,7 @@ def test_sojourn_of_rows_played_out() -> None:
 
 
 @given(queries)
+@settings(deadline=None)
 def test_best_replicas_by_brute_force(query: MicroBatch) -> None:
     assert query.slots is not None
     settled = {}
@@ -59,6 +60,7 @@ def test_best_replicas_by_brute_force(query: MicroBatch) -> None:
 
 
 @given(queries)
+@settings(deadline=None)
 def test_convex_up_to_the_slots_then_rising(query: MicroBatch) -> None:
     least = query.least_stable()
     if least is None or query.slots is None:
@@ -100,7 +102,7 @@ def test_unstable() -> None:
     st.floats(1e-3, 0.05),
     st.integers(1, 9),
 )
-@settings(max_examples=60)
+@settings(deadline=None, max_examples=60)
 def test_best_replicas_of_stages_by_brute_force(
     rate: float, work: list[tuple[float, float]], batch_s: float, replica_s: float, slots: int
 ) -> None:

@@ -5,7 +5,7 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_simulation import station_sojourns_s
 from scipy import integrate, stats
@@ -22,6 +22,7 @@ def test_gross_and_harris() -> None:
 
 
 @given(st.floats(0.01, 0.99))
+@settings(deadline=None)
 def test_one_server_is_mm1(rho: float) -> None:
     queue, rate = MMk(arrival_per_s=rho, service_per_s=1.0), 1.0 - rho
     assert queue.mean_s(1) == pytest.approx(1 / rate, rel=1e-9)
@@ -38,6 +39,7 @@ def test_many_servers_leave_only_the_service() -> None:
 
 
 @given(loads)
+@settings(deadline=None)
 def test_decreasing_convex_and_drops_are_differences(load: tuple[float, float, int]) -> None:
     arrival, service, more = load
     queue = MMk(arrival_per_s=arrival, service_per_s=service)
@@ -49,6 +51,7 @@ def test_decreasing_convex_and_drops_are_differences(load: tuple[float, float, i
 
 
 @given(loads, st.floats(0.1, 0.999))
+@settings(deadline=None)
 def test_quantile_and_miss_are_inverse(load: tuple[float, float, int], p: float) -> None:
     arrival, service, more = load
     queue = MMk(arrival_per_s=arrival, service_per_s=service)
@@ -57,6 +60,7 @@ def test_quantile_and_miss_are_inverse(load: tuple[float, float, int], p: float)
 
 
 @given(loads)
+@settings(deadline=None, max_examples=30)
 def test_moments_are_those_of_the_law(load: tuple[float, float, int]) -> None:
     """E[T] and E[T^2] by integrating P(T > t), also where theta meets mu."""
     arrival, service, more = load

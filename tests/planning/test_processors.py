@@ -81,7 +81,7 @@ def saturates_per_s(workload: Workload, counts: tuple[int, ...]) -> float:
 
 
 @given(workloads(), st.integers(0, 8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_assign_is_optimal(workload: Workload, more: int) -> None:
     budget = sum(operator.least for operator in workload.operators) + more
     plan = assign_processors(workload, budget)
@@ -99,14 +99,14 @@ def test_assign_is_optimal(workload: Workload, more: int) -> None:
         highest = max(saturates_per_s(workload, counts) for counts in everything)
         assert plan.max_external_per_s == pytest.approx(highest, rel=1e-9)
         assert plan.sojourn() is None
-        assert plan.binding == plan.bottleneck
-        fewest = min(sum(c) for c in everything if saturates_per_s(workload, c) >= highest * (1 - 1e-9))
-        ties = sum(rate <= highest * (1 + 1e-9) for rate in plan.sustained_per_s().values())
-        assert fewest <= plan.total < fewest + ties  # the others are shrunk to what the binding one lets through
+        assert plan.binding is not None
+        assert plan.sustained_per_s()[plan.binding] == pytest.approx(highest, rel=1e-9)
+        # The others are shrunk to what the binding one lets through.
+        assert plan.total == min(sum(c) for c in everything if saturates_per_s(workload, c) >= highest * (1 - 1e-12))
 
 
 @given(workloads(), st.floats(1.0, 3.0))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_min_processors_is_optimal(workload: Workload, slack: float) -> None:
     reach = sum(operator.least for operator in workload.operators) + 8
     everything = {counts: mean_s(workload, counts) for counts in allocations(workload, reach)}
@@ -120,7 +120,7 @@ def test_min_processors_is_optimal(workload: Workload, slack: float) -> None:
     assert mean_s(workload, plan.counts) <= target * (1 + 1e-9)
 
 
-@given(workloads(bounded=False), st.sampled_from([0.5, 0.9, 0.95, 0.99]), st.floats(1.02, 2.0))
+@given(workloads(bounded=False), st.sampled_from([0.9, 0.95, 0.99, 0.999]), st.floats(1.02, 2.0))
 @settings(max_examples=60, deadline=None)
 def test_quantile_target_is_met_with_at_most_one_processor_too_many(
     workload: Workload, quantile: float, slack: float

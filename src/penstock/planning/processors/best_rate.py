@@ -1,7 +1,8 @@
 """What to do where the demand cannot be kept up with: the highest external rate that budget and bounds allow. Exact.
 
 Raise the operator that saturates first, until it may not be raised. An operator is raised only while it is the slowest,
-so all others end with the fewest processors for what the binding one lets through: nothing is paid for that waits.
+so all others end with the fewest processors for what the binding one lets through (but for ties, which are taken back):
+nothing is paid for that waits.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ def best_rate(workload: Workload, budget: int, target: Assignment | None = None)
         counts[i] += 1
         left -= 1
         heapq.heapreplace(heap, (faster, i))
+    for j, (other, v) in enumerate(zip(workload.operators, visits, strict=True)):
+        if counts[j] > other.least and sustained_per_s(other.station, counts[j] - 1, v) >= rate:
+            counts[j] -= 1
     said = (
         f"operator '{operator.name}' with {counts[i]} processors sustains an external rate of {rate:.6g} rows/s, "
         f"not {workload.external_per_s:.6g}, and {why}"

@@ -4,8 +4,9 @@ A quantile is not a sum over operators, so the greedy proof does not carry over.
 start from the best mean, then follow the gradient of the quantile q(M, V): with M and V the mean and variance of the
 network sojourn, the pass is run again on  dq/dM mean_i + dq/dV variance_i  (convex where both are) until it repeats
 itself; small networks are then polished by moving single processors. The number itself is found by bisection.
-On random networks of up to 4 stations it is the optimum in nearly all cases and never more than one processor above;
-the tests hold it to that.
+On 2,400 random networks of up to 4 stations, at quantiles from 0.75 to 0.999, brute force found nothing better; the
+tests allow one processor more. It needs a quantile that falls when the variance does, as quantiles of a tail do; a
+median of rows that seldom visit anything need not.
 """
 
 from __future__ import annotations
