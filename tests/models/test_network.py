@@ -169,7 +169,7 @@ def test_qna_limits_of_a_departure(ca2: float, cs2: float) -> None:
 
 
 def test_qna_printed_form_of_a_split() -> None:
-    """p c2 + 1 - p (Whitt 1983 eq. 36), and batches of 3 triple the dispersion."""
+    """p c2 + 1 - p (Whitt 1983), and batches of 3 triple the dispersion."""
     assert scv_chain(4.0, 1.0, rho=0.0, gain=0.25) == pytest.approx(0.25 * 4.0 + 0.75)
     assert scv_chain(2.0, 1.0, rho=0.0, gain=3.0) == pytest.approx(6.0)
 

@@ -1,6 +1,6 @@
 """Squared coefficients of variation (SCV) of the flows inside a network, where they were not measured. Approximate.
 
-W. Whitt, "The Queueing Network Analyzer", Bell System Technical Journal 62(9), 1983, sections 4.1-4.6. Each flow is
+W. Whitt, "The Queueing Network Analyzer", Bell System Technical Journal 62(9), 1983, section 4. Each flow is
 treated as a renewal process with two parameters; the SCVs at the stations' doors solve a linear system made of
 
     join        ca2_j = 1 - w_j + w_j sum_i (lambda_ij / lambda_j) c2_ij

@@ -77,7 +77,7 @@ class _Search:
         counts = self._weighted_pass(budget, self._law.mean, 0.0)
         best, best_s = counts, self.quantile_s(counts)
         seen = {tuple(counts)}
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS if len(counts) <= _POLISHED else 2):
             counts = self._weighted_pass(budget, *self._gradient(counts))
             if tuple(counts) in seen:
                 break
