@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rescale": ("rescale", "Change replicas of a running run."),
     "rate": ("rate", "Change the rate of a source of a running run."),
     "stop": ("stop", "Stop a running run cleanly."),
+    "assign": ("assign", "Processors for operators: least sojourn in a budget, or fewest for a target."),
     "schema": ("schema", "The JSON schema of a format."),
 }
 

@@ -11,6 +11,8 @@ from penstock.dataflow.errors import PenstockError
 # name -> (module, msgspec type); imported only when it is asked for
 SCHEMAS: dict[str, tuple[str, str]] = {
     "plan": ("penstock.plan.plan", "Plan"),
+    "stations": ("penstock.planning.stations", "Stations"),
+    "assignment": ("penstock.planning.stations", "AssignmentResult"),
     "window": ("penstock.measure.window", "Window"),
     "request": ("penstock.control.requests", "Request"),
     "answer": ("penstock.control.requests", "Answer"),

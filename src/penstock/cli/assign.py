@@ -1,0 +1,83 @@
+"""`penstock assign`: processors for the operators of a STATIONS.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.dataflow.errors import PlanError
+
+if TYPE_CHECKING:
+    from penstock.planning.stations import AssignmentResult
+
+
+@click.command("assign")
+@click.argument("stations", type=click.Path(path_type=Path))
+@click.option("--processors", type=click.IntRange(min=1), help="The budget: least sojourn within it.")
+@click.option("--sojourn-ms", type=float, help="The target: fewest processors that meet it.")
+@click.option("--quantile", type=float, help="The target is on this quantile of the sojourn (0.95), not on its mean.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    stations: Path, processors: int | None, sojourn_ms: float | None, quantile: float | None, as_json: bool
+) -> None:
+    """How many processors each operator of STATIONS.json gets, and the sojourn and rate that follow.
+
+    \b
+    Example:
+      penstock assign stations.json --processors 22
+      penstock assign stations.json --sojourn-ms 500 --quantile 0.95 --json
+    """
+    import msgspec
+
+    from penstock.planning.stations import Stations, plan_stations
+
+    if (processors is None) == (sojourn_ms is None):
+        raise click.UsageError("give either --processors or --sojourn-ms")
+    if quantile is not None and sojourn_ms is None:
+        raise click.UsageError("--quantile goes with --sojourn-ms")
+    try:
+        text = stations.read_bytes()
+    except OSError as error:
+        raise PlanError(f"cannot read {stations}: {error.strerror}; give a file of stations") from None
+    result = plan_stations(
+        Stations.from_json(text),
+        processors=processors,
+        sojourn_s=None if sojourn_ms is None else sojourn_ms / 1000.0,
+        quantile=quantile,
+    )
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+    else:
+        _show(result)
+
+
+def _show(result: AssignmentResult) -> None:
+    import msgspec
+    from rich.console import Console
+    from rich.table import Table
+
+    needs = None if result.needs is msgspec.UNSET else result.needs
+    table = Table()
+    table.add_column("operator")
+    table.add_column("processors", justify="right")
+    if needs and needs.processors:
+        table.add_column("needed", justify="right")
+    for name, count in result.processors.items():
+        mark = " (binds)" if name == result.binding else " (bottleneck)" if name == result.bottleneck else ""
+        more = [str(needs.processors[name])] if needs and needs.processors else []
+        table.add_row(name + mark, str(count), *more)
+    more = [str(needs.total)] if needs and needs.processors else []
+    table.add_row("total", str(result.total), *more, style="bold")
+    console = Console()
+    console.print(table)
+    if result.sojourn_s is not None:
+        tail = ", ".join(f"p{100 * float(p):g} {s * 1000:,.1f}" for p, s in result.quantiles_s.items())
+        console.print(f"sojourn: mean {result.sojourn_s * 1000:,.1f} ms; {tail} ms", highlight=False, soft_wrap=True)
+    if result.max_external_per_s is not None:
+        console.print(
+            f"sustains up to {result.max_external_per_s:,.6g} rows/s from outside", highlight=False, soft_wrap=True
+        )
+    if needs:
+        console.print(f"not feasible: {needs.reason}", highlight=False, soft_wrap=True, style="red")

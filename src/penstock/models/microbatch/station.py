@@ -1,0 +1,128 @@
+"""The micro-batch station: one query whose stages all have k replicas.
+
+    D(n) = a + n c / min(k, slots) + b k            a batch of n rows
+    D*   = A / (1 - lambda C),  A = a + b k,  C = c / min(k, slots)     where it settles at lambda rows/s: n = lambda D*
+
+a: seconds a batch whatever it holds; c: seconds of work a row, over all stages and visits; b: seconds a replica (task
+launch, state partition). D* is exact for a steady inflow and batches that start back to back. A row arrives anywhere in
+the batch before its own, uniformly, and leaves at the end of its own: T is uniform on [D*, 2 D*], E[T] = 1.5 D*.
+
+Up to k = slots, D* = b k + (a + b x) (1 + x / (k - x)) with x = lambda c: convex in k, least at
+k = x + sqrt(x (a + b x) / b); beyond `slots` more replicas only cost b. So the best k is finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count as counting
+
+from penstock.models.queueing.errors import UnstableError, count, not_negative, positive, probability
+from penstock.models.queueing.mmk import least_stable_servers
+from penstock.models.queueing.station import Moments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """
+    >>> query = MicroBatch(arrival_per_s=2000.0, batch_s=0.1, row_s=0.001, replica_s=0.02, slots=16)
+    >>> query.least_stable(), query.best_replicas(), round(query.settled_batch_s(5), 3)
+    (3, 6, 0.333)
+    """
+
+    arrival_per_s: float
+    batch_s: float  # a
+    row_s: float  # c
+    replica_s: float  # b
+    slots: int | None = None  # tasks that run at once; None: as many as there are replicas
+
+    def __post_init__(self) -> None:
+        not_negative("the arrival rate (rows/s)", self.arrival_per_s)
+        not_negative("the fixed time of a batch (s)", self.batch_s)
+        not_negative("the work of a row (s)", self.row_s)
+        not_negative("the time of a replica a batch (s)", self.replica_s)
+        positive("the time of an empty batch with one replica (s)", self.batch_s + self.replica_s)
+        if self.slots is not None:
+            count("the number of slots", self.slots)
+
+    def at_rate(self, arrival_per_s: float) -> MicroBatch:
+        return MicroBatch(
+            arrival_per_s=arrival_per_s,
+            batch_s=self.batch_s,
+            row_s=self.row_s,
+            replica_s=self.replica_s,
+            slots=self.slots,
+        )
+
+    def _at_once(self, replicas: int) -> int:
+        return replicas if self.slots is None else min(replicas, self.slots)
+
+    def batch_time_s(self, rows: float, replicas: int) -> float:
+        """D(n)."""
+        return self.batch_s + rows * self.row_s / self._at_once(replicas) + self.replica_s * replicas
+
+    def least_stable(self) -> int | None:
+        replicas = least_stable_servers(self.arrival_per_s * self.row_s)
+        return None if self._at_once(replicas) < replicas else replicas
+
+    def capacity_per_s(self, servers: int) -> float:
+        return self._at_once(servers) / self.row_s if self.row_s else math.inf
+
+    def settled_batch_s(self, replicas: int) -> float:
+        """D*."""
+        least = self.least_stable()
+        if least is None or count("the number of replicas", replicas) < least:
+            needs = f"it needs at least {least}" if least else f"its {self.slots} slots are too few for any number"
+            raise UnstableError(
+                f"a query gets {self.arrival_per_s:g} rows/s but {replicas} replicas take "
+                f"{self.capacity_per_s(replicas):g}; {needs}"
+            )
+        load = self.arrival_per_s * self.row_s / self._at_once(replicas)
+        return (self.batch_s + self.replica_s * replicas) / (1.0 - load)
+
+    def best_replicas(self) -> int | None:
+        """The k with the shortest sojourn; None where no k keeps up. Without b it is all slots (none: no end, refused).
+
+        >>> MicroBatch(arrival_per_s=10.0, batch_s=1.0, row_s=0.01, replica_s=0.0, slots=8).best_replicas()
+        8
+        """
+        least = self.least_stable()
+        if least is None:
+            return None
+        x, b = self.arrival_per_s * self.row_s, self.replica_s
+        if x == 0.0:
+            return 1
+        if b == 0.0:
+            if self.slots is None:
+                raise UnstableError("replicas that cost nothing on slots without end have no best number; give slots")
+            return self.slots
+        ideal = x + math.sqrt(x * (self.batch_s + b * x) / b)
+        most = self.slots if self.slots is not None else math.ceil(ideal)
+        near = {min(most, max(least, k)) for k in (math.floor(ideal), math.ceil(ideal))}
+        return min(near, key=self.settled_batch_s)
+
+    def moments(self, servers: int) -> Iterator[Moments]:
+        for replicas in counting(servers):
+            settled = self.settled_batch_s(replicas)
+            variance = settled**2 / 12.0
+            yield Moments(1.5 * settled, variance, variance)
+
+    def drops_s(self, servers: int) -> Iterator[float]:
+        sojourns = self.moments(servers)
+        sojourn = next(sojourns).mean_s
+        for other in sojourns:
+            yield sojourn - other.mean_s
+            sojourn = other.mean_s
+
+    def mean_s(self, servers: int) -> float:
+        return 1.5 * self.settled_batch_s(servers)
+
+    def variance_s2(self, servers: int) -> float:
+        return self.settled_batch_s(servers) ** 2 / 12.0
+
+    def quantile_s(self, servers: int, quantile: float) -> float:
+        return (1.0 + probability("a quantile", quantile)) * self.settled_batch_s(servers)
+
+    def miss_probability(self, servers: int, deadline_s: float) -> float:
+        return min(1.0, max(0.0, 2.0 - deadline_s / self.settled_batch_s(servers)))

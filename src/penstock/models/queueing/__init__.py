@@ -1,0 +1,9 @@
+"""One station: how long a row stays at an operator that has k servers. Erlang, M/M/k, GI/G/k and their contract."""
+
+from penstock.models.queueing.erlang import erlang_b, erlang_c
+from penstock.models.queueing.errors import ModelError, UnstableError
+from penstock.models.queueing.gigk import GIGk
+from penstock.models.queueing.mmk import MMk
+from penstock.models.queueing.station import Moments, Station
+
+__all__ = ["GIGk", "MMk", "ModelError", "Moments", "Station", "UnstableError", "erlang_b", "erlang_c"]

@@ -1,0 +1,135 @@
+"""AssignProcessors and MinProcessors (DRS, Fu et al. 2017, algorithms 1 and 2, their loop and lower bounds put right).
+
+A budget, a bound or a target that cannot be met is not an error: the best plan there is comes back, with the operator
+that binds, the external rate that it sustains, and what the demand would need.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from penstock.dataflow.errors import PlanError
+from penstock.models.queueing.errors import positive, probability
+from penstock.planning.processors.best_rate import best_rate
+from penstock.planning.processors.marginal import add_processors
+from penstock.planning.processors.quantile import meet_quantile
+from penstock.planning.processors.workload import Assignment, Needs, Workload
+
+_UNLIMITED = sys.maxsize
+_NEAR_FLOOR = 1.01  # where the target is below what any number of processors reaches, plan for this times the floor
+
+
+def assign_processors(workload: Workload, budget: int) -> Assignment:
+    """The least mean sojourn with at most `budget` processors. Exact.
+
+    >>> from penstock.models.queueing import MMk
+    >>> from penstock.planning.processors import Operator, Workload, assign_processors
+    >>> split = Operator(name="split", station=MMk(arrival_per_s=8.0, service_per_s=9.6))
+    >>> count = Operator(name="count", station=MMk(arrival_per_s=24.0, service_per_s=10.0))
+    >>> assign_processors(Workload(external_per_s=8.0, operators=(split, count)), budget=6).processors
+    {'split': 2, 'count': 4}
+    """
+    _check_budget(workload, budget)
+    start = workload.keeping_up()
+    if start is None or sum(start) > budget:
+        return best_rate(workload, budget)
+    return Assignment(workload=workload, counts=tuple(add_processors(workload, start, budget)))
+
+
+def min_processors(
+    workload: Workload, sojourn_s: float, quantile: float | None = None, budget: int | None = None
+) -> Assignment:
+    """The fewest processors with a mean sojourn of at most `sojourn_s`, or with that quantile of it.
+
+    On the mean it is exact. A quantile is no sum over operators: see `penstock.planning.processors.quantile`.
+    With a budget that is too small, the best plan within it comes back, not feasible, with what the target needs.
+    """
+    positive("the target for the sojourn (s)", sojourn_s)
+    if quantile is not None:
+        probability("the quantile", quantile)
+    if budget is not None:
+        _check_budget(workload, budget)
+    limit = _UNLIMITED if budget is None else budget
+    start = workload.keeping_up()
+    if start is None or sum(start) > limit:
+        free = workload.unbounded()
+        target = min_processors(free, sojourn_s, quantile) if free.keeping_up() is not None else None
+        return best_rate(workload, limit, target)
+    if quantile is None:
+        counts = _meet_mean(workload, start, sojourn_s, limit)
+        reached = workload.mean_s(counts)
+    else:
+        counts = meet_quantile(workload, start, sojourn_s, quantile, limit)
+        reached = workload.sojourn(counts).quantile_s(quantile)
+    if reached <= sojourn_s:
+        return Assignment(workload=workload, counts=tuple(counts))
+    what = "the mean sojourn" if quantile is None else f"the {quantile:g} quantile of the sojourn"
+    said = f"{what} comes to {reached:.4g} s, not {sojourn_s:.4g} s"
+    if sum(counts) >= limit or any(operator.most is not None for operator in workload.operators):
+        target = min_processors(workload.unbounded(), sojourn_s, quantile)
+        if target.feasible:
+            return _held_back(workload, counts, target, said, out_of_budget=sum(counts) >= limit)
+    return _below_floor(workload, start, counts, said, limit)
+
+
+def _meet_mean(workload: Workload, start: list[int], target_s: float, limit: int) -> list[int]:
+    mean = workload.mean_s(start)
+    if mean <= target_s:
+        return start
+    # The pass adds gains up, so it may be off by their rounding: stop it that much early, then look closely.
+    counts = add_processors(workload, start, limit, excess_s=(mean - target_s) - 1e-12 * mean)
+    while workload.mean_s(counts) > target_s and sum(counts) < limit:
+        more = add_processors(workload, counts, sum(counts) + 1)
+        if more == counts:
+            break
+        counts = more
+    return counts
+
+
+def _held_back(
+    workload: Workload, counts: list[int], target: Assignment, said: str, *, out_of_budget: bool
+) -> Assignment:
+    """The target is in reach of more processors, but the budget or an upper bound keeps them away."""
+    short = {
+        operator.name: share
+        for operator, k, share in zip(workload.operators, counts, _shares_s(workload, counts), strict=True)
+        if target.processors[operator.name] > k and (out_of_budget or operator.most == k)
+    }
+    binding = max(short or target.processors, key=lambda name: (short or target.processors)[name])
+    why = f"within the budget of {sum(counts)}" if out_of_budget else f"within the max of '{binding}'"
+    return Assignment(
+        workload=workload,
+        counts=tuple(counts),
+        binding=binding,
+        needs=Needs(processors=target.processors, reason=f"{said}, {why}; it needs {target.total} processors"),
+    )
+
+
+def _below_floor(workload: Workload, start: list[int], counts: list[int], said: str, limit: int) -> Assignment:
+    """No number of processors reaches the target: service times, or the best k of the models, are in the way."""
+    slowest = workload.operators[int(np.argmax(_shares_s(workload, counts)))]
+    # No sense in paying for the last per mille of a target that is out of reach.
+    counts = _meet_mean(workload, start, _NEAR_FLOOR * workload.mean_s(counts), limit)
+    reason = f"{said}, with any number of processors; make '{slowest.name}', the slowest, faster or raise the target"
+    return Assignment(
+        workload=workload, counts=tuple(counts), binding=slowest.name, needs=Needs(processors=None, reason=reason)
+    )
+
+
+def _shares_s(workload: Workload, counts: list[int]) -> list[float]:
+    """visits_i E[T_i](k_i)."""
+    return [
+        visits * next(operator.station.moments(k)).mean_s
+        for operator, k, visits in zip(workload.operators, counts, workload.visits(), strict=True)
+    ]
+
+
+def _check_budget(workload: Workload, budget: int) -> None:
+    least = sum(operator.least for operator in workload.operators)
+    if budget < least:
+        raise PlanError(
+            f"{budget} processors were given but {len(workload.operators)} operators cannot run on fewer than {least} "
+            "(one each, or their min); give at least that many"
+        )

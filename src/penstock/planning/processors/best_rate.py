@@ -1,0 +1,65 @@
+"""What to do where the demand cannot be kept up with: the highest external rate that budget and bounds allow. Exact.
+
+Raise the operator that saturates first, until it may not be raised. An operator is raised only while it is the slowest,
+so all others end with the fewest processors for what the binding one lets through (but for ties, which are taken back):
+nothing is paid for that waits.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from penstock.planning.processors.workload import Assignment, Needs, Operator, Workload, sustained_per_s
+
+
+def best_rate(workload: Workload, budget: int, target: Assignment | None = None) -> Assignment:
+    """`target` is the plan that would meet the caller's target, if that is known."""
+    counts = [operator.least for operator in workload.operators]
+    visits = workload.visits()
+    heap = [
+        (sustained_per_s(operator.station, operator.least, v), i)
+        for i, (operator, v) in enumerate(zip(workload.operators, visits, strict=True))
+    ]
+    heapq.heapify(heap)
+    left = budget - sum(counts)
+    while True:
+        rate, i = heap[0]
+        operator = workload.operators[i]
+        if operator.most == counts[i]:
+            why = f"its max is {counts[i]}"
+            break
+        if (faster := sustained_per_s(operator.station, counts[i] + 1, visits[i])) <= rate:
+            why = "its slots are used up"
+            break
+        if left == 0:
+            why = f"the budget of {budget} is used up"
+            break
+        counts[i] += 1
+        left -= 1
+        heapq.heapreplace(heap, (faster, i))
+    for j, (other, v) in enumerate(zip(workload.operators, visits, strict=True)):
+        if counts[j] > other.least and sustained_per_s(other.station, counts[j] - 1, v) >= rate:
+            counts[j] -= 1
+    said = (
+        f"operator '{operator.name}' with {counts[i]} processors sustains an external rate of {rate:.6g} rows/s, "
+        f"not {workload.external_per_s:.6g}, and {why}"
+    )
+    return Assignment(
+        workload=workload, counts=tuple(counts), binding=operator.name, needs=_needs(workload, target, said)
+    )
+
+
+def _needs(workload: Workload, target: Assignment | None, said: str) -> Needs:
+    if target is not None and target.feasible:
+        return Needs(processors=target.processors, reason=f"{said}; the target needs {target.total} processors")
+    free = workload.unbounded()
+    counts = free.keeping_up()
+    if counts is None:
+        stuck = ", ".join(f"'{name}'" for name in _without_end(free.operators))
+        return Needs(processors=None, reason=f"{said}; no number of processors makes {stuck} keep up: raise its slots")
+    processors = Assignment(workload=free, counts=tuple(counts)).processors
+    return Needs(processors=processors, reason=f"{said}; keeping up needs {sum(counts)} processors")
+
+
+def _without_end(operators: tuple[Operator, ...]) -> list[str]:
+    return [operator.name for operator in operators if operator.station.least_stable() is None]

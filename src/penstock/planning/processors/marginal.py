@@ -1,0 +1,57 @@
+"""The pass: processors one at a time to where they gain most, with a heap.
+
+Each curve is decreasing and convex, so its gains only shrink, and each prefix of the pass is optimal for its number of
+processors (DRS, Fu et al. 2017, theorem 1, after Fox 1966): one pass answers for all budgets and all targets, where
+the print restarts algorithm 1 for each. The heap holds the next gain of each operator, so a processor costs
+O(log operators); the models hand out their next gain in O(1).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, repeat
+
+from penstock.planning.processors.workload import Workload
+
+
+def add_processors(workload: Workload, start: Sequence[int], budget: int, excess_s: float = math.inf) -> list[int]:
+    """Lowers the mean sojourn until the budget is used, it has fallen by `excess_s`, or nothing gains any more."""
+    gains = [operator.station.drops_s(k) for operator, k in zip(workload.operators, start, strict=True)]
+    return marginal_pass(workload, start, budget, workload.visits(), gains, excess_s)
+
+
+def marginal_pass(
+    workload: Workload,
+    start: Sequence[int],
+    budget: int,
+    weights: Sequence[float],
+    gains: Sequence[Iterator[float]],
+    excess: float = math.inf,
+) -> list[int]:
+    """`gains[i]` yields what one more processor after start[i] gains at operator i, in its units of weights[i].
+
+    It has no memory, so it may go on from any counts that an earlier pass returned. Flat, because it is what is timed.
+    """
+    counts = list(start)
+    turned = [-weight for weight in weights]  # heapq keeps the smallest on top
+    following = []
+    for i, operator in enumerate(workload.operators):
+        if operator.most is None:
+            following.append(gains[i].__next__)
+        else:
+            following.append(chain(islice(gains[i], operator.most - counts[i]), repeat(0.0)).__next__)
+    heap = [(weight * gain(), i) for i, (weight, gain) in enumerate(zip(turned, following, strict=True))]
+    heapq.heapify(heap)
+    replace_top = heapq.heapreplace
+    for _ in range(budget - sum(counts)):
+        fall, i = heap[0]
+        if fall >= 0.0:  # at the bound, or past the best k of a model that has one
+            break
+        counts[i] += 1
+        replace_top(heap, (turned[i] * following[i](), i))
+        excess += fall
+        if excess <= 0.0:
+            break
+    return counts

@@ -1,0 +1,183 @@
+"""STATIONS.json and its answer: operators as GI/G/k stations, with their rates or with the streams between them."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from penstock.dataflow.errors import PlanError
+from penstock.models.network import Stream, Traffic, Visits, propagated_scv, solve_traffic
+from penstock.models.queueing import GIGk, ModelError
+from penstock.planning.processors import Assignment, Operator, Workload, assign_processors, min_processors
+
+QUANTILES = (0.5, 0.95, 0.99, 0.999)
+_ROUNDS = 10  # SCVs inside depend on the plan and the plan on them; it settles in two or three
+
+
+class StationSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One operator. `arrival_scv` null: propagated along the streams (QNA). `max` 1: it cannot run in parallel."""
+
+    service_per_s: float
+    arrival_per_s: float | None = None
+    arrival_scv: float | None = 1.0
+    service_scv: float = 1.0
+    min: int = 1
+    max: int | None = None
+
+
+class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`gain` rows for `to` out of each row of `from`; `from` null is the outside."""
+
+    source: str | None = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+    gain: float = 1.0
+
+
+class Stations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Each station has its `arrival_per_s`, or `streams` give the traffic equations their input."""
+
+    external_per_s: float
+    stations: dict[str, StationSpec]
+    streams: list[StreamSpec] | None = None
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Stations:
+        try:
+            return msgspec.json.decode(text, type=Stations)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise PlanError(
+                f'these are not stations: {error}; they look like {{"external_per_s": 8.0, "stations": '
+                '{"split": {"arrival_per_s": 8.0, "service_per_s": 9.6}}} (see `penstock schema stations`)'
+            ) from None
+
+
+class NeedsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What the demand would take; null where no number of processors does."""
+
+    processors: dict[str, int] | None
+    total: int | None
+    reason: str
+
+
+class AssignmentResult(msgspec.Struct, frozen=True, kw_only=True):
+    """`sojourn_s` is null where the plan does not keep up; `needs` is there only where it is not feasible."""
+
+    processors: dict[str, int]
+    total: int
+    sojourn_s: float | None
+    quantiles_s: dict[str, float]
+    bottleneck: str
+    max_external_per_s: float | None
+    feasible: bool
+    binding: str | None
+    needs: NeedsResult | msgspec.UnsetType = msgspec.UNSET
+
+
+def plan_stations(
+    stations: Stations,
+    *,
+    processors: int | None = None,
+    sojourn_s: float | None = None,
+    quantile: float | None = None,
+) -> AssignmentResult:
+    """The least sojourn within `processors`, or the fewest processors for `sojourn_s` on the mean or on a quantile.
+
+    >>> split = StationSpec(arrival_per_s=8.0, service_per_s=9.6)
+    >>> count = StationSpec(arrival_per_s=24.0, service_per_s=10.0)
+    >>> two = Stations(external_per_s=8.0, stations={"split": split, "count": count})
+    >>> plan_stations(two, processors=6).processors
+    {'split': 2, 'count': 4}
+    """
+    if (processors is None) == (sojourn_s is None):
+        raise PlanError("give either a number of processors or a target for the sojourn, and not both")
+
+    def plan(workload: Workload) -> Assignment:
+        if processors is not None:
+            return assign_processors(workload, processors)
+        return min_processors(workload, sojourn_s or 0.0, quantile)
+
+    traffic = _traffic(stations)
+    law = traffic.visit_law() if traffic else None
+    arrival_per_s = traffic.arrival_per_s if traffic else _given_rates(stations)
+    if traffic is None or all(spec.arrival_scv is not None for spec in stations.stations.values()):
+        return _result(plan(_workload(stations, arrival_per_s, {}, law)), quantile)
+    counts = {name: spec.min for name, spec in stations.stations.items()}
+    seen: set[tuple[int, ...]] = set()
+    for _ in range(_ROUNDS):
+        assignment = plan(_workload(stations, arrival_per_s, _propagated(stations, traffic, counts), law))
+        if assignment.counts in seen:
+            break
+        seen.add(assignment.counts)
+        counts = assignment.processors
+    return _result(assignment, quantile)
+
+
+def _traffic(stations: Stations) -> Traffic | None:
+    if not stations.stations:
+        raise PlanError("there are no stations; give at least one")
+    if stations.streams is None:
+        return None
+    if both := [name for name, spec in stations.stations.items() if spec.arrival_per_s is not None]:
+        raise PlanError(
+            f"station '{both[0]}' has an arrival_per_s and there are streams, which give it too; leave one of them out"
+        )
+    streams = [Stream(source=s.source, target=s.target, gain=s.gain) for s in stations.streams]
+    return solve_traffic(list(stations.stations), streams, stations.external_per_s)
+
+
+def _given_rates(stations: Stations) -> dict[str, float]:
+    rates = {}
+    for name, spec in stations.stations.items():
+        if spec.arrival_per_s is None:
+            raise PlanError(f"station '{name}' has no arrival_per_s; give it, or give streams for all stations")
+        if spec.arrival_scv is None:
+            raise PlanError(f"station '{name}' has a null arrival_scv, which is propagated along streams; give streams")
+        rates[name] = spec.arrival_per_s
+    return rates
+
+
+def _propagated(stations: Stations, traffic: Traffic, counts: dict[str, int]) -> dict[str, float]:
+    rates = traffic.arrival_per_s
+    return propagated_scv(
+        traffic,
+        service_scv={name: spec.service_scv for name, spec in stations.stations.items()},
+        utilisation={name: rates[name] / (counts[name] * s.service_per_s) for name, s in stations.stations.items()},
+        servers=counts,
+    )
+
+
+def _workload(stations: Stations, rates: dict[str, float], scvs: dict[str, float], law: Visits | None) -> Workload:
+    operators = []
+    for name, spec in stations.stations.items():
+        try:
+            station = GIGk(
+                arrival_per_s=rates[name],
+                service_per_s=spec.service_per_s,
+                arrival_scv=scvs[name] if spec.arrival_scv is None else spec.arrival_scv,
+                service_scv=spec.service_scv,
+            )
+        except ModelError as error:
+            raise PlanError(f"station '{name}': {error}") from None
+        operators.append(Operator(name=name, station=station, least=spec.min, most=spec.max))
+    return Workload(external_per_s=stations.external_per_s, operators=tuple(operators), visit_law=law)
+
+
+def _result(assignment: Assignment, quantile: float | None) -> AssignmentResult:
+    sojourn = assignment.sojourn()
+    asked = sorted({*QUANTILES, *([quantile] if quantile is not None else [])})
+    most = assignment.max_external_per_s
+    needs = assignment.needs
+    return AssignmentResult(
+        processors=assignment.processors,
+        total=assignment.total,
+        sojourn_s=sojourn.mean_s if sojourn else None,
+        quantiles_s={f"{p:g}": sojourn.quantile_s(p) for p in asked} if sojourn else {},
+        bottleneck=assignment.bottleneck,
+        max_external_per_s=most if math.isfinite(most) else None,
+        feasible=assignment.feasible,
+        binding=assignment.binding,
+        needs=msgspec.UNSET
+        if needs is None
+        else NeedsResult(processors=needs.processors, total=needs.total, reason=needs.reason),
+    )

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from queue_simulation import network_sojourns_s
+
+from penstock.models.network import (
+    NetworkSojourn,
+    Stream,
+    Traffic,
+    Visits,
+    network_sojourn,
+    propagated_scv,
+    solve_traffic,
+)
+from penstock.models.queueing import GIGk, MMk, ModelError, UnstableError
+
+
+def streams(*arcs: tuple[str | None, str, float]) -> list[Stream]:
+    return [Stream(source=source, target=target, gain=gain) for source, target, gain in arcs]
+
+
+# ---- traffic equations
+
+
+def test_split_join_and_feedback_by_hand() -> None:
+    """The shape of the print's figure 2: A splits to B and C, C and D join in E, E feeds a part back to A."""
+    arcs = streams(
+        (None, "A", 1.0),
+        ("A", "B", 0.5),
+        ("A", "C", 1.0),
+        ("B", "D", 2.0),
+        ("C", "E", 1.0),
+        ("D", "E", 1.0),
+        ("E", "A", 0.1),
+    )
+    rates = solve_traffic(list("ABCDE"), arcs, external_per_s=8.0).arrival_per_s
+    # A = 8 + E/10, E = C + D = A + A = 2A  =>  A = 10
+    assert rates == pytest.approx({"A": 10.0, "B": 5.0, "C": 10.0, "D": 10.0, "E": 20.0})
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[list[str], list[Stream]]:
+    n = draw(st.integers(1, 5))
+    names = [f"s{i}" for i in range(n)]
+    arcs: list[tuple[str | None, str, float]] = [(None, "s0", draw(st.floats(0.1, 2)))]
+    for source, target in itertools.product(names, names):
+        if draw(st.booleans()):
+            forward = source < target
+            arcs.append((source, target, draw(st.floats(0.0, 3.0) if forward else st.floats(0.0, 0.02))))
+    return names, streams(*arcs)
+
+
+@given(networks(), st.floats(0.1, 1000))
+@settings(deadline=None)
+def test_rates_are_the_sum_of_all_walks(network: tuple[list[str], list[Stream]], external: float) -> None:
+    """lambda = sum over walks from outside of the product of their gains, walked here step by step."""
+    names, arcs = network
+    try:
+        rates = solve_traffic(names, arcs, external).arrival_per_s
+    except UnstableError:
+        return
+    wave = dict.fromkeys(names, 0.0)
+    for arc in arcs:
+        if arc.source is None:
+            wave[arc.target] += external * arc.gain
+    total = dict(wave)
+    for _ in range(2000):
+        following = dict.fromkeys(names, 0.0)
+        for arc in arcs:
+            if arc.source is not None:
+                following[arc.target] += wave[arc.source] * arc.gain
+        wave = following
+        for name in names:
+            total[name] += wave[name]
+        if max(wave.values()) < 1e-12 * external:
+            assert rates == pytest.approx(total, rel=1e-6, abs=1e-9 * external)
+            return
+
+
+def test_growing_loops_are_named() -> None:
+    arcs = streams((None, "a", 1.0), ("a", "b", 3.0), ("b", "c", 1.0), ("c", "b", 0.5), ("c", "a", 0.4))
+    with pytest.raises(UnstableError, match=r"the loop a -> b -> c -> a returns 1\.2 rows for each row it takes"):
+        solve_traffic(["a", "b", "c"], arcs, 1.0)
+    with pytest.raises(UnstableError, match="the loop a -> a returns 1 rows"):
+        solve_traffic(["a"], streams((None, "a", 1.0), ("a", "a", 1.0)), 1.0)
+
+
+def test_loops_that_grow_only_together() -> None:
+    """Two loops of gain 0.6 through one station: neither grows alone, both together do."""
+    arcs = streams((None, "a", 1.0), ("a", "b", 0.6), ("b", "a", 1.0), ("a", "c", 0.6), ("c", "a", 1.0))
+    with pytest.raises(UnstableError, match=r"the loops through a, b, c .* together multiply rows by 1\.09"):
+        solve_traffic(["a", "b", "c"], arcs, 1.0)
+
+
+def test_bad_traffic() -> None:
+    with pytest.raises(ModelError, match="there is no station 'cuont'; the stations are split, count"):
+        solve_traffic(["split", "count"], streams((None, "split", 1.0), ("split", "cuont", 1.0)), 1.0)
+    with pytest.raises(ModelError, match=r"external rate .* is -1"):
+        solve_traffic(["a"], streams((None, "a", 1.0)), -1.0)
+    with pytest.raises(ModelError, match="gain of the stream from 'None' to 'a' is nan"):
+        solve_traffic(["a"], streams((None, "a", math.nan)), 1.0)
+    with pytest.raises(ModelError, match="no stream comes from outside"):
+        solve_traffic(["a", "b"], streams(("a", "b", 1.0)), 1.0)
+
+
+# ---- numbers of visits
+
+
+def test_visits_to_a_loop_are_geometric() -> None:
+    traffic = solve_traffic(["a"], streams((None, "a", 1.0), ("a", "a", 0.6)), 1.0)
+    assert traffic.visits == pytest.approx([2.5])
+    assert traffic.visit_law().covariance[0, 0] == pytest.approx(0.6 / 0.4**2)
+
+
+def test_covariance_of_visits_against_sampled_families() -> None:
+    """Routing at random (a), several rows with a fraction (b), a loop (c)."""
+    arcs = streams((None, "a", 1.0), ("a", "b", 0.3), ("a", "c", 0.5), ("b", "c", 2.4), ("c", "c", 0.2))
+    traffic = solve_traffic(["a", "b", "c"], arcs, 1.0)
+    rng = np.random.default_rng(2)
+    families = []
+    for _ in range(20_000):
+        seen, alive = [0, 0, 0], [0]
+        while alive:
+            station = alive.pop()
+            seen[station] += 1
+            u = rng.random()
+            if station == 0:
+                alive += [1] if u < 0.3 else [2] if u < 0.8 else []
+            elif station == 1:
+                alive += [2] * (3 if u < 0.4 else 2)
+            elif u < 0.2:
+                alive.append(2)
+        families.append(seen)
+    sampled = np.array(families, dtype=float)
+    assert sampled.mean(axis=0) == pytest.approx(traffic.visits, rel=0.03)
+    assert np.cov(sampled.T) == pytest.approx(traffic.visit_law().covariance, rel=0.06, abs=0.03)
+
+
+# ---- variability inside
+
+
+def scv_chain(ca2: float, cs2: float, rho: float, servers: int = 1, gain: float = 1.0) -> float:
+    """SCV at the door of the second of two stations."""
+    traffic = solve_traffic(["a", "b"], streams((None, "a", 1.0), ("a", "b", gain)), 1.0)
+    return propagated_scv(
+        traffic,
+        service_scv={"a": cs2, "b": 1.0},
+        utilisation={"a": rho, "b": 0.5},
+        servers={"a": servers, "b": 1},
+        external_scv=ca2,
+    )["b"]
+
+
+@given(st.floats(0, 4), st.floats(0.2, 4))
+@settings(deadline=None)
+def test_qna_limits_of_a_departure(ca2: float, cs2: float) -> None:
+    assert scv_chain(ca2, cs2, rho=0.0) == pytest.approx(ca2)  # an idle station passes its arrivals on
+    assert scv_chain(ca2, cs2, rho=1.0) == pytest.approx(cs2)  # a saturated one sends out its services
+    assert scv_chain(ca2, cs2, rho=1.0, servers=10**8) == pytest.approx(1.0, abs=1e-3)  # of many servers: Poisson
+    assert scv_chain(ca2, cs2, rho=0.5, gain=1e-6) == pytest.approx(1.0, abs=1e-5)  # what is left of thinning: Poisson
+    assert scv_chain(1.0, 1.0, rho=0.7) == pytest.approx(1.0)  # Burke: M/M/k departures are Poisson
+
+
+def test_qna_printed_form_of_a_split() -> None:
+    """p c2 + 1 - p (Whitt 1983), and batches of 3 triple the dispersion."""
+    assert scv_chain(4.0, 1.0, rho=0.0, gain=0.25) == pytest.approx(0.25 * 4.0 + 0.75)
+    assert scv_chain(2.0, 1.0, rho=0.0, gain=3.0) == pytest.approx(6.0)
+
+
+def test_qna_join_of_many_is_poisson_and_of_one_is_itself() -> None:
+    names = [f"in{i}" for i in range(50)]
+    arcs = streams(*[(None, name, 1 / 50) for name in names], *[(name, "join", 1.0) for name in names])
+    traffic = solve_traffic([*names, "join"], arcs, 1.0)
+    fixed = dict.fromkeys(traffic.names, 9.0)
+    light = propagated_scv(
+        traffic,
+        service_scv=fixed,
+        utilisation=dict.fromkeys(names, 0.9) | {"join": 0.05},
+        servers=dict.fromkeys(fixed, 1),
+    )
+    heavy = propagated_scv(
+        traffic,
+        service_scv=fixed,
+        utilisation=dict.fromkeys(names, 0.9) | {"join": 1.0},
+        servers=dict.fromkeys(fixed, 1),
+    )
+    departure = 1 + 0.81 * 8.0  # ca2 is near 1 after a thinning to a fiftieth
+    assert light["join"] == pytest.approx(1.0, abs=0.06)
+    assert heavy["join"] == pytest.approx(departure, rel=0.01)  # heavy traffic sees the long run: nothing is smoothed
+
+
+def test_a_jackson_network_with_a_loop_stays_at_one() -> None:
+    traffic = solve_traffic(
+        ["a", "b"], streams((None, "a", 1.0), ("a", "b", 0.8), ("b", "a", 0.5), ("b", "b", 0.2)), 1.0
+    )
+    ones = {"a": 1.0, "b": 1.0}
+    found = propagated_scv(traffic, service_scv=ones, utilisation={"a": 0.6, "b": 0.8}, servers={"a": 2, "b": 3})
+    assert found == pytest.approx(ones)
+
+
+def test_scvs_are_asked_for_by_name() -> None:
+    traffic = solve_traffic(["a"], streams((None, "a", 1.0)), 1.0)
+    with pytest.raises(ModelError, match="service_scv lacks a"):
+        propagated_scv(traffic, service_scv={}, utilisation={"a": 0.5}, servers={"a": 1})
+
+
+# ---- sojourn of the whole
+
+
+def modelled(traffic: Traffic, service_per_s: list[float], servers: list[int]) -> NetworkSojourn:
+    moments = []
+    for rate, service, k in zip(traffic.arrival_per_s.values(), service_per_s, servers, strict=True):
+        moments.append(next(MMk(arrival_per_s=rate, service_per_s=service).moments(k)))
+    return network_sojourn(traffic.visit_law(), moments)
+
+
+def choose(rng: np.random.Generator, table: dict[int, list[tuple[float, list[int]]]]) -> Callable[[int], list[int]]:
+    def children(station: int) -> list[int]:
+        u = rng.random()
+        for upto, out in table.get(station, []):
+            if u < upto:
+                return out
+        return []
+
+    return children
+
+
+NETWORKS = {
+    "chain": (
+        streams((None, "a", 1.0), ("a", "b", 1.0), ("b", "c", 1.0)),
+        {0: [(1.0, [1])], 1: [(1.0, [2])]},
+        [1.3, 0.5, 4.0],
+        [4, 9, 1],
+    ),
+    "routing with a loop": (
+        streams((None, "a", 1.0), ("a", "b", 0.6), ("a", "c", 0.4), ("b", "a", 0.3)),
+        {0: [(0.6, [1]), (1.0, [2])], 1: [(0.3, [0])]},
+        [2.0, 1.5, 3.0],
+        [3, 2, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["chain", "routing with a loop"])
+def test_simulated_network(name: str) -> None:
+    arcs, table, service, servers = NETWORKS[name]
+    rng = np.random.default_rng(17)
+    traffic = solve_traffic(["a", "b", "c"], arcs, 3.2 if name == "chain" else 2.6)
+    seen = network_sojourns_s(rng, traffic.external_per_s, service, servers, 0, choose(rng, table), 40_000)
+    sojourn = modelled(traffic, service, servers)
+    assert seen.mean() == pytest.approx(sojourn.mean_s, rel=0.03)
+    assert seen.var() == pytest.approx(sojourn.variance_s2, rel=0.2)
+    for p, off in ((0.5, 0.05), (0.95, 0.05), (0.99, 0.15)):
+        assert np.quantile(seen, p) == pytest.approx(sojourn.quantile_s(p), rel=off), p
+    deadline = sojourn.quantile_s(0.9)
+    assert (seen > deadline).mean() == pytest.approx(sojourn.miss_probability(deadline), abs=0.01)
+
+
+@pytest.mark.parametrize(("gain", "off"), [(2, 0.12), (6, 0.25)])
+def test_simulated_fan_out(gain: int, off: float) -> None:
+    """Rows begotten together arrive in batches and wait together. Two-moment flows know the batches only in the long
+    run, so the model comes out low, the more the larger they are: the widest of our approximations."""
+    rng = np.random.default_rng(17)
+    traffic = solve_traffic(["a", "b"], streams((None, "a", 1.0), ("a", "b", float(gain))), 1.5)
+    service, servers = {"a": 2.5, "b": 1.0 * gain}, {"a": 1, "b": 2}
+    seen = network_sojourns_s(
+        rng, 1.5, list(service.values()), list(servers.values()), 0, choose(rng, {0: [(1.0, [1] * gain)]}), 20_000
+    )
+    rates = traffic.arrival_per_s
+    scvs = propagated_scv(
+        traffic,
+        service_scv={"a": 1.0, "b": 1.0},
+        utilisation={name: rates[name] / (servers[name] * service[name]) for name in servers},
+        servers=servers,
+    )
+    stations = {n: GIGk(arrival_per_s=rates[n], service_per_s=service[n], arrival_scv=scvs[n]) for n in servers}
+    sojourn = network_sojourn(traffic.visit_law(), [next(stations[n].moments(servers[n])) for n in servers])
+    assert sojourn.mean_s == pytest.approx(seen.mean(), rel=off)
+    assert sojourn.quantile_s(0.95) == pytest.approx(np.quantile(seen, 0.95), rel=off)
+
+
+@given(st.floats(0.3, 40), st.integers(0, 6))
+@settings(deadline=None, max_examples=40)
+def test_gamma_law_against_the_exact_one_of_mmk(load: float, more: int) -> None:
+    """One station, one visit: how far the two-moment law is off the exact quantiles."""
+    queue = MMk(arrival_per_s=load, service_per_s=1.0)
+    k = queue.least_stable() + more
+    whole = network_sojourn(Visits.of_means(np.array([1.0])), [next(queue.moments(k))])
+    for p, off in ((0.5, 0.08), (0.95, 0.05), (0.99, 0.08), (0.999, 0.12)):
+        assert whole.quantile_s(p) == pytest.approx(queue.quantile_s(k, p), rel=off)
+
+
+def test_a_sojourn_that_does_not_vary() -> None:
+    fixed = NetworkSojourn(mean_s=2.0, variance_s2=0.0)
+    assert fixed.quantile_s(0.999) == 2.0
+    assert (fixed.miss_probability(1.9), fixed.miss_probability(2.1)) == (1.0, 0.0)

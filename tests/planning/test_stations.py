@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.dataflow.errors import PenstockError
+from penstock.models.queueing import MMk
+from penstock.planning.stations import AssignmentResult, Stations, plan_stations
+
+WORDS: dict[str, Any] = {
+    "external_per_s": 8.0,
+    "stations": {
+        "split": {
+            "arrival_per_s": 8.0,
+            "service_per_s": 9.6,
+            "arrival_scv": 1.0,
+            "service_scv": 1.0,
+            "min": 1,
+            "max": None,
+        },
+        "count": {"arrival_per_s": 24.0, "service_per_s": 10.0},
+    },
+}
+STREAMS = [{"from": None, "to": "split", "gain": 1.0}, {"from": "split", "to": "count", "gain": 3.0}]
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return json.loads(json.dumps(WORDS)) | changes
+
+
+def streamed(**count: Any) -> dict[str, Any]:
+    return {
+        "external_per_s": 8.0,
+        "stations": {"split": {"service_per_s": 9.6}, "count": {"service_per_s": 10.0} | count},
+        "streams": STREAMS,
+    }
+
+
+def read(value: dict[str, Any]) -> Stations:
+    return Stations.from_json(json.dumps(value))
+
+
+def test_result_has_the_keys_of_the_format() -> None:
+    result = plan_stations(read(WORDS), processors=6)
+    keys = json.loads(msgspec.json.encode(result))
+    assert list(keys) == [
+        "processors",
+        "total",
+        "sojourn_s",
+        "quantiles_s",
+        "bottleneck",
+        "max_external_per_s",
+        "feasible",
+        "binding",
+    ]
+    by_hand = MMk(arrival_per_s=8, service_per_s=9.6).mean_s(2) + 3 * MMk(arrival_per_s=24, service_per_s=10).mean_s(4)
+    assert keys["processors"] == {"split": 2, "count": 4}
+    assert keys["sojourn_s"] == pytest.approx(by_hand)
+    assert keys["bottleneck"] == "count"
+    assert keys["max_external_per_s"] == pytest.approx(40 / 3)
+    assert keys["feasible"] is True and keys["binding"] is None
+    assert list(keys["quantiles_s"]) == ["0.5", "0.95", "0.99", "0.999"]
+
+
+def test_streams_are_another_way_to_give_the_rates() -> None:
+    given, solved = plan_stations(read(WORDS), processors=9), plan_stations(read(streamed()), processors=9)
+    assert given.processors == solved.processors
+    assert given.sojourn_s == pytest.approx(solved.sojourn_s)
+    assert given.quantiles_s == pytest.approx(solved.quantiles_s)
+
+
+def test_propagated_variability_sees_the_batches() -> None:
+    """Each line makes three words at once: their arrivals vary more than a Poisson stream's, and need more."""
+    poisson = plan_stations(read(streamed()), sojourn_s=0.5)
+    batches = plan_stations(read(streamed(arrival_scv=None)), sojourn_s=0.5)
+    assert batches.feasible and batches.total > poisson.total
+    regular = plan_stations(read(streamed(arrival_scv=0.1)), sojourn_s=0.5)
+    assert regular.feasible and regular.total <= poisson.total
+
+
+def test_target_on_mean_and_on_quantile() -> None:
+    mean = plan_stations(read(WORDS), sojourn_s=0.9)
+    tail = plan_stations(read(WORDS), sojourn_s=0.9, quantile=0.9)
+    assert mean.sojourn_s is not None and mean.sojourn_s <= 0.9
+    assert tail.quantiles_s["0.9"] <= 0.9
+    assert mean.total < tail.total
+
+
+def test_infeasible_says_what_is_needed() -> None:
+    result = plan_stations(read(WORDS), processors=3)
+    assert (result.feasible, result.binding, result.sojourn_s, result.quantiles_s) == (False, "count", None, {})
+    assert result.max_external_per_s == pytest.approx(20 / 3)
+    assert isinstance(result.needs, msgspec.Struct)
+    assert result.needs.total == 4
+
+
+def test_a_loop_is_solved() -> None:
+    loop = streamed()
+    loop["streams"] = [*STREAMS, {"from": "count", "to": "split", "gain": 0.1}]
+    result: AssignmentResult = plan_stations(read(loop), processors=20)
+    # split gets 8 + 0.1 * 3 split, so 8 / 0.7
+    assert result.max_external_per_s is not None
+    visits = {"split": 1 / 0.7, "count": 3 / 0.7}
+    assert result.max_external_per_s == pytest.approx(
+        min(result.processors["split"] * 9.6 / visits["split"], result.processors["count"] * 10 / visits["count"])
+    )
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    (changed(extra=1), "unknown field `extra`"),
+    (changed(stations={"a": {"service_per_s": 1.0, "arrival_per_s": 1.0, "threads": 3}}), "unknown field `threads`"),
+    (changed(stations={"a": {"arrival_per_s": 1.0}}), "missing required field `service_per_s`"),
+    (changed(stations={"a": {"arrival_per_s": -1.0, "service_per_s": 1.0}}), r"station 'a': the arrival rate .* is -1"),
+    (
+        changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 0}}),
+        "station 'a': the service rate of one server",
+    ),
+    (
+        changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 1, "service_scv": -1}}),
+        "station 'a': the SCV of the service times is -1",
+    ),
+    (changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 1, "min": 0}}), "operator 'a' has bounds min 0"),
+    (changed(stations={"a": {"service_per_s": 1.0}}), "station 'a' has no arrival_per_s"),
+    (changed(stations={}), "there are no stations"),
+    (changed(external_per_s=0), r"the external rate \(rows/s\) is 0"),
+    (changed(external_per_s="8"), "Expected `float`"),
+    (changed(streams=STREAMS), "station 'split' has an arrival_per_s and there are streams"),
+    (streamed() | {"streams": [{"from": None, "to": "spilt"}]}, "there is no station 'spilt'"),
+    (
+        streamed() | {"streams": [*STREAMS, {"from": "count", "to": "split", "gain": 0.5}]},
+        "loop split -> count -> split",
+    ),
+    (streamed() | {"streams": [{"from": None, "to": "split", "gain": -1.0}]}, "gain of the stream .* is -1"),
+    (changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 2, "arrival_scv": None}}), "null arrival_scv"),
+]
+
+
+@pytest.mark.parametrize(("value", "says"), BAD)
+def test_bad_input_gets_one_clear_error(value: dict[str, Any], says: str) -> None:
+    with pytest.raises(PenstockError, match=says) as caught:
+        plan_stations(read(value), processors=10)
+    assert "\n" not in str(caught.value)
+
+
+def test_nan_is_not_json_and_not_a_rate() -> None:
+    with pytest.raises(PenstockError, match="these are not stations"):
+        Stations.from_json('{"external_per_s": NaN, "stations": {}}')
+    with pytest.raises(PenstockError, match="these are not stations"):
+        Stations.from_json(b"\xff\xfe")
+
+
+def test_one_question_at_a_time() -> None:
+    with pytest.raises(PenstockError, match="not both"):
+        plan_stations(read(WORDS), processors=3, sojourn_s=1.0)
+    with pytest.raises(PenstockError, match="not both"):
+        plan_stations(read(WORDS))
