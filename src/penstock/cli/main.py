@@ -18,6 +18,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "apply": ("apply", "Give a running run another plan."),
     "rescale": ("rescale", "Change replicas of a running run."),
     "stop": ("stop", "Stop a running run cleanly."),
+    "allocate": ("allocate", "Threads, slots and VMs for a rate, from performance curves."),
+    "schema": ("schema", "The JSON schema of a file format."),
 }
 
 

@@ -62,7 +62,9 @@ class Curve:
         if not self.threads:
             raise CurveError("the curve is empty; give at least the point of 1 thread")
         if len(self.threads) != len(self.points):
-            raise CurveError(f"{len(self.threads)} thread counts but {len(self.points)} points; give one point for each")
+            raise CurveError(
+                f"{len(self.threads)} thread counts but {len(self.points)} points; give one point for each"
+            )
         if self.threads[0] != 1:
             raise CurveError(f"the curve starts at {self.threads[0]} threads; it must start at 1 thread")
         for before, after in zip(self.threads, self.threads[1:], strict=False):

@@ -80,11 +80,9 @@ def check(flow: Flow) -> None:
 def gains(flow: Flow) -> dict[str, float]:
     """Rows into each operator for one row from outside, operators in breadth-first order from the sources.
 
-    >>> star = Flow(
-    ...     operators=("a", "b", "hub"),
-    ...     streams=tuple(FlowStream(source=s, target=t) for s, t in [(None, "a"), (None, "b"), ("a", "hub"), ("b", "hub")]),
-    ... )
-    >>> gains(star)
+    >>> ends = [(None, "a"), (None, "b"), ("a", "hub"), ("b", "hub")]
+    >>> streams = tuple(FlowStream(source=source, target=target) for source, target in ends)
+    >>> gains(Flow(operators=("a", "b", "hub"), streams=streams))
     {'a': 1.0, 'b': 1.0, 'hub': 2.0}
     """
     import networkx

@@ -89,7 +89,12 @@ _NONE = Bundle(threads=1, rows_per_s=0.0, cpu=0.0, memory=0.0)
 
 
 def allocate(
-    flow: Flow, rows_per_s: float, curves: Mapping[str, Curve], method: str, of: Callable[[float, Curve], tuple[int, Bundle, Bundle | None]], exclusive: bool
+    flow: Flow,
+    rows_per_s: float,
+    curves: Mapping[str, Curve],
+    method: str,
+    of: Callable[[float, Curve], tuple[int, Bundle, Bundle | None]],
+    exclusive: bool,
 ) -> Allocation:
     """Gives every operator of the flow, at its input rate, what `of(rate, curve)` says: (bundles, bundle, rest)."""
     if not (math.isfinite(rows_per_s) and rows_per_s > 0):
@@ -106,8 +111,8 @@ def allocate(
         )
         if operator.threads > MAX_THREADS:
             raise AllocationError(
-                f"operator '{name}' gets {rate:g} rows/s and one thread does {curve.single.rows_per_s:g}: that takes more "
-                f"than {MAX_THREADS:,} threads; check the rate, the selectivities and the units of the curve"
+                f"operator '{name}' gets {rate:g} rows/s and one thread does {curve.single.rows_per_s:g}: that takes "
+                f"more than {MAX_THREADS:,} threads; check the rate, the selectivities and the units of the curve"
             )
         operators.append(operator)
     return Allocation(method=method, rows_per_s=rows_per_s, operators=tuple(operators))
@@ -118,7 +123,9 @@ def curve_of(operator: str, curves: Mapping[str, Curve]) -> Curve:
         return curves[operator]
     except KeyError:
         known = ", ".join(sorted(curves)) or "none"
-        raise AllocationError(f"operator '{operator}' has no curve; curves are given for: {known}; add its curve") from None
+        raise AllocationError(
+            f"operator '{operator}' has no curve; curves are given for: {known}; add its curve"
+        ) from None
 
 
 def whole_units(rate: float, unit: float) -> tuple[int, float]:

@@ -17,7 +17,12 @@ def dsm(allocation: Allocation, cluster: Cluster) -> Placement:
     if cluster.slots == 0:
         first = allocation.operators[0]
         raise PlacementError(
-            method="dsm", operator=first.operator, threads=first.threads, lacked="there is no slot", slots=0, more_slots=1
+            method="dsm",
+            operator=first.operator,
+            threads=first.threads,
+            lacked="there is no slot",
+            slots=0,
+            more_slots=1,
         )
     slots = cycle(range(cluster.slots))
     return Placement(

@@ -1,9 +1,9 @@
 """Model-based allocation: whole slots at the operator's best thread count, and a rest from its curve.
 
 Source: Shukla and Simmhan, JPDC 2018, algorithm MBA. With t^ the threads of the highest peak rate w^: floor(rate / w^)
-bundles of t^ threads, each a whole slot (100% CPU and memory: what it leaves free on its slot it could not use either,
-and others would slow it down); for a remainder r the fewest threads whose peak is at least r, with their CPU and memory;
-where that is one thread, in proportion to r.
+bundles of t^ threads, each a whole slot (100% CPU and memory: what it leaves free there it could not use either, and
+others would slow it down); for a remainder r the fewest threads whose peak is at least r, with their CPU and memory
+(of one thread: in proportion to r).
 """
 
 from __future__ import annotations

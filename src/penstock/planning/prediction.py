@@ -7,8 +7,9 @@ threads on slot s and N in all, an operator that gets `gain` rows for a row from
     shuffle       each thread gets as many rows (Storm's shuffle grouping):  min over s of  w(n_s) N / n_s / gain
     proportional  each slot gets rows by its capacity (left by the paper as future work):  sum over s of w(n_s) / gain
 
-and the dataflow what its weakest operator sustains. Operators that share a slot are counted as the paper does, as if each had
-its curve for itself; `within_slots_rows_per_s` is the rate up to which that is fair, no slot above 100% CPU or memory.
+and the dataflow what its weakest operator sustains. Operators that share a slot are counted as the paper does, as if
+each had its curve for itself; `within_slots_rows_per_s` is the rate up to which that is fair: no slot above 100% CPU or
+memory.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 from penstock.models.curve import Curve
 from penstock.models.flow import Flow, gains
@@ -92,6 +94,7 @@ def predict(
     binding = min(sustained, key=sustained.__getitem__)
     rate = sustained[binding]
     at = min(rate, planned_rows_per_s)
+    at = at if math.isfinite(at) else 0.0  # no operator gets any row: nothing binds, and nothing is used
     slots = tuple(Use(cpu=c * at, memory=m * at) for c, m in zip(cpu_per_row, memory_per_row, strict=True))
     return Prediction(
         routing=routing,
@@ -118,7 +121,7 @@ def _rate_within_slots(placement: Placement, cpu_per_row: list[float], memory_pe
 
 def _vm_ranges(placement: Placement) -> list[tuple[int, int]]:
     bounds = placement.cluster.first_slot
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(pairwise(bounds))
 
 
 def _sum(slots: tuple[Use, ...]) -> Use:

@@ -1,12 +1,12 @@
 """A routing table that knows the mapping: which slot sends which part of its rows to which slot.
 
-Shukla and Simmhan (JPDC 2018) end with it as future work: shuffle grouping sends every thread as many rows, though threads
-on a crowded slot do less. Here every slot of an operator gets rows in proportion to its capacity, whoever sends them, and
-within that each sender keeps as many rows as it can on its own slot, then on its VM, then in its rack.
+Shukla and Simmhan (JPDC 2018) leave it as future work: shuffle grouping sends every thread as many rows, though threads
+on a crowded slot do less. Here every slot of an operator gets rows in proportion to its capacity, whoever sends them;
+within that, each sender keeps as many rows as it can on its own slot, then on its VM, then in its rack.
 
-Slots within VMs within racks are a tree, on which matching supply with demand from the leaves up is optimal:
-rows that could stay below and are sent above gain nothing elsewhere. Within one level any match is as good as any other; two pointers
-give one with at most senders + receivers entries, so the table stays small.
+Slots within VMs within racks are a tree, on which matching supply with demand from the leaves up is optimal: rows that
+could stay below and are sent above gain nothing elsewhere. Within one level any match is as good as any other; pairing
+them off in turn gives one with at most senders + receivers entries, so the table stays small.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Route:
 
 
 def thread_weights(placement: Placement, curves: Mapping[str, Curve]) -> dict[str, tuple[float, ...]]:
-    """The part of an operator's rows that each of its threads should get, w(n_s) / n_s over the sum of all w: adds up to 1."""
+    """The part of an operator's rows for each of its threads: w(n_s) / n_s over the sum of w, which adds up to 1."""
     weights = {}
     for operator, groups in placement.groups().items():
         part = shares(groups, curve_of(operator, curves), Routing.PROPORTIONAL)

@@ -5,9 +5,9 @@ operator a sweep, in breadth-first order. VMs are tried by ascending
 
     distance = sqrt(w_memory (memory needed - free)^2 + w_cpu (CPU needed - free)^2 + w_network net^2)
 
-in percent of a slot, free over all slots of the VM; net is 0 on the VM used last, 0.5 in its rack, 1 elsewhere. CPU must be free on
-the VM (its cores serve all its slots), memory on one slot (the first of the VM that has it). With CPU and memory in
-percent, the network only breaks near ties unless its weight is raised: that is how the paper has it.
+in percent of a slot, free over all slots of the VM; net is 0 on the VM used last, 0.5 in its rack, 1 elsewhere. CPU
+must be free on the VM (its cores serve all its slots), memory on one slot (the first of the VM that has it). With CPU
+and memory in percent, the network only breaks near ties unless its weight is raised: that is how the paper has it.
 
 What one thread needs is its part of what the allocation charged: for LSA what one thread was measured to use, for MBA a
 bundle's CPU and memory over its threads. (Charging MBA's many threads as lone ones would ask several times the slots
@@ -40,7 +40,9 @@ class Weights:
         for name in ("memory", "cpu", "network"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
-                raise PenstockError(f"the {name} weight of the distance is {value}; it must be a finite number, 0 or more")
+                raise PenstockError(
+                    f"the {name} weight of the distance is {value}; it must be a finite number, 0 or more"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ be rounded up. Only measured n are needed: between two of them the curve is a li
 neighbours, and beyond the last it is constant.
 
 The first two kinds of constraint hold for the slots of every allocation: LSA charges (c1, m1) for each w1, which is
-y[i, 1] = rate_i / w1; MBA charges what its bundles use or more. The third says that one slot cannot do more than the best rate of
-the curve. LSA does not know that, so its slots may lie below the bound with it: such a plan does not, by
-its own curves, sustain the rate. MBA's never do: with b_i bundles and a rest it has at least b_i + 1 slots. Hence two bounds.
+y[i, 1] = rate_i / w1; MBA charges what its bundles use or more. The third says that one slot cannot do more than the
+best rate of the curve. LSA does not know that, so its slots may lie below the bound with it: such a plan does not, by
+its own curves, sustain the rate. MBA's never do: with b_i bundles and a rest it has at least b_i + 1 slots. Hence two.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _least_slots(demands: list[tuple[float, Curve]], *, grouped: bool) -> int:
     groups = np.array([rate / point.rows_per_s for rate, curve in demands for point in curve.points])
     cpu = np.array([point.cpu / SLOT for _, curve in demands for point in curve.points])
     memory = np.array([point.memory / SLOT for _, curve in demands for point in curve.points])
-    scale = max(1.0, float(groups.max()))  # S in units of it
+    scale = max(1.0, max(rate / curve.best.rows_per_s for rate, curve in demands))  # S in units of it
     y, s = np.arange(len(owner)), len(owner)
     count = len(demands)
     entries = [  # rows (number, columns, values): all are "<= bound"
@@ -82,4 +82,4 @@ def _least_slots(demands: list[tuple[float, Curve]], *, grouped: bool) -> int:
     solved = linprog(cost, A_ub=matrix, b_ub=bound, bounds=(0, None), method="highs")
     least = float(solved.fun) * scale
     # The solver meets constraints to 1e-7: give that away rather than claim a slot too many.
-    return max(1, math.ceil(least - 1e-6 * max(1.0, scale)))
+    return max(1, math.ceil(least - 1e-6 * max(scale, least)))

@@ -44,7 +44,7 @@ class Vm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """VMs in the order they were acquired. Slots are numbered through: those of the first VM, then of the second, ..."""
+    """VMs in the order they were acquired. Slots are numbered through: those of the first VM, of the second, ..."""
 
     vms: tuple[Vm, ...]
     first_slot: tuple[int, ...] = field(init=False)  # of each VM, and the number of all slots last
@@ -91,7 +91,8 @@ def sizes_from_json(text: str | bytes) -> tuple[VmSize, ...]:
         sizes = tuple(msgspec.json.decode(text, type=SizesFormat))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise VmError(
-            f'these are not VM sizes: {error}; sizes look like [{{"name": "D3", "slots": 4, "price_per_h": 0.4, "rack": 0}}]'
+            f"these are not VM sizes: {error}; sizes look like "
+            '[{"name": "D3", "slots": 4, "price_per_h": 0.4, "rack": 0}]'
         ) from None
     check_sizes(sizes)
     return sizes
@@ -108,16 +109,23 @@ def acquire(slots: int, sizes: Sequence[VmSize]) -> Cluster:
     >>> [vm.name for vm in acquire(7, sizes).vms]  # 3 slots are left, and D2 holds 2
     ['D3-0', 'D3-1']
     """
+    picked = _picked(slots, sizes)
+    return Cluster(vms=tuple(Vm(name=f"{size.name}-{number}", size=size) for number, size in enumerate(picked)))
+
+
+def slots_acquired(slots: int, sizes: Sequence[VmSize]) -> int:
+    """How many slots `acquire(slots, sizes)` has: those asked for, or a few more."""
+    return sum(size.slots for size in _picked(slots, sizes))
+
+
+def _picked(slots: int, sizes: Sequence[VmSize]) -> list[VmSize]:
     if slots < 0:
         raise VmError(f"{slots} slots were asked for; ask for 0 or more")
     check_sizes(sizes)
     offers = _offers(sizes)
     largest = offers[-1]
     whole, rest = divmod(slots, largest.slots)
-    picked = [largest] * whole
-    if rest:
-        picked.append(next(size for size in offers if size.slots >= rest))
-    return Cluster(vms=tuple(Vm(name=f"{size.name}-{number}", size=size) for number, size in enumerate(picked)))
+    return [largest] * whole + ([next(size for size in offers if size.slots >= rest)] if rest else [])
 
 
 def cheapest_price_per_h(slots: int, sizes: Sequence[VmSize]) -> float | None:
@@ -125,7 +133,8 @@ def cheapest_price_per_h(slots: int, sizes: Sequence[VmSize]) -> float | None:
 
     price(s) = min over sizes of (price of the size + price(s - its slots)), price(s <= 0) = 0.
 
-    >>> cheapest_price_per_h(5, [VmSize(name="S", slots=1, price_per_h=0.1), VmSize(name="L", slots=4, price_per_h=0.7)])
+    >>> small, large = VmSize(name="S", slots=1, price_per_h=0.1), VmSize(name="L", slots=4, price_per_h=0.7)
+    >>> cheapest_price_per_h(5, [small, large])
     0.5
     """
     check_sizes(sizes)
