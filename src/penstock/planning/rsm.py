@@ -69,9 +69,9 @@ def fewest_slots(allocation: Allocation) -> int:
     by_memory = 0
     for one in allocation.operators:
         for bundle, count in ((one.bundle, one.bundles), (one.rest, 1)):
-            if bundle is not None and bundle.memory > 0:
-                a_slot = math.floor((SLOT + SLACK) * bundle.threads / bundle.memory)  # threads of it on one slot
-                by_memory = max(by_memory, math.ceil(count * bundle.threads / max(1, a_slot)))
+            memory = bundle.memory / bundle.threads if bundle else 0.0
+            if bundle and memory > 1.0:  # of thinner threads so many share a slot that the sum below says as much
+                by_memory = max(by_memory, math.ceil(count * bundle.threads / max(1, int((SLOT + SLACK) / memory))))
     used = math.ceil((max(allocation.cpu, allocation.memory) - SLACK * allocation.threads) / SLOT)
     return max(1, by_memory, used)
 
