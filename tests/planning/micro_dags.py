@@ -71,6 +71,8 @@ def instances(draw: st.DrawFn) -> tuple[Flow, float, dict[str, Curve]]:
     for at, name in enumerate(names):
         sources: list[str | None] = [None, *names[:at]]
         for source in draw(st.sets(st.sampled_from(sources), min_size=1, max_size=2)):
-            streams.append(FlowStream(source=source, target=name, selectivity=draw(st.floats(0.0, 2.0))))
+            streams.append(
+                FlowStream(source=source, target=name, selectivity=draw(st.just(0.0) | st.floats(0.01, 2.0)))
+            )
     rate = draw(st.floats(0.5, 60.0))
     return Flow(operators=tuple(names), streams=tuple(streams)), rate, {name: draw(curves()) for name in names}
