@@ -109,6 +109,8 @@ GOOD = {"rows_per_s": 1, "cpu": 1, "memory": 1}
     [
         ("{", "JSON is broken"),
         (b"\xff\xfe", "JSON is broken"),
+        ("[" * 100_000, "JSON is broken"),
+        ('{"a": {"1": {"rows_per_s": 1' + "0" * 400 + ', "cpu": 1, "memory": 1}}}', "curve of 'a'"),
         ("[]", "an object with an entry for each operator"),
         ("{}", "an object with an entry for each operator"),
         ('{"a": {}}', "curve of 'a': the curve is empty"),

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
 from hypothesis import assume, given
 from micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances
 
-from penstock.dataflow.errors import PenstockError
 from penstock.models.curve import Curve
 from penstock.models.flow import Flow, FlowStream, gains
 from penstock.planning.allocation import Allocation, AllocationError, OperatorAllocation
@@ -142,8 +142,9 @@ def test_an_operator_without_a_curve_is_named() -> None:
         lsa(LINEAR, 10, {name: one for name, one in CURVES.items() if name != "table"})
 
 
-@pytest.mark.parametrize("rate", [1e9, 1e308])
-def test_units_mixed_up(rate: float) -> None:
-    doubled = Flow(operators=("table",), streams=(FlowStream(source=None, target="table", selectivity=20.0),))
-    with pytest.raises(PenstockError, match="more than 10,000,000 threads; check the rate"):
-        mba(doubled, rate, CURVES)
+@pytest.mark.parametrize("rate", [1e9, 1e300, 1e308])  # the last is infinite after the selectivity
+@pytest.mark.parametrize("method", [lsa, mba])
+def test_units_mixed_up(method: Callable[[Flow, float, dict[str, Curve]], Allocation], rate: float) -> None:
+    many = Flow(operators=("slow",), streams=(FlowStream(source=None, target="slow", selectivity=20.0),))
+    with pytest.raises(AllocationError, match="more than 1,000,000 threads; check the rate"):
+        method(many, rate, {"slow": curve({1: (1e-9, 50, 50), 3: (2e-9, 50, 50)})})

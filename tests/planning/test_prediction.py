@@ -81,7 +81,7 @@ def test_published_lsa_and_rsm_sustain_less_than_planned_and_mba_and_sam_more_of
     assert by_mba >= rate * (1 - 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(instances())
 def test_mba_and_sam_sustain_the_rate_when_rows_go_by_capacity(instance: Instance) -> None:
     dag, rate, curves = instance
@@ -98,7 +98,7 @@ def placements(draw: st.DrawFn) -> tuple[Flow, dict[str, Curve], Placement]:
     return dag, curves, Placement(method="random", cluster=cluster, slot_of=threads, cpu_pooled=draw(st.booleans()))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(placements())
 def test_at_the_predicted_rate_no_thread_gets_more_than_its_slot_does_and_one_gets_all(
     case: tuple[Flow, dict[str, Curve], Placement],
@@ -125,7 +125,7 @@ def test_at_the_predicted_rate_no_thread_gets_more_than_its_slot_does_and_one_ge
         assert sum(use.cpu for use in found.vms) == pytest.approx(sum(cpu.values()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(placements())
 def test_routing_by_capacity_never_sustains_less_than_shuffle(case: tuple[Flow, dict[str, Curve], Placement]) -> None:
     dag, curves, placement = case

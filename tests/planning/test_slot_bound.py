@@ -20,7 +20,7 @@ from penstock.planning.vms import ONE_SLOT, acquire
 Instance = tuple[Flow, float, dict[str, Curve]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(instances())
 def test_no_method_and_mapping_takes_fewer_slots(instance: Instance) -> None:
     dag, rate, curves = instance
@@ -34,7 +34,7 @@ def test_no_method_and_mapping_takes_fewer_slots(instance: Instance) -> None:
     assert bounds.sustaining <= mba(dag, rate, curves).slots
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data(), instances())
 def test_no_placement_whatever_that_sustains_a_rate_has_fewer_slots(data: st.DataObject, instance: Instance) -> None:
     """Any placement: take the rate it sustains within its slots, and ask for the bound at that rate."""

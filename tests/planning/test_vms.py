@@ -77,6 +77,7 @@ def test_cheapest_mix_against_all_mixes(slots: int, offers: list[tuple[int, int]
     [
         ("[]", "no VM sizes are given"),
         ('[{"name": "a", "slots": 0, "price_per_h": 1}]', "'a' has 0 slots"),
+        ('[{"name": "a", "slots": 1000000000, "price_per_h": 1}]', "it must have 1 to 10,000"),
         ('[{"name": "a", "slots": 1, "price_per_h": 0}]', "'a' costs 0 an hour; a price must be above 0"),
         ('[{"name": "a", "slots": 1, "price_per_h": -0.5}]', "'a' costs -0.5 an hour"),
         ('[{"name": "a", "slots": 1, "price_per_h": 1, "cores": 2}]', "unknown field `cores`"),

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.option("--rate", type=float, required=True, help="Rows a second from outside.")
 @click.option("--curves", type=click.Path(path_type=Path), required=True, help="Performance curves of the operators.")
 @click.option("--method", type=click.Choice(["mba", "lsa"]), default="mba", show_default=True, help="Allocation.")
-@click.option("--map", "mapping", type=click.Choice(["dsm", "rsm", "sam"]), default="sam", show_default=True)
+@click.option(
+    "--map", "mapping", type=click.Choice(["dsm", "rsm", "sam"]), default="sam", show_default=True, help="Mapping."
+)
 @click.option("--vms", type=click.Path(path_type=Path), help="VM sizes and prices; without, every slot is a VM.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the slot of every thread and the routes.")
 def command(

@@ -173,7 +173,7 @@ def curves_from_json(text: str | bytes) -> dict[str, Curve]:
     try:
         # Python's reader and not msgspec's: it shows keys given twice, and lets NaN through to a clear message.
         document = json.loads(text, object_pairs_hook=_each_key_once)
-    except ValueError as error:  # also bytes that are no UTF-8
+    except (ValueError, RecursionError) as error:  # also bytes that are no UTF-8, brackets without end
         raise CurveError(f"these are not curves, the JSON is broken: {error}; {_LOOKS_LIKE}") from None
     if not isinstance(document, dict) or not document:
         raise CurveError(f"these are not curves: expected an object with an entry for each operator; {_LOOKS_LIKE}")

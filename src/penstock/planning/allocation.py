@@ -12,7 +12,7 @@ from penstock.models.flow import Flow, gains
 
 SLOT = 100.0  # percent of CPU, and of memory, that one slot has
 SLACK = 1e-9  # percent: sums of percentages that should be whole are off by rounding, and must not cost a slot
-MAX_THREADS = 10_000_000  # above this somebody mixed up units
+MAX_THREADS = 1_000_000  # above this somebody mixed up units
 
 
 class AllocationError(PenstockError):
@@ -99,22 +99,23 @@ def allocate(
     """Gives every operator of the flow, at its input rate, what `of(rate, curve)` says: (bundles, bundle, rest)."""
     if not (math.isfinite(rows_per_s) and rows_per_s > 0):
         raise AllocationError(f"a rate of {rows_per_s} rows/s was given; it must be a finite number above 0")
-    operators = []
+    operators, threads = [], 0
     for name, gain in gains(flow).items():
         curve = curve_of(name, curves)
         rate = rows_per_s * gain
-        bundles, bundle, rest = of(rate, curve) if math.isfinite(rate) else (MAX_THREADS + 1, _NONE, None)
+        bundles, bundle, rest = of(rate, curve)
         if bundles == 0 and rest is None:
             rest = _NONE  # no rows reach it, but the dataflow does not run without it
         operator = OperatorAllocation(
             operator=name, input_rows_per_s=rate, bundle=bundle, bundles=bundles, rest=rest, exclusive=exclusive
         )
-        if operator.threads > MAX_THREADS:
+        operators.append(operator)
+        threads += operator.threads
+        if threads > MAX_THREADS:
             raise AllocationError(
                 f"operator '{name}' gets {rate:g} rows/s and one thread does {curve.single.rows_per_s:g}: that takes "
                 f"more than {MAX_THREADS:,} threads; check the rate, the selectivities and the units of the curve"
             )
-        operators.append(operator)
     return Allocation(method=method, rows_per_s=rows_per_s, operators=tuple(operators))
 
 
@@ -134,6 +135,8 @@ def whole_units(rate: float, unit: float) -> tuple[int, float]:
     >>> whole_units(100.0, 30.0), whole_units(0.3, 0.1)
     ((3, 10.0), (3, 0.0))
     """
+    if not rate / unit < 1e15:  # beyond whole numbers of a float, or infinite; no one has so many threads
+        return 10**15, 0.0
     rounding = 1e-12 * max(rate, unit)
     whole, left = divmod(rate, unit)
     if unit - left <= rounding:

@@ -9,7 +9,8 @@ threads on slot s and N in all, an operator that gets `gain` rows for a row from
 
 and the dataflow what its weakest operator sustains. Operators that share a slot are counted as the paper does, as if
 each had its curve for itself; `within_slots_rows_per_s` is the rate up to which that is fair: no slot above 100% CPU or
-memory.
+memory. It can be a little below the planned rate even for MBA and SAM with rows by capacity, where a rest of one thread
+was charged for part of its peak and then gets its even share.
 """
 
 from __future__ import annotations

@@ -26,12 +26,14 @@ class VmSize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One entry of SIZES.json. The rack is where VMs of this entry stand; without a price the cost is unknown."""
 
     name: str
-    slots: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1})]
+    slots: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": 10_000})]
     price_per_h: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None
     rack: int = 0
 
 
 SizesFormat = list[VmSize]
+
+MAX_SLOTS = 10_000  # of one VM: above this somebody mixed up units
 
 ONE_SLOT = VmSize(name="vm", slots=1)  # where no sizes are given: every slot a VM, of unknown price
 
@@ -80,8 +82,8 @@ def check_sizes(sizes: Sequence[VmSize]) -> None:
     if not sizes:
         raise VmError("no VM sizes are given; give at least one with its slots and price")
     for size in sizes:
-        if size.slots < 1:
-            raise VmError(f"VM size '{size.name}' has {size.slots} slots; it must have at least 1")
+        if not 1 <= size.slots <= MAX_SLOTS:
+            raise VmError(f"VM size '{size.name}' has {size.slots} slots; it must have 1 to {MAX_SLOTS:,}")
         if size.price_per_h is not None and not (math.isfinite(size.price_per_h) and size.price_per_h > 0):
             raise VmError(f"VM size '{size.name}' costs {size.price_per_h:g} an hour; a price must be above 0")
 
