@@ -160,7 +160,7 @@ def _rsm_plainly(allocation: Allocation, cluster: Cluster, weights: Weights) -> 
     cpu = [100.0 * cluster.vms[v].size.slots for v in vms]
     memory = list(cpu)
     slot_memory = [100.0] * cluster.slots
-    last: int | None = None
+    last = 0
     placed: dict[str, list[int]] = {one.operator: [] for one in allocation.operators}
     needs = {one.operator: thread_needs(allocation, one.operator) for one in allocation.operators}
     while any(needs.values()):
@@ -169,9 +169,9 @@ def _rsm_plainly(allocation: Allocation, cluster: Cluster, weights: Weights) -> 
                 continue
             c, m = needs[operator].pop(0)
 
-            def distance(v: int, c: float = c, m: float = m, last: int | None = last) -> float:
+            def distance(v: int, c: float = c, m: float = m, last: int = last) -> float:
                 net = 0.0
-                if last is not None and v != last:
+                if v != last:
                     net = 0.5 if cluster.vms[v].size.rack == cluster.vms[last].size.rack else 1.0
                 off_memory, off_cpu = m - memory[v], c - cpu[v]
                 # No root: it changes no order, but would round near distances to equal ones.
@@ -333,6 +333,7 @@ def test_rsm_stays_in_the_rack_when_the_network_weighs_more() -> None:
     cluster = cluster_of((1, 0), (1, 1), (3, 0))
     assert rsm(allocation, cluster).slot_of["a"] == (0, 1)
     assert rsm(allocation, cluster, Weights(network=1e6)).slot_of["a"] == (0, 2)
+    assert rsm(allocation, cluster, Weights(network=0)).slot_of["a"] == (0, 1)
 
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan])

@@ -84,8 +84,8 @@ def attempt(allocation: Allocation, cluster: Cluster, weights: Weights | None = 
     free_cpu, free_memory = sizes * SLOT, sizes * SLOT
     slot_memory = [SLOT] * cluster.slots
     roomiest = np.full(len(cluster.vms), SLOT)  # the most memory free on one slot of each VM
-    network = np.zeros(len(cluster.vms))
-    last_vm = None
+    last_vm = 0  # the paper starts from any VM, say the first
+    network = _network(last_vm, racks, weights)
     slots: dict[str, list[int]] = {one.operator: [] for one in allocation.operators}
     for operator, cpu, memory in _sweeps(allocation):
         fits = (free_cpu >= cpu - SLACK) & (roomiest >= memory - SLACK)
@@ -102,11 +102,17 @@ def attempt(allocation: Allocation, cluster: Cluster, weights: Weights | None = 
         roomiest[vm] = max(slot_memory[first:end])
         if vm != last_vm:
             last_vm = vm
-            network = weights.network * np.where(racks == racks[vm], 0.25, 1.0)  # 0.5^2 in the rack, 1^2 elsewhere
-            network[vm] = 0.0
+            network = _network(vm, racks, weights)
     return Placement(
         method="rsm", cluster=cluster, slot_of={name: tuple(found) for name, found in slots.items()}, cpu_pooled=True
     )
+
+
+def _network(last_vm: int, racks: np.ndarray, weights: Weights) -> np.ndarray:
+    """The network term of each VM: 0 on the VM used last, 0.5^2 in its rack, 1^2 elsewhere."""
+    term = weights.network * np.where(racks == racks[last_vm : last_vm + 1], 0.25, 1.0)
+    term[last_vm : last_vm + 1] = 0.0
+    return term
 
 
 def _sweeps(allocation: Allocation) -> Iterator[tuple[str, float, float]]:
