@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.dataflow.errors import DataflowError
@@ -32,6 +32,7 @@ def test_breadth_first_from_the_sources_in_the_order_of_the_streams() -> None:
     assert list(gains(tree)) == ["r", "x", "y", "x1", "y1", "end"]
 
 
+@settings(deadline=None)
 @given(st.data(), st.integers(1, 6))
 def test_gains_solve_the_traffic_equations(data: st.DataObject, size: int) -> None:
     names = [f"o{number}" for number in range(size)]

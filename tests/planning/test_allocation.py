@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances
 
 from penstock.models.curve import Curve
@@ -81,6 +81,10 @@ def test_whole_multiples_leave_no_rest_whatever_the_rounding() -> None:
     assert (one.bundles, one.rest) == (3, None)
 
 
+def test_a_curve_of_no_use_still_gets_the_slots_its_bundles_want() -> None:
+    assert mba(flow((None, "a")), 25, {"a": curve({1: (10, 0, 0)})}).slots == 3
+
+
 def test_an_operator_without_rows_still_has_a_thread() -> None:
     filtered = Flow(operators=("a",), streams=(FlowStream(source=None, target="a", selectivity=0.0),))
     for method in (lsa, mba):
@@ -116,6 +120,7 @@ def _mba_by_the_loop(rate: Fraction, curve: Curve) -> tuple[int, float, float]:
     return threads, cpu, memory
 
 
+@settings(max_examples=60, deadline=None)
 @given(instances())
 def test_both_methods_do_what_the_printed_loops_do(instance: tuple[Flow, float, dict[str, Curve]]) -> None:
     dag, rate, curves = instance

@@ -202,7 +202,7 @@ def _rsm_plainly(allocation: Allocation, cluster: Cluster, weights: Weights) -> 
 @given(
     instances(),
     st.sampled_from(["lsa", "mba"]),
-    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=2, max_size=8),
     st.sampled_from([Weights(), Weights(network=1e4), Weights(cpu=0.1, memory=3.0)]),
 )
 def test_rsm_does_what_the_printed_algorithm_does(
@@ -224,6 +224,15 @@ def test_rsm_does_what_the_printed_algorithm_does(
         assert fewest_slots(allocation) <= cluster.slots
         found = rsm(allocation, cluster, weights)
         assert {name: list(slots) for name, slots in found.slot_of.items()} == expected
+
+
+@pytest.mark.parametrize("method", ["lsa", "mba"])
+@pytest.mark.parametrize("dag", [LINEAR, DIAMOND, STAR])
+def test_rsm_does_what_the_printed_algorithm_does_on_the_micro_dags(method: str, dag: Flow) -> None:
+    allocation = METHODS[method](dag, 50, CURVES)
+    cluster = cluster_of((4, 0), (4, 0), (2, 1), (1, 1))
+    found = rsm(allocation, cluster).slot_of
+    assert {name: list(slots) for name, slots in found.items()} == _rsm_plainly(allocation, cluster, Weights())
 
 
 def test_dsm_goes_round_as_the_paper_draws_it() -> None:
@@ -332,7 +341,9 @@ def test_rsm_stays_in_the_rack_when_the_network_weighs_more() -> None:
     allocation = lsa(flow((None, "a")), 20, curves)
     cluster = cluster_of((1, 0), (1, 1), (3, 0))
     assert rsm(allocation, cluster).slot_of["a"] == (0, 1)
-    assert rsm(allocation, cluster, Weights(network=1e6)).slot_of["a"] == (0, 2)
+    # 200^2 + 200^2 + 0.5^2 w against w: even at w = 106,667.
+    assert rsm(allocation, cluster, Weights(network=1.0e5)).slot_of["a"] == (0, 1)
+    assert rsm(allocation, cluster, Weights(network=1.1e5)).slot_of["a"] == (0, 2)
     assert rsm(allocation, cluster, Weights(network=0)).slot_of["a"] == (0, 1)
 
 

@@ -4,7 +4,7 @@ import math
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.planning.vms import VmError, VmSize, acquire, cheapest_price_per_h, sizes_from_json, slots_acquired
@@ -31,6 +31,7 @@ def test_largest_first_then_the_smallest_that_holds_the_rest(slots: int, names: 
     assert cluster.price_per_h == pytest.approx(0.1 * cluster.slots)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(1, 6))
 def test_sizes_in_powers_of_two_waste_less_than_half_the_last_vm(slots: int, kinds: int) -> None:
     sizes = [VmSize(name=str(k), slots=2**k, price_per_h=2.0**k) for k in range(kinds)]
@@ -59,6 +60,7 @@ def test_unknown_price_is_not_zero() -> None:
     assert cheapest_price_per_h(2, [VmSize(name="x", slots=8), *D]) is None
 
 
+@settings(deadline=None)
 @given(st.integers(0, 12), st.lists(st.tuples(st.integers(1, 5), st.integers(1, 20)), min_size=1, max_size=3))
 def test_cheapest_mix_against_all_mixes(slots: int, offers: list[tuple[int, int]]) -> None:
     sizes = [VmSize(name=str(n), slots=held, price_per_h=float(price)) for n, (held, price) in enumerate(offers)]

@@ -8,8 +8,8 @@ near the VM used last. So at most one slot an operator is shared.
 What the print leaves open: a rest that needs as many threads as a full bundle, but for less than the full rate, stays a
 rest (with one thread as the best count, every small operator would else block a whole slot, against what MBA charged).
 
-Cost: bundles, not threads, are placed; empty slots come from a union-find over VMs, best fits from a list of open slots
-sorted by free CPU% + memory% and searched from the least sum that can hold the rest.
+Cost: bundles, not threads, are placed; best fits come from a list of open slots sorted by free CPU% + memory% and
+searched from the least sum that can hold the rest.
 """
 
 from __future__ import annotations
@@ -27,21 +27,28 @@ def sam(allocation: Allocation, cluster: Cluster, curves: Mapping[str, Curve]) -
     """Places every thread, or fails naming the operator and how many more slots would do."""
     sizes = [_bundles(one, curves) for one in allocation.operators]
     threads: list[list[int]] = [[] for _ in sizes]
-    free = _FreeSlots(cluster)
+    # Asked for in this way, empty slots are taken in their order: VMs before the one in use are always full.
+    empty = iter(range(cluster.slots))
     shared = _SharedSlots()
-    for sweep in range(max((full + (rest is not None) for full, _, rest in sizes), default=0)):
-        for number, (full, bundle_threads, rest) in enumerate(sizes):
+    sweep, pending = 0, list(range(len(sizes)))
+    while pending:
+        still = []  # operators with more to place after this sweep: a sweep costs what it places
+        for number in pending:
+            full, bundle_threads, rest = sizes[number]
             if sweep < full:
-                slot, count, lacked = free.take(), bundle_threads, "a full bundle wants an empty slot and none is left"
-            elif sweep == full and rest is not None:
-                slot, count = shared.best_fit(rest), rest.threads
-                if slot is None:
-                    slot = free.take()
-                    if slot is not None:
-                        shared.open(slot, rest)
-                lacked = f"no slot has {rest.cpu:.2f}% CPU and {rest.memory:.2f}% memory free"
+                slot, count, lacked = (
+                    next(empty, None),
+                    bundle_threads,
+                    "a full bundle wants an empty slot; none is left",
+                )
+                if sweep + 1 < full or rest is not None:
+                    still.append(number)
             else:
-                continue
+                assert rest is not None  # an operator has at least one thread
+                slot, count = shared.best_fit(rest), rest.threads
+                lacked = f"no slot has {rest.cpu:.2f}% CPU and {rest.memory:.2f}% memory free"
+                if slot is None and (slot := next(empty, None)) is not None:
+                    shared.open(slot, rest)
             if slot is None:
                 raise PlacementError(
                     method="sam",
@@ -51,8 +58,8 @@ def sam(allocation: Allocation, cluster: Cluster, curves: Mapping[str, Curve]) -
                     slots=cluster.slots,
                     more_slots=slots_needed(allocation, curves) - cluster.slots,
                 )
-            free.last_vm = cluster.vm_of_slot[slot]
             threads[number].extend([slot] * count)
+        sweep, pending = sweep + 1, still
     names = [one.operator for one in allocation.operators]
     return Placement(
         method="sam",
@@ -93,37 +100,6 @@ def _bundles(one: OperatorAllocation, curves: Mapping[str, Curve]) -> tuple[int,
     point = curve.at(left + last)
     rest = Bundle(threads=left + last, rows_per_s=point.rows_per_s, cpu=point.cpu, memory=point.memory)
     return full, curve.best_threads, rest
-
-
-class _FreeSlots:
-    """Empty slots: of the VM used last if it has one, else of the next VM round the cluster that has."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.last_vm = 0
-        self._first = cluster.first_slot
-        self._taken = [0] * len(cluster.vms)
-        self._next = list(range(len(cluster.vms) + 1))  # union-find: the first VM from here on with an empty slot
-
-    def take(self) -> int | None:
-        vms = len(self._taken)
-        vm = self._find(self.last_vm)
-        if vm == vms:
-            vm = self._find(0)
-        if vm == vms:
-            return None
-        slot = self._first[vm] + self._taken[vm]
-        self._taken[vm] += 1
-        if slot + 1 == self._first[vm + 1]:
-            self._next[vm] = vm + 1
-        return slot
-
-    def _find(self, vm: int) -> int:
-        root = vm
-        while self._next[root] != root:
-            root = self._next[root]
-        while self._next[vm] != root:
-            vm, self._next[vm] = self._next[vm], root
-        return root
 
 
 class _SharedSlots:
