@@ -71,8 +71,7 @@ def sam(allocation: Allocation, cluster: Cluster, curves: Mapping[str, Curve]) -
 def slots_needed(allocation: Allocation, curves: Mapping[str, Curve]) -> int:
     """The slots on which `sam` succeeds: exactly as many as it opens where slots never end.
 
-    Which slot it takes depends on the VMs, how many it takes does not: rests come in the same order, to the same
-    open slots, on any cluster.
+    Full bundles take one each; rests come in the same order, to the same open slots, on any cluster.
     """
     sizes = [_bundles(one, curves) for one in allocation.operators]
     shared = _SharedSlots()
