@@ -73,7 +73,7 @@ def test_more_threads_than_measured_are_reported() -> None:
 
 @pytest.mark.parametrize("dag", [LINEAR, DIAMOND, STAR])
 @pytest.mark.parametrize("rate", [50, 100, 200])
-def test_published_lsa_and_rsm_sustain_less_than_planned_and_mba_and_sam_more_of_it(dag: Flow, rate: float) -> None:
+def test_lsa_and_rsm_sustain_less_than_planned_and_mba_and_sam_all_of_it(dag: Flow, rate: float) -> None:
     naive, _ = place(lsa(dag, rate, CURVES), CURVES, mapping="rsm", sizes=FOUR)
     modelled, _ = place(mba(dag, rate, CURVES), CURVES, mapping="sam", sizes=FOUR)
     by_lsa, by_mba = (predict(dag, one, CURVES, PROPORTIONAL).rows_per_s for one in (naive, modelled))
