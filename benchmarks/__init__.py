@@ -1,0 +1,1 @@
+"""Timings and their bars; tests assert none."""

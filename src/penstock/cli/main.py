@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rate": ("rate", "Change the rate of a source of a running run."),
     "stop": ("stop", "Stop a running run cleanly."),
     "assign": ("assign", "Processors for operators: least sojourn in a budget, or fewest for a target."),
+    "allocate": ("allocate", "Threads, slots and VMs for a rate, from performance curves."),
     "schema": ("schema", "The JSON schema of a format."),
 }
 

@@ -1,0 +1,209 @@
+"""What an operator does on one slot, by the number of its threads: peak rate, CPU and memory.
+
+Source: Shukla and Simmhan, "Model-driven scheduling for distributed stream processing systems", JPDC 2018, the
+performance model of a task. Measured thread counts are few; between two of them all three quantities are taken on
+the straight line, as the paper does for its predictions. Beyond the last one they stay what they were last: what
+more threads would do was not measured, and the caller can see it (`measured_threads`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from penstock.dataflow.errors import PenstockError
+
+Percent = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": 100})]
+PositiveRate = Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})]
+
+
+class CurveError(PenstockError):
+    """A performance curve that cannot be one, or a rate that one slot cannot reach."""
+
+
+class CurvePoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Peak rate of some threads on one slot, and the CPU% and memory% of the slot at that rate."""
+
+    rows_per_s: PositiveRate
+    cpu: Percent
+    memory: Percent
+
+
+# CURVES.json: operator -> threads -> point. Thread counts are JSON keys, so text.
+CurvesFormat = dict[str, dict[Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[1-9][0-9]*$"})], CurvePoint]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Threads on one slot -> peak rate, CPU%, memory%.
+
+    >>> curve = Curve(
+    ...     threads=(1, 2, 10),
+    ...     points=(
+    ...         CurvePoint(rows_per_s=3, cpu=1.0, memory=1.0),
+    ...         CurvePoint(rows_per_s=5, cpu=2.0, memory=1.0),
+    ...         CurvePoint(rows_per_s=10, cpu=10.0, memory=5.0),
+    ...     ),
+    ... )
+    >>> curve.at(3).rows_per_s, curve.threads_for(5.7), curve.best_threads
+    (5.625, 4, 10)
+    """
+
+    threads: tuple[int, ...]
+    points: tuple[CurvePoint, ...]
+
+    def __post_init__(self) -> None:
+        if not self.threads:
+            raise CurveError("the curve is empty; give at least the point of 1 thread")
+        if len(self.threads) != len(self.points):
+            raise CurveError(
+                f"{len(self.threads)} thread counts but {len(self.points)} points; give one point for each"
+            )
+        if self.threads[0] != 1:
+            raise CurveError(f"the curve starts at {self.threads[0]} threads; it must start at 1 thread")
+        for before, after in zip(self.threads, self.threads[1:], strict=False):
+            if after <= before:
+                raise CurveError(f"thread counts must ascend, but {after} follows {before}; sort them, each once")
+        for threads, point in zip(self.threads, self.points, strict=True):
+            _check_point(threads, point)
+
+    @property
+    def measured_threads(self) -> int:
+        """The largest thread count that was measured; beyond it the curve is held constant."""
+        return self.threads[-1]
+
+    @property
+    def best_threads(self) -> int:
+        """The fewest threads that reach the highest peak rate of one slot (a 'full bundle')."""
+        rates = [point.rows_per_s for point in self.points]
+        return self.threads[rates.index(max(rates))]
+
+    @property
+    def best(self) -> CurvePoint:
+        return self.points[self.threads.index(self.best_threads)]
+
+    @property
+    def single(self) -> CurvePoint:
+        """The point of 1 thread."""
+        return self.points[0]
+
+    def at(self, threads: int) -> CurvePoint:
+        """The point of any thread count >= 1: on the line between its measured neighbours."""
+        if threads < 1:
+            raise CurveError(f"{threads} threads were asked for; a curve is known from 1 thread on")
+        right = bisect_left(self.threads, threads)
+        if right == len(self.threads):
+            return self.points[-1]
+        if self.threads[right] == threads:
+            return self.points[right]
+        low, high = self.points[right - 1], self.points[right]
+        part = (threads - self.threads[right - 1]) / (self.threads[right] - self.threads[right - 1])
+        return CurvePoint(
+            rows_per_s=low.rows_per_s + part * (high.rows_per_s - low.rows_per_s),
+            cpu=low.cpu + part * (high.cpu - low.cpu),
+            memory=low.memory + part * (high.memory - low.memory),
+        )
+
+    def threads_for(self, rows_per_s: float) -> int:
+        """The inverse: the fewest threads on one slot whose peak rate is at least `rows_per_s`.
+
+        The first measured point that reaches the rate ends the segment in which the curve first crosses it, because
+        a straight line between two points below the rate stays below it.
+        """
+        if not rows_per_s >= 0:
+            raise CurveError(f"a rate of {rows_per_s} rows/s was asked for; it must be 0 or more")
+        right = next((at for at, point in enumerate(self.points) if point.rows_per_s >= rows_per_s), None)
+        if right is None:
+            raise CurveError(
+                f"one slot does at most {self.best.rows_per_s:g} rows/s (with {self.best_threads} threads) and "
+                f"{rows_per_s:g} was asked for; spread the operator over more slots"
+            )
+        if right == 0:
+            return 1
+        low, high = self.points[right - 1].rows_per_s, self.points[right].rows_per_s
+        start, end = self.threads[right - 1], self.threads[right]
+        threads = min(end, start + math.ceil((rows_per_s - low) / (high - low) * (end - start)))
+        # The division may round either way; the answer is defined by `at`, so let `at` decide.
+        while threads < end and self.at(threads).rows_per_s < rows_per_s:
+            threads += 1
+        while threads > start + 1 and self.at(threads - 1).rows_per_s >= rows_per_s:
+            threads -= 1
+        return threads
+
+
+def _check_point(threads: int, point: CurvePoint) -> None:
+    for name in ("rows_per_s", "cpu", "memory"):
+        value = getattr(point, name)
+        if not math.isfinite(value):
+            raise CurveError(f"{name} at {threads} threads is {value}; it must be a finite number: measure it again")
+    if point.rows_per_s <= 0:
+        raise CurveError(f"rows_per_s at {threads} threads is {point.rows_per_s:g}; a peak rate must be above 0")
+    for name in ("cpu", "memory"):
+        value = getattr(point, name)
+        if not 0 <= value <= 100:
+            raise CurveError(f"{name} at {threads} threads is {value:g}; it must be 0 to 100, percent of one slot")
+
+
+def curve_from_points(points: Mapping[int, CurvePoint]) -> Curve:
+    """A curve from points in any order."""
+    ascending = sorted(points)
+    return Curve(threads=tuple(ascending), points=tuple(points[threads] for threads in ascending))
+
+
+def curves_to_json(curves: Mapping[str, Curve]) -> str:
+    document = {
+        operator: {str(threads): point for threads, point in zip(curve.threads, curve.points, strict=True)}
+        for operator, curve in curves.items()
+    }
+    return msgspec.json.format(msgspec.json.encode(document)).decode()
+
+
+def curves_from_json(text: str | bytes) -> dict[str, Curve]:
+    """
+    >>> curves = curves_from_json('{"parse": {"1": {"rows_per_s": 310, "cpu": 84.69, "memory": 35.63}}}')
+    >>> curves["parse"].single.cpu
+    84.69
+    """
+    try:
+        # Python's reader and not msgspec's: it shows keys given twice, and lets NaN through to a clear message.
+        document = json.loads(text, object_pairs_hook=_each_key_once)
+    except (ValueError, RecursionError) as error:  # also bytes that are no UTF-8, brackets without end
+        raise CurveError(f"these are not curves, the JSON is broken: {error}; {_LOOKS_LIKE}") from None
+    if not isinstance(document, dict) or not document:
+        raise CurveError(f"these are not curves: expected an object with an entry for each operator; {_LOOKS_LIKE}")
+    return {operator: _curve(operator, points) for operator, points in document.items()}
+
+
+_LOOKS_LIKE = 'curves look like {"parse": {"1": {"rows_per_s": 310, "cpu": 84.69, "memory": 35.63}}}'
+
+
+def _each_key_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in document:
+            raise CurveError(f"'{key}' is given twice in the curves; give each operator and each thread count once")
+        document[key] = value
+    return document
+
+
+def _curve(operator: str, points: Any) -> Curve:
+    if not isinstance(points, dict):
+        raise CurveError(f"curve of '{operator}': expected an object from thread count to point; {_LOOKS_LIKE}")
+    read: dict[int, CurvePoint] = {}
+    for key, point in points.items():
+        if not (key.isascii() and key.isdigit() and key[0] != "0" and len(key) < 10):
+            raise CurveError(f"curve of '{operator}': '{key}' is no thread count; it must be a whole number from 1 on")
+        try:
+            read[int(key)] = msgspec.convert(point, CurvePoint)
+        except msgspec.ValidationError as error:
+            raise CurveError(f"curve of '{operator}' at {key} threads: {error}; {_LOOKS_LIKE}") from None
+    try:
+        return curve_from_points(read)
+    except CurveError as error:
+        raise CurveError(f"curve of '{operator}': {error}") from None

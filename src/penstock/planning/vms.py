@@ -1,0 +1,163 @@
+"""Acquiring VMs: sizes with slots, prices and racks -> the VMs that hold a number of slots, and what they cost.
+
+Source: Shukla and Simmhan, JPDC 2018, acquiring VMs: as many of the largest size as the slots fill, then the smallest
+size that holds the rest. Few and large VMs keep threads near one another; where prices go by the slot, no mix is
+cheaper. Where they do not, `cheapest_price_per_h` says what the cheapest mix would cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Annotated
+
+import msgspec
+
+from penstock.dataflow.errors import PenstockError
+
+
+class VmError(PenstockError):
+    """VM sizes that cannot be acquired."""
+
+
+class VmSize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of SIZES.json. The rack is where VMs of this entry stand; without a price the cost is unknown."""
+
+    name: str
+    slots: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": 10_000})]
+    price_per_h: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None
+    rack: int = 0
+
+
+SizesFormat = list[VmSize]
+
+MAX_SLOTS = 10_000  # of one VM: above this somebody mixed up units
+
+ONE_SLOT = VmSize(name="vm", slots=1)  # where no sizes are given: every slot a VM, of unknown price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vm:
+    name: str
+    size: VmSize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """VMs in the order they were acquired. Slots are numbered through: those of the first VM, of the second, ..."""
+
+    vms: tuple[Vm, ...]
+    first_slot: tuple[int, ...] = field(init=False)  # of each VM, and the number of all slots last
+    vm_of_slot: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "first_slot", tuple(accumulate((vm.size.slots for vm in self.vms), initial=0)))
+        owners = tuple(number for number, vm in enumerate(self.vms) for _ in range(vm.size.slots))
+        object.__setattr__(self, "vm_of_slot", owners)
+
+    @property
+    def slots(self) -> int:
+        return self.first_slot[-1]
+
+    @property
+    def price_per_h(self) -> float | None:
+        """What all VMs cost; None where a price is not known."""
+        prices = [vm.size.price_per_h for vm in self.vms]
+        return None if None in prices else math.fsum(price for price in prices if price is not None)
+
+    def slot_name(self, slot: int) -> str:
+        vm = self.vm_of_slot[slot]
+        return f"{self.vms[vm].name}/{slot - self.first_slot[vm]}"
+
+    def with_one_slot_vms(self, more: int) -> Cluster:
+        """The same VMs and `more` of one slot each, in the rack of the last."""
+        rack = self.vms[-1].size.rack if self.vms else 0
+        size = msgspec.structs.replace(ONE_SLOT, rack=rack)
+        return Cluster(vms=(*self.vms, *(Vm(name=f"more-{number}", size=size) for number in range(more))))
+
+
+def check_sizes(sizes: Sequence[VmSize]) -> None:
+    if not sizes:
+        raise VmError("no VM sizes are given; give at least one with its slots and price")
+    for size in sizes:
+        if not 1 <= size.slots <= MAX_SLOTS:
+            raise VmError(f"VM size '{size.name}' has {size.slots} slots; it must have 1 to {MAX_SLOTS:,}")
+        if size.price_per_h is not None and not (math.isfinite(size.price_per_h) and size.price_per_h > 0):
+            raise VmError(f"VM size '{size.name}' costs {size.price_per_h:g} an hour; a price must be above 0")
+
+
+def sizes_from_json(text: str | bytes) -> tuple[VmSize, ...]:
+    try:
+        sizes = tuple(msgspec.json.decode(text, type=SizesFormat))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise VmError(
+            f"these are not VM sizes: {error}; sizes look like "
+            '[{"name": "D3", "slots": 4, "price_per_h": 0.4, "rack": 0}]'
+        ) from None
+    check_sizes(sizes)
+    return sizes
+
+
+def acquire(slots: int, sizes: Sequence[VmSize]) -> Cluster:
+    """As many of the largest size as `slots` fill, then the smallest size that holds the rest.
+
+    Among sizes of equally many slots the cheapest counts, and of those the first.
+
+    >>> sizes = [VmSize(name=f"D{n}", slots=s, price_per_h=0.1 * s) for n, s in [(1, 1), (2, 2), (3, 4)]]
+    >>> [vm.name for vm in acquire(14, sizes).vms], round(acquire(14, sizes).price_per_h, 2)
+    (['D3-0', 'D3-1', 'D3-2', 'D2-3'], 1.4)
+    >>> [vm.name for vm in acquire(7, sizes).vms]  # 3 slots are left, and D2 holds 2
+    ['D3-0', 'D3-1']
+    """
+    picked = _picked(slots, sizes)
+    return Cluster(vms=tuple(Vm(name=f"{size.name}-{number}", size=size) for number, size in enumerate(picked)))
+
+
+def slots_acquired(slots: int, sizes: Sequence[VmSize]) -> int:
+    """How many slots `acquire(slots, sizes)` has: those asked for, or a few more."""
+    return sum(size.slots for size in _picked(slots, sizes))
+
+
+def _picked(slots: int, sizes: Sequence[VmSize]) -> list[VmSize]:
+    if slots < 0:
+        raise VmError(f"{slots} slots were asked for; ask for 0 or more")
+    check_sizes(sizes)
+    offers = _offers(sizes)
+    largest = offers[-1]
+    whole, rest = divmod(slots, largest.slots)
+    return [largest] * whole + ([next(size for size in offers if size.slots >= rest)] if rest else [])
+
+
+def cheapest_price_per_h(slots: int, sizes: Sequence[VmSize]) -> float | None:
+    """The least that any mix of sizes with at least `slots` slots costs, exactly; None where a price is not known.
+
+    price(s) = min over sizes of (price of the size + price(s - its slots)), price(s <= 0) = 0.
+
+    >>> small, large = VmSize(name="S", slots=1, price_per_h=0.1), VmSize(name="L", slots=4, price_per_h=0.7)
+    >>> cheapest_price_per_h(5, [small, large])
+    0.5
+    """
+    check_sizes(sizes)
+    offers = [(size.slots, size.price_per_h) for size in _offers(sizes) if size.price_per_h is not None]
+    if len(offers) < len(_offers(sizes)):
+        return None
+    price = [0.0] * (slots + 1)
+    for wanted in range(1, slots + 1):
+        price[wanted] = min(each + price[max(0, wanted - held)] for held, each in offers)
+    return price[slots]
+
+
+def _offers(sizes: Sequence[VmSize]) -> list[VmSize]:
+    """One size for each number of slots, the cheapest, ascending."""
+    best: dict[int, VmSize] = {}
+    for size in sizes:
+        known = best.get(size.slots)
+        if known is None or _price(size) < _price(known):
+            best[size.slots] = size
+    return [best[slots] for slots in sorted(best)]
+
+
+def _price(size: VmSize) -> float:
+    return math.inf if size.price_per_h is None else size.price_per_h

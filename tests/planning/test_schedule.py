@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from micro_dags import CURVES, DIAMOND, LINEAR, STAR
+
+from penstock.dataflow.errors import PenstockError
+from penstock.models.flow import Flow
+from penstock.planning.schedule import report, schedule
+from penstock.planning.vms import VmSize
+
+D = [VmSize(name=f"D{n}", slots=2 ** (n - 1), price_per_h=0.1 * 2 ** (n - 1)) for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("dag", [LINEAR, DIAMOND, STAR])
+@pytest.mark.parametrize("method", ["lsa", "mba"])
+@pytest.mark.parametrize("mapping", ["dsm", "rsm", "sam"])
+def test_report_adds_up(dag: Flow, method: str, mapping: str) -> None:
+    planned = schedule(dag, 100, CURVES, method=method, mapping=mapping, sizes=D)
+    found = report(planned, CURVES, D)
+    assert found.threads == sum(one.threads for one in found.operators.values())
+    assert {name: len(slots) for name, slots in found.placement.items()} == {
+        name: one.threads for name, one in found.operators.items()
+    }
+    assert found.lower_bound <= found.slots <= found.slots + found.extra_slots <= found.vm_slots
+    assert found.vm_slots == sum(vm.slots for vm in found.vms)
+    assert found.price_per_h == pytest.approx(0.1 * found.vm_slots)
+    assert found.cheapest_price_per_h == pytest.approx(0.1 * (found.slots + found.extra_slots))
+    assert found.predicted_rows_per_s == found.predicted["shuffle"].rows_per_s
+    for vm in found.vms:
+        slots = [use for name, use in found.predicted["shuffle"].slots.items() if name.startswith(vm.name + "/")]
+        assert len(slots) == vm.slots
+        assert vm.cpu == pytest.approx(sum(use.cpu for use in slots))
+    document = msgspec.json.decode(found.to_json())
+    assert document["routes"][0].keys() == {"from", "to", "from_slot", "to_slot", "share"}
+
+
+def test_published_linear_micro_dag_on_two_large_vms() -> None:
+    found = report(schedule(LINEAR, 100, CURVES, sizes=D), CURVES, D)
+    assert (found.slots, found.extra_slots, [vm.size for vm in found.vms]) == (7, 0, ["D3", "D3"])
+    assert found.operators["table"].threads == 160
+    assert found.predicted["proportional"].rows_per_s == pytest.approx(100)
+    assert found.predicted["shuffle"].rows_per_s == pytest.approx(80)
+    assert found.predicted["shuffle"].binding == "table"
+
+
+def test_no_such_method() -> None:
+    with pytest.raises(PenstockError, match="'best' is no allocation method; choose one of: mba, lsa"):
+        schedule(LINEAR, 100, CURVES, method="best")
