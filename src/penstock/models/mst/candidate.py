@@ -64,7 +64,7 @@ def moments(throughput: Floats, link: Link, weighting: Weighting) -> Moments:
 
 
 class Candidate(Protocol):
-    """A family of curves. `vms` are effective VM counts, (counts,); weights and predictions carry the batch in front."""
+    """A family of curves. `vms` are effective VM counts, (counts,); weights and predictions have the batch in front."""
 
     @property
     def name(self) -> str: ...
@@ -97,7 +97,8 @@ class LinearCandidate:
     def predict(self, weights: Floats, vms: Floats) -> Floats:
         linear: Floats = weights @ self.features(vms).T
         if self.link is Link.RECIPROCAL:
-            return 1 / np.maximum(linear, 1e-300)
+            # A time of 0 (USL with crosstalk alone, on one VM) is no throughput to compute with.
+            return 1 / np.maximum(linear, 1e-100)
         return np.exp(linear) if self.link is Link.LOG else linear
 
 

@@ -48,7 +48,8 @@ class Fitted:
         """MST at these VM counts; the running maximum is taken over 1, 2, 3, ... VMs."""
         counts = checked_counts(vms)
         curve = running_maximum(self.raw(np.arange(1.0, max(counts) + 1)))
-        return curve[np.array(counts) - 1]
+        chosen: Floats = curve[np.array(counts) - 1]
+        return chosen
 
 
 def checked_counts(vms: Iterable[int]) -> list[int]:

@@ -12,9 +12,9 @@ from penstock.models.mst.samples import Floats
 def nnls(gram: Floats, moment: Floats) -> Floats:
     """The w >= 0 that minimises w'Gw - 2 w'h, for each problem of a batch: `gram` (..., p, p), `moment` (..., p).
 
-    With design X and target t, G = X'X and h = X't. The optimum solves the plain normal equations on its own support, so
-    among the 2^p supports whose solution is non-negative the one with the smallest objective is it. With p <= 4 this is
-    at most 15 small solves for the whole batch, where Lawson and Hanson's loop would run once a problem.
+    With design X and target t, G = X'X and h = X't. The optimum solves the plain normal equations on its own support,
+    so among the 2^p supports whose solution is non-negative the one with the smallest objective is it. With p <= 4 this
+    is at most 15 small solves for the whole batch, where Lawson and Hanson's loop would run once a problem.
 
     >>> x = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
     >>> nnls(x.T @ x, x.T @ np.array([1.0, 3.0, 5.0])).round(6).tolist()   # the line -1 + 2m: held at 0, slope 2 - 3/7
@@ -38,7 +38,7 @@ def nnls(gram: Floats, moment: Floats) -> Floats:
             h = unit_moment[..., index]
             w = np.linalg.solve(safe, h[..., None])[..., 0]
             objective = -np.einsum("...i,...i->...", w, h)  # w'Gw - 2w'h where Gw = h
-            better = (w >= 0).all(-1) & ~singular & (objective < best_objective - 1e-15)
+            better = (w >= 0).all(-1) & ~singular & (objective < best_objective * (1 + 1e-12))
             full = np.zeros(best.shape)
             full[..., index] = w
             best = np.where(better[..., None], full, best)

@@ -15,8 +15,8 @@ from penstock.models.mst.samples import Floats
 class RooflineCandidate:
     """MST(m) = min(w0 + w1 m, w2), w >= 0; w2 is infinite where the samples show no roof.
 
-    Fitted by trying every cut of the measured VM counts into those under the slope and those under the roof: the slope by
-    least squares on the first, the roof as the mean of the others; the cut with the least squared error is kept.
+    Fitted by trying every cut of the measured VM counts into those under the slope and those under the roof: the slope
+    by least squares on the first, the roof as the mean of the others; the cut with the least squared error is kept.
     """
 
     name: str = "roofline"

@@ -45,9 +45,9 @@ def best_subset(
 ) -> BestSubset:
     """The subset S of VM counts up to `max_vms` whose models predict the other counts best.
 
-    For each S, application and model: fit on the normalised samples at S, take the running maximum over the measured counts
-    V, and the RMSE over single samples at V - S; S is judged by the mean of these RMSEs. More than `limit` subsets: that
-    many are drawn at random with `seed`.
+    For each S, application and model: fit on the normalised samples at S, take the running maximum over the measured
+    counts V, and the RMSE over single samples at V - S; S is judged by the mean of these RMSEs. More than `limit`
+    subsets: that many are drawn at random with `seed`.
 
     >>> linear = Samples.of("a", {m: [2.0 * m] for m in (1, 2, 3, 4, 8)})
     >>> best_subset([linear], max_vms=4, sizes=[2]).rmse < 1e-9
@@ -67,7 +67,8 @@ def best_subset(
     drawn = _all(allowed, sizes) if total <= limit else _sampled(allowed, sizes, limit, np.random.default_rng(seed))
     tables = [_Table.of(item.only(vms).normalised(), candidates, weighting) for item in samples]
 
-    best_rmse, best, tried = np.inf, (), 0
+    best: tuple[int, ...] = ()
+    best_rmse, tried = np.inf, 0
     at = np.array(vms, dtype=float)
     while chunk := list(islice(drawn, CHUNK)):
         chosen = np.zeros((len(chunk), len(vms)))
