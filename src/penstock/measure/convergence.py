@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from penstock.dataflow.errors import PenstockError
 
@@ -13,10 +14,10 @@ class ConvergenceError(PenstockError):
 
 
 def settled_at(samples: Sequence[float], *, n: int = 5, k: int = 4, tolerance: float = 0.05) -> int | None:
-    """How many samples it took until K of the latest N were within `tolerance` of the sample before them; None: not yet.
+    """How many samples it took until K of the latest N were within `tolerance` of the one before them; None: not yet.
 
-    Source: Imai, Patterson and Varela (2017), section 3.2, with their N = 5, K = 4 and 5%. A sample that is missing (NaN)
-    is near to nothing. N comparisons need N + 1 samples, but K of them may agree earlier.
+    Source: Imai, Patterson and Varela (2017), section 3.2, with their N = 5, K = 4 and 5%. A sample that is missing
+    (NaN) is near to nothing. N comparisons need N + 1 samples, but K of them may agree earlier.
 
     >>> settled_at([5, 12, 30, 41, 42, 41.5, 42.3, 42.1])
     8
@@ -29,7 +30,7 @@ def settled_at(samples: Sequence[float], *, n: int = 5, k: int = 4, tolerance: f
         raise ConvergenceError(f"the tolerance is {tolerance}; it must be 0 or more")
     near = [
         math.isfinite(before) and math.isfinite(now) and abs(now - before) <= tolerance * abs(before)
-        for before, now in zip(samples, samples[1:], strict=False)
+        for before, now in pairwise(samples)
     ]
     for end in range(1, len(near) + 1):
         if sum(near[max(0, end - n) : end]) >= k:
