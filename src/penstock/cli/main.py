@@ -18,6 +18,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "apply": ("apply", "Give a running run another plan."),
     "rescale": ("rescale", "Change replicas of a running run."),
     "stop": ("stop", "Stop a running run cleanly."),
+    "mst": ("mst", "Maximum sustainable throughput by VM count: fit, and which counts to measure."),
+    "elastic": ("elastic", "How many VMs to rent as a load moves."),
+    "schema": ("schema", "The JSON schema of a format."),
 }
 
 

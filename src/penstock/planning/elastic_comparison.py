@@ -72,7 +72,7 @@ def compare(
     peak = max(trace.rates) if planned_peak is None else planned_peak
     truth = ground_truth(samples, terms.max_vms)
     known = samples.only([*train, *validation])
-    model = fit_mst(known, max_vms=terms.max_vms, validation=validation, steps=steps, resamples=1000, seed=seed)
+    model = fit_mst(known, max_vms=terms.max_vms, validation=validation, steps=steps, seed=seed)
     theirs = _paper(known, train, validation, paper_model)
     capacity = theirs.predict(range(1, terms.max_vms + 1))
 
@@ -84,11 +84,11 @@ def compare(
     careful = choose_careful(past, model, truth, terms, planned_peak=peak, violations=min(VIOLATIONS, violations))
     mean = sum(trace.rates) / len(trace.rates)
     schedules = (
-        static("static, peak", trace, truth, peak),
-        static("static, average", trace, truth, mean),
+        static("static peak", trace, truth, peak),
+        static("static average", trace, truth, mean),
         with_ground_truth(trace, truth),
         *(over_provisioned(trace, capacity, x) for x in OVER_PROVISIONING),
-        over_provisioned(trace, capacity, percent, policy=f"elastic, least under 1% (+{percent}%)"),
+        over_provisioned(trace, capacity, percent, policy=f"elastic <1% (+{percent}%)"),
         careful.schedule(trace, model),
     )
     return Comparison(

@@ -22,7 +22,7 @@ from penstock.planning.elastic import (
 from penstock.planning.forecast import upper_forecasts
 from penstock.planning.trace import Trace
 
-CONFIDENCES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99)
+CONFIDENCES = (None, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99)
 REHEARSALS = 6
 PLATEAU = 0.99  # of the highest capacity: VMs that add less than the rest buy nothing
 
@@ -36,7 +36,7 @@ def static(policy: str, trace: Trace, truth: Floats, rate: float) -> Schedule:
 def with_ground_truth(trace: Trace, truth: Floats) -> Schedule:
     """The true MST and no delay: what no scheduler can do, and what all are measured against."""
     vms = needed_vms(truth, trace.array())
-    return Schedule(policy="elastic, ground truth", vms=vms, ready=vms)
+    return Schedule(policy="ground truth", vms=vms, ready=vms)
 
 
 def over_provisioned(trace: Trace, capacity: Floats, percent: float, *, policy: str | None = None) -> Schedule:
@@ -60,17 +60,22 @@ def least_over_provisioning(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Careful:
-    """Ours. Capacity is what the model's interval says the MST exceeds with probability `confidence`; VMs for the next
-    interval's load, foreseen with `quantile`, are ordered a delay ahead, and corrected when the load is seen.
+    """Ours. Capacity is what the interval says the MST exceeds with probability `confidence` (None: the predicted
+    MST itself); VMs for the next interval's load, foreseen with `quantile`, are ordered a delay ahead, and corrected
+    when the load is seen.
 
     Where no number of VMs is that sure to carry the load it takes the fewest that reach the plateau of the predicted
     curve, which may be far fewer than all there are. `planned_peak` bounds what is foreseen.
     """
 
-    confidence: float
+    confidence: float | None
     planned_peak: float
     quantile: float = 0.95
     season_s: float = 86_400.0
+
+    @property
+    def name(self) -> str:
+        return "careful, as predicted" if self.confidence is None else f"careful {self.confidence:g}"
 
     def foresee(self, trace: Trace) -> Floats:
         season = max(1, round(self.season_s / trace.interval_s))
@@ -79,13 +84,13 @@ class Careful:
 
     def schedule(self, trace: Trace, model: MstModel, *, foreseen: Floats | None = None) -> Schedule:
         """`foreseen`, where the caller has it already, is what `foresee(trace)` gives."""
-        capacity = model.capacity(confidence=self.confidence)
+        capacity = model.curve if self.confidence is None else model.capacity(confidence=self.confidence)
         plateau = int(np.argmax(model.curve >= PLATEAU * model.curve.max())) + 1
         vms = _vms(capacity, plateau, trace.array())
         ahead = _vms(capacity, plateau, self.foresee(trace) if foreseen is None else foreseen)
         # VMs in use are kept until the load is seen: what is foreseen may be wrong.
         ready = np.maximum(np.concatenate([vms[:1], vms[:-1]]), np.concatenate([vms[:1], ahead[1:]]))
-        return Schedule(policy=f"careful, confidence {self.confidence:g}", vms=vms, ready=ready)
+        return Schedule(policy=self.name, vms=vms, ready=ready)
 
 
 def _vms(capacity: Floats, plateau: int, rates: Floats) -> Counts:
@@ -112,10 +117,10 @@ def choose_careful(
     *,
     planned_peak: float,
     violations: float,
-    confidences: Sequence[float] = CONFIDENCES,
+    confidences: Sequence[float | None] = CONFIDENCES,
 ) -> Careful:
-    """The cheapest confidence whose mean violations over the traces are at most `violations`; else the highest."""
-    best, best_cost = Careful(confidence=max(confidences), planned_peak=planned_peak), np.inf
+    """The cheapest confidence whose mean violations over the traces are at most `violations`; else the last one."""
+    best, best_cost = Careful(confidence=confidences[-1], planned_peak=planned_peak), np.inf
     foreseen = [best.foresee(trace) for trace in traces]
     for confidence in confidences:
         policy = Careful(confidence=confidence, planned_peak=planned_peak)

@@ -92,7 +92,7 @@ def fit_mst(
     candidates: Sequence[Candidate] = CANDIDATES,
     steps: Sequence[float] = (0.0,),
     weighting: Weighting = Weighting.RELATIVE,
-    resamples: int = 400,
+    resamples: int = 1000,
     seed: int = 0,
 ) -> MstModel:
     """Select a candidate, then redo everything, selection included, on `resamples` redrawn sets of samples.
