@@ -23,6 +23,7 @@ from penstock.planning.forecast import upper_forecasts
 from penstock.planning.trace import Trace
 
 CONFIDENCES = (None, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99)
+SPARE_PERCENTS = (0, 1, 5)
 REHEARSALS = 6
 PLATEAU = 0.99  # of the highest capacity: VMs that add less than the rest buy nothing
 
@@ -41,10 +42,14 @@ def with_ground_truth(trace: Trace, truth: Floats) -> Schedule:
 
 def over_provisioned(trace: Trace, capacity: Floats, percent: float, *, policy: str | None = None) -> Schedule:
     """ceil((1 + x/100) m) VMs, where the model asks for m."""
-    m = needed_vms(capacity, trace.array())
-    # 1e-9: 1.1 * 10 is a little more than 11 in binary, and must not be 12.
-    vms = np.minimum(np.ceil((1 + percent / 100) * m - 1e-9).astype(np.int64), len(capacity))
+    vms = _more(needed_vms(capacity, trace.array()), percent, len(capacity))
     return reactive(policy or f"elastic +{percent:g}%", vms)
+
+
+def _more(vms: Counts, percent: float, max_vms: int) -> Counts:
+    # 1e-9: 1.1 * 10 is a little more than 11 in binary, and must not be 12.
+    more: Counts = np.minimum(np.ceil((1 + percent / 100) * vms - 1e-9).astype(np.int64), max_vms)
+    return more
 
 
 def least_over_provisioning(
@@ -65,17 +70,20 @@ class Careful:
     when the load is seen.
 
     Where no number of VMs is that sure to carry the load it takes the fewest that reach the plateau of the predicted
-    curve, which may be far fewer than all there are. `planned_peak` bounds what is foreseen.
+    curve, which may be far fewer than all there are. `planned_peak` bounds what is foreseen; `spare_percent` more
+    VMs, one at least if it is not 0, are for what no interval knows.
     """
 
     confidence: float | None
     planned_peak: float
+    spare_percent: int = 0
     quantile: float = 0.95
     season_s: float = 86_400.0
 
     @property
     def name(self) -> str:
-        return "careful, as predicted" if self.confidence is None else f"careful {self.confidence:g}"
+        level = ", as predicted" if self.confidence is None else f" {self.confidence:g}"
+        return f"careful{level}" + (f" +{self.spare_percent}%" if self.spare_percent else "")
 
     def foresee(self, trace: Trace) -> Floats:
         season = max(1, round(self.season_s / trace.interval_s))
@@ -86,17 +94,16 @@ class Careful:
         """`foreseen`, where the caller has it already, is what `foresee(trace)` gives."""
         capacity = model.curve if self.confidence is None else model.capacity(confidence=self.confidence)
         plateau = int(np.argmax(model.curve >= PLATEAU * model.curve.max())) + 1
-        vms = _vms(capacity, plateau, trace.array())
-        ahead = _vms(capacity, plateau, self.foresee(trace) if foreseen is None else foreseen)
+        vms = self._vms(capacity, plateau, trace.array())
+        ahead = self._vms(capacity, plateau, self.foresee(trace) if foreseen is None else foreseen)
         # VMs in use are kept until the load is seen: what is foreseen may be wrong.
         ready = np.maximum(np.concatenate([vms[:1], vms[:-1]]), np.concatenate([vms[:1], ahead[1:]]))
         return Schedule(policy=self.name, vms=vms, ready=ready)
 
-
-def _vms(capacity: Floats, plateau: int, rates: Floats) -> Counts:
-    needed = needed_vms(capacity, rates)
-    beyond = np.maximum(plateau, needed_vms(capacity, PLATEAU * capacity[-1:]))  # more load never gets fewer VMs
-    return np.where(rates > capacity[-1], beyond, needed).astype(np.int64)
+    def _vms(self, capacity: Floats, plateau: int, rates: Floats) -> Counts:
+        needed = _more(needed_vms(capacity, rates), self.spare_percent, len(capacity))
+        beyond = np.maximum(plateau, needed_vms(capacity, PLATEAU * capacity[-1:]))  # more load never gets fewer VMs
+        return np.where(rates > capacity[-1], beyond, needed).astype(np.int64)
 
 
 def rehearsals(trace: Trace, planned_peak: float) -> list[Trace]:
@@ -119,11 +126,18 @@ def choose_careful(
     violations: float,
     confidences: Sequence[float | None] = CONFIDENCES,
 ) -> Careful:
-    """The cheapest confidence whose mean violations over the traces are at most `violations`; else the last one."""
-    best, best_cost = Careful(confidence=confidences[-1], planned_peak=planned_peak), np.inf
-    foreseen = [best.foresee(trace) for trace in traces]
-    for confidence in confidences:
-        policy = Careful(confidence=confidence, planned_peak=planned_peak)
+    """The cheapest pair of confidence and spare VMs whose mean violations over the traces are at most `violations`.
+
+    Where none is, the last pair: the most confident, with the most to spare.
+    """
+    policies = [
+        Careful(confidence=confidence, planned_peak=planned_peak, spare_percent=percent)
+        for confidence in confidences
+        for percent in SPARE_PERCENTS
+    ]
+    foreseen = [policies[0].foresee(trace) for trace in traces]
+    best, best_cost = policies[-1], np.inf
+    for policy in policies:
         outcomes = [
             simulate(trace, policy.schedule(trace, model, foreseen=ahead), truth, terms)
             for trace, ahead in zip(traces, foreseen, strict=True)

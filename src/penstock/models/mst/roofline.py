@@ -17,6 +17,7 @@ class RooflineCandidate:
 
     Fitted by trying every cut of the measured VM counts into those under the slope and those under the roof: the slope
     by least squares on the first, the roof as the mean of the others; the cut with the least squared error is kept.
+    A roof that rests on the last count alone is a guess, and a low one: let a validation count beyond it decide.
     """
 
     name: str = "roofline"
@@ -29,7 +30,7 @@ class RooflineCandidate:
         batch = sums.ones.shape[:-1]
         best = np.zeros((*batch, 3))
         best_objective = np.full(batch, np.inf)
-        for under_slope in range(1, len(vms) + 1):
+        for under_slope in range(len(vms), 0, -1):
             slope = np.zeros(len(vms))
             slope[order[:under_slope]] = 1.0
             part, roof_part = sums.at(slope), sums.at(1.0 - slope)
@@ -39,8 +40,9 @@ class RooflineCandidate:
                 roof = np.where(below > 0, roof_part.targets.sum(-1) / below, np.inf)
             weights = np.concatenate([line, roof[..., None]], axis=-1)
             predicted = self.predict(weights, vms)
-            objective = (sums.ones * predicted**2 - 2 * sums.targets * predicted).sum(-1)
-            better = objective < best_objective
+            objective = (sums.ones * predicted**2 - 2 * sums.targets * predicted + sums.squares).sum(-1)
+            # The first cut has no roof; one that only ties with it is none.
+            better = objective < best_objective - 1e-9 * sums.squares.sum(-1)
             best = np.where(better[..., None], weights, best)
             best_objective = np.where(better, objective, best_objective)
         return best

@@ -50,8 +50,8 @@ def select(
             errors[candidate.name] = rmse(fitted.predict(held_out.vms), held_out)
     else:
         errors = {c.name: leave_one_out(c, training, step=step, weighting=weighting) for c in candidates}
-    # Nested candidates often find the very same curve (Amdahl's is Model 1's where nothing is lost to communication): of
-    # those within a thousandth of the best, the one with the fewest parameters.
+    # Nested candidates often find the very same curve (Amdahl's is Model 1's where nothing is lost to communication):
+    # of those within a thousandth of the best, the one with the fewest parameters.
     least = min(errors.values())
     close = [candidate for candidate in candidates if errors[candidate.name] <= 1.001 * least + 1e-12]
     winner = min(close, key=lambda candidate: (candidate.parameters, errors[candidate.name]))

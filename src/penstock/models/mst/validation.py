@@ -29,8 +29,10 @@ def crossings(predictions: Floats) -> list[int]:
     """VM counts (column + 1) just past a point where two models change places."""
     found: set[int] = set()
     for a, b in combinations(predictions, 2):
-        sign = np.sign(a - b)
-        found.update(int(index) + 2 for index in np.flatnonzero(sign[:-1] * sign[1:] < 0))
+        # Nested models may share a curve up to rounding: that is no crossing, nor is touching at one count.
+        apart = np.flatnonzero(np.abs(a - b) > 1e-9 * np.minimum(a, b))
+        sign = np.sign(a - b)[apart]
+        found.update(int(apart[index + 1]) + 1 for index in np.flatnonzero(sign[:-1] != sign[1:]))
     return sorted(found)
 
 
