@@ -69,16 +69,16 @@ def made_up_samples() -> dict[str, Samples]:
 
 def search_rows(samples: dict[str, Samples]) -> list[Row]:
     apps = [samples[app] for app in PHASE_1]
-    began = time.perf_counter()
+    began = time.process_time()
     for max_vms in (5, 6, 7, 8, 12, 16, 24, 32):
         best_subset(apps, max_vms=max_vms)
-    table_1_s = time.perf_counter() - began
-    began = time.perf_counter()
+    table_1_s = time.process_time() - began
+    began = time.process_time()
     wide = best_subset(apps, max_vms=128, sizes=(3, 4, 5, 6, 7, 8))
-    wide_s = time.perf_counter() - began
+    wide_s = time.process_time() - began
     return [
-        row("phase 1, all of Table 1", table_1_s, "s", "<= 10", table_1_s <= 10),
-        row(f"phase 1, {wide.subsets} subsets of 17 counts", wide_s, "s"),
+        row("phase 1, all of Table 1", table_1_s, "CPU s", "<= 10", table_1_s <= 10),
+        row(f"phase 1, {wide.subsets} subsets of 17 counts", wide_s, "CPU s"),
     ]
 
 
@@ -129,6 +129,7 @@ def mape_rows(samples: dict[str, Samples]) -> list[Row]:
         covered += [p.low <= y <= p.high for p, ys in zip(predictions, held.throughput, strict=True) for y in ys]
         theirs_, ours_ = errors["paper"][-1], errors["ours"][-1]
         rows.append(row(f"MAPE {app}: ours ({chosen.name}, validated on {far})", ours_, "%", f"paper {theirs_:.1f}"))
+    far_1, near_1 = (np.mean([_phase_1_mape(samples[app], count, steps) for app in PHASE_1]) for count in (128, 32))
     mean, worst = {k: np.mean(v) for k, v in errors.items()}, {k: max(v) for k, v in errors.items()}
     m_bar, w_bar = (
         f"< {mean['paper']:.1f} (paper)",
@@ -142,8 +143,16 @@ def mape_rows(samples: dict[str, Samples]) -> list[Row]:
         row("MAPE worst, ours, validated on 32 VMs only", worst["ours, 32"], "%", f"{worst['paper']:.1f} (paper)"),
         row("MAPE mean, paper, its model chosen again here", mean["paper, model chosen on the same data"], "%"),
         row("MAPE worst, paper, its model chosen again here", worst["paper, model chosen on the same data"], "%"),
+        row("MAPE mean of the phase-1 applications, validated on 128 VMs", far_1, "%", f"{near_1:.1f} on 32 VMs"),
         row("90% intervals: measured samples inside, counts not trained on", 100 * np.mean(covered), "%"),
     ]
+
+
+def _phase_1_mape(samples: Samples, validated: int, steps: tuple[float, ...]) -> float:
+    """Why ours validates far out: it was decided on the applications of phase 1, not on those above."""
+    test = [m for m in COUNTS if m not in (*TRAIN, 32, 128)]
+    chosen = select(samples.only([*TRAIN, validated]), validation=(validated,), steps=steps).chosen
+    return mape(chosen.predict(test), samples.only(test))
 
 
 def elastic_rows(samples: dict[str, Samples]) -> list[Row]:

@@ -178,6 +178,7 @@ def test_a_larger_budget_is_never_worse() -> None:
         ("app,vms,throughput\na,1,-2\n", "above 0"),
         ("app,vms,throughput\na,1,nan\n", "above 0"),
         ("app,vms,throughput\na,0,2\n", "at least 1"),
+        ("app,vms,throughput\na,1000000000,2\n", "at most 10000"),
         ("app,vms,throughput\n,1,2\n", "no name"),
     ],
 )

@@ -121,7 +121,7 @@ def test_mape_is_over_single_samples() -> None:
     assert mape(np.array([15.0, 30.0]), samples) == pytest.approx(100 * (0.5 + 0.25 + 0.25) / 3)
 
 
-# Nominal 80% and 90%; 6 truths x 7 sets x 8 VM counts. Empirical, with these seeds, printed by `pytest -s`.
+# Nominal 80% and 90%; 6 truths x 14 sets x 8 VM counts. Empirical, with these seeds, printed by `pytest -s`.
 @pytest.mark.parametrize("between", [0.0, 0.05])
 def test_intervals_cover_what_they_promise(between: float) -> None:
     rng = np.random.default_rng(11)
@@ -130,7 +130,7 @@ def test_intervals_cover_what_they_promise(between: float) -> None:
     above: list[bool] = []
     for truth in TRUTHS.values():
         curve = np.maximum.accumulate(truth(np.arange(1.0, 129)))
-        for seed in range(7):
+        for seed in range(14):
             samples = measured(truth, (*TRAIN, 128), rng, between=between)
             model = fit_mst(samples, max_vms=128, validation=(128,), resamples=200, seed=seed)
             means = {m: curve[m - 1] * np.exp(between * rng.standard_normal()) for m in at}
@@ -185,6 +185,8 @@ def test_what_cannot_be_asked_is_refused() -> None:
         model.predict([31])
     with pytest.raises(SamplesError, match="at least 1"):
         model.predict([0])
+    with pytest.raises(SamplesError, match="at most 10000"):
+        fit_mst(samples, max_vms=10**9)
     with pytest.raises(SamplesError, match="level"):
         model.predict([3], level=1.0)
     with pytest.raises(SamplesError, match="confidence"):

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from penstock.models.mst.errors import SamplesError
-from penstock.models.mst.fitted import CANDIDATES, fit_candidate
+from penstock.models.mst.fitted import CANDIDATES, checked_counts, fit_candidate
 from penstock.models.mst.prediction import MstModel, fit_mst
 from penstock.models.mst.samples import Samples
 from penstock.models.mst.subsets import BestSubset
@@ -97,9 +96,7 @@ def fit_app(
     seed: int,
 ) -> tuple[MstModel, AppReport]:
     """`validation` None: the default; `predict` empty: the counts measured."""
-    counts = list(predict) or list(samples.vms)
-    if min(counts) < 1:
-        raise SamplesError(f"asked to predict MST on {min(counts)} VMs; a VM count is at least 1")
+    counts = checked_counts(predict or samples.vms)
     max_vms = max(*counts, *samples.vms)
     held = default_validation(samples) if validation is None else tuple(validation)
     steps = (0.0,) if step == 0 else (0.0, step)

@@ -14,7 +14,7 @@ from penstock.models.mst.model1 import MODEL1
 from penstock.models.mst.model2 import MODEL2
 from penstock.models.mst.power import POWER
 from penstock.models.mst.roofline import ROOFLINE
-from penstock.models.mst.samples import Floats, Samples
+from penstock.models.mst.samples import MAX_VMS, Floats, Samples
 from penstock.models.mst.steps import effective_vms
 from penstock.models.mst.usl import USL
 
@@ -54,8 +54,10 @@ class Fitted:
 
 def checked_counts(vms: Iterable[int]) -> list[int]:
     counts = list(vms)
-    if not counts or min(counts) < 1:
-        raise SamplesError(f"asked to predict MST on {counts} VMs; give at least one VM count, each at least 1")
+    if not counts or min(counts) < 1 or max(counts) > MAX_VMS:
+        raise SamplesError(
+            f"asked to predict MST on {counts} VMs; give at least one VM count, each at least 1 and at most {MAX_VMS}"
+        )
     return counts
 
 

@@ -170,16 +170,20 @@ def _reselect(
     held = np.isin(vms, selection.validated).astype(float)
     # Each fold fits on what it keeps and is judged on what it holds out.
     folds = [held] if held.any() else [np.eye(len(vms))[i] for i in range(len(vms))]
-    errors, finals = [], []
+    errors = []
     for candidate in candidates:
         sums = moments(throughput, candidate.link, weighting)
         judged = np.zeros(len(throughput))
         for fold in folds:
-            p = running_maximum(curves(candidate, x, sums.at(1.0 - fold), step, grid))[:, index]
+            p = running_maximum(curves(candidate, x, sums.at(1.0 - fold), step, grid[: max(vms)]))[:, index]
             off = p[..., None] / throughput - 1 if weighting is Weighting.RELATIVE else p[..., None] - throughput
             judged += np.nansum(off**2 * fold[:, None], axis=(-2, -1))
         errors.append(judged)
-        finals.append(running_maximum(curves(candidate, x, sums, step, grid)))
     winner = np.argmin(errors, axis=0)
-    chosen: Floats = np.stack(finals)[winner, np.arange(len(throughput))]
+    chosen = np.empty((len(throughput), len(grid)))
+    for number, candidate in enumerate(candidates):
+        rows = winner == number
+        if rows.any():
+            sums = moments(throughput[rows], candidate.link, weighting)
+            chosen[rows] = running_maximum(curves(candidate, x, sums, step, grid))
     return chosen

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from penstock.models.mst.errors import SamplesError
 
 Floats = NDArray[np.float64]
+MAX_VMS = 10_000  # curves are tables by VM count: what they take in memory must stay bounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,10 @@ class Samples:
         vms = tuple(sorted(by_vms))
         samples = Samples(app=app, vms=vms, throughput=tuple(tuple(by_vms[count]) for count in vms))
         for count, values in zip(samples.vms, samples.throughput, strict=True):
-            if count < 1:
-                raise SamplesError(f"app '{app}' has a sample on {count} VMs; a VM count is at least 1")
+            if not 1 <= count <= MAX_VMS:
+                raise SamplesError(
+                    f"app '{app}' has a sample on {count} VMs; a VM count is at least 1, at most {MAX_VMS}"
+                )
             if not values:
                 raise SamplesError(f"app '{app}' has no sample on {count} VMs; leave the count out or measure it")
             for value in values:
