@@ -131,10 +131,13 @@ def test_backlog_is_that_of_a_second_by_second_simulation(rates: list[int], pick
 
 def test_ground_truth_never_violates_and_nothing_that_never_violates_is_cheaper() -> None:
     truth, trace, terms = ground_truth(app(), 64), daily(4), Terms(max_vms=64)
-    ideal = simulate(trace, with_ground_truth(trace, truth), truth, Terms(max_vms=64, delay_s=0))
+    ideal = simulate(trace, with_ground_truth(trace, truth), truth, terms)
     peak = simulate(trace, static("p", trace, truth, max(trace.rates)), truth, terms)
     assert ideal.violations == peak.violations == 0
     assert ideal.cost_per_h < peak.cost_per_h
+    # the fewest VMs that suffice, hour by hour: no delay, nothing else to pay
+    fewest = [next(m for m in range(1, 65) if truth[m - 1] >= rate) for rate in trace.rates]
+    assert ideal.cost_per_h == pytest.approx(0.10 * sum(fewest) / len(fewest))
 
 
 def test_over_provisioning_rounds_up_and_stops_at_the_bound() -> None:

@@ -8,7 +8,7 @@ is a violation. What a backlog does, and what VMs cost while they start, is ours
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,14 +45,18 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schedule:
-    """VMs by interval: `vms` once the change is through, `ready` while it is under way (its first `delay_s`)."""
+    """VMs by interval: `vms` once the change is through, `ready` while it is under way (its first `delay_s`).
+
+    `instant` schedules know no delay; none such can be had.
+    """
 
     policy: str
     vms: Counts
     ready: Counts
+    instant: bool = False
 
     def part(self, first: int, last: int) -> Schedule:
-        return Schedule(policy=self.policy, vms=self.vms[first:last], ready=self.ready[first:last])
+        return replace(self, vms=self.vms[first:last], ready=self.ready[first:last])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,7 @@ def reactive(policy: str, vms: Counts) -> Schedule:
 def simulate(trace: Trace, schedule: Schedule, truth: Floats, terms: Terms) -> Outcome:
     """Every VM is paid from its order to its release: while it starts, and while its successor starts."""
     rates, interval_s = trace.array(), trace.interval_s
-    delay_s = min(terms.delay_s, interval_s)
+    delay_s = 0.0 if schedule.instant else min(terms.delay_s, interval_s)
     vms, ready = schedule.vms, schedule.ready
     early, late = truth[ready - 1], truth[vms - 1]
     violated_s = (early < rates).sum() * delay_s + (late < rates).sum() * (interval_s - delay_s)

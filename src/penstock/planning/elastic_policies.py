@@ -37,7 +37,7 @@ def static(policy: str, trace: Trace, truth: Floats, rate: float) -> Schedule:
 def with_ground_truth(trace: Trace, truth: Floats) -> Schedule:
     """The true MST and no delay: what no scheduler can do, and what all are measured against."""
     vms = needed_vms(truth, trace.array())
-    return Schedule(policy="ground truth", vms=vms, ready=vms)
+    return Schedule(policy="ground truth", vms=vms, ready=vms, instant=True)
 
 
 def over_provisioned(trace: Trace, capacity: Floats, percent: float, *, policy: str | None = None) -> Schedule:

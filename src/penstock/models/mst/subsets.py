@@ -57,11 +57,11 @@ def best_subset(
         raise SamplesError("no application was given; the subset search needs the samples of at least one")
     vms = same_counts(samples)
     allowed = [index for index, count in enumerate(vms) if count <= max_vms]
-    sizes = [size for size in sizes if 1 <= size <= len(allowed) and size < len(vms)]
+    asked, sizes = list(sizes), [size for size in sizes if 1 <= size <= len(allowed) and size < len(vms)]
     if not sizes:
         raise SamplesError(
-            f"{len(allowed)} VM counts up to {max_vms} were measured for every application, out of {list(vms)}; "
-            "a subset needs as many, and one count more to test on"
+            f"a subset was to have one of {asked} VM counts, but every application was measured on {len(allowed)} "
+            f"VM counts up to {max_vms} (of {len(vms)}); allow more VMs or fewer counts, and leave one to test on"
         )
     total = sum(math.comb(len(allowed), size) for size in sizes)
     drawn = _all(allowed, sizes) if total <= limit else _sampled(allowed, sizes, limit, np.random.default_rng(seed))
