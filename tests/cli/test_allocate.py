@@ -116,7 +116,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         cli, ["allocate", str(tmp_path / "none.json"), "--rate", "1", "--curves", str(tmp_path / "curves.json")]
     )
     assert isinstance(result.exception, PenstockError)
-    assert "cannot read the dataflow file" in str(result.exception)
+    assert "the dataflow file" in str(result.exception)
     assert "No such file" in str(result.exception)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.files import read
+from penstock.cli.given import read
 
 if TYPE_CHECKING:
     from penstock.planning.schedule import ScheduleReport

@@ -7,19 +7,28 @@ from pathlib import Path
 
 import click
 
-from penstock.dataflow.errors import PlanError
+from penstock.dataflow.errors import PenstockError, PlanError
 from penstock.plan.plan import Plan
+
+
+def read(path: Path, what: str) -> bytes:
+    """The file, or one clear error."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PenstockError(f"the {what} file '{path}' cannot be read ({error.strerror}); check the path") from None
+
+
+def read_text(path: Path, what: str = "CSV") -> str:
+    try:
+        return read(path, what).decode("utf-8-sig")  # spreadsheets like to put a byte-order mark first
+    except UnicodeDecodeError:
+        raise PenstockError(f"the {what} file '{path}' is not text; give one in UTF-8") from None
 
 
 def read_plan(file: Path) -> Plan:
     try:
-        text = file.read_bytes()
-    except OSError as error:
-        raise PlanError(
-            f"the plan '{file}' cannot be read ({error.strerror}); 'penstock show --json' has one"
-        ) from None
-    try:
-        return Plan.from_json(text)
+        return Plan.from_json(read(file, "plan"))
     except PlanError as error:
         raise PlanError(f"{file}: {error}") from None
 
@@ -46,3 +55,22 @@ def whole(given: dict[str, float]) -> dict[str, int]:
         if value != int(value):
             raise click.UsageError(f"'{name}={value:g}': replicas are a whole number")
     return {name: int(value) for name, value in given.items()}
+
+
+class Counts(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.3 on
+    """Whole numbers with commas between: 48,64,128."""
+
+    name = "counts"
+
+    def convert(
+        self, value: str | tuple[int, ...], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            counts = tuple(int(item) for item in value.split(",") if item.strip())
+        except ValueError:
+            self.fail(f"'{value}' is not a list of whole numbers such as 48,64,128", param, ctx)
+        if any(count < 1 for count in counts):
+            self.fail(f"'{value}' has a number below 1", param, ctx)
+        return counts

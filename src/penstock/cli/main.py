@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stop": ("stop", "Stop a running run cleanly."),
     "assign": ("assign", "Processors for operators: least sojourn in a budget, or fewest for a target."),
     "allocate": ("allocate", "Threads, slots and VMs for a rate, from performance curves."),
+    "mst": ("mst", "Maximum sustainable throughput by VM count: fit, and which counts to measure."),
+    "elastic": ("elastic", "How many VMs to rent as a load moves."),
     "schema": ("schema", "The JSON schema of a format."),
 }
 

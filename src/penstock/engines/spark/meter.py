@@ -76,7 +76,9 @@ class Meter:
         self._reading: dict[str, float] = {}
         self._appended: dict[str, tuple[float, Offset]] = {}
         self._state: dict[str, tuple[int, int]] = {}
+        self._waiting: dict[str, int] = {}  # backlog at the end of the last window, by operator at an entrance
         self._since_s = time.time()
+        self._generation = 0
         self._load()
 
     def started(self, running: RunningQuery) -> None:
@@ -88,6 +90,9 @@ class Meter:
     def window(self, committed: Committed, running: dict[str, RunningQuery]) -> Window:
         now = time.time()
         span = max(now - self._since_s, 1e-3)
+        if committed.generation != self._generation:
+            self._generation = committed.generation
+            self._waiting.clear()  # rows wait in other places now
         busy = self._stages.busy()
         self._busy |= busy
         pipelines: list[PipelineWindow] = []
@@ -243,8 +248,8 @@ class Meter:
     def _costs(self, query: Query, running: RunningQuery | None, batches: list[Batch]) -> None:
         """Adds this window's (rows, busy seconds) to the operators' samples.
 
-        Python functions and readers have clocks of their own. State is timed by Spark. What is left of the tasks' time is
-        that of the native operators, shared among them by the rows that they handle.
+        Python functions and readers have clocks of their own. State is timed by Spark. What is left of the tasks' time
+        is that of the native operators, shared among them by the rows that they handle.
         """
         if running is None or not batches:
             return
@@ -306,6 +311,13 @@ class Meter:
             f"{name}>{operator.name}" in query.reads for name in operator.inputs
         )
         state = self._state.get(operator.name)
+        arrived = rows_in
+        if at_entrance:
+            before = self._waiting.get(operator.name)
+            known = rows_in is not None and waiting is not None and before is not None
+            arrived = max(0, rows_in + waiting - before) if known else None
+            if waiting is not None:
+                self._waiting[operator.name] = waiting
         return OperatorWindow(
             operator=operator.name,
             pipeline=query.pipeline,
@@ -314,7 +326,7 @@ class Meter:
             rows_out_total=tally.rows_out if rows_out is not None else None,
             rows_in=rows_in,
             rows_out=rows_out,
-            input_rows_per_s=ratio(rows_in, span),
+            input_rows_per_s=ratio(arrived, span),
             processed_rows_per_s=ratio(rows_in, span),
             true_rows_per_s=true_rate(cost),
             selectivity=operator.selectivity

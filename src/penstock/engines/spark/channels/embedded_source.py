@@ -53,15 +53,14 @@ class ChannelReader(DataSourceStreamReader):
             return start
         if end == start["entry"]:
             return self._tick.on({"entry": end})
-        entries = self._log.entries(start["entry"], end)
-        room = self._sizer.next(sum(entry.rows for entry in entries))
-        taken = 0
-        for entry in entries:
-            room -= entry.rows
-            if taken and room < 0:
+        room, rows, stop = self._sizer.room(), 0, start["entry"]
+        while stop < end:
+            more = self._log.entry(stop).rows
+            if rows and rows + more > room:
                 break
-            taken += 1
-        return self._tick.on({"entry": start["entry"] + taken})
+            rows, stop = rows + more, stop + 1
+        self._sizer.gave(rows)
+        return self._tick.on({"entry": stop})
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
         entries = self._log.entries(start["entry"], end["entry"])

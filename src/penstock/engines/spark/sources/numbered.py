@@ -123,7 +123,11 @@ class NumberedReader(DataSourceStreamReader):
         if self._gate.closed():
             return start
         backlog = self._pace.load().available(time.time()) - start["row"]
-        return self._tick.on({"row": start["row"] + (self._sizer.next(backlog) if backlog > 0 else 0)})
+        if backlog <= 0:
+            return self._tick.on({"row": start["row"]})
+        rows = min(backlog, self._sizer.room())
+        self._sizer.gave(rows)
+        return self._tick.on({"row": start["row"] + rows})
 
     def partitions(self, start: Offset, end: Offset) -> list[Range]:
         low, rows, k = start["row"], end["row"] - start["row"], self._replicas

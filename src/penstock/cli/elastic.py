@@ -1,0 +1,102 @@
+"""`penstock elastic`: how many VMs to rent as a load moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from penstock.cli.given import Counts, read_text
+
+
+@click.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--samples", type=click.Path(path_type=Path), required=True, help="CSV: app,vms,throughput.")
+@click.option("--app", required=True, help="The application, as named in the samples.")
+@click.option("--train", type=Counts(), help="VM counts the models are fitted to; all but those of --validate.")
+@click.option("--validate", type=Counts(), help="VM counts that choose among the models; the largest measured.")
+@click.option(
+    "--step", type=click.FloatRange(min=0), default=0.0, help="VMs that one more thread a unit takes; 0: none."
+)
+@click.option("--price", type=float, default=0.10, show_default=True, help="Of a VM, an hour.")
+@click.option("--delay-s", type=float, default=60.0, show_default=True, help="From an order of VMs to their use.")
+@click.option("--max-vms", type=int, help="The most VMs; the largest count measured, if not given.")
+@click.option("--peak", type=float, help="Scale the trace to this peak rate.")
+@click.option("--choose-share", type=float, default=0.5, show_default=True, help="Part of the trace to choose on.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Write load, capacity and VMs to this PNG.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+def command(
+    trace: Path,
+    samples: Path,
+    app: str,
+    train: tuple[int, ...] | None,
+    validate: tuple[int, ...] | None,
+    step: float,
+    price: float,
+    delay_s: float,
+    max_vms: int | None,
+    peak: float | None,
+    choose_share: float,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare policies on TRACE (CSV: time_s,rate or time,rate): their cost, and how often capacity falls short.
+
+    Parameters are chosen on the first part of the trace, outcomes are of the rest.
+
+    \b
+    Example:
+      penstock elastic trace.csv --samples samples.csv --app grep --plot schedule.png
+    """
+    from penstock.models.mst.samples import of_app, parse_samples
+    from penstock.planning.elastic import Terms
+    from penstock.planning.elastic_comparison import compare
+    from penstock.planning.trace import parse_trace
+    from penstock.report.mst import default_validation, elastic_report
+
+    load = parse_trace(read_text(trace), source=str(trace))
+    measured = of_app(parse_samples(read_text(samples), source=str(samples)), app)
+    held = default_validation(measured) if validate is None else validate
+    comparison = compare(
+        load if peak is None else load.scaled_to(peak),
+        measured,
+        terms=Terms(price_per_h=price, delay_s=delay_s, max_vms=max(measured.vms) if max_vms is None else max_vms),
+        train=measured.without(held).vms if train is None else train,
+        validation=held,
+        steps=(0.0,) if step == 0 else (0.0, step),
+        choose_share=choose_share,
+    )
+    if plot:
+        from penstock.report.mst_plot import plot_elastic
+
+        plot_elastic(load if peak is None else load.scaled_to(peak), comparison, plot)
+    report = elastic_report(comparison)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        return
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("policy", "cost/h", "violations", "behind", "lag", "VMs", "peak")
+    table.columns[0].no_wrap = True
+    for p in report.policies:
+        table.add_row(
+            p.policy,
+            f"{p.cost_per_h:.3f}",
+            f"{p.violations:.3%}",
+            f"{p.behind:.3%}",
+            f"{p.worst_lag_s:.0f} s",
+            f"{p.mean_vms:.1f}",
+            str(p.peak_vms),
+        )
+    console = Console()
+    console.print(table)
+    judged = report.intervals - report.judged_from
+    console.print(
+        f"chosen on {report.judged_from} intervals, judged on the other {judged}; "
+        f"elastic +x% by {report.paper_model}, careful by {report.model}",
+        highlight=False,
+    )

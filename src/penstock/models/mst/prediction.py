@@ -1,0 +1,189 @@
+"""The model of one application: the chosen curve, and how far off it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.models.mst.candidate import Candidate, Weighting, moments
+from penstock.models.mst.errors import SamplesError
+from penstock.models.mst.fitted import CANDIDATES, checked_counts, curves, running_maximum
+from penstock.models.mst.samples import Floats, Samples
+from penstock.models.mst.selection import Selection, select
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """`low` to `high` holds a new sample on `vms` VMs with probability `level`."""
+
+    vms: int
+    throughput: float
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scatter:
+    """Relative standard deviations: of samples around their count's mean, and of these means around the curve."""
+
+    within: float
+    within_freedom: int
+    between: float
+    between_freedom: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MstModel:
+    """Column m - 1 of `curve`, `mean_draws` and `sample_draws` is for m VMs; a row of draws is one possible world."""
+
+    app: str
+    selection: Selection
+    scatter: Scatter
+    curve: Floats
+    mean_draws: Floats
+    sample_draws: Floats
+
+    @property
+    def max_vms(self) -> int:
+        return len(self.curve)
+
+    def predict(self, vms: Sequence[int], *, level: float = 0.9) -> tuple[Prediction, ...]:
+        """A new sample's throughput, with its interval."""
+        counts = checked_counts(vms)
+        if max(counts) > self.max_vms:
+            raise SamplesError(f"asked for {max(counts)} VMs of a model made for up to {self.max_vms}; fit it for more")
+        low, high = _interval(self.sample_draws, self.curve, level)
+        return tuple(
+            Prediction(
+                vms=m,
+                throughput=float(self.curve[m - 1]),
+                low=float(low[m - 1]),
+                high=float(high[m - 1]),
+                level=level,
+            )
+            for m in counts
+        )
+
+    def capacity(self, *, confidence: float) -> Floats:
+        """The mean MST on 1, 2, ... VMs that is exceeded with probability `confidence`: what a careful planner uses.
+
+        Not monotonic by itself where the draws are few, so the running maximum is taken, as for every curve here.
+        """
+        if not 0 < confidence < 1:
+            raise SamplesError(f"confidence is {confidence}; it must be above 0 and below 1")
+        return running_maximum(np.quantile(self.mean_draws, 1 - confidence, axis=0))
+
+
+def _interval(draws: Floats, curve: Floats, level: float) -> tuple[Floats, Floats]:
+    if not 0 < level < 1:
+        raise SamplesError(f"the level of the interval is {level}; it must be above 0 and below 1")
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return np.minimum(low, curve), np.maximum(high, curve)
+
+
+def fit_mst(
+    samples: Samples,
+    *,
+    max_vms: int,
+    validation: Sequence[int] = (),
+    candidates: Sequence[Candidate] = CANDIDATES,
+    steps: Sequence[float] = (0.0,),
+    weighting: Weighting = Weighting.RELATIVE,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> MstModel:
+    """Select a candidate, then redo everything, selection included, on `resamples` redrawn sets of samples.
+
+    A set is redrawn from the chosen curve: y = MST(m) exp(u_m + e), with u_m ~ N(0, between^2) for what the curve
+    misses at a VM count and e ~ N(0, within^2) for each sample; both variances are themselves drawn, from the scaled
+    inverse chi-square that their estimates imply (so that few samples give wide intervals, as with Student's t). A
+    prediction for m VMs is one such world's curve at m, with a u_m and, for a single sample, an e of its own.
+    """
+    checked_counts([max_vms])
+    if len(samples.vms) < 2:
+        raise SamplesError(
+            f"app '{samples.app}' was measured on {list(samples.vms)} VMs only; a curve needs two VM counts or more"
+        )
+    selection = select(samples, validation=validation, candidates=candidates, steps=steps, weighting=weighting)
+    grid = np.arange(1.0, max(max_vms, *samples.vms) + 1)
+    curve = running_maximum(selection.chosen.raw(grid))
+    scatter = _scatter(samples, curve, selection.chosen.candidate.parameters)
+
+    rng = np.random.default_rng(seed)
+    within = scatter.within * np.sqrt(scatter.within_freedom / rng.chisquare(scatter.within_freedom, resamples))
+    between = scatter.between * np.sqrt(scatter.between_freedom / rng.chisquare(scatter.between_freedom, resamples))
+    measured = samples.padded()
+    centre = curve[np.array(samples.vms) - 1]
+    u = between[:, None] * rng.standard_normal((resamples, len(samples.vms)))
+    e = within[:, None, None] * rng.standard_normal((resamples, *measured.shape))
+    redrawn = np.where(np.isnan(measured), np.nan, centre[:, None] * np.exp(u[..., None] + e))
+
+    refitted = _reselect(redrawn, samples.vms, selection, candidates, weighting, grid)
+    means = refitted * np.exp(between[:, None] * rng.standard_normal(refitted.shape))
+    singles = means * np.exp(within[:, None] * rng.standard_normal(refitted.shape))
+    return MstModel(
+        app=samples.app,
+        selection=selection,
+        scatter=scatter,
+        curve=curve[:max_vms],
+        mean_draws=means[:, :max_vms],
+        sample_draws=singles[:, :max_vms],
+    )
+
+
+def _scatter(samples: Samples, curve: Floats, parameters: int) -> Scatter:
+    """One-way analysis of variance of log(sample / curve) by VM count; the curve takes `parameters` freedoms."""
+    logs = [np.log(np.array(y) / curve[m - 1]) for m, y in zip(samples.vms, samples.throughput, strict=True)]
+    sizes = np.array([len(part) for part in logs])
+    between_freedom = max(len(logs) - parameters, 2)  # 2: the fewest with which a spread is still worth a number
+    mean_square = sum(len(part) * float(part.mean()) ** 2 for part in logs) / between_freedom
+    within_freedom = int(sizes.sum()) - len(logs)
+    if within_freedom == 0:  # one sample a count: what is between cannot be told from what is within
+        return Scatter(
+            within=float(np.sqrt(mean_square)), within_freedom=between_freedom, between=0.0, between_freedom=1
+        )
+    within_square = sum(float(((part - part.mean()) ** 2).sum()) for part in logs) / within_freedom
+    between_square = max(0.0, (mean_square - within_square) / float(sizes.mean()))
+    return Scatter(
+        within=float(np.sqrt(within_square)),
+        within_freedom=within_freedom,
+        between=float(np.sqrt(between_square)),
+        between_freedom=between_freedom,
+    )
+
+
+def _reselect(
+    throughput: Floats,
+    vms: tuple[int, ...],
+    selection: Selection,
+    candidates: Sequence[Candidate],
+    weighting: Weighting,
+    grid: Floats,
+) -> Floats:
+    """(resamples, grid): the curve that each redrawn set would have led to, by the same choice among candidates."""
+    x = np.array(vms, dtype=float)
+    index = np.array(vms) - 1
+    step = selection.chosen.step
+    held = np.isin(vms, selection.validated).astype(float)
+    # Each fold fits on what it keeps and is judged on what it holds out.
+    folds = [held] if held.any() else [np.eye(len(vms))[i] for i in range(len(vms))]
+    errors = []
+    for candidate in candidates:
+        sums = moments(throughput, candidate.link, weighting)
+        judged = np.zeros(len(throughput))
+        for fold in folds:
+            p = running_maximum(curves(candidate, x, sums.at(1.0 - fold), step, grid[: max(vms)]))[:, index]
+            off = p[..., None] / throughput - 1 if weighting is Weighting.RELATIVE else p[..., None] - throughput
+            judged += np.nansum(off**2 * fold[:, None], axis=(-2, -1))
+        errors.append(judged)
+    winner = np.argmin(errors, axis=0)
+    chosen = np.empty((len(throughput), len(grid)))
+    for number, candidate in enumerate(candidates):
+        rows = winner == number
+        if rows.any():
+            sums = moments(throughput[rows], candidate.link, weighting)
+            chosen[rows] = running_maximum(curves(candidate, x, sums, step, grid))
+    return chosen

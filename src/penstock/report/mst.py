@@ -1,0 +1,151 @@
+"""What `penstock mst` and `penstock elastic` say, as values with a JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from penstock.models.mst.fitted import CANDIDATES, checked_counts, fit_candidate
+from penstock.models.mst.prediction import MstModel, fit_mst
+from penstock.models.mst.samples import Samples
+from penstock.models.mst.subsets import BestSubset
+from penstock.models.mst.validation import first_divergences
+from penstock.planning.elastic_comparison import Comparison
+
+
+class PredictionReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new sample on `vms` VMs is within low..high with probability `level`."""
+
+    vms: int
+    throughput: float
+    low: float
+    high: float
+    level: float
+
+
+class AppReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The model of one application. `errors` are relative RMSEs on `validated` VMs, or leaving out a count."""
+
+    app: str
+    model: str
+    weights: list[float | None]  # null: no roof in sight (infinite)
+    step_vms: float
+    errors: dict[str, float]
+    trained: list[int]
+    validated: list[int]
+    measure_next: list[int]
+    predictions: list[PredictionReport]
+
+
+class MstReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The result of `penstock mst fit`."""
+
+    apps: list[AppReport]
+
+
+class SubsetReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The result of `penstock mst subset`."""
+
+    vms: list[int]
+    rmse: float
+    tried: int
+    subsets: int
+    exhaustive: bool
+
+
+class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Shares are of the time judged."""
+
+    policy: str
+    cost_per_h: float
+    violations: float
+    behind: float
+    worst_lag_s: float
+    mean_vms: float
+    peak_vms: int
+
+
+class ElasticReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The result of `penstock elastic`. `vms` is our schedule over the whole trace, interval by interval."""
+
+    app: str
+    model: str
+    paper_model: str
+    over_provisioning_percent: int
+    confidence: float | None
+    judged_from: int
+    intervals: int
+    policies: list[PolicyReport]
+    vms: list[int]
+
+
+def default_validation(samples: Samples) -> tuple[int, ...]:
+    """The largest VM count, where three others are left to train on: only a far sample tells the candidates apart."""
+    return samples.vms[-1:] if len(samples.vms) >= 4 else ()
+
+
+def fit_app(
+    samples: Samples,
+    *,
+    predict: Sequence[int],
+    validation: Sequence[int] | None,
+    step: float,
+    level: float,
+    seed: int,
+) -> tuple[MstModel, AppReport]:
+    """`validation` None: the default; `predict` empty: the counts measured."""
+    counts = checked_counts(predict or samples.vms)
+    max_vms = max(*counts, *samples.vms)
+    held = default_validation(samples) if validation is None else tuple(validation)
+    steps = (0.0,) if step == 0 else (0.0, step)
+    model = fit_mst(samples, max_vms=max_vms, validation=held, steps=steps, seed=seed)
+    chosen = model.selection.chosen
+    everyone = [fit_candidate(candidate, samples, step=chosen.step) for candidate in CANDIDATES]
+    return model, AppReport(
+        app=samples.app,
+        model=chosen.name,
+        weights=[weight if np.isfinite(weight) else None for weight in chosen.weights],
+        step_vms=chosen.step,
+        errors=model.selection.errors,
+        trained=list(model.selection.trained),
+        validated=list(model.selection.validated),
+        measure_next=first_divergences(everyone, trained=samples.vms, max_vms=max_vms),
+        predictions=[
+            PredictionReport(vms=p.vms, throughput=p.throughput, low=p.low, high=p.high, level=p.level)
+            for p in model.predict(counts, level=level)
+        ],
+    )
+
+
+def subset_report(best: BestSubset) -> SubsetReport:
+    return SubsetReport(
+        vms=list(best.vms), rmse=best.rmse, tried=best.tried, subsets=best.subsets, exhaustive=best.exhaustive
+    )
+
+
+def elastic_report(comparison: Comparison) -> ElasticReport:
+    ours = comparison.schedules[-1]
+    return ElasticReport(
+        app=comparison.app,
+        model=comparison.model.selection.chosen.name,
+        paper_model=comparison.paper_model,
+        over_provisioning_percent=comparison.percent,
+        confidence=comparison.careful.confidence,
+        judged_from=comparison.judged_from,
+        intervals=len(ours.vms),
+        policies=[
+            PolicyReport(
+                policy=o.policy,
+                cost_per_h=o.cost_per_h,
+                violations=o.violations,
+                behind=o.behind,
+                worst_lag_s=o.worst_lag_s,
+                mean_vms=o.mean_vms,
+                peak_vms=o.peak_vms,
+            )
+            for o in comparison.outcomes
+        ],
+        vms=[int(count) for count in ours.vms],
+    )

@@ -1,0 +1,44 @@
+"""The MST paper's own numbers, from its authors' measurements, which this repository does not ship."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.models.mst.samples import Samples
+from penstock.models.mst.subsets import best_subset
+
+SHARED = Path(os.environ.get("PENSTOCK_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "mst" / "samples.tsv"
+
+# Table 1: the largest VM count allowed, the best subset, its RMSE
+TABLE_1 = [
+    (5, (2, 4, 5), 0.2864),
+    (6, (2, 4, 5), 0.2864),
+    (7, (2, 4, 5, 7), 0.1394),
+    (8, (2, 4, 5, 7), 0.1394),
+    (12, (2, 4, 5, 7), 0.1394),
+    (16, (6, 8, 16), 0.1263),
+    (24, (3, 4, 6, 8, 24), 0.0813),
+    (32, (3, 4, 6, 8, 24), 0.0813),
+]
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Samples]:
+    if not SHARED.exists():
+        pytest.skip(f"the authors' measurements are not at {SHARED}")
+    found: dict[str, dict[int, list[float]]] = {}
+    for line in SHARED.read_text().splitlines()[1:]:
+        _, app, vms, *values = line.split("\t")
+        found.setdefault(app, {})[int(vms)] = [float(value) for value in values]
+    return {app: Samples.of(app, by_vms) for app, by_vms in found.items()}
+
+
+@pytest.mark.parametrize(("max_vms", "vms", "rmse"), TABLE_1)
+def test_table_1(measured: dict[str, Samples], max_vms: int, vms: tuple[int, ...], rmse: float) -> None:
+    best = best_subset([measured[app] for app in ("wc", "sol", "rsort")], max_vms=max_vms)
+    assert best.vms == vms
+    assert round(best.rmse, 4) == rmse
+    assert best.exhaustive
