@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -67,10 +68,18 @@ def test_words_that_make_no_sense(words: str) -> None:
     assert result.exit_code == 2 and "Error: " in result.output
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])
+def leaves(name: str) -> list[list[str]]:
+    """A command's words; a group is its commands."""
+    command = cli.get_command(click.Context(cli), name)
+    subcommands = getattr(command, "commands", None)
+    return [[name, sub] for sub in subcommands] if subcommands else [[name]]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_an_example_and_json(name: str) -> None:
-    shown = CliRunner().invoke(cli, [name, "--help"], catch_exceptions=False).output
-    assert "Example:" in shown and f"penstock {name}" in shown and "--json" in shown
+    for words in leaves(name):
+        shown = CliRunner().invoke(cli, [*words, "--help"], catch_exceptions=False).output
+        assert "Example:" in shown and f"penstock {' '.join(words)}" in shown and "--json" in shown
 
 
 @pytest.mark.parametrize("name", ["plan", "window", "request", "answer", "outline", "status"])

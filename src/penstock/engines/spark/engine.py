@@ -71,6 +71,8 @@ class SparkEngine:
         self._committed: Committed | None = None
         self._changing = threading.RLock()
         self._meter: Meter | None = None
+        self._paused_at: float | None = None
+        self._patience_s = 2 * batch_s  # how long a batch is waited for where it may as well be interrupted
 
     # ---- the contract
 
@@ -88,6 +90,10 @@ class SparkEngine:
     def queries(self) -> tuple[Query, ...]:
         """What runs under the plan in force, upstream first."""
         return self._committed.queries if self._committed else ()
+
+    def run_id(self, query: Query) -> str:
+        """Spark's id of this start of a query; another one means that it was started again."""
+        return str(self._running[query.checkpoint].query.runId)
 
     def start(self) -> None:
         self.run.mkdir(parents=True, exist_ok=True)
@@ -125,11 +131,10 @@ class SparkEngine:
                     plan=committed.plan, generation=committed.generation, changed=words, pause_s=0.0, stopped=()
                 )
             stopped = tuple(query.pipeline for query in todo.stop)
-            began = time.monotonic()
+            self._paused_at = None
             started: list[RunningQuery] = []
             try:
                 drafts = self._compile_all(todo)  # what Spark would refuse, it refuses before anything is stopped
-                began = time.monotonic()
                 positions = self._stop_for(todo)
                 queries = []
                 for begin, (draft, compiled) in zip(todo.begin, drafts, strict=True):
@@ -146,14 +151,16 @@ class SparkEngine:
                 raise PenstockError(
                     f"the plan could not be applied ({words}): {_reason(error)}; the old plan is in force again"
                 ) from error
-            pause = time.monotonic() - began
+            pause = time.monotonic() - self._paused_at if self._paused_at is not None else 0.0
             return Applied(plan=plan, generation=todo.generation, changed=words, pause_s=pause, stopped=stopped)
 
     def observe(self) -> Window:
         with self._changing:
             if self._meter is None or self._committed is None:
                 raise PenstockError("the run has not been started: there is nothing to observe")
-            return self._meter.window(self._committed, self._running)
+            window = self._meter.window(self._committed, self._running)
+            self._forget_what_was_read()
+            return window
 
     def set_rate(self, source: str, rows_per_s: float) -> None:
         if source not in self._sources:
@@ -181,6 +188,8 @@ class SparkEngine:
     def stop(self) -> None:
         with self._changing:
             for running in list(self._running.values()):
+                if running.active():
+                    running.drain(self.run, self._patience_s)
                 running.stop()
             self._running.clear()
             if self._owns_spark and self._spark is not None:
@@ -254,6 +263,8 @@ class SparkEngine:
     ) -> RunningQuery:
         compiled = compiled or self._compile(query, pipeline)
         running = RunningQuery(query, compiled)
+        if not once:
+            running.release(self.run)
         write = self._writer(query, compiled, running)
         spark = self._spark
         opaque = self._is_opaque(pipeline)
@@ -376,6 +387,9 @@ class SparkEngine:
                     end = self._channel(query.reads[key]).end()
                     self._await_position(query, key, end)
                 running.drain(self.run)
+            else:
+                running.drain(self.run, self._patience_s)
+            self._paused_at = self._paused_at or time.monotonic()
             running.stop()
             if todo.drains(query) and self._checkpoint(query).interrupted():
                 self._finish_batch(query)
@@ -457,6 +471,15 @@ class SparkEngine:
             if reason is not None:
                 raise PenstockError(f"pipeline '{query.pipeline}' failed while it was drained: {reason}")
             time.sleep(0.02)
+
+    def _forget_what_was_read(self) -> None:
+        """Deletes from channels what every reader has committed."""
+        behind: dict[str, list[Offset]] = {}
+        for query in self.queries:
+            for key, folder in query.reads.items():
+                behind.setdefault(folder, []).append(self.position(query, key))
+        for folder, positions in behind.items():
+            self._channel(folder).forget(min(positions, key=lambda at: next(iter(at.values()))))
 
     def _first(self, key: str, folder: str | None) -> Offset:
         return self._channel(folder).first() if folder is not None else self._sources[key].first()

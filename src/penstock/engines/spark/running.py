@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,12 @@ class RunningQuery:
     def release(self, run: Path) -> None:
         hold_file(run, self.record.checkpoint).unlink(missing_ok=True)
 
-    def drain(self, run: Path) -> None:
-        """Takes no new rows, and waits until what it has begun is committed.
+    def drain(self, run: Path, patience_s: float = math.inf) -> None:
+        """Takes no new rows, and waits until what it has begun is committed, or no longer than so long.
 
         That saves the engine from running an interrupted batch again; a query that is still starting is not waited for.
         """
+        deadline = time.monotonic() + patience_s
         self.hold(run)
         checkpoint = Checkpoint(run / "checkpoints" / self.record.checkpoint)
         before = checkpoint.planned() or 0
@@ -75,7 +77,7 @@ class RunningQuery:
             if reason is not None:
                 raise PenstockError(f"pipeline '{self.record.pipeline}' failed while it was drained: {reason}")
             # Timers in processing time make batches without rows for ever: those may be interrupted.
-            if (checkpoint.committed() or 0) > before + 1:
+            if (checkpoint.committed() or 0) > before + 1 or time.monotonic() > deadline:
                 return
             time.sleep(_POLL_S)
 

@@ -1,0 +1,129 @@
+"""What a dataflow refuses, and says, when it is declared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import penstock as ps
+from penstock.dataflow import Dataflow, DataflowError, Emit, graph
+
+
+def numbers(flow: Dataflow, name: str = "numbers") -> ps.Stream:
+    return flow.source(name, ps.generate(lambda n: n, schema="n bigint, key string", rows=10))
+
+
+def same(df: object) -> object:
+    return df
+
+
+def test_the_example_of_the_readme_is_a_dataflow() -> None:
+    flow = ps.Dataflow("wordcount")
+    lines = flow.source("lines", ps.replay("books/*.txt", rows_per_s=2000))
+    words = lines.stateless("split", same)
+    words.keyed("count", keys=["word"], fn=same).sink("out", ps.parquet("out"))
+    flow.check()
+    assert [one.name for one in flow.operators] == ["lines", "split", "count", "out"]
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (lambda flow: numbers(flow).keyed("count", keys=[], fn=same), "'count' has no keys"),
+        (
+            lambda flow: numbers(flow).keyed("count", keys=["user"], fn=same),
+            "by 'user', which its input 'numbers'",
+        ),
+        (lambda flow: numbers(flow).keyed("count", keys="key", fn=same), "give a list"),
+        (lambda flow: numbers(flow).keyed("count", keys=["key", "key"], fn=same), "each key is named once"),
+        (lambda flow: numbers(flow).keyed("count", keys=["key"], fn=same, emit="all"), "'append' or 'update'"),
+        (lambda flow: [numbers(flow), numbers(flow)], "the name 'numbers' is taken"),
+        (lambda flow: numbers(flow, "two words"), "use a letter, then letters"),
+        (lambda flow: numbers(flow).stateless("f", same, selectivity=-1), "rows out per row in, 0 or more"),
+        (lambda flow: numbers(flow).stateless("f", same, selectivity=float("nan")), "rows out per row in, 0 or more"),
+        (lambda flow: numbers(flow).stateless("f", "select *"), "needs a function of a DataFrame"),  # type: ignore[arg-type]
+        (lambda flow: numbers(flow).stateless("f", lambda a, b: a), "takes 2 DataFrames but the operator has 1 input"),
+        (lambda flow: flow.stateless("f", same, inputs=[]), "has no input"),
+        (lambda flow: numbers(flow).watermark("ts", "1 minute"), "not among its columns n, key"),
+        (lambda flow: numbers(flow).watermark("n", "soon"), "write it like '10 minutes'"),
+        (lambda flow: numbers(flow).stateless("f", numbers(ps.Dataflow("b")).name), "needs a function"),  # type: ignore[arg-type]
+        (lambda flow: flow.stateless("f", same, inputs=[numbers(ps.Dataflow("b"))]), "not a stream of dataflow 'a'"),
+        (lambda flow: flow.source("s", "kafka"), "give it ps.replay"),  # type: ignore[arg-type]
+        (lambda flow: numbers(flow).sink("out", "out"), "give it ps.parquet"),  # type: ignore[arg-type]
+        (lambda flow: ps.generate(same, schema="n bigint"), "needs an end"),
+        (lambda flow: ps.generate(same, schema="", rows=1) and numbers(flow).rows("f", same, "n"), "'name type'"),
+        (lambda flow: ps.replay("a.csv", rows_per_s=1), "csv files need a schema"),
+        (lambda flow: ps.replay("a.txt", rows_per_s=-1), "0 or more"),
+        (lambda flow: ps.files("a.xml", format="xml"), "choose one of text, csv, json, parquet"),
+    ],
+)
+def test_a_mistake_is_refused_where_it_is_made(declare: object, says: str) -> None:
+    with pytest.raises(DataflowError, match="(?s).*" + says.replace("(", r"\(")):
+        declare(ps.Dataflow("a"))  # type: ignore[operator]
+
+
+def test_two_sinks_on_one_path_are_refused() -> None:
+    flow = ps.Dataflow("a")
+    stream = numbers(flow)
+    stream.sink("one", ps.parquet("out"))
+    with pytest.raises(DataflowError, match="sinks 'one' and 'two' both write to './out'"):
+        stream.sink("two", ps.parquet("./out"))
+
+
+def test_a_sink_has_nothing_behind_it() -> None:
+    flow = ps.Dataflow("a")
+    assert numbers(flow).sink("out", ps.noop()) is None  # type: ignore[func-returns-value]
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (lambda flow: None, "is empty"),
+        (lambda flow: numbers(flow), "has no sink"),
+        (lambda flow: [numbers(flow).sink("out", ps.noop()), numbers(flow, "more")], "nothing consumes 'more'"),
+        (lambda flow: [numbers(flow).sink("out", ps.noop()), flow.feedback("back", "n bigint")], "never closed"),
+    ],
+)
+def test_what_is_incomplete_is_refused_as_a_whole(declare: object, says: str) -> None:
+    flow = ps.Dataflow("a")
+    declare(flow)  # type: ignore[operator]
+    with pytest.raises(DataflowError, match=says):
+        flow.check()
+
+
+def test_a_cycle_without_a_cut_is_named() -> None:
+    flow = ps.Dataflow("a")
+    first = numbers(flow).stateless("first", same)
+    first.stateless("second", same).sink("out", ps.noop())
+    looped = [replace(one, inputs=("numbers", "second")) if one.name == "first" else one for one in flow.operators]
+    with pytest.raises(DataflowError, match="a cycle without a cut: (first|second) -> (second|first) -> "):
+        graph.refuse_cycles("a", looped)
+
+
+def test_a_loop_is_closed_through_feedback() -> None:
+    flow = ps.Dataflow("a")
+    back = flow.feedback("back", "n bigint, key string")
+    halves = flow.stateless("halve", same, inputs=[numbers(flow), back])
+    again = halves.stateless("again", same)
+    again.feed(back)
+    halves.sink("out", ps.noop())
+    flow.check()
+    assert flow["halve"].inputs == ("numbers", "again") and flow["halve"].feedback == {"again"}
+
+
+def test_results_are_final_where_event_time_says_when() -> None:
+    flow = ps.Dataflow("a")
+    stream = flow.source("s", ps.generate(same, schema="ts timestamp, k string", rows=1))
+    stream.watermark("ts", "1 minute")
+    stream.stateless("f", same).keyed("final", keys=["k"], fn=same)
+    numbers(flow).keyed("running", keys=["key"], fn=same)
+    assert (flow["final"].emit, flow["running"].emit) == (Emit.APPEND, Emit.UPDATE)
+
+
+def test_a_function_of_each_input_is_told_from_one_of_their_union() -> None:
+    flow = ps.Dataflow("a")
+    one, two = numbers(flow, "one"), numbers(flow, "two")
+    flow.keyed("join", lambda a, b: a.join(b, "key"), keys=["key"], inputs=[one, two])
+    flow.stateless("both", same, inputs=[one, two])
+    assert flow["join"].takes_each_input and not flow["both"].takes_each_input

@@ -1,0 +1,127 @@
+"""Regions by Joker's rules: the examples that go with the paper, its applications, and what must hold of any graph."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.apps import finance, netmon, wordcount
+from penstock.dataflow import Dataflow, Kind, Region, regions
+
+Op = tuple[str, set[str]]  # SL with the fields that it needs, or PS with its keys
+
+
+def same(df: object) -> object:
+    return df
+
+
+def chain(*operators: Op) -> Dataflow:
+    """A source and these operators in a row."""
+    flow = ps.Dataflow("chain")
+    stream = flow.source("source", ps.spark_source(same))
+    for number, (kind, names) in enumerate(operators):
+        if kind == "SL":
+            stream = stream.stateless(f"o{number}", same, fields=sorted(names))
+        elif kind == "PS":
+            stream = stream.keyed(f"o{number}", keys=sorted(names), fn=same)
+        else:
+            stream = stream.stateful(f"o{number}", same)
+    stream.sink("out", ps.noop())
+    return flow
+
+
+def shape(flow: Dataflow) -> list[tuple[str, tuple[str, ...], int]]:
+    """(kind, keys, operators other than the sink) of the regions behind the source."""
+    found = [one for one in regions(flow) if one.kind is not Kind.SOURCE]
+    return [(str(one.kind), one.keys, len([name for name in one.operators if name != "out"])) for one in found]
+
+
+def test_a_stateless_operator_that_carries_the_key_stays_with_it() -> None:
+    assert shape(chain(("PS", {"A"}), ("SL", {"A", "B"}))) == [("keyed", ("A",), 2)]
+
+
+def test_fewer_keys_start_a_new_region() -> None:
+    assert shape(chain(("PS", {"A", "B", "C"}), ("PS", {"A", "B"}))) == [
+        ("keyed", ("A", "B", "C"), 1),
+        ("keyed", ("A", "B"), 1),
+    ]
+
+
+def test_more_keys_stay_in_the_region_of_fewer() -> None:
+    assert shape(chain(("PS", {"A", "B"}), ("PS", {"A", "B", "C"}))) == [("keyed", ("A", "B"), 2)]
+
+
+def test_stateless_operators_before_a_keyed_one_join_it_if_they_carry_its_keys() -> None:
+    assert shape(chain(("SL", {"A", "B"}), ("SL", {"A", "B", "C"}), ("PS", {"A", "B", "C"}))) == [
+        ("stateless", (), 1),
+        ("keyed", ("A", "B", "C"), 2),
+    ]
+
+
+def test_a_stateless_operator_without_the_key_ends_the_region() -> None:
+    assert shape(chain(("PS", {"A"}), ("SL", {"B"}), ("PS", {"A"}))) == [
+        ("keyed", ("A",), 1),
+        ("stateless", (), 1),
+        ("keyed", ("A",), 1),
+    ]
+
+
+def test_a_stateful_operator_stands_alone_with_one_replica() -> None:
+    found = regions(chain(("SL", {"A"}), ("ST", set()), ("SL", {"A"})))
+    assert [(str(one.kind), one.replicable) for one in found] == [
+        ("source", True),
+        ("stateless", True),
+        ("stateful", False),
+        ("stateless", True),
+    ]
+
+
+def test_a_branch_ends_a_region_and_starts_one_on_each_side() -> None:
+    flow = ps.Dataflow("branch")
+    stream = flow.source("source", ps.spark_source(same)).keyed("a", keys=["K"], fn=same)
+    left = stream.stateless("left", same, fields=["K"])
+    right = stream.stateless("right", same, fields=["K"])
+    flow.keyed("join", lambda x, y: x, keys=["K"], inputs=[left, right]).sink("out", ps.noop())
+    assert [one.operators for one in regions(flow)] == [("source",), ("a",), ("left",), ("right",), ("join", "out")]
+
+
+def test_the_applications_of_the_paper() -> None:
+    def of(flow: Dataflow) -> list[tuple[str, tuple[str, ...]]]:
+        return [(str(one.kind), one.operators) for one in regions(flow) if one.kind is not Kind.SOURCE]
+
+    assert of(wordcount.flow()) == [("stateless", ("split",)), ("keyed", ("count", "out"))]
+    assert of(netmon.flow()) == [
+        ("stateless", ("failures", "parse")),
+        ("keyed", ("attempts", "cutoff", "diff", "out")),
+    ]
+    keyed = [operators for kind, operators in of(finance.flow()) if kind == "keyed"]
+    assert [operators[0] for operators in keyed] == ["vwap", "bargain"]
+
+
+operators = st.tuples(st.sampled_from(["SL", "PS", "ST"]), st.sets(st.sampled_from("ABC"), min_size=1))
+
+
+@given(st.lists(operators, min_size=1, max_size=8))
+def test_of_any_chain_regions_are_a_partition_in_order_and_every_operator_fits_its_own(ops: list[Op]) -> None:
+    flow = chain(*ops)
+    found: tuple[Region, ...] = regions(flow)
+    assert [name for one in found for name in one.operators] == [one.name for one in flow.operators]
+    for region in found:
+        for name in region.operators:
+            operator = flow[name]
+            if region.kind is Kind.STATEFUL:
+                assert operator.kind in (Kind.STATEFUL, Kind.SINK)
+            if region.kind is Kind.STATELESS:
+                assert operator.kind in (Kind.STATELESS, Kind.SINK)
+            if operator.kind is Kind.KEYED:
+                assert set(region.keys) <= set(operator.keys)
+            if region.kind is Kind.KEYED and operator.kind is Kind.STATELESS:
+                assert operator.fields is not None and set(region.keys) <= operator.fields
+    for before, after in itertools.pairwise(found):
+        # Longest: the first operator of a keyed region did not fit the keyed region before it.
+        first = flow[after.operators[0]]
+        if before.kind is Kind.KEYED and first.kind is Kind.KEYED:
+            assert not set(before.keys) <= set(first.keys)

@@ -1,0 +1,152 @@
+"""Plans: the default one, what is refused, where cuts are needed, and what a difference says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.apps import finance, netmon, wordcount
+from penstock.dataflow import Dataflow, PlanError
+from penstock.plan import Plan, default_plan, diff, pipelines, required_cuts, rescaled, validate
+
+
+def same(df: object) -> object:
+    return df
+
+
+def counting(name: str = "f") -> Dataflow:
+    flow = ps.Dataflow(name)
+    flow.source("s", ps.generate(same, schema="v string", rows=1)).stateless("map", same).keyed(
+        "count", keys=["k"], fn=same
+    ).sink("out", ps.noop())
+    return flow
+
+
+def test_the_default_plan_has_as_few_queries_as_the_graph_allows() -> None:
+    assert [len(pipelines(flow, default_plan(flow))) for flow in (wordcount.flow(), netmon.flow())] == [1, 1]
+    flow = finance.flow()
+    assert [one.name for one in pipelines(flow, default_plan(flow))] == ["vwap", "out"]
+
+
+def test_what_forces_a_cut_and_why() -> None:
+    flow = ps.Dataflow("f")
+    stream = flow.source("s", ps.generate(same, schema="k string", rows=1)).stateless("map", same)
+    stream.keyed("one", keys=["k"], fn=same).keyed("two", keys=["k"], fn=same).sink("a", ps.noop())
+    stream.stateless("thin", same).stateful("top", same).stateless("shout", same).sink("b", ps.noop())
+    flow.source("theirs", ps.spark_source(same)).sink("c", ps.noop())
+    reasons = required_cuts(flow, default_plan(flow, slots=3).replicas)
+    assert reasons["map"].startswith("fan-out: one, thin")
+    assert reasons["one"].startswith("Spark allows 'one' and 'two'")
+    assert reasons["thin"].startswith("stateful") and reasons["top"].startswith("stateful")
+    assert reasons["theirs"].startswith("only Spark knows")
+    assert set(reasons) == {"map", "one", "thin", "top", "theirs"}
+
+
+def test_two_keyed_regions_with_other_counts_are_cut_for_that() -> None:
+    flow = finance.flow()
+    plan = default_plan(flow, replicas={"vwap": 2, "bargain": 3})
+    assert required_cuts(flow, plan.replicas)["vwap"].startswith("replicas: 'vwap' has 2 and 'bargain' 3")
+
+
+def test_a_loop_needs_its_cut() -> None:
+    flow = ps.Dataflow("f")
+    back = flow.feedback("back", "n bigint")
+    step = flow.stateless("step", same, inputs=[flow.source("s", ps.generate(same, schema="n bigint", rows=1)), back])
+    step.stateless("again", same).feed(back)
+    step.sink("out", ps.noop())
+    plan = default_plan(flow)
+    assert "again" in plan.cuts
+    with pytest.raises(PlanError, match="must cut after 'again' \\(feedback: a loop closes on 'step' through a cut\\)"):
+        validate(flow, plan.replace(cuts=plan.cuts - {"again"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"dataflow": "other"}, "this plan is for dataflow 'other', not for 'f'"),
+        ({"replicas": {"map": 0, "count": 1}}, "replicas of 'map' = 0: give a whole number, 1 or more"),
+        ({"replicas": {"map": -2, "count": 1}}, "1 or more"),
+        ({"replicas": {"map": 1}}, "gives no replicas to region 'count'"),
+        ({"replicas": {"map": 1, "count": 1, "x": 1}}, "'x', which is no region of 'f'; its regions are map, count"),
+        ({"slots": 0}, "slots = 0"),
+        ({"cuts": frozenset({"nowhere"})}, "cuts after 'nowhere', which is no operator"),
+        ({"cuts": frozenset({"out"})}, "cuts after sink 'out'"),
+    ],
+)
+def test_a_bad_plan_is_refused_with_what_would_be_right(change: dict[str, object], says: str) -> None:
+    flow = counting()
+    with pytest.raises(PlanError, match=says):
+        validate(flow, default_plan(flow).replace(**change))
+
+
+def test_a_stateful_operator_has_one_replica() -> None:
+    flow = ps.Dataflow("f")
+    flow.source("s", ps.generate(same, schema="k string", rows=1)).stateful("top", same).sink("out", ps.noop())
+    with pytest.raises(PlanError, match="'top' is stateful: it has one replica, not 2"):
+        rescaled(flow, default_plan(flow), {"top": 2})
+
+
+@pytest.mark.parametrize(
+    ("replicas", "says"),
+    [
+        ({"nowhere": 2}, "'nowhere' is no operator"),
+        ({"s": 2}, "'s' is a source"),
+        ({"count": 2, "out": 3}, "one region and have one count"),
+        ({"count": 0}, "1 or more"),
+    ],
+)
+def test_rescaling_is_checked_too(replicas: dict[str, int], says: str) -> None:
+    flow = counting()
+    with pytest.raises(PlanError, match=says):
+        rescaled(flow, default_plan(flow), replicas)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"dataflow": "f"}', '{"dataflow": "f", "slots": 2, "extra": 1}', '{"dataflow": "f", "slots": "2"}'],
+)
+def test_what_is_not_a_plan_is_said_so(text: str) -> None:
+    with pytest.raises(PlanError, match="this is not a plan: .*a plan looks like"):
+        Plan.from_json(text)
+
+
+plans = st.builds(
+    Plan,
+    dataflow=st.just("f"),
+    cuts=st.frozensets(st.sampled_from(["s", "map", "count"])),
+    replicas=st.fixed_dictionaries({"map": st.integers(1, 9), "count": st.integers(1, 9)}),
+    slots=st.integers(1, 9),
+)
+
+
+@given(plans)
+def test_json_in_and_out_is_the_same_plan(plan: Plan) -> None:
+    assert Plan.from_json(plan.to_json()) == plan
+    assert diff(plan, plan).empty
+
+
+@given(plans, plans)
+def test_a_difference_says_what_to_change(old: Plan, new: Plan) -> None:
+    found = diff(old, new)
+    again = old.replace(
+        cuts=(old.cuts - set(found.cuts_removed)) | set(found.cuts_added),
+        replicas=old.replicas | {name: after for name, (_, after) in found.replicas.items() if after is not None},
+        slots=found.slots[1] if found.slots else old.slots,
+    )
+    assert again == new
+
+
+@given(plans)
+def test_pipelines_are_a_partition_of_the_operators(plan: Plan) -> None:
+    flow = counting()
+    found = pipelines(flow, plan)
+    assert sorted(name for one in found for name in one.operators) == sorted(one.name for one in flow.operators)
+    assert {one.output for one in found} == set(plan.cuts) | {"out"}
+    assert all(len(one.state) <= 1 for one in found)
+
+
+def test_plans_of_two_dataflows_have_no_difference() -> None:
+    with pytest.raises(PlanError, match="two dataflows"):
+        diff(default_plan(counting("f")), default_plan(counting("g")))

@@ -1,0 +1,243 @@
+"""The engine: shapes of dataflows, failures that leave the old plan in force, and resuming."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playing import engine_for, play, rows_read, wait_until
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import penstock as ps
+from penstock.dataflow import Dataflow
+from penstock.plan import default_plan
+
+pytestmark = pytest.mark.spark
+
+
+def numbers(flow: Dataflow, rows: int, rows_per_s: float | None = None, name: str = "numbers") -> ps.Stream:
+    return flow.source(name, ps.generate(lambda n: n, schema="n bigint", rows=rows, rows_per_s=rows_per_s))
+
+
+def test_fan_out_several_inputs_a_stateful_operator_and_a_user_s_sink(spark: SparkSession, tmp_path: Path) -> None:
+    written: dict[str, list[int]] = {}
+
+    def keep(df: DataFrame, key: str) -> None:
+        written[key] = [row.n for row in df.collect()]
+
+    flow = ps.Dataflow("shapes")
+    both = flow.stateless("both", inputs=[numbers(flow, 300), numbers(flow, 200, name="more")])
+    both.sink("all", ps.foreach_batch(keep))
+    total = both.stateful("total", lambda df: df.groupBy().agg(F.sum("n").alias("s"), F.count("*").alias("c")))
+    total.stateless("shown", lambda df: df.select("s", "c")).sink("sums", ps.parquet(str(tmp_path / "sums")))
+    engine = engine_for(flow, spark, tmp_path / "run")
+    try:
+        engine.start()
+        play(engine, [ps.rescaled(flow, engine.plan, {"both": 3, "shown": 1})])
+        assert Counter(n for some in written.values() for n in some) == Counter([*range(300), *range(200)])
+        last = spark.read.parquet(str(tmp_path / "sums")).orderBy(F.desc("c")).first()
+        assert (last.s, last.c) == (sum(range(300)) + sum(range(200)), 500)
+    finally:
+        engine.stop()
+
+
+def test_a_loop_brings_rows_back_until_they_are_done(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Dataflow("collatz")
+    back = flow.feedback("back", "n bigint, steps bigint")
+    seeds = numbers(flow, 40).stateless("seed", lambda df: df.selectExpr("n + 1 as n", "cast(0 as bigint) as steps"))
+    halved = flow.stateless(
+        "halve", lambda df: df.selectExpr("n div 2 as n", "steps + 1 as steps"), inputs=[seeds, back]
+    )
+    halved.stateless("again", lambda df: df.where("n > 0")).feed(back)
+    halved.stateless("done", lambda df: df.where("n = 0").select("steps")).sink("out", ps.memory())
+    engine = engine_for(flow, spark, tmp_path / "run")
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        assert Counter(row["steps"] for row in engine.rows("out")) == Counter(n.bit_length() for n in range(1, 41))
+    finally:
+        engine.stop()
+
+
+def test_files_are_read_as_they_appear_and_replayed_at_a_rate(spark: SparkSession, tmp_path: Path) -> None:
+    drop, books = tmp_path / "drop", tmp_path / "books"
+    drop.mkdir()
+    books.mkdir()
+    for part in range(3):
+        (books / f"{part}.txt").write_text("".join(f"book {part} line {line}\n" for line in range(50)))
+    flow = ps.Dataflow("texts")
+    events = flow.source("events", ps.files(str(drop / "*.json"), schema="n bigint, word string"))
+    events.sink("seen", ps.memory())
+    flow.source("lines", ps.replay(str(books / "*.txt"), rows_per_s=5)).sink("read", ps.memory())
+    engine = engine_for(flow, spark, tmp_path / "run")
+    try:
+        engine.start()
+        engine.set_rate("lines", 5_000)
+        for part in range(3):
+            aside = tmp_path / f"{part}.json"
+            aside.write_text("".join(f'{{"n": {10 * part + n}, "word": "w"}}\n' for n in range(10)))
+            aside.rename(drop / f"{part}.json")
+            wait_until(lambda part=part: len(engine.rows("seen")) == 10 * (part + 1), engine)
+        wait_until(engine.idle, engine)
+        assert sorted(row["n"] for row in engine.rows("seen")) == list(range(30))
+        expected = [f"book {part} line {line}" for part in range(3) for line in range(50)]
+        assert sorted(row["value"] for row in engine.rows("read")) == sorted(expected)
+        with pytest.raises(ps.PenstockError, match="it has no rate to change"):
+            engine.set_rate("events", 5)
+    finally:
+        engine.stop()
+
+
+def failing(flow_rows: int, broken: list[bool]) -> Dataflow:
+    """Its function can be made to fail when it is next compiled."""
+
+    def doubled(df: DataFrame) -> DataFrame:
+        return df.select(F.col("nowhere")) if broken[0] else df.selectExpr("n * 2 as n")
+
+    flow = ps.Dataflow("failing")
+    numbers(flow, flow_rows, 400).stateless("double", doubled).keyed(
+        "count", keys=["n"], fn=lambda df: df.groupBy("n").count()
+    ).sink("out", ps.memory())
+    return flow
+
+
+def test_a_failed_change_leaves_the_old_plan_and_every_row(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = [False]
+    flow = failing(2_000, broken)
+    engine = engine_for(flow, spark, tmp_path / "run")
+    try:
+        engine.start()
+        wait_until(lambda: rows_read(engine) > 0, engine)
+        before = engine.plan
+        cut = ps.rescaled(flow, before, {"count": 3}).replace(cuts=frozenset({"double"}))
+
+        broken[0] = True  # Spark refuses the query: nothing is stopped
+        with pytest.raises(ps.DataflowError, match="operator 'double': .*nowhere"):
+            engine.apply(cut)
+        assert engine.plan == before and engine.failure() is None
+        broken[0] = False
+
+        def refuse(*_: Any) -> None:
+            raise OSError("no space left")
+
+        with monkeypatch.context() as patched:  # the middle of the change: queries are stopped, state is being moved
+            patched.setattr(type(spark._streamingCheckpointManager), "repartition", refuse)
+            with pytest.raises(ps.PenstockError, match="OSError: no space left; the old plan is in force again"):
+                engine.apply(cut)
+        assert engine.plan == before and engine.failure() is None
+
+        with monkeypatch.context() as patched:  # the last moment before the commit
+            patched.setattr("penstock.engines.spark.committed.Committed.save", refuse)
+            with pytest.raises(ps.PenstockError, match="the old plan is in force again"):
+                engine.apply(cut)
+        assert engine.plan == before
+
+        engine.apply(cut)
+        assert engine.plan == cut
+        wait_until(engine.idle, engine)
+        rows = engine.rows("out")
+        assert Counter(row["n"] for row in rows) == Counter(2 * n for n in range(2_000))
+        assert all(row["count"] == 1 for row in rows)
+    finally:
+        engine.stop()
+
+
+def test_bad_plans_harm_nothing_that_runs(spark: SparkSession, tmp_path: Path) -> None:
+    flow = failing(1_000, [False])
+    engine = engine_for(flow, spark, tmp_path / "run")
+    try:
+        engine.start()
+        before = engine.plan
+        for bad, says in (
+            (before.replace(slots=7), "the plan has 7 slots but this run has 2"),
+            (before.replace(dataflow="other"), "this plan is for dataflow 'other'"),
+            (before.replace(replicas=before.replicas | {"count": 0}), "1 or more"),
+        ):
+            with pytest.raises(ps.PlanError, match=says):
+                engine.apply(bad)
+        assert engine.apply(before).stopped == ()
+        wait_until(engine.idle, engine)
+        assert len(engine.rows("out")) == 1_000
+    finally:
+        engine.stop()
+
+
+def test_untouched_queries_are_not_stopped(spark: SparkSession, tmp_path: Path) -> None:
+    flow = failing(1_500, [False])
+    plan = default_plan(flow, slots=2).replace(cuts=frozenset({"double"}))
+    engine = engine_for(flow, spark, tmp_path / "run", plan)
+    try:
+        engine.start()
+        wait_until(lambda: rows_read(engine) > 0, engine)
+        before = {query.pipeline: engine.run_id(query) for query in engine.queries}
+        assert engine.apply(ps.rescaled(flow, plan, {"count": 3})).stopped == ("out",)
+        after = {query.pipeline: engine.run_id(query) for query in engine.queries}
+        assert after["double"] == before["double"] and after["out"] != before["out"]
+        wait_until(engine.idle, engine)
+        assert len(engine.rows("out")) == 1_500
+    finally:
+        engine.stop()
+
+
+def test_resuming_goes_on_where_it_was_and_another_dataflow_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    flow = failing(1_500, [False])
+    engine = engine_for(flow, spark, tmp_path / "run")
+    engine.start()
+    wait_until(lambda: rows_read(engine) > 0, engine)
+    plan = ps.rescaled(flow, engine.plan, {"count": 3})
+    engine.apply(plan)
+    engine.stop()
+    other = ps.Dataflow("failing")
+    numbers(other, 10).sink("out", ps.memory())
+    with pytest.raises(ps.PlanError, match="other operators, streams or keys"):
+        engine_for(other, spark, tmp_path / "run").start()
+    named = ps.Dataflow("named")
+    numbers(named, 10).sink("out", ps.memory())
+    with pytest.raises(ps.PlanError, match="holds a run of dataflow 'failing', not of 'named'"):
+        engine_for(named, spark, tmp_path / "run").start()
+    again = engine_for(flow, spark, tmp_path / "run")
+    try:
+        again.start()
+        assert again.plan == plan
+        wait_until(again.idle, again)
+        assert Counter(row["n"] for row in again.rows("out")) == Counter(2 * n for n in range(1_500))
+    finally:
+        again.stop()
+    (tmp_path / "run" / "plan.json").write_text('{"generation": "x"')
+    with pytest.raises(ps.PenstockError, match="is not a committed plan"):
+        engine_for(flow, spark, tmp_path / "run").start()
+
+
+def test_a_function_that_fails_at_run_time_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    def fail(row: dict[str, int]) -> dict[str, int]:
+        if row["n"] == 7:
+            raise ValueError("seven is not allowed")
+        return row
+
+    flow = ps.Dataflow("raising")
+    numbers(flow, 100).rows("check", fail, "n bigint").sink("out", ps.memory())
+    engine = engine_for(flow, spark, tmp_path / "run")
+    try:
+        engine.start()
+        deadline = time.monotonic() + 60
+        while engine.failure() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        failure = engine.failure()
+        assert failure is not None and "pipeline 'out' failed" in failure and "seven is not allowed" in failure
+    finally:
+        engine.stop()
+
+
+def test_keys_that_only_spark_can_see_are_checked_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Dataflow("unkeyed")
+    numbers(flow, 10).stateless("f", lambda df: df.selectExpr("n as m")).keyed(
+        "count", keys=["n"], fn=lambda df: df.groupBy("n").count()
+    ).sink("out", ps.memory())
+    with pytest.raises(ps.DataflowError, match="keyed by 'n', which its input does not have; its columns are m"):
+        engine_for(flow, spark, tmp_path / "run").start()

@@ -1,0 +1,100 @@
+"""What the meter says of operators whose truth is known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from playing import engine_for, wait_until
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import penstock as ps
+
+pytestmark = pytest.mark.spark
+
+ROWS = 6_000
+ROW_S, BATCH_ROW_S = 0.002, 0.001  # waiting, so that a busy machine does not change the truth
+
+
+def wait_a_row(row: dict[str, int]) -> list[dict[str, int]]:
+    time.sleep(ROW_S)
+    return [row, row, row] if row["n"] % 2 else []
+
+
+def wait_a_batch(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for batch in batches:
+        time.sleep(BATCH_ROW_S * len(batch))
+        yield batch[batch.n % 3 == 0]
+
+
+def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Dataflow("known")
+    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=ROWS, rows_per_s=1_500))
+    tripled = numbers.rows("odd_thrice", wait_a_row, "n bigint")
+    thirds = tripled.stateless("thirds", lambda df: df.mapInPandas(wait_a_batch, "n bigint"))
+    native = thirds.stateless("native", lambda df: df.where(F.col("n") % 5 == 0))
+    native.keyed("count", keys=["n"], fn=lambda df: df.groupBy("n").count()).sink("out", ps.memory())
+    plan = ps.default_plan(flow, slots=2).replace(cuts=frozenset({"odd_thrice"}))
+    engine = engine_for(flow, spark, tmp_path / "run", plan)
+    sojourns, external = [], []
+    try:
+        engine.start()
+        deadline = time.monotonic() + 120
+        while True:
+            idle = engine.idle()
+            window = engine.observe()
+            sojourns += [window.sojourn] if window.sojourn else []
+            external.append(window.external_rows_per_s)
+            if idle:
+                break
+            assert engine.failure() is None and time.monotonic() < deadline
+            time.sleep(0.5)
+        shown = {one.operator: one for one in window.operators}
+    finally:
+        engine.stop()
+    odd = [n for n in range(ROWS) if n % 2 for _ in range(3)]
+    third = [n for n in odd if n % 3 == 0]
+    fifth = [n for n in third if n % 5 == 0]
+    totals = {
+        name: (one.rows_in_total, one.rows_out_total) for name, one in shown.items() if name not in ("count", "out")
+    }
+    assert totals == {
+        "numbers": (ROWS, ROWS),
+        "odd_thrice": (ROWS, len(odd)),
+        "thirds": (len(odd), len(third)),
+        "native": (len(third), len(fifth)),
+    }
+    assert shown["count"].rows_in_total == len(fifth) and shown["count"].state_rows == len(set(fifth))
+    assert shown["odd_thrice"].selectivity == 1.5
+    assert shown["thirds"].selectivity == pytest.approx(1 / 3)
+    assert shown["odd_thrice"].seconds_per_row == pytest.approx(ROW_S, rel=0.15)
+    assert shown["thirds"].seconds_per_row == pytest.approx(BATCH_ROW_S, rel=0.15)
+    assert shown["odd_thrice"].true_rows_per_s == pytest.approx(1 / ROW_S, rel=0.15)
+    assert sum(one.rows for one in sojourns) == ROWS  # each row's stay is counted once, from its append to its result
+    assert all(0 < one.p50_s <= one.p95_s <= one.p99_s for one in sojourns)
+    assert any(rate == pytest.approx(1_500, rel=0.1) for rate in external if rate)
+    assert shown["numbers"].backlog_rows == 0 and shown["native"].backlog_rows is None
+
+
+def test_what_cannot_be_known_is_none(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Dataflow("opaque")
+    theirs = flow.source(
+        "theirs", ps.spark_source(lambda spark: spark.readStream.format("rate").option("rowsPerSecond", 200).load())
+    )
+    theirs.stateless("even", lambda df: df.where("value % 2 = 0").select("value")).sink("out", ps.memory())
+    engine = engine_for(flow, spark, tmp_path / "run")
+    try:
+        engine.start()
+        wait_until(lambda: len(engine.rows("out")) > 50, engine)
+        window = engine.observe()
+        shown = {one.operator: one for one in window.operators}
+        assert window.sojourn is None and window.external_rows_per_s is None
+        assert shown["theirs"].backlog_rows is None and shown["theirs"].rows_out_total
+        values = [row["value"] for row in engine.rows("out")]
+        assert len(values) == len(set(values)) and not any(value % 2 for value in values)
+    finally:
+        engine.stop()
