@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +14,8 @@ from penstock.engines.spark.session import session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    # Workers unpickle functions of the tests by the name of their module.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     spark = session("local[2]", "penstock tests")
     yield spark
     spark.stop()

@@ -96,11 +96,11 @@ def failing(flow_rows: int, broken: list[bool]) -> Dataflow:
     """Its function can be made to fail when it is next compiled."""
 
     def doubled(df: DataFrame) -> DataFrame:
-        return df.select(F.col("nowhere")) if broken[0] else df.selectExpr("n * 2 as n")
+        return df.select(F.col("nowhere")) if broken[0] else df.selectExpr("n * 2 as m")
 
     flow = ps.Dataflow("failing")
     numbers(flow, flow_rows, 400).stateless("double", doubled).keyed(
-        "count", keys=["n"], fn=lambda df: df.groupBy("n").count()
+        "count", keys=["m"], fn=lambda df: df.groupBy("m").count()
     ).sink("out", ps.memory())
     return flow
 
@@ -142,7 +142,7 @@ def test_a_failed_change_leaves_the_old_plan_and_every_row(
         assert engine.plan == cut
         wait_until(engine.idle, engine)
         rows = engine.rows("out")
-        assert Counter(row["n"] for row in rows) == Counter(2 * n for n in range(2_000))
+        assert Counter(row["m"] for row in rows) == Counter(2 * n for n in range(2_000))
         assert all(row["count"] == 1 for row in rows)
     finally:
         engine.stop()
@@ -206,7 +206,7 @@ def test_resuming_goes_on_where_it_was_and_another_dataflow_is_refused(spark: Sp
         again.start()
         assert again.plan == plan
         wait_until(again.idle, again)
-        assert Counter(row["n"] for row in again.rows("out")) == Counter(2 * n for n in range(1_500))
+        assert Counter(row["m"] for row in again.rows("out")) == Counter(2 * n for n in range(1_500))
     finally:
         again.stop()
     (tmp_path / "run" / "plan.json").write_text('{"generation": "x"')

@@ -45,12 +45,21 @@ class Checkpoint:
         """A copy for another query to go on from; this one stays as it is, to come back to."""
         copy_tree(self.folder, target)
         # Two queries of one id stop each other.
-        crc = target / ".metadata.crc"
-        crc.unlink(missing_ok=True)
-        write_whole(target / "metadata", json.dumps({"id": str(uuid4())}).encode())
+        _rewrite(target / "metadata", json.dumps({"id": str(uuid4())}).encode())
+        # transformWithState notes the full path of its schema's file.
+        here, there = f"/{self.folder.name}/state/".encode(), f"/{target.name}/state/".encode()
+        for path in target.glob("state/*/_metadata/**/*"):
+            if path.is_file() and not path.name.endswith(".crc") and here in (content := path.read_bytes()):
+                _rewrite(path, content.replace(here, there))
         return Checkpoint(target)
 
     def _last(self, kind: str) -> int | None:
         folder = self.folder / kind
         numbers = [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.exists() else []
         return max(numbers, default=None)
+
+
+def _rewrite(path: Path, content: bytes) -> None:
+    """Other content under the same name: a new file, since the old one is shared, and without its old checksum."""
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    write_whole(path, content)

@@ -53,6 +53,12 @@ class Tally:
     rows_out: int = 0
     python_s: float = 0.0  # read last time, to see what came since
     samples: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))
+    clocked: bool = False  # by a clock of its own, which knows nothing of what a batch costs besides
+
+    def cost(self) -> float | None:
+        if self.clocked:
+            return ratio(sum(seconds for _, seconds in self.samples), sum(rows for rows, _ in self.samples))
+        return cost_per_row(self.samples)
 
 
 class Meter:
@@ -74,7 +80,7 @@ class Meter:
         self._tallies: dict[str, Tally] = defaultdict(Tally)
         self._busy: dict[tuple[str, int], float] = {}
         self._reading: dict[str, float] = {}
-        self._appended: dict[str, tuple[float, Offset]] = {}
+        self._appended = {name: source.available() for name, source in sources.items()}
         self._state: dict[str, tuple[int, int]] = {}
         self._waiting: dict[str, int] = {}  # backlog at the end of the last window, by operator at an entrance
         self._since_s = time.time()
@@ -108,7 +114,7 @@ class Meter:
                 operators[name] = self._operator(self._flow[name], query, rows, waiting, span)
             if query.appends_to is None:
                 stays += self._stays(query, batches)
-        appended = self._external(now)
+        appended = self._external()
         self._since_s = now
         self._busy = {key: seconds for key, seconds in self._busy.items() if key in busy}
         self._save()
@@ -264,8 +270,8 @@ class Meter:
             if operator.kind is Kind.SOURCE:
                 spent = self._since(query.sources[name].name)
                 left -= spent * share
-                if rows_out:
-                    tally.samples.append((rows_out, spent))
+                tally.clocked = True
+                tally.samples.append((rows_out or 0, spent))
                 continue
             timing = running.compiled.timings.get(name)
             spent = 0.0
@@ -275,9 +281,10 @@ class Meter:
             if operator.kind.has_state:
                 spent += sum(batch.state_s for batch in batches)
             left -= spent * share
-            if spent > 0:
-                if rows_in:
-                    tally.samples.append((rows_in, spent))
+            if spent > 0 or tally.clocked:
+                # Rows and seconds are seen at slightly different times: only their sums belong together.
+                tally.clocked = True
+                tally.samples.append((rows_in or 0, spent))
             elif rows_in and operator.kind is not Kind.SINK:
                 native.append((name, rows_in))
         for key in query.reads:
@@ -305,7 +312,7 @@ class Meter:
     ) -> OperatorWindow:
         tally = self._tallies[operator.name]
         rows_in, rows_out = rows[operator.name]
-        cost = cost_per_row(tally.samples)
+        cost = tally.cost()
         replicas = query.replicas.get(operator.name)
         at_entrance = operator.kind is Kind.SOURCE or any(
             f"{name}>{operator.name}" in query.reads for name in operator.inputs
@@ -339,14 +346,13 @@ class Meter:
             state_bytes=state[1] if state else None,
         )
 
-    def _external(self, now: float) -> int | None:
+    def _external(self) -> int | None:
         """Rows appended at all sources since the last window."""
         total: int | None = 0
         for name, source in self._sources.items():
-            end = source.available()
-            before = self._appended.get(name, (now, end))[1]
-            rows = source.rows_between(before, end) if end is not None and before is not None else None
-            self._appended[name] = (now, end)
+            before, end = self._appended[name], source.available()
+            self._appended[name] = end
+            rows = source.rows_between(before, end) if before is not None and end is not None else None
             total = None if total is None or rows is None else total + rows
         return total
 
