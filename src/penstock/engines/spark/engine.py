@@ -91,9 +91,20 @@ class SparkEngine:
         """What runs under the plan in force, upstream first."""
         return self._committed.queries if self._committed else ()
 
+    def running(self, query: Query) -> Any:
+        """Spark's own handle of a query."""
+        return self._running[query.checkpoint].query
+
+    def restart(self, query: Query) -> None:
+        """Stops a query and starts it again under the same plan."""
+        with self._changing:
+            self._running[query.checkpoint].stop()
+            by_name = {pipeline.name: pipeline for pipeline in pipelines(self.flow, self.plan)}
+            self._start(query, by_name[query.pipeline])
+
     def run_id(self, query: Query) -> str:
         """Spark's id of this start of a query; another one means that it was started again."""
-        return str(self._running[query.checkpoint].query.runId)
+        return str(self.running(query).runId)
 
     def start(self) -> None:
         self.run.mkdir(parents=True, exist_ok=True)

@@ -59,8 +59,11 @@ class NumberedSource:
             self._pace.save(pace)
         self._path = str(folder / f"{name}.pace.json")
 
+    def source_class(self) -> type[DataSource]:
+        return _source_class(self._name, self._schema, self._rows, self._path)
+
     def read(self, spark: SparkSession, how: Reading) -> DataFrame:
-        source = _source_class(self._name, self._schema, self._rows, self._path)
+        source = self.source_class()
         spark.dataSource.register(source)
         return spark.readStream.format(source.name()).name(how.name).options(**how.options()).load()
 
