@@ -4,16 +4,17 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint soak bench-spark java clean
+.PHONY: demo test test-fast lint soak bench-spark bench-models java clean
 
 demo: $(READY) java
 	@$(BIN)/penstock demo
 
 test: lint java
-	$(BIN)/python -m pytest -m "not soak" src tests
+	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" src tests
+	$(BIN)/python -m pytest -m "spark and not soak" tests
 
 test-fast: lint
-	$(BIN)/python -m pytest -m "not spark and not soak" src tests
+	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" src tests
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks
@@ -22,10 +23,16 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-cache
 
 soak: $(READY) java
+	PENSTOCK_SEQUENCES=20 $(BIN)/python -m pytest --timeout 7200 tests/spark/test_exactness.py
 	$(BIN)/python -m pytest -m soak -s tests
 
 bench-spark: $(READY) java
 	$(BIN)/python -m benchmarks.spark
+
+bench-models: $(READY)
+	$(BIN)/python -m benchmarks.models_queueing
+	$(BIN)/python -m benchmarks.models_curves
+	$(BIN)/python -m benchmarks.models_mst
 
 java:
 	@sh tools/java.sh
