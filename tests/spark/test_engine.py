@@ -241,3 +241,19 @@ def test_keys_that_only_spark_can_see_are_checked_before_anything_starts(spark: 
     ).sink("out", ps.memory())
     with pytest.raises(ps.DataflowError, match="keyed by 'n', which its input does not have; its columns are m"):
         engine_for(flow, spark, tmp_path / "run").start()
+
+
+def test_two_runs_may_write_to_one_folder(spark: SparkSession, tmp_path: Path) -> None:
+    for part in range(2):
+        flow = ps.Dataflow("writing")
+        numbers(flow, 50).stateless("shift", lambda df, part=part: df.selectExpr(f"n + {100 * part} as n")).sink(
+            "out", ps.parquet(str(tmp_path / "out"))
+        )
+        engine = engine_for(flow, spark, tmp_path / f"run{part}")
+        try:
+            engine.start()
+            wait_until(engine.idle, engine)
+        finally:
+            engine.stop()
+    written = sorted(row.n for row in spark.read.parquet(str(tmp_path / "out")).collect())
+    assert written == [*range(50), *range(100, 150)]

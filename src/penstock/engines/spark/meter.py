@@ -85,6 +85,7 @@ class Meter:
         self._waiting: dict[str, int] = {}  # backlog at the end of the last window, by operator at an entrance
         self._since_s = time.time()
         self._generation = 0
+        self._warm: set[str] = set()  # starts of queries that have been through a window
         self._load()
 
     def started(self, running: RunningQuery) -> None:
@@ -290,7 +291,10 @@ class Meter:
         for key in query.reads:
             left -= self._since(query.sources[key].name) * share
         handled = sum(rows for _, rows in native)
-        if share > 0 and handled:
+        start = str(running.query.runId)
+        cold = start not in self._warm
+        self._warm.add(start)
+        if share > 0 and handled and not cold:  # a query's first batches start workers and compile code
             for name, rows in native:
                 self._tallies[name].samples.append((rows, max(0.0, left / share) * rows / handled))
 

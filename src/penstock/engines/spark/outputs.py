@@ -5,27 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.dataflow.sinks import ForeachBatch, Memory, Noop, Parquet, Sink
 from penstock.engines.spark.channels.embedded import write_rows
-from penstock.engines.spark.files import write_whole
+from penstock.engines.spark.files import create_once, write_whole
 
 Write = Callable[[DataFrame, str], None]  # of a batch and its key
 
 
 def writer(name: str, sink: Sink, run: Path) -> Write:
+    """Keys of batches are made unique to the run: another run may write to the same place."""
     if isinstance(sink, Noop):
         return _noop
-    if isinstance(sink, ForeachBatch):
-        return sink.fn
     if isinstance(sink, Memory):
         return FolderSink(run / "memory" / name, "arrow")
-    if isinstance(sink, Parquet):
-        return FolderSink(Path(sink.path), "parquet")
-    raise TypeError(f"sink '{name}' is not one that this engine knows: {sink!r}")
+    if isinstance(sink, ForeachBatch):
+        write: Write = sink.fn
+    elif isinstance(sink, Parquet):
+        write = FolderSink(Path(sink.path), "parquet")
+    else:
+        raise TypeError(f"sink '{name}' is not one that this engine knows: {sink!r}")
+    mark = _mark_of(run)
+    return lambda df, key: write(df, f"{mark}-{key}")
+
+
+def _mark_of(run: Path) -> str:
+    """A few letters that are this run's own, for as long as it lives."""
+    path = run / "mark"
+    create_once(path, uuid4().hex[:8].encode())
+    return path.read_text()
 
 
 def _noop(df: DataFrame, key: str) -> None:
