@@ -78,22 +78,22 @@ def test_the_dataflow_has_two_keyed_regions() -> None:
 
 
 @pytest.mark.spark
-def test_in_one_batch_the_bargains_are_the_oracle_s(spark: Any) -> None:
+def test_in_one_batch_the_bargains_are_the_oracle_s(plain_spark: Any) -> None:
     frames = {
-        "trades": spark.createDataFrame([finance.trade(n, ROWS) for n in range(ROWS)], finance.TRADES),
-        "quotes": spark.createDataFrame([finance.quote(n) for n in range(ROWS)], finance.QUOTES),
+        "trades": plain_spark.createDataFrame([finance.trade(n, ROWS) for n in range(ROWS)], finance.TRADES),
+        "quotes": plain_spark.createDataFrame([finance.quote(n) for n in range(ROWS)], finance.QUOTES),
     }
     output = [row.asDict() for row in compose(finance.flow(rows=ROWS), frames).collect()]
     assert finance.check(output, ROWS) == []
 
 
 @pytest.mark.spark
-def test_as_two_streams_the_bargains_are_the_oracle_s_and_the_join_forgets(spark: Any, tmp_path: Path) -> None:
+def test_as_two_streams_the_bargains_are_the_oracle_s_and_the_join_forgets(plain_spark: Any, tmp_path: Path) -> None:
     """One query a keyed operator: in one query together, the watermark behind `vwap` would wait for itself."""
     flow = finance.flow(rows=ROWS)
     write_files(tmp_path / "trades", (_csv(finance.trade(n, ROWS)) for n in range(ROWS)), [701, 600])
     write_files(tmp_path / "quotes", (_csv(finance.quote(n)) for n in range(ROWS)), [900])
-    stream = spark.readStream.option("maxFilesPerTrigger", 1)
+    stream = plain_spark.readStream.option("maxFilesPerTrigger", 1)
     trades = stream.schema(finance.TRADES).csv(str(tmp_path / "trades"))
     channel = tmp_path / "channel"
     channel.mkdir()

@@ -73,7 +73,7 @@ def test_the_dataflow_has_joker_s_two_regions() -> None:
 
 
 @pytest.mark.spark
-def test_only_sshd_failures_with_a_readable_time_are_parsed(spark: Any) -> None:
+def test_only_sshd_failures_with_a_readable_time_are_parsed(plain_spark: Any) -> None:
     line = "{} web sshd[1]: Failed password for {} from 192.0.2.{} port 9 ssh2".format
     lines = [
         line("2026-01-01T00:00:01.500Z", "root", 1),
@@ -83,7 +83,9 @@ def test_only_sshd_failures_with_a_readable_time_are_parsed(spark: Any) -> None:
         line("2026-01-01T00:00:01Z", "root", 5).replace("sshd", "ftpd"),
         "",
     ]
-    parsed = netmon.parse(netmon.failures(spark.createDataFrame([(one,) for one in lines], "value string"))).collect()
+    parsed = netmon.parse(
+        netmon.failures(plain_spark.createDataFrame([(one,) for one in lines], "value string"))
+    ).collect()
     same = datetime(2026, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC).timestamp()
     assert [(row["ts"].timestamp(), row["host"], row["user"], row["known"], row["ip"]) for row in parsed] == [
         (same, "web", "root", True, "192.0.2.1"),
@@ -92,8 +94,8 @@ def test_only_sshd_failures_with_a_readable_time_are_parsed(spark: Any) -> None:
 
 
 @pytest.mark.spark
-def test_in_one_batch_all_closed_windows_are_the_oracle_s(spark: Any) -> None:
-    lines = spark.createDataFrame([(netmon.generator(n, ROWS),) for n in range(ROWS)], "value string")
+def test_in_one_batch_all_closed_windows_are_the_oracle_s(plain_spark: Any) -> None:
+    lines = plain_spark.createDataFrame([(netmon.generator(n, ROWS),) for n in range(ROWS)], "value string")
     output = [row.asDict() for row in compose(netmon.flow(rows=ROWS, threshold=1), {"lines": lines}).collect()]
     # A batch knows no watermark: it gives the window of the flush too, which a stream keeps open.
     open_window = [row for row in output if row["ip"] == "203.0.113.255"]
@@ -104,10 +106,10 @@ def test_in_one_batch_all_closed_windows_are_the_oracle_s(spark: Any) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize(("sizes", "threshold"), [([700, 1, 500], 1), ([ROWS - 1], netmon.THRESHOLD)])
 def test_as_a_stream_every_window_comes_once_and_right(
-    spark: Any, tmp_path: Path, sizes: list[int], threshold: int
+    plain_spark: Any, tmp_path: Path, sizes: list[int], threshold: int
 ) -> None:
     folder = write_files(tmp_path / "lines", (netmon.generator(n, ROWS) for n in range(ROWS)), sizes)
-    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+    lines = plain_spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
     frame = compose(netmon.flow(rows=ROWS, threshold=threshold), {"lines": lines})
     output = collect_stream(frame, tmp_path / "checkpoint", "append")
     assert len(output) > 20

@@ -67,22 +67,22 @@ def test_the_check_sees_loss_and_repetition() -> None:
 
 
 @pytest.mark.spark
-def test_in_one_batch_the_counts_are_the_oracle_s(spark: Any) -> None:
-    lines = spark.createDataFrame([(wordcount.generator(n),) for n in range(ROWS)], "value string")
+def test_in_one_batch_the_counts_are_the_oracle_s(plain_spark: Any) -> None:
+    lines = plain_spark.createDataFrame([(wordcount.generator(n),) for n in range(ROWS)], "value string")
     output = [row.asDict() for row in compose(wordcount.flow(rows=ROWS), {"lines": lines}).collect()]
     assert wordcount.check(output, ROWS) == []
 
 
 @pytest.mark.spark
-def test_blanks_are_no_words(spark: Any) -> None:
-    lines = spark.createDataFrame([("  to  be ",), ("",)], "value string")
+def test_blanks_are_no_words(plain_spark: Any) -> None:
+    lines = plain_spark.createDataFrame([("  to  be ",), ("",)], "value string")
     assert [row["word"] for row in wordcount.split(lines).collect()] == ["to", "be"]
 
 
 @pytest.mark.spark
-def test_as_a_stream_the_last_counts_are_the_oracle_s(spark: Any, tmp_path: Path) -> None:
+def test_as_a_stream_the_last_counts_are_the_oracle_s(plain_spark: Any, tmp_path: Path) -> None:
     folder = write_files(tmp_path / "lines", map(wordcount.generator, range(ROWS)), [1, 800, 0])
-    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+    lines = plain_spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
     output = collect_stream(compose(wordcount.flow(rows=ROWS), {"lines": lines}), tmp_path / "checkpoint", "update")
     assert len(output) > len(wordcount.oracle(ROWS))  # counts were updated from batch to batch
     assert wordcount.check(output, ROWS) == []

@@ -1,0 +1,108 @@
+"""The contract of a channel: every implementation passes this suite."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.engines.spark.channels import Channel, EmbeddedChannel
+from penstock.engines.spark.gate import COMMITTED, save_starts
+
+pytestmark = pytest.mark.spark
+
+Make = Callable[[Path, str], Channel]
+MAKERS: list[Make] = [lambda run, schema: EmbeddedChannel.create(run / "channels" / "c", schema, None)]
+
+
+def rows(spark: SparkSession, start: int, stop: int) -> DataFrame:
+    return spark.range(start, stop, numPartitions=3).selectExpr("id as n", "cast(id as string) as s")
+
+
+@pytest.fixture(params=MAKERS)
+def channel(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Channel:
+    (tmp_path / COMMITTED).write_text('{"generation": 1}')
+    return request.param(tmp_path, rows(spark, 0, 1).schema.json())
+
+
+def read(
+    spark: SparkSession, channel: Channel, run: Path, query: str, start: dict[str, int], replicas: int, expected: int
+) -> tuple[list[int], set[int]]:
+    """All rows from an offset on, and the numbers of partitions that they came in."""
+    save_starts(run, query, {"c": start})
+    found: list[int] = []
+    partitions: set[int] = set()
+
+    def keep(df: DataFrame, number: int) -> None:
+        partitions.add(df.rdd.getNumPartitions())
+        found.extend(row.n for row in df.collect())
+
+    df = channel.read(spark, name="c", replicas=replicas, query=query, opens_at=1)
+    stream = df.writeStream.foreachBatch(keep).option("checkpointLocation", str(run / query)).start()
+    try:
+        deadline = time.monotonic() + 60
+        while len(found) < expected and time.monotonic() < deadline:
+            assert stream.exception() is None
+            time.sleep(0.05)
+    finally:
+        stream.stop()
+    return sorted(found), partitions
+
+
+def test_a_key_is_appended_once(spark: SparkSession, channel: Channel) -> None:
+    assert channel.append(rows(spark, 0, 10), "q.00000000") == 10
+    assert channel.append(rows(spark, 10, 15), "q.00000001") == 5
+    assert channel.append(rows(spark, 10, 15), "q.00000001") == 5  # the batch ran again
+    assert channel.rows_between(channel.first(), channel.end()) == 15
+    assert [(one.key, one.rows) for one in channel.appends_between(channel.first(), channel.end())] == [
+        ("q.00000000", 10),
+        ("q.00000001", 5),
+    ]
+
+
+@pytest.mark.parametrize("replicas", [1, 5])
+def test_readers_get_every_row_in_exactly_so_many_partitions(
+    spark: SparkSession, channel: Channel, tmp_path: Path, replicas: int
+) -> None:
+    for number in range(3):
+        channel.append(rows(spark, 10 * number, 10 * number + 10), f"q.{number:08d}")
+    found, partitions = read(spark, channel, tmp_path, "all", channel.first(), replicas, 30)
+    assert found == list(range(30)) and partitions == {replicas}
+
+
+def test_a_reader_may_start_in_the_middle_and_what_is_read_may_be_forgotten(
+    spark: SparkSession, channel: Channel, tmp_path: Path
+) -> None:
+    channel.append(rows(spark, 0, 10), "q.00000000")
+    middle = channel.end()
+    channel.append(rows(spark, 10, 20), "q.00000001")
+    channel.forget(middle)
+    assert read(spark, channel, tmp_path, "rest", middle, 2, 10)[0] == list(range(10, 20))
+    channel.forget(channel.end())
+    assert channel.append(rows(spark, 10, 20), "q.00000001") == 10  # its key is still known
+    channel.append(rows(spark, 20, 25), "q.00000002")
+    assert channel.rows_between(middle, channel.end()) == 15 or channel.end() == {"entry": 3}
+
+
+def test_nothing_is_read_before_the_plan_is_committed(spark: SparkSession, channel: Channel, tmp_path: Path) -> None:
+    channel.append(rows(spark, 0, 10), "q.00000000")
+    save_starts(tmp_path, "early", {"c": channel.first()})
+    seen: list[Any] = []
+    df = channel.read(spark, name="c", replicas=1, query="early", opens_at=2)
+    stream = df.writeStream.foreachBatch(lambda df, number: seen.extend(df.collect()))
+    query = stream.option("checkpointLocation", str(tmp_path / "early")).start()
+    try:
+        deadline = time.monotonic() + 60
+        while "Waiting" not in query.status["message"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert seen == []
+        (tmp_path / COMMITTED).write_text('{"generation": 2}')
+        while len(seen) < 10 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(seen) == 10
+    finally:
+        query.stop()
