@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 flow = ps.Dataflow("wordcount")
 lines = flow.source("lines", ps.replay("books/*.txt", rows_per_s=400))
-words = lines.stateless("split", lambda df: df.select(F.explode(F.split("value", r"\\\\s+")).alias("word")))
+words = lines.stateless("split", lambda df: df.select(F.explode(F.split("value", r"\\s+")).alias("word")))
 counts = words.keyed("count", keys=["word"], fn=lambda df: df.groupBy("word").count())
 counts.sink("out", ps.parquet("out"))
 """
