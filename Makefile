@@ -11,7 +11,8 @@ demo: $(READY) java
 
 test: lint java
 	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" src tests
-	$(BIN)/python -m pytest -m "spark and not soak" tests
+	$(BIN)/python -m pytest -m "spark and not soak" tests/apps
+	$(BIN)/python -m pytest -m "spark and not soak" tests/spark
 
 test-fast: lint
 	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" src tests
