@@ -12,7 +12,9 @@ demo: $(READY) java
 test: lint java
 	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" src tests
 	$(BIN)/python -m pytest -m "spark and not soak" tests/apps
-	$(BIN)/python -m pytest -m "spark and not soak" tests/spark
+	@set -e; for file in tests/spark/test_*.py; do \
+	  echo "$$file"; $(BIN)/python -m pytest -m "spark and not soak" $$file; \
+	done
 
 test-fast: lint
 	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" src tests
