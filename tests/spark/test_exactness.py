@@ -20,9 +20,7 @@ from penstock.apps import finance, netmon, wordcount
 ROWS = 1_200
 EXAMPLES = int(os.environ.get("PENSTOCK_SEQUENCES", "4"))
 # Rare losses show only if every address counts, hence no threshold.
-# Known defect: over a restart Spark forgets one of two watermarks, and the join may then take rows for late.
-FORGETS = pytest.mark.xfail(reason="a restart with two watermarked inputs can drop rows of a join", strict=False)
-APPS = [(wordcount, {}), (netmon, {"threshold": 1}), pytest.param(finance, {}, marks=FORGETS)]
+APPS = [(wordcount, {}), (netmon, {"threshold": 1}), (finance, {})]
 
 pytestmark = pytest.mark.spark
 

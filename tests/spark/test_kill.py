@@ -66,11 +66,7 @@ def check(app: str, at: Path, kills: int, seed: int) -> int:
     return killed
 
 
-# Known defect: over a restart Spark forgets one of two watermarks, and the join may then take rows for late.
-FORGETS = pytest.mark.xfail(reason="a restart with two watermarked inputs can drop rows of a join", strict=False)
-
-
-@pytest.mark.parametrize("app", ["wordcount", "netmon", pytest.param("finance", marks=FORGETS)])
+@pytest.mark.parametrize("app", list(APPS))
 def test_exact_after_kills(app: str, tmp_path: Path) -> None:
     check(app, tmp_path / "run", kills=2, seed=len(app))
 

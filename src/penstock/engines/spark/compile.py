@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -22,14 +22,26 @@ WATERMARK = "spark.watermarkDelayMs"  # Spark marks event-time columns so
 Read = Callable[[str, str, int], tuple[DataFrame, str | None]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """The event time of a stream within a query, and what tells how far it has come.
+
+    That is the latest time seen, an observation, before any state. An operator with state holds rows back, so behind it
+    the latest time says nothing of the rows to come: there the batch's watermark does, and `delay_ms` above it.
+    """
+
+    time: EventTime
+    observed: str | None = None
+    delay_ms: int = 0
+
+
 @dataclass(slots=True)
 class Compiled:
     """A pipeline's DataFrame and what the engine must know of it."""
 
     df: DataFrame
     mode: str
-    event_time: EventTime | None  # what its channel carries on
-    event_observed: list[str] = field(default_factory=list)  # observations that hold the latest event time
+    events: Events | None  # what its channel carries on
     timings: dict[str, Timing] = field(default_factory=dict)  # of its row functions
 
 
@@ -45,9 +57,9 @@ class Compiler:
         self._replicas = dict(pipeline.replicas)
         self._dfs: dict[str, DataFrame] = {}
         self._partitions: dict[str, int] = {}
-        self._events: dict[str, EventTime | None] = {}
+        self._events: dict[str, Events | None] = {}
         self._after_state: set[str] = set()
-        self._result = Compiled(df=None, mode="append", event_time=None)
+        self._result = Compiled(df=None, mode="append", events=None)
 
     def compile(self) -> Compiled:
         """Raises one clear error if Spark would refuse the query; nothing has been started then."""
@@ -62,7 +74,7 @@ class Compiler:
                 raise DataflowError(f"operator '{name}': {_first_line(error)}") from error
         result = self._result
         result.df = self._dfs[self._pipeline.output]
-        result.event_time = self._events[self._pipeline.output]
+        result.events = self._events[self._pipeline.output]
         modes = {str(self._flow[name].emit) for name in self._pipeline.state}
         result.mode = modes.pop() if modes else str(Emit.APPEND)
         self._check(result)
@@ -81,7 +93,12 @@ class Compiler:
         replicas = self._replicas[operator.name]
         frames = [df for df, _, _ in inputs]
         partitions = sum(count for _, count, _ in inputs)
-        event = next((one for _, _, one in inputs if one is not None), None)
+        events = [one for _, _, one in inputs if one is not None]
+        if len(events) > 1 and operator.kind is Kind.STATELESS:
+            raise DataflowError(
+                f"'{operator.name}' unites streams that have a watermark each ({', '.join(operator.inputs)}); declare "
+                f"it on '{operator.name}' instead, where it is one for all of them"
+            )
         if operator.takes_each_input:
             df, partitions = self._call(operator, *frames), replicas if operator.kind.has_state else partitions
         else:
@@ -93,22 +110,23 @@ class Compiler:
             self._check_keys(operator, df)
             df = self._call(operator, df)
         if operator.kind.has_state:
-            partitions, event = replicas, None
+            # The times of a join's sides may lie apart: what comes out can be older than the watermark.
+            kept = None if operator.takes_each_input and len(inputs) > 1 else _events(df)
+            partitions, events = replicas, [kept] if kept else []
         if operator.kind is not Kind.SINK and self._measured:
             df = df.observe(f"rows_{operator.name}", F.count(F.lit(1)).alias("rows"))
         if operator.kind.has_state or any(name in self._after_state for name in operator.inputs):
             self._after_state.add(operator.name)
         self._partitions[operator.name] = partitions
-        self._dfs[operator.name] = self._with_watermark(operator, df, inherited=event)
+        self._dfs[operator.name] = self._with_watermark(operator, df, inherited=events[0] if events else None)
 
-    def _input(self, operator: Operator, name: str) -> tuple[DataFrame, int, EventTime | None]:
+    def _input(self, operator: Operator, name: str) -> tuple[DataFrame, int, Events | None]:
         if name in self._dfs:
             return self._dfs[name], self._partitions[name], self._events[name]
         replicas = self._asked(operator)
         df, observed = self._read(name, operator.name, replicas)
-        if observed is not None:
-            self._result.event_observed.append(observed)
-        return df, replicas, _event_time(df)
+        events = _events(df)
+        return df, replicas, replace(events, observed=observed) if events else None
 
     def _asked(self, reader: Operator) -> int:
         """How many partitions a reader asks of each of its inputs, so that it gets its replicas without a shuffle."""
@@ -143,26 +161,31 @@ class Compiler:
                 f"columns are {', '.join(df.columns)}"
             )
 
-    def _with_watermark(self, operator: Operator, df: DataFrame, inherited: EventTime | None) -> DataFrame:
+    def _with_watermark(self, operator: Operator, df: DataFrame, inherited: Events | None) -> DataFrame:
         declared = operator.watermark
         if declared is None:
-            kept = inherited is not None and inherited.column in df.columns
-            self._events[operator.name] = inherited if kept else _event_time(df)
+            self._events[operator.name] = self._kept(operator, df, inherited)
             return df
-        event = EventTime(column=declared.column, delay=declared.delay)
-        self._events[operator.name] = event
         if declared.column not in df.columns:
             raise DataflowError(
                 f"the watermark of '{operator.name}' is on '{declared.column}', which is not among its columns "
                 f"{', '.join(df.columns)}"
             )
-        if operator.name in self._after_state:
-            return df  # it is for the next query: Spark takes one watermark on the way to a state
         observed = f"event_{operator.name}"
-        self._result.event_observed.append(observed)
-        return df.withWatermark(declared.column, declared.delay).observe(
-            observed, F.max(declared.column).alias("latest")
-        )
+        event = EventTime(column=declared.column, delay=declared.delay)
+        self._events[operator.name] = Events(time=event, observed=observed)
+        if operator.name not in self._after_state:  # Spark takes one on the way to a state: else it is for the next
+            df = df.withWatermark(declared.column, declared.delay)
+        return df.observe(observed, F.max(declared.column).alias("latest"))
+
+    def _kept(self, operator: Operator, df: DataFrame, inherited: Events | None) -> Events | None:
+        """The event time of a stream that declares none: its input's, perhaps under another name."""
+        if inherited is not None and inherited.time.column in df.columns:
+            return inherited
+        if inherited is None and operator.name in self._after_state:
+            return None
+        found = _events(df)  # without an inherited one, the user's own function has declared it
+        return replace(found, observed=inherited.observed) if found and inherited else found
 
     def _check(self, result: Compiled) -> None:
         jvm = self._spark._jvm
@@ -179,11 +202,12 @@ class Compiler:
             ) from error
 
 
-def _event_time(df: DataFrame) -> EventTime | None:
+def _events(df: DataFrame) -> Events | None:
     """The event-time column that Spark itself sees, if it is one that a watermark can be put on again."""
     for column in df.schema:
         if WATERMARK in column.metadata and isinstance(column.dataType, TimestampType | TimestampNTZType):
-            return EventTime(column=column.name, delay=f"{column.metadata[WATERMARK]} milliseconds")
+            delay_ms = column.metadata[WATERMARK]
+            return Events(time=EventTime(column=column.name, delay=f"{delay_ms} milliseconds"), delay_ms=delay_ms)
     return None
 
 

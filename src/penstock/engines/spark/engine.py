@@ -276,7 +276,7 @@ class SparkEngine:
         running = RunningQuery(query, compiled)
         if not once:
             running.release(self.run)
-        write = self._writer(query, compiled, running)
+        write = self._writer(query, running)
         spark = self._spark
         opaque = self._is_opaque(pipeline)
         state = pipeline.state_replicas or 1
@@ -328,15 +328,14 @@ class SparkEngine:
         finally:
             self._spark.conf.set(_EVOLUTION, "true")
 
-    def _writer(self, query: Query, compiled: Compiled, running: RunningQuery) -> outputs.Write:
+    def _writer(self, query: Query, running: RunningQuery) -> outputs.Write:
         if query.appends_to is None:
             sink = self.flow[query.pipeline]
             return outputs.writer(sink.name, sink.sink, self.run)
         channel = self._channel(query.appends_to)
-        latest = running.latest_event_s if compiled.event_observed and channel.event_time else None
 
         def append(df: DataFrame, key: str) -> None:
-            channel.append(df, key, latest)
+            channel.append(df, key, running.latest_event_s)
 
         return append
 
@@ -359,7 +358,8 @@ class SparkEngine:
             compiled = self._compile(draft, begin.pipeline)
             folder = todo.channels.get(begin.pipeline.output)
             if folder is not None and not (self._folder(folder) / "channel.json").exists():
-                self._create_channel(folder, compiled.df.schema.json(), compiled.event_time)
+                event_time = compiled.events.time if compiled.events else None
+                self._create_channel(folder, compiled.df.schema.json(), event_time)
             drafts.append((draft, compiled))
         return drafts
 

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
@@ -108,19 +107,19 @@ class RunningQuery:
         return self._query._jsq.streamingQuery().lastExecution() if self._query is not None else None
 
     def latest_event_s(self) -> float | None:
-        """The latest event time seen by the batch that has just been written."""
-        latest = None
-        try:
-            observed = self.last_execution().observedMetrics()
-            for name in self.compiled.event_observed:
-                row = observed.get(name)
-                if row.isDefined() and not row.get().isNullAt(0):
-                    seen = row.get().getTimestamp(0)
-                    seconds = seen.getTime() / 1000 + (seen.getNanos() % 1_000_000) / 1e9
-                    latest = seconds if latest is None else max(latest, seconds)
-        except (Py4JError, AttributeError):  # the query is being stopped: the batch will run again
+        """The event time that the batch which has just been written has come to: its channel's next mark."""
+        events = self.compiled.events
+        if events is None:
             return None
-        return latest
+        execution = self.last_execution()
+        if events.observed is None:
+            watermark_ms = execution.offsetSeqMetadata().batchWatermarkMs()
+            return (watermark_ms + events.delay_ms) / 1000 if watermark_ms > 0 else None
+        row = execution.observedMetrics().get(events.observed)
+        if row.isEmpty() or row.get().isNullAt(0):
+            return None
+        seen = row.get().getTimestamp(0)
+        return seen.getTime() / 1000 + (seen.getNanos() % 1_000_000) / 1e9
 
 
 def _cause(error: Any) -> str:

@@ -58,8 +58,9 @@ class EmbeddedChannel:
             for file in files:
                 Path(file.path).unlink(missing_ok=True)
             return last.rows
-        mark = latest_event_s() if latest_event_s else None
-        if rows or mark is not None:
+        mark = latest_event_s() if latest_event_s and self.event_time else None
+        seen = last.latest_event_s if last else None
+        if rows or (mark is not None and (seen is None or mark > seen)):
             number = last.number + 1 if last else 0
             entry = Entry(number=number, key=key, at_s=time.time(), files=tuple(files), rows=rows, latest_event_s=mark)
             self._log.append(entry)

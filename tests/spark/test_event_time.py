@@ -1,0 +1,91 @@
+"""Event time over cuts: no row that is on time is taken for late, and windows close as they would without the cut."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from playing import engine_for, plan_of, play
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import penstock as ps
+from penstock.apps import finance
+from penstock.engines.spark.channels.log import Log
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ROWS = 600  # one a second, and at the end one that is far ahead
+
+
+def moment(n: int) -> tuple[datetime, int]:
+    ahead_s = 0 if n < ROWS - 1 else 10_000
+    return START + timedelta(seconds=n + ahead_s), n % 3
+
+
+def counted(by: str, window_s: int, add: str) -> Any:
+    def fn(df: DataFrame) -> DataFrame:
+        windows = df.groupBy(F.window(by, f"{window_s} seconds"), "k").agg(F.expr(f"sum({add})").alias("n"))
+        return windows.select(F.window_time("window").alias("at"), "k", "n")
+
+    return fn
+
+
+def test_windows_of_windows_close_and_lose_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """The event time goes on behind the first window by itself, and the filter hides the last rows from the second."""
+    flow = ps.Dataflow("twice")
+    rows = flow.source("rows", ps.generate(moment, schema="ts timestamp, k int", rows=ROWS, rows_per_s=150))
+    rows.watermark("ts", "5 seconds")
+    small = rows.keyed("small", ["k"], counted("ts", 10, "1"), columns=["at", "k", "n"])
+    kept = small.stateless("kept", lambda df: df.where("k < 2"), columns=["at", "k", "n"])
+    kept.keyed("large", ["k"], counted("at", 60, "n"), columns=["at", "k", "n"]).sink("out", ps.memory())
+    truth = Counter((n // 60, n % 3) for n in range(ROWS - 1) if n % 3 < 2)
+    engine = engine_for(flow, spark, tmp_path / "run", plan_of(flow, {"small": 1}, {"rows", "kept"}))
+    try:
+        engine.start()
+        play(engine, [plan_of(flow, {"small": 2}, {"small"})])
+        out = {(int((row["at"].replace(tzinfo=UTC) - START).total_seconds()) // 60, row["k"]): row["n"]
+               for row in engine.rows("out")}  # fmt: skip
+        assert out == truth
+    finally:
+        engine.stop()
+
+
+def test_no_row_is_late_by_a_mark_before_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Windows that close all at once come through the channel after the times that closed them."""
+    rows = 2_000
+    flow = finance.flow(output=ps.memory(), rows=rows, rows_per_s=100_000)
+    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=700)
+    try:
+        engine.start()
+        play(engine, [])
+        folder = next(query.appends_to for query in engine.queries if query.pipeline == "vwap")
+        log = Log(tmp_path / "run" / "channels" / folder)
+        watermark_s, seen = float("-inf"), 0
+        for entry in log.entries(0, log.end()):
+            for file in entry.files:
+                starts = pa.ipc.open_file(pa.memory_map(file.path)).read_all()["window_start"].to_pylist()
+                assert all(one.timestamp() >= watermark_s for one in starts)
+                seen += len(starts)
+            if entry.latest_event_s is not None:
+                watermark_s = max(watermark_s, entry.latest_event_s - finance.JOIN_DELAY_S)
+        assert seen > 0
+        assert finance.check(engine.rows("out"), rows) == []
+    finally:
+        engine.stop()
+
+
+def test_streams_with_a_watermark_each_are_not_united(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Dataflow("united")
+    both = [
+        flow.source(name, ps.generate(moment, schema="ts timestamp, k int", rows=10), watermark=("ts", "5 seconds"))
+        for name in ("here", "there")
+    ]
+    flow.stateless("all", None, inputs=both).sink("out", ps.memory())
+    with pytest.raises(ps.DataflowError, match="declare it on 'all' instead"):
+        engine_for(flow, spark, tmp_path / "run").start()
