@@ -35,7 +35,7 @@ from penstock.plan import default_plan
 
 Row = dict[str, Any]
 BATCH = 2_000
-WARM, MEASURED = 12, 25  # batches
+WARM, MEASURED = 8, 25  # batches
 
 
 def row(name: str, value: float, unit: str, bar: str = "", ok: bool | None = None) -> Row:
@@ -98,15 +98,20 @@ def word_count(master: str) -> list[Row]:
     spark = session(master)
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     ours, theirs = [], []
-    penstock_rate(spark, flow, warm=5)  # the JVM warms up on neither side's account
-    for _ in range(3):  # in turns: the machine's mood is on both sides
-        theirs.append(hand_written_rate(spark, named=True))
-        ours.append(penstock_rate(spark, flow))
+    sides = [
+        lambda: theirs.append(hand_written_rate(spark, named=True)),
+        lambda: ours.append(penstock_rate(spark, flow)),
+    ]
+    for turn in range(7):  # in turns, and each first as often: the machine's mood is on both sides
+        for side in sides if turn % 2 == 0 else sides[::-1]:
+            side()
     spark.stop()
+    del ours[0], theirs[0]  # the JVM warms up on neither side's account
     # A JVM keeps the confs it was started with, so Spark's defaults need one of their own.
     words = [sys.executable, "-m", "benchmarks.spark", "--default-confs", "--master", master]
     default = float(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()[-1])
-    same, plain = statistics.median(ours) / statistics.median(theirs), statistics.median(ours) / default
+    same = statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
+    plain = statistics.median(ours) / default
     return [
         row("word count, Penstock", statistics.median(ours), "rows/s"),
         row("word count, hand-written, same confs", statistics.median(theirs), "rows/s"),

@@ -328,7 +328,7 @@ class SparkEngine:
         finally:
             self._spark.conf.set(_EVOLUTION, "true")
 
-    def _writer(self, query: Query, running: RunningQuery) -> outputs.Write:
+    def _writer(self, query: Query, running: RunningQuery) -> outputs.Write | None:
         if query.appends_to is None:
             sink = self.flow[query.pipeline]
             return outputs.writer(sink.name, sink.sink, self.run)

@@ -17,10 +17,10 @@ from penstock.engines.spark.files import create_once, write_whole
 Write = Callable[[DataFrame, str], None]  # of a batch and its key
 
 
-def writer(name: str, sink: Sink, run: Path) -> Write:
-    """Keys of batches are made unique to the run: another run may write to the same place."""
+def writer(name: str, sink: Sink, run: Path) -> Write | None:
+    """None leaves it to Spark's own noop sink. Keys of batches are made unique to the run, which may share a place."""
     if isinstance(sink, Noop):
-        return _noop
+        return None
     if isinstance(sink, Memory):
         return FolderSink(run / "memory" / name, "arrow")
     if isinstance(sink, ForeachBatch):
@@ -38,10 +38,6 @@ def _mark_of(run: Path) -> str:
     path = run / "mark"
     create_once(path, uuid4().hex[:8].encode())
     return path.read_text()
-
-
-def _noop(df: DataFrame, key: str) -> None:
-    df.write.format("noop").mode("overwrite").save()
 
 
 class FolderSink:

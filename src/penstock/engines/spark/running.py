@@ -31,16 +31,13 @@ class RunningQuery:
     def query(self) -> Any:
         return self._query
 
-    def start(self, write: Write, name: str, checkpoint: str, once: bool = False) -> None:
+    def start(self, write: Write | None, name: str, checkpoint: str, once: bool = False) -> None:
         def batch(df: DataFrame, number: int) -> None:
             write(df, f"{self.record.checkpoint}.{number:08d}")
 
-        stream = (
-            self.compiled.df.writeStream.queryName(name)
-            .outputMode(self.compiled.mode)
-            .foreachBatch(batch)
-            .option("checkpointLocation", checkpoint)
-        )
+        stream = self.compiled.df.writeStream.queryName(name).outputMode(self.compiled.mode)
+        stream = stream.foreachBatch(batch) if write is not None else stream.format("noop")
+        stream = stream.option("checkpointLocation", checkpoint)
         self._query = (stream.trigger(once=True) if once else stream).start()
 
     def active(self) -> bool:
