@@ -13,6 +13,7 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PlanError, RowFunction
 from penstock.engines.spark.channels import EventTime
+from penstock.engines.spark.outputs import counts
 from penstock.engines.spark.rows import apply_rows
 from penstock.engines.spark.timing import Timing
 from penstock.plan import Pipeline
@@ -42,6 +43,7 @@ class Compiled:
     df: DataFrame
     mode: str
     events: Events | None  # what its channel carries on
+    counted: str | None  # the operator whose output is counted where it is written
     timings: dict[str, Timing] = field(default_factory=dict)  # of its row functions
 
 
@@ -59,7 +61,7 @@ class Compiler:
         self._partitions: dict[str, int] = {}
         self._events: dict[str, Events | None] = {}
         self._after_state: set[str] = set()
-        self._result = Compiled(df=None, mode="append", events=None)
+        self._result = Compiled(df=None, mode="append", events=None, counted=self._counted())
 
     def compile(self) -> Compiled:
         """Raises one clear error if Spark would refuse the query; nothing has been started then."""
@@ -79,6 +81,14 @@ class Compiler:
         result.mode = modes.pop() if modes else str(Emit.APPEND)
         self._check(result)
         return result
+
+    def _counted(self) -> str | None:
+        """The operator whose rows are what is written: an observation of them costs each batch some milliseconds."""
+        output = self._flow[self._pipeline.output]
+        if output.kind is not Kind.SINK:
+            return output.name
+        (name, *more) = output.inputs
+        return name if not more and counts(output.sink) and name in self._pipeline.operators else None
 
     def _source(self, operator: Operator) -> None:
         cut_off = operator.name == self._pipeline.output  # then nobody in this query says how many readers there are
@@ -113,7 +123,7 @@ class Compiler:
             # The times of a join's sides may lie apart: what comes out can be older than the watermark.
             kept = None if operator.takes_each_input and len(inputs) > 1 else _events(df)
             partitions, events = replicas, [kept] if kept else []
-        if operator.kind is not Kind.SINK and self._measured:
+        if operator.kind is not Kind.SINK and self._measured and operator.name != self._result.counted:
             df = df.observe(f"rows_{operator.name}", F.count(F.lit(1)).alias("rows"))
         if operator.kind.has_state or any(name in self._after_state for name in operator.inputs):
             self._after_state.add(operator.name)

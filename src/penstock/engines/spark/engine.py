@@ -334,8 +334,8 @@ class SparkEngine:
             return outputs.writer(sink.name, sink.sink, self.run)
         channel = self._channel(query.appends_to)
 
-        def append(df: DataFrame, key: str) -> None:
-            channel.append(df, key, running.latest_event_s)
+        def append(df: DataFrame, key: str) -> int:
+            return channel.append(df, key, running.latest_event_s)
 
         return append
 

@@ -61,6 +61,11 @@ class Tally:
         return cost_per_row(self.samples)
 
 
+def _written_by_spark(progress: dict[str, Any]) -> int | None:
+    rows = (progress.get("sink") or {}).get("numOutputRows", -1)
+    return rows if rows >= 0 else None
+
+
 class Meter:
     def __init__(
         self,
@@ -134,13 +139,18 @@ class Meter:
     def _batches(self, query: Query, running: RunningQuery) -> list[Batch]:
         """The batches that were committed since the last window, each counted once."""
         found = []
+        written = running.written
         for raw in running.query._jsq.recentProgress():
             progress = json.loads(raw.json())
             number = progress["batchId"]
             if number <= self._seen.get(query.checkpoint, -1) or "addBatch" not in progress["durationMs"]:
                 continue
             self._seen[query.checkpoint] = number
-            found.append(self._batch(query, number, progress))
+            batch = self._batch(query, number, progress)
+            rows = written.get(number, _written_by_spark(progress))
+            if running.compiled.counted is not None and rows is not None:
+                batch.rows_out[running.compiled.counted] = rows
+            found.append(batch)
         return found
 
     def _batch(self, query: Query, number: int, progress: dict[str, Any]) -> Batch:

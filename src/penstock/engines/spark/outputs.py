@@ -14,7 +14,12 @@ from penstock.dataflow.sinks import ForeachBatch, Memory, Noop, Parquet, Sink
 from penstock.engines.spark.channels.embedded import write_rows
 from penstock.engines.spark.files import create_once, write_whole
 
-Write = Callable[[DataFrame, str], None]  # of a batch and its key
+Write = Callable[[DataFrame, str], int | None]  # of a batch and its key -> its rows, if the writer has counted them
+
+
+def counts(sink: Sink) -> bool:
+    """Whether its writer knows how many rows it has written."""
+    return not isinstance(sink, ForeachBatch)
 
 
 def writer(name: str, sink: Sink, run: Path) -> Write | None:
@@ -53,7 +58,7 @@ class FolderSink:
         (folder / "_batches").mkdir(parents=True, exist_ok=True)
         self._aside.mkdir(exist_ok=True)
 
-    def __call__(self, df: DataFrame, key: str) -> None:
+    def __call__(self, df: DataFrame, key: str) -> int:
         files = write_rows(df, self._aside, self._suffix)  # always: the batch's state is made by running it
         if not _whole(self.folder, key):
             for stray in self.folder.glob(f"{key}-*.{self._suffix}"):  # of a try that a crash cut short
@@ -65,6 +70,7 @@ class FolderSink:
         else:
             for file in files:
                 Path(file.path).unlink(missing_ok=True)
+        return sum(file.rows for file in files)
 
 
 def _whole(folder: Path, key: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from penstock.engines.spark.gate import hold_file
 from penstock.engines.spark.outputs import Write
 
 _POLL_S = 0.01
+KEPT_BATCHES = 256  # as many as Spark keeps the progress of
 
 
 class RunningQuery:
@@ -26,6 +28,12 @@ class RunningQuery:
         self.compiled = compiled
         self._query: Any = None
         self._stopping = False
+        self._written: deque[tuple[int, int | None]] = deque(maxlen=KEPT_BATCHES)
+
+    @property
+    def written(self) -> dict[int, int | None]:
+        """Rows written by the last batches, by number."""
+        return dict(self._written.copy())
 
     @property
     def query(self) -> Any:
@@ -33,7 +41,7 @@ class RunningQuery:
 
     def start(self, write: Write | None, name: str, checkpoint: str, once: bool = False) -> None:
         def batch(df: DataFrame, number: int) -> None:
-            write(df, f"{self.record.checkpoint}.{number:08d}")
+            self._written.append((number, write(df, f"{self.record.checkpoint}.{number:08d}")))
 
         stream = self.compiled.df.writeStream.queryName(name).outputMode(self.compiled.mode)
         stream = stream.foreachBatch(batch) if write is not None else stream.format("noop")
