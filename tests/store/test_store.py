@@ -143,7 +143,7 @@ def test_another_schema_version(tmp_path: Path, open_it: type[StoreReader]) -> N
     with sqlite3.connect(tmp_path / "store.sqlite") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="has schema 99 and this Penstock knows 1"):
+    with pytest.raises(StoreError, match="has schema 99 and this Penstock knows 2"):
         open_it(tmp_path)
 
 
