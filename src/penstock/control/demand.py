@@ -1,0 +1,178 @@
+"""The analysis that all policies share: what arrives at each region and what a row costs there, or why that is unknown.
+
+Arrivals are not taken as measured, because behind an operator that does not keep up they are too low. They follow from
+the rows appended at the sources and the measured selectivities, by the traffic equations (loops included).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from penstock.control.decisions import Hold, Inputs, Reason
+from penstock.control.situation import Situation
+from penstock.dataflow.operators import Kind
+from penstock.dataflow.regions import Region
+from penstock.measure.window import OperatorWindow, Window
+from penstock.models.network import Stream, Traffic, solve_traffic
+from penstock.models.queueing.errors import UnstableError
+
+_LIGHT = 1e-12  # rows a row from outside: what rounding leaves of nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionLoad:
+    region: str
+    arrival_per_s: float
+    row_s: float  # busy seconds of a replica for each row that enters
+    replicas: int
+    most: int | None  # 1 where it cannot be replicated
+    arrival_scv: float | None = None
+    service_scv: float | None = None
+
+    @property
+    def work(self) -> float:
+        """Replicas that are busy on average, or would be: arrivals x seconds a row."""
+        return self.arrival_per_s * self.row_s
+
+    @property
+    def utilisation(self) -> float:
+        return self.work / self.replicas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    external_per_s: float
+    loads: dict[str, RegionLoad]  # of the regions that rows reach and whose work is known to be some
+    idle: tuple[str, ...]  # the other regions
+    traffic: Traffic  # between regions
+
+    def inputs(self, window: Window) -> Inputs:
+        """The numbers that a decision was made on, for the record."""
+        found: Inputs = {"external_rows_per_s": self.external_per_s}
+        if window.sojourn is not None:
+            found["sojourn_mean_s"] = window.sojourn.mean_s
+        for name, load in self.loads.items():
+            found[f"{name}.arrival_rows_per_s"] = load.arrival_per_s
+            found[f"{name}.seconds_per_row"] = load.row_s
+        return found
+
+
+def demand_of(situation: Situation) -> Demand | Hold:
+    window, latest = situation.window, situation.latest
+    if window is None or latest is None:
+        return Hold(reason=Reason.MISSING, why="nothing has been measured under this plan yet")
+    if (age_s := situation.now_s - latest.end_s) > situation.stale_after_s:
+        return Hold(
+            reason=Reason.STALE,
+            why=f"the last window ended {age_s:.0f} s ago; older than {situation.stale_after_s:g} s is stale",
+        )
+    seen = {one.operator: one for one in window.operators}
+    entering = _entering(situation, window, seen)
+    if isinstance(entering, Hold):
+        return entering
+    external = math.fsum(entering.values())
+    if external <= 0:
+        return Hold(reason=Reason.IDLE, why="no rows arrive", inputs={"external_rows_per_s": external})
+    try:
+        traffic = _traffic(situation, seen, entering, external)
+    except UnstableError as error:  # a loop that multiplies rows has no plan
+        return Hold(reason=Reason.AT_LIMIT, why=str(error))
+    loads: dict[str, RegionLoad] = {}
+    idle: list[str] = []
+    missing: list[str] = []
+    for region in situation.shape.regions:
+        arrival = traffic.arrival_per_s[region.name]
+        if arrival <= _LIGHT * external:
+            idle.append(region.name)
+            continue
+        load = _load(situation, region, seen, arrival)
+        if isinstance(load, list):
+            missing += load
+        elif load.row_s > 0:
+            loads[region.name] = load
+        else:
+            idle.append(region.name)
+    if missing:
+        return Hold(reason=Reason.MISSING, why=f"not known yet: {', '.join(missing)}")
+    if not loads:
+        return Hold(reason=Reason.MISSING, why="no operator has a known cost a row yet")
+    return Demand(external_per_s=external, loads=loads, idle=tuple(idle), traffic=traffic)
+
+
+def _entering(situation: Situation, window: Window, seen: dict[str, OperatorWindow]) -> dict[str, float] | Hold:
+    """Rows/s appended at each source."""
+    sources = situation.shape.sources
+    if len(sources) == 1 and window.external_rows_per_s is not None:
+        return {sources[0]: window.external_rows_per_s}
+    rates: dict[str, float] = {}
+    for name in sources:
+        rate = seen[name].input_rows_per_s if name in seen else None
+        if rate is None:
+            return Hold(reason=Reason.MISSING, why=f"not known yet: the rows that arrive at source '{name}'")
+        rates[name] = rate
+    if window.external_rows_per_s is not None and (total := math.fsum(rates.values())) > 0:
+        # What was appended is known best for all sources together; each one's own rate says how it splits.
+        rates = {name: rate * window.external_rows_per_s / total for name, rate in rates.items()}
+    return rates
+
+
+def _traffic(
+    situation: Situation, seen: dict[str, OperatorWindow], entering: dict[str, float], external: float
+) -> Traffic:
+    shape = situation.shape
+    gains = {region.name: _gain(region, seen) for region in shape.regions}
+    streams = []
+    for before, after in shape.streams:
+        if before in entering:
+            streams.append(Stream(source=None, target=after, gain=entering[before] / external))
+        else:
+            # A gain that is not known counts as 0 here; where rows do come by, `_load` reports it as missing.
+            streams.append(Stream(source=before, target=after, gain=gains[before] or 0.0))
+    return solve_traffic([region.name for region in shape.regions], streams, external)
+
+
+def _gain(region: Region, seen: dict[str, OperatorWindow]) -> float | None:
+    """Rows out for each row in: a region is a chain."""
+    gain = 1.0
+    for name in region.operators:
+        selectivity = seen[name].selectivity if name in seen else None
+        if selectivity is None:
+            return None
+        gain *= selectivity
+    return gain
+
+
+def _load(
+    situation: Situation, region: Region, seen: dict[str, OperatorWindow], arrival: float
+) -> RegionLoad | list[str]:
+    """Or what is missing for it. A sink without a cost is taken to cost nothing: engines seldom know it."""
+    missing: list[str] = []
+    row_s = variance_s2 = 0.0
+    gain: float | None = 1.0
+    scv_known = True
+    for name in region.operators:
+        operator, one = situation.shape.operators[name], seen.get(name)
+        cost = None if one is None else one.seconds_per_row
+        if cost is None and operator.kind is not Kind.SINK:
+            missing.append(f"the cost of a row in '{name}'")
+        if gain is not None and cost is not None and one is not None:
+            row_s += gain * cost
+            scv_known = scv_known and one.service_scv is not None
+            variance_s2 += gain * (one.service_scv or 0.0) * cost**2
+        selectivity = None if one is None else one.selectivity
+        if selectivity is None and operator.kind is not Kind.SINK:
+            missing.append(f"the selectivity of '{name}'")
+        gain = None if gain is None or selectivity is None else gain * selectivity
+    if missing:
+        return missing
+    first = seen.get(region.name)
+    return RegionLoad(
+        region=region.name,
+        arrival_per_s=arrival,
+        row_s=row_s,
+        replicas=situation.plan.replicas[region.name],
+        most=None if region.replicable else 1,
+        arrival_scv=None if first is None else first.arrival_scv,
+        service_scv=variance_s2 / row_s**2 if scv_known and row_s > 0 else None,
+    )
