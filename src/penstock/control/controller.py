@@ -10,11 +10,12 @@ import msgspec
 
 from penstock.control.carry_out import change_plan, described
 from penstock.control.decisions import Change, Decision, Hold, Reason
+from penstock.control.demand import load_of
 from penstock.control.promise import draining, kept, observed_outcome
 from penstock.control.shape import Shape
 from penstock.control.situation import Memory, PastChange, Policy, Situation
 from penstock.engines.ports import Engine
-from penstock.measure.load import Load, load_of
+from penstock.measure.load import Load
 from penstock.measure.smoothing import Smoothing, Windowed
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
@@ -137,7 +138,7 @@ class Controller:
         if situation.window is None:
             why = f"{len(self._windows)} windows under this plan; {self.settings.smoothing.reach} make a measurement"
             return Hold(reason=Reason.SETTLING, why=why)
-        self._refuted = [(plan, load) for plan, load in self._refuted if self._same_load(load, situation.window)]
+        self._refuted = [(plan, load) for plan, load in self._refuted if self._same_load(load, situation)]
         return None if self._promise is None else self._judged(self._promise, situation)
 
     def _judged(self, promise: _Promise, situation: Situation) -> Decision | None:
@@ -148,7 +149,7 @@ class Controller:
         if draining(situation.latest, self._previous) and now_s - promise.at_s < self.settings.patience_s:
             return Hold(reason=Reason.CATCHING_UP, why="the backlog from before the change is still draining")
         observed = observed_outcome(situation, row.expected.quantile)
-        if not self._same_load(promise.load, situation.window):
+        if not self._same_load(promise.load, situation):
             self._close_promise("load changed", observed, now_s)
             return None
         if row.reason == Reason.ROLL_BACK or kept(
@@ -157,7 +158,7 @@ class Controller:
             self._close_promise("kept", observed, now_s)
             return None
         self._close_promise("rolled back", observed, now_s)
-        self._refuted.append((situation.plan, load_of(situation.window)))
+        self._refuted.append((situation.plan, load_of(situation)))
         return Change(
             plan=row.old,
             reason=Reason.ROLL_BACK,
@@ -172,8 +173,8 @@ class Controller:
             self._store.update_decision(self._promise.number, row)
             self._promise = None
 
-    def _same_load(self, load: Load, window: Window) -> bool:
-        return load.near(load_of(window), within=self.settings.load_change)
+    def _same_load(self, load: Load, situation: Situation) -> bool:
+        return load.near(load_of(situation), within=self.settings.load_change)
 
     # ---- plan
 
@@ -200,8 +201,7 @@ class Controller:
     # ---- execute
 
     def _execute(self, change: Change, situation: Situation, number: int, row: Decided) -> Decided:
-        assert situation.window is not None
-        load = load_of(situation.window)
+        load = load_of(situation)
         asked = f"{self.policy.name}: {change.reason}"
         answer = change_plan(self._engine, self._store, change.plan, asked=asked, at_s=situation.now_s)
         pause_s = None if answer.applied is None else answer.applied.pause_s

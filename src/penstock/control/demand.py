@@ -13,6 +13,7 @@ from penstock.control.decisions import Hold, Inputs, Reason
 from penstock.control.situation import Situation
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import Region
+from penstock.measure.load import Load
 from penstock.measure.window import OperatorWindow, Window
 from penstock.models.network import Stream, Traffic, solve_traffic
 from penstock.models.queueing.errors import UnstableError
@@ -56,6 +57,15 @@ class Demand:
             found[f"{name}.arrival_rows_per_s"] = load.arrival_per_s
             found[f"{name}.seconds_per_row"] = load.row_s
         return found
+
+
+def load_of(situation: Situation) -> Load:
+    """What does not depend on the plan: the same load under another plan is the same load."""
+    demand = demand_of(situation)
+    if isinstance(demand, Hold):
+        external = None if situation.window is None else situation.window.external_rows_per_s
+        return Load(rows_per_s=external or 0.0, work=0.0)
+    return Load(rows_per_s=demand.external_per_s, work=math.fsum(load.work for load in demand.loads.values()))
 
 
 def demand_of(situation: Situation) -> Demand | Hold:

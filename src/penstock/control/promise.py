@@ -8,11 +8,13 @@ from penstock.measure.window import Window
 from penstock.planning.outcome import Outcome
 
 _A_DIFFERENCE = 0.02  # of what it was: less is not a promise
+_NOISE = 0.2  # of the rows/s of a few windows
 
 
 def kept(before: Outcome, expected: Outcome, observed: Outcome, *, tolerance: float) -> bool:
     """A change that promised less of the sojourn, or more rows, has to bring 1 - tolerance of the promised step.
 
+    Where it promised more rows, the plan before it did not keep up and had no sojourn to speak of: only rows count.
     One that promised slots and gave sojourn for them has to stay below the target, or where there is none within
     1 + tolerance of what it expected. What is not known breaks no promise.
 
@@ -20,7 +22,13 @@ def kept(before: Outcome, expected: Outcome, observed: Outcome, *, tolerance: fl
     >>> [kept(before, expected, Outcome(slots=6, sojourn_s=s), tolerance=0.5) for s in (0.9, 1.4, 1.6, 2.5)]
     [True, True, False, False]
     """
-    return _sojourn_kept(before, expected, observed, tolerance) and _rows_kept(before, expected, observed, tolerance)
+    was, promised, is_now = before.rows_per_s, expected.rows_per_s, observed.rows_per_s
+    if was is not None and promised is not None and is_now is not None:
+        if promised > was * (1.0 + _A_DIFFERENCE):
+            return is_now >= was + (1.0 - tolerance) * (promised - was)
+        if is_now < promised * (1.0 - _NOISE):
+            return False
+    return _sojourn_kept(before, expected, observed, tolerance)
 
 
 def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, tolerance: float) -> bool:
@@ -34,16 +42,6 @@ def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, toleran
     if expected.at_most_s is not None:
         return is_now <= expected.at_most_s
     return is_now <= (1.0 + tolerance) * promised
-
-
-def _rows_kept(before: Outcome, expected: Outcome, observed: Outcome, tolerance: float) -> bool:
-    was, promised, is_now = before.rows_per_s, expected.rows_per_s, observed.rows_per_s
-    if was is None or promised is None or is_now is None:
-        return True
-    if promised > was * (1.0 + _A_DIFFERENCE):
-        return is_now >= was + (1.0 - tolerance) * (promised - was)
-    # Nothing was promised but to keep up; rates of single windows are noisy.
-    return is_now >= promised * (1.0 - 0.2)
 
 
 def observed_outcome(situation: Situation, quantile: float | None) -> Outcome:

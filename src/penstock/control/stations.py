@@ -13,7 +13,7 @@ batches themselves: what is left of a measured batch without its work and withou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.control.demand import Demand
@@ -48,6 +48,15 @@ class Stations:
         by_station = dict(zip(names, counts, strict=True))
         given = {region: by_station[station] for station, regions in self.members.items() for region in regions}
         return given | self.others
+
+    def at_load(self, times: float) -> Stations:
+        """The same under so many times the rows."""
+        operators = tuple(
+            replace(one, station=one.station.at_rate(one.station.arrival_per_s * times))
+            for one in self.workload.operators
+        )
+        external = self.workload.external_per_s * times
+        return replace(self, workload=replace(self.workload, external_per_s=external, operators=operators))
 
     def predicted_s(self, counts: Sequence[int], quantile: float | None) -> float | None:
         """The sojourn under these counts; None where they do not keep up."""

@@ -164,6 +164,15 @@ class _Case:
     def budget(self) -> int:
         return self.most - self.now.reserved
 
+    @property
+    def risen(self) -> float:
+        """The rate of the last window over that of all, where the load is no longer what it was; 1 or more."""
+        window, latest = self.situation.window, self.situation.latest
+        assert window is not None and latest is not None
+        if steady(self.situation) or not window.external_rows_per_s or not latest.external_rows_per_s:
+            return 1.0
+        return max(1.0, latest.external_rows_per_s / window.external_rows_per_s)
+
     def plan(self, stations: Stations, counts: tuple[int, ...] | list[int]) -> Plan:
         return self.situation.shape.rescaled(self.situation.plan, stations.replicas(counts), stations.cuts)
 
@@ -174,7 +183,7 @@ class _Case:
             sojourn_s=None if predicted is None else self.correction * predicted,
             quantile=self.quantile,
             at_most_s=self.at_most_s,
-            rows_per_s=min(assigned.max_external_per_s, self.now.workload.external_per_s),
+            rows_per_s=min(assigned.max_external_per_s, stations.workload.external_per_s),
         )
 
 
@@ -192,9 +201,11 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
     if not short and case.measured_s is not None and case.measured_s >= goal.release_below_s:
         return _reallocated(case, f"{_said(case)}, within its bounds")
     target_s = goal.aim * goal.max_s / case.correction
+    # Too few slots for a rate that has risen: the mean over the windows is of the past, and would only be added to.
+    times = case.risen if short else 1.0
     tried = [
         (stations, min_processors(stations.workload, target_s, goal.quantile, case.budget))
-        for stations in (case.now, *case.others)
+        for stations in (one.at_load(times) for one in (case.now, *case.others))
     ]
     stations, best = min(tried, key=lambda one: (not one[1].feasible, one[1].total, _longing(case.expected(*one))))
     total = best.total + stations.reserved
