@@ -79,7 +79,7 @@ class Controller:
             row = self._row(decision, situation, number, mode)
             row_number = self._store.add_decision(row)  # before it is done: a crash leaves what was intended
         except UnkeepableError as error:
-            decision = self._failed(error, situation)
+            decision, self._memory = self._failed(error, situation), {}
             row = self._row(decision, situation, number, mode)
             row_number = self._store.add_decision(row)
         if isinstance(decision, Change) and mode == "active":
@@ -147,6 +147,7 @@ class Controller:
         assert situation.window is not None and situation.latest is not None
         assert row.expected is not None and row.before is not None
         if draining(situation.latest, self._previous) and now_s - promise.at_s < self.settings.patience_s:
+            self._windows.clear()
             return Hold(reason=Reason.CATCHING_UP, why="the backlog from before the change is still draining")
         observed = observed_outcome(situation, row.expected.quantile)
         if not self._same_load(promise.load, situation):

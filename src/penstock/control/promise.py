@@ -68,11 +68,10 @@ def taken_in(situation: Situation, window: Window) -> float | None:
 
 
 def draining(latest: Window, previous: Window | None) -> bool:
-    """Whether a backlog worth a second or more is getting smaller: what is measured meanwhile is of the past."""
+    """Whether a backlog worth a second or more got smaller: what is measured meanwhile is of the past."""
     if previous is None:
         return False
-    now, before = _backlog(latest), _backlog(previous)
-    return now > (latest.external_rows_per_s or 0.0) and now < before
+    return _backlog(latest) < _backlog(previous) and _backlog(previous) > (latest.external_rows_per_s or 0.0)
 
 
 def _backlog(window: Window) -> int:
