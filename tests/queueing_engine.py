@@ -133,6 +133,8 @@ class QueueingEngine:
     def _settled_s(self, external: float, operators: tuple[str, ...]) -> float:
         assert self.batch_s is not None
         names = {self._home[name] for name in operators if name in self._home}
+        if not names:  # a source that is copied into a channel
+            return self.batch_s
         visits = self._visits
         replicas = max(self.plan.replicas[name] for name in names)
         load = sum(visits[name] / self.service_per_s[name] / self.plan.replicas[name] for name in names)
