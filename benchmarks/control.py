@@ -80,23 +80,26 @@ def window_of(flow: ps.Dataflow, plan: Plan, number: int) -> Window:
         end_s=1002.0 + 2 * number,
         generation=1,
         external_rows_per_s=1000.0 + number % 3,
-        sojourn=Sojourn(rows=2000, mean_s=2.0, p50_s=1.8, p95_s=4.0, p99_s=5.0),
+        sojourn=Sojourn(rows=2000, mean_s=0.6, p50_s=0.55, p95_s=0.9, p99_s=1.1),
         pipelines=queries,
         operators=tuple(operators),
     )
 
 
 def timed(policy: Policy, *, micro_batch: bool, flow: ps.Dataflow, plan: Plan, windows: list[Window]) -> list[float]:
-    """Milliseconds a turn, decision and its row in the store included."""
+    """Milliseconds of the processor a turn, decision and its row in the store included.
+
+    Not by the wall: what else runs on the machine is not ours.
+    """
     with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:
         store.begin(Run(dataflow=flow.name, flow_file="-", pid=1, master="-", started_s=1000.0))
         chosen = Settings(mode="recommend", smoothing=Windowed(5), micro_batch=micro_batch, warm_up_s=0.0)
         controller = Controller(policy, chosen, Still(flow, plan), store)  # type: ignore[arg-type]
         took = []
         for number, window in enumerate(windows):
-            began = time.perf_counter()
+            began = time.thread_time()
             controller.turn(window, number=number, at_s=window.end_s)
-            took.append(1000 * (time.perf_counter() - began))
+            took.append(1000 * (time.thread_time() - began))
         return took[10:]
 
 
@@ -104,7 +107,7 @@ def main() -> None:
     flow = flow_of(OPERATORS)
     plan = default_plan(flow, slots=SLOTS, replicas={f"op{i:03d}": 7 for i in range(OPERATORS)})
     windows = [window_of(flow, plan, number) for number in range(TURNS)]
-    least, fewest = DrsSettings(goal=LeastSojourn()), DrsSettings(goal=FewestSlots(max_s=1.0))
+    least, fewest = DrsSettings(goal=LeastSojourn()), DrsSettings(goal=FewestSlots(max_s=0.5))
     guarded = Cooldown(Bounded(PayBack(Hysteresis(Drs(least)), within_s=600.0), max_slots=SLOTS), seconds=60.0)
     cases: list[tuple[str, Policy, bool]] = [
         ("drs, least sojourn, M/M/k", Drs(least), False),
@@ -116,7 +119,7 @@ def main() -> None:
         ("ds2", Ds2(), False),
     ]
     print(f"{OPERATORS} operators, {SLOTS} slots; a window is {len(msgspec.json.encode(windows[0])):,} bytes of JSON")
-    print(f"{'policy':34} {'median':>8} {'worst':>8}   (ms a turn; the aim is 10)")
+    print(f"{'policy':34} {'median':>8} {'worst':>8}   (CPU ms a turn; the aim is 10)")
     for name, policy, micro_batch in cases:
         took = timed(policy, micro_batch=micro_batch, flow=flow, plan=plan, windows=windows)
         print(f"{name:34} {statistics.median(took):8.2f} {max(took):8.2f}")

@@ -38,7 +38,8 @@ class Asked:
             return
         if self.policy == "drs" and (self.max_slots is None) == (self.sojourn_ms is None):
             raise click.UsageError(
-                "--policy drs takes --max-slots K (least sojourn within K slots) or --sojourn-ms T (fewest slots within T)"
+                "--policy drs takes --max-slots K (least sojourn within K slots) or --sojourn-ms T (fewest slots "
+                "within T)"
             )
         if self.policy != "drs" and self.sojourn_ms is not None:
             raise click.UsageError(f"--sojourn-ms goes with --policy drs; {self.policy} knows no latency target")

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from penstock.control.decisions import Hold, Inputs, Reason
+from penstock.control.shape import Shape
 from penstock.control.situation import Situation
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import Region
@@ -46,7 +47,9 @@ class Demand:
     external_per_s: float
     loads: dict[str, RegionLoad]  # of the regions that rows reach and whose work is known to be some
     idle: tuple[str, ...]  # the other regions
-    traffic: Traffic  # between regions
+    arrivals: dict[str, float]  # rows/s, of all regions
+    entering: dict[str, float]  # rows/s, of all sources
+    gains: dict[str, float]  # rows out of a region for each row in; 0 where not known and not needed
 
     def inputs(self, window: Window) -> Inputs:
         """The numbers that a decision was made on, for the record."""
@@ -84,15 +87,17 @@ def demand_of(situation: Situation) -> Demand | Hold:
     external = math.fsum(entering.values())
     if external <= 0:
         return Hold(reason=Reason.IDLE, why="no rows arrive", inputs={"external_rows_per_s": external})
+    # A gain that is not known counts as 0 here; where rows do come by, `_load` reports it as missing.
+    gains = {region.name: _gain(region, seen) or 0.0 for region in situation.shape.regions}
     try:
-        traffic = _traffic(situation, seen, entering, external)
+        arrivals = _arrivals(situation.shape, entering, gains)
     except UnstableError as error:  # a loop that multiplies rows has no plan
         return Hold(reason=Reason.AT_LIMIT, why=str(error))
     loads: dict[str, RegionLoad] = {}
     idle: list[str] = []
     missing: list[str] = []
     for region in situation.shape.regions:
-        arrival = traffic.arrival_per_s[region.name]
+        arrival = arrivals[region.name]
         if arrival <= _LIGHT * external:
             idle.append(region.name)
             continue
@@ -107,7 +112,9 @@ def demand_of(situation: Situation) -> Demand | Hold:
         return Hold(reason=Reason.MISSING, why=f"not known yet: {', '.join(missing)}")
     if not loads:
         return Hold(reason=Reason.MISSING, why="no operator has a known cost a row yet")
-    return Demand(external_per_s=external, loads=loads, idle=tuple(idle), traffic=traffic)
+    return Demand(
+        external_per_s=external, loads=loads, idle=tuple(idle), arrivals=arrivals, entering=entering, gains=gains
+    )
 
 
 def _entering(situation: Situation, window: Window, seen: dict[str, OperatorWindow]) -> dict[str, float] | Hold:
@@ -127,19 +134,28 @@ def _entering(situation: Situation, window: Window, seen: dict[str, OperatorWind
     return rates
 
 
-def _traffic(
-    situation: Situation, seen: dict[str, OperatorWindow], entering: dict[str, float], external: float
-) -> Traffic:
-    shape = situation.shape
-    gains = {region.name: _gain(region, seen) for region in shape.regions}
-    streams = []
-    for before, after in shape.streams:
-        if before in entering:
-            streams.append(Stream(source=None, target=after, gain=entering[before] / external))
-        else:
-            # A gain that is not known counts as 0 here; where rows do come by, `_load` reports it as missing.
-            streams.append(Stream(source=before, target=after, gain=gains[before] or 0.0))
+def traffic_of(shape: Shape, entering: dict[str, float], gains: dict[str, float]) -> Traffic:
+    """The traffic equations between regions, solved."""
+    external = math.fsum(entering.values())
+    streams = [
+        Stream(source=None, target=after, gain=entering[before] / external)
+        if before in entering
+        else Stream(source=before, target=after, gain=gains[before])
+        for before, after in shape.streams
+    ]
     return solve_traffic([region.name for region in shape.regions], streams, external)
+
+
+def _arrivals(shape: Shape, entering: dict[str, float], gains: dict[str, float]) -> dict[str, float]:
+    """Without a loop the equations are a walk downstream, which takes no matrix."""
+    found = {region.name: 0.0 for region in shape.regions}
+    rank = {name: place for place, name in enumerate(found)}
+    if any(before in rank and rank[before] >= rank[after] for before, after in shape.streams):
+        return traffic_of(shape, entering, gains).arrival_per_s
+    # Streams are in the order of the regions that they lead to, so what they come from is complete.
+    for before, after in shape.streams:
+        found[after] += entering[before] if before in entering else found[before] * gains[before]
+    return found
 
 
 def _gain(region: Region, seen: dict[str, OperatorWindow]) -> float | None:

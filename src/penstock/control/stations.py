@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from penstock.control.demand import Demand
+from penstock.control.demand import Demand, traffic_of
 from penstock.control.situation import Situation
 from penstock.measure.window import Window
 from penstock.models.microbatch import MicroBatch
@@ -71,7 +71,7 @@ class Stations:
 
 def operator_stations(situation: Situation, demand: Demand, *, queue: Queue) -> Stations:
     """One station a region."""
-    arrival_scv = _arrival_scv(demand) if queue == "gigk" else {}
+    arrival_scv = _arrival_scv(situation, demand) if queue == "gigk" else {}
     operators = []
     for name, load in demand.loads.items():
         station: Station
@@ -175,14 +175,15 @@ def _fixed_s(situation: Situation, window: Window, query: tuple[str, ...], repli
     return max(0.0, batch_s - work_s / number / min(replicas, situation.plan.slots) - replica_s * replicas)
 
 
-def _arrival_scv(demand: Demand) -> dict[str, float]:
+def _arrival_scv(situation: Situation, demand: Demand) -> dict[str, float]:
     """As measured; where it was not, propagated along the streams."""
     loads = demand.loads
     if all(load.arrival_scv is not None for load in loads.values()):
         return {name: _or_one(load.arrival_scv) for name, load in loads.items()}
-    names = demand.traffic.names
+    traffic = traffic_of(situation.shape, demand.entering, demand.gains)
+    names = traffic.names
     propagated = propagated_scv(
-        demand.traffic,
+        traffic,
         service_scv={name: _or_one(loads[name].service_scv) if name in loads else 1.0 for name in names},
         utilisation={name: loads[name].utilisation if name in loads else 0.0 for name in names},
         servers={name: loads[name].replicas if name in loads else 1 for name in names},

@@ -29,7 +29,6 @@ from penstock.control.stations import (
     worthwhile_cuts,
 )
 from penstock.dataflow.errors import PenstockError
-from penstock.plan.plan import Plan
 from penstock.planning.outcome import Alternative, Outcome
 from penstock.planning.processors import Assignment, assign_processors, min_processors
 
@@ -94,6 +93,15 @@ class Drs:
             return Hold(reason=Reason.AT_LIMIT, why=why, inputs=case.inputs, needs_slots=least), memory
         decision = _least(case) if isinstance(goal, LeastSojourn) else _fewest(case, goal)
         return decision, case.memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Option:
+    """An assignment, and what it is expected to bring."""
+
+    stations: Stations
+    assigned: Assignment
+    expected: Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,24 +181,28 @@ class _Case:
             return 1.0
         return max(1.0, latest.external_rows_per_s / window.external_rows_per_s)
 
-    def plan(self, stations: Stations, counts: tuple[int, ...] | list[int]) -> Plan:
-        return self.situation.shape.rescaled(self.situation.plan, stations.replicas(counts), stations.cuts)
+    @property
+    def ways(self) -> tuple[Stations, ...]:
+        return (self.now, *self.others)
 
-    def expected(self, stations: Stations, assigned: Assignment) -> Outcome:
+    def option(self, stations: Stations, assigned: Assignment) -> _Option:
         predicted = stations.predicted_s(assigned.counts, self.quantile)
-        return Outcome(
+        expected = Outcome(
             slots=assigned.total + stations.reserved,
             sojourn_s=None if predicted is None else self.correction * predicted,
             quantile=self.quantile,
             at_most_s=self.at_most_s,
             rows_per_s=min(assigned.max_external_per_s, stations.workload.external_per_s),
         )
+        return _Option(stations=stations, assigned=assigned, expected=expected)
 
 
 def _least(case: _Case) -> Decision:
-    tried = [(stations, assign_processors(stations.workload, case.budget)) for stations in (case.now, *case.others)]
-    stations, best = min(tried, key=lambda one: _longing(case.expected(*one)))
-    return _towards(case, stations, best, _reason(case, best.total + stations.reserved))
+    best = min(
+        (case.option(stations, assign_processors(stations.workload, case.budget)) for stations in case.ways),
+        key=lambda option: _longing(option.expected),
+    )
+    return _towards(case, best, _reason(case, best.expected.slots))
 
 
 def _fewest(case: _Case, goal: FewestSlots) -> Decision:
@@ -203,16 +215,17 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
     target_s = goal.aim * goal.max_s / case.correction
     # Too few slots for a rate that has risen: the mean over the windows is of the past, and would only be added to.
     times = case.risen if short else 1.0
-    tried = [
-        (stations, min_processors(stations.workload, target_s, goal.quantile, case.budget))
-        for stations in (one.at_load(times) for one in (case.now, *case.others))
-    ]
-    stations, best = min(tried, key=lambda one: (not one[1].feasible, one[1].total, _longing(case.expected(*one))))
-    total = best.total + stations.reserved
-    if short and (total > case.staying.slots or not best.feasible):
-        return _towards(case, stations, best, _reason(case, total))
-    if not short and best.feasible and total < case.staying.slots:
-        return _towards(case, stations, best, Reason.RELEASE)
+    best = min(
+        (
+            case.option(one, min_processors(one.workload, target_s, goal.quantile, case.budget))
+            for one in (stations.at_load(times) for stations in case.ways)
+        ),
+        key=lambda option: (not option.assigned.feasible, option.expected.slots, _longing(option.expected)),
+    )
+    if short and (best.expected.slots > case.staying.slots or not best.assigned.feasible):
+        return _towards(case, best, _reason(case, best.expected.slots))
+    if not short and best.assigned.feasible and best.expected.slots < case.staying.slots:
+        return _towards(case, best, Reason.RELEASE)
     if short:
         return _reallocated(
             case, f"{_said(case)}, above {goal.max_s:.3g} s, but the slots in use should do for what arrives now"
@@ -225,22 +238,24 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
 def _reallocated(case: _Case, why: str) -> Decision:
     """The total is right; is the split?"""
     in_use = min(case.budget, max(sum(case.counts), len(case.counts)))
-    best = assign_processors(case.now.workload, in_use)
-    expected = case.expected(case.now, best)
+    best = case.option(case.now, assign_processors(case.now.workload, in_use))
     short = case.at_most_s is not None and case.measured_s is not None and case.measured_s > case.at_most_s
-    if _better(expected, case.staying) and case.plan(case.now, best.counts) != case.situation.plan:
-        return _towards(case, case.now, best, Reason.REALLOCATION)
+    if _better(best.expected, case.staying):
+        return _towards(case, best, Reason.REALLOCATION)
     reason = Reason.CATCHING_UP if short else Reason.WITHIN_TARGET
-    return Hold(reason=reason, why=why, inputs=case.inputs, binding=best.bottleneck)
+    return Hold(reason=reason, why=why, inputs=case.inputs, binding=best.assigned.bottleneck)
 
 
-def _towards(case: _Case, stations: Stations, best: Assignment, reason: Reason) -> Decision:
+def _towards(case: _Case, option: _Option, reason: Reason) -> Decision:
     """To that assignment, unless it is where we are or no better."""
-    plan, expected = case.plan(stations, best.counts), case.expected(stations, best)
+    stations, best, expected = option.stations, option.assigned, option.expected
     needs = None if best.needs is None or best.needs.total is None else best.needs.total + stations.reserved
     binding = best.binding or best.bottleneck
-    same = plan == case.situation.plan or (reason is not Reason.RELEASE and not _better(expected, case.staying))
-    if same:
+    if reason is not Reason.RELEASE and not _better(expected, case.staying):
+        plan = case.situation.plan
+    else:
+        plan = case.situation.shape.rescaled(case.situation.plan, stations.replicas(best.counts), stations.cuts)
+    if plan == case.situation.plan:
         why = f"no better plan within {case.most} slots" if best.needs is None else best.needs.reason
         held = Reason.BEST if best.feasible else Reason.AT_LIMIT
         return Hold(reason=held, why=why, inputs=case.inputs, binding=binding, needs_slots=needs)
@@ -253,18 +268,19 @@ def _towards(case: _Case, stations: Stations, best: Assignment, reason: Reason) 
         expected=expected,
         inputs=case.inputs,
         binding=binding,
-        alternatives=_alternatives(case, stations, best),
+        alternatives=_alternatives(case, option),
         needs_slots=needs,
     )
 
 
-def _alternatives(case: _Case, stations: Stations, best: Assignment) -> tuple[Alternative, ...]:
+def _alternatives(case: _Case, option: _Option) -> tuple[Alternative, ...]:
     """To stay, and the best with one slot less."""
+    stations, best = option.stations, option.assigned
     staying = "does not keep up" if case.staying.sojourn_s is None else "is slower or takes more slots"
     found = [Alternative(replicas=case.situation.plan.replicas, expected=case.staying, why=f"staying {staying}")]
     if best.total > len(best.counts):
         fewer = assign_processors(stations.workload, best.total - 1)
-        expected = case.expected(stations, fewer)
+        expected = case.option(stations, fewer).expected
         why = "one slot less is slower" if expected.sojourn_s is not None else "one slot less does not keep up"
         found.append(Alternative(replicas=stations.replicas(fewer.counts), expected=expected, why=why))
     return tuple(found)

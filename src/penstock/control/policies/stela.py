@@ -78,26 +78,27 @@ class _Rates:
 
     @staticmethod
     def projected(situation: Situation, demand: Demand, counts: Mapping[str, int], congestion: float) -> _Rates:
-        traffic = demand.traffic
-        index = {name: i for i, name in enumerate(traffic.names)}
+        arriving_over: dict[str, list[str]] = {}
+        for before, after in situation.shape.streams:
+            arriving_over.setdefault(after, []).append(before)
         processed: dict[str, float] = {}
         congested: list[str] = []
         taken_in = demand.external_per_s
-        for name in traffic.names:
-            i = index[name]
-            arriving = float(traffic.entry[i]) * demand.external_per_s
-            for j, other in enumerate(traffic.names):
-                if traffic.gains[j, i]:
+        for name, unhindered in demand.arrivals.items():
+            arriving = 0.0
+            for before in arriving_over[name]:
+                if before in demand.entering:
+                    arriving += demand.entering[before]
+                else:
                     # Round a loop what comes back is not known yet; it is taken as it would be unhindered.
-                    sent = processed.get(other, float(traffic.visits[j]) * demand.external_per_s)
-                    arriving += sent * float(traffic.gains[j, i])
+                    arriving += processed.get(before, demand.arrivals[before]) * demand.gains[before]
             load = demand.loads.get(name)
             able = arriving if load is None else counts[name] / load.row_s
             processed[name] = min(arriving, able)
             if arriving > congestion * processed[name]:
                 congested.append(name)
-            if traffic.visits[i]:
-                taken_in = min(taken_in, processed[name] / float(traffic.visits[i]))
+            if unhindered:
+                taken_in = min(taken_in, demand.external_per_s * processed[name] / unhindered)
         return _Rates(processed=processed, congested=tuple(congested), taken_in=taken_in)
 
 
