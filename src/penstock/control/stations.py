@@ -100,10 +100,11 @@ def query_stations(
     shape, window = situation.shape, situation.window
     assert window is not None
     operators, members = [], {}
-    fixed = {query: _fixed_s(situation, window, query, replica_s) for query in shape.queries(situation.plan.cuts)}
+    fixed = _fixed_s(situation, window, replica_s)
+    single = {region.name for region in shape.regions if not region.replicable}
     for query in shape.queries(situation.plan.cuts | cuts):
         # A query that comes of splitting another has the fixed part of that one, until it has batches of its own.
-        known = next(seconds for regions, seconds in fixed.items() if query[0] in regions)
+        known = fixed[query[0]]
         loads = [demand.loads[name] for name in query if name in demand.loads]
         name = query[0]
         station = MicroBatch(
@@ -113,8 +114,7 @@ def query_stations(
             replica_s=replica_s,
             slots=situation.max_slots,
         )
-        single = any(not region.replicable for region in shape.regions if region.name in query)
-        operators.append(Operator(name=name, station=station, most=1 if single else None))
+        operators.append(Operator(name=name, station=station, most=None if single.isdisjoint(query) else 1))
         members[name] = query
     return Stations(
         workload=Workload(external_per_s=demand.external_per_s, operators=tuple(operators)),
@@ -129,11 +129,15 @@ def worthwhile_cuts(situation: Situation, demand: Demand, *, worth_slots: float)
     shape = situation.shape
     exits = {region.name: region.operators[-1] for region in shape.regions}
     heavy = {name for name, load in demand.loads.items() if load.work >= worth_slots}
+    if len(heavy) < 2:
+        return frozenset()
+    into: dict[str, list[str]] = {}
+    for before, after in shape.streams:
+        into.setdefault(after, []).append(before)
     holds: dict[str, bool] = {}  # region -> whether its query has a heavy one, up to and with it
     found: set[str] = set()
     for region in shape.regions:
-        before = [one for one, after in shape.streams if after == region.name and one in holds]
-        together = [one for one in before if exits[one] not in situation.plan.cuts]
+        together = [one for one in into[region.name] if one in holds and exits[one] not in situation.plan.cuts]
         if region.name in heavy:
             found |= {exits[one] for one in together if holds[one]}
         holds[region.name] = region.name in heavy or any(holds[one] for one in together)
@@ -155,24 +159,29 @@ def present_counts(stations: Stations, situation: Situation, demand: Demand) -> 
     return counts
 
 
-def _fixed_s(situation: Situation, window: Window, query: tuple[str, ...], replica_s: float) -> float | None:
-    """a = D - work of a batch / k - b k, over the batches that the window saw; None where it saw none."""
-    regions = [region for region in situation.shape.regions if region.name in query]
-    inside = {name for region in regions for name in region.operators}
-    batches = [one for one in window.pipelines if inside & set(one.operators) and one.batches and one.batch_s]
-    if not batches:
-        return None
+def _fixed_s(situation: Situation, window: Window, replica_s: float) -> dict[str, float | None]:
+    """a = D - work of a batch / k - b k by region, over the batches of its query; None where there were none."""
     span_s = window.end_s - window.start_s
-    replicas = max(situation.plan.replicas[name] for name in query)
-    work_s = sum(
-        one.processed_rows_per_s * span_s * one.seconds_per_row
+    work_s = {
+        one.operator: one.processed_rows_per_s * span_s * one.seconds_per_row
         for one in window.operators
-        if one.operator in inside and one.processed_rows_per_s and one.seconds_per_row
-    )
-    # A region cut inside has several queries, one after another: their batches' times add up.
-    batch_s = sum(one.batch_s or 0.0 for one in batches)
-    number = max(one.batches for one in batches)
-    return max(0.0, batch_s - work_s / number / min(replicas, situation.plan.slots) - replica_s * replicas)
+        if one.processed_rows_per_s and one.seconds_per_row
+    }
+    batches_of = {name: one for one in window.pipelines if one.batches and one.batch_s for name in one.operators}
+    inside = {region.name: region.operators for region in situation.shape.regions}
+    found: dict[str, float | None] = {}
+    for query in situation.shape.queries(situation.plan.cuts):
+        names = [name for region in query for name in inside[region]]
+        batches = {one.pipeline: one for name in names if (one := batches_of.get(name)) is not None}.values()
+        fixed = None
+        if batches:
+            replicas = max(situation.plan.replicas[name] for name in query)
+            # A region cut inside has several queries, one after another: their batches' times add up.
+            batch_s = sum(one.batch_s or 0.0 for one in batches)
+            busy_s = sum(work_s.get(name, 0.0) for name in names) / max(one.batches for one in batches)
+            fixed = max(0.0, batch_s - busy_s / min(replicas, situation.plan.slots) - replica_s * replicas)
+        found |= dict.fromkeys(query, fixed)
+    return found
 
 
 def _arrival_scv(situation: Situation, demand: Demand) -> dict[str, float]:
