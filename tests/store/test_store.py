@@ -12,7 +12,8 @@ import pytest
 from sample_windows import window
 
 from penstock.plan import Plan
-from penstock.store import PlanChange, Run, RunError, Store, StoreError, StoreReader
+from penstock.planning.outcome import Outcome
+from penstock.store import Decided, PlanChange, Run, RunError, Store, StoreError, StoreReader, UnkeepableError
 
 PLAN = Plan(dataflow="wordcount", cuts=frozenset({"split"}), replicas={"split": 1, "count": 2}, slots=2)
 RUN = Run(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=1000.0)
@@ -143,7 +144,7 @@ def test_another_schema_version(tmp_path: Path, open_it: type[StoreReader]) -> N
     with sqlite3.connect(tmp_path / "store.sqlite") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="has schema 99 and this Penstock knows 1"):
+    with pytest.raises(StoreError, match="has schema 99 and this Penstock knows 2"):
         open_it(tmp_path)
 
 
@@ -204,3 +205,62 @@ def test_a_run_that_never_came_to_the_loop_is_not_left_open(tmp_path: Path) -> N
     with StoreReader(tmp_path) as reader:
         run = reader.last_run()
     assert run is not None and run.stopped_why == "an error before it started"
+
+
+# ---- decisions
+
+
+def decided(number: int = 0, **known: object) -> Decided:
+    plan = Plan(dataflow="wordcount", replicas={"split": 1}, slots=4)
+    return msgspec.structs.replace(
+        Decided(
+            at_s=1000.0 + number,
+            window=number,
+            policy="drs",
+            mode="active",
+            kind="change",
+            reason="shortage",
+            why="too slow",
+            inputs={"external_rows_per_s": 10.0, "unknown": None},
+            binding="split",
+            alternatives=(),
+            needs_slots=None,
+            old=plan,
+            new=plan.replace(replicas={"split": 2}),
+            before=Outcome(slots=1, sojourn_s=2.0),
+            expected=Outcome(slots=2, sojourn_s=1.0),
+            applied="begun",
+        ),
+        **known,
+    )
+
+
+def test_what_came_of_a_decision_is_written_beside_it_while_others_read(tmp_path: Path) -> None:
+    with Store(tmp_path) as store, StoreReader(tmp_path) as reader:
+        numbers = [store.add_decision(decided(number)) for number in range(3)]
+        assert [row.at_s for _, row in reader.decisions()] == [1000.0, 1001.0, 1002.0]
+        after = decided(1, applied="ok", observed=Outcome(slots=2, sojourn_s=1.1), verdict="kept")
+        store.update_decision(numbers[1], after)
+        assert [row.verdict for _, row in reader.decisions()] == [None, "kept", None]
+        assert reader.decisions(last=1) == [(numbers[2], decided(2))]
+        assert reader.decisions(after=numbers[1]) == [(numbers[2], decided(2))]
+
+
+def test_a_decision_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        with pytest.raises(UnkeepableError, match="a decision cannot be kept"):
+            store.add_decision(decided(memory={"learned": float("nan")}))
+        assert store.decisions() == []
+
+
+def test_a_store_from_before_there_were_decisions(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.add_window(window())
+    with sqlite3.connect(tmp_path / "store.sqlite") as db:
+        db.executescript("DROP TABLE decisions; PRAGMA user_version = 1;")
+    db.close()
+    with StoreReader(tmp_path) as reader:
+        assert reader.decisions() == [] and len(reader.windows()) == 1
+        with Store(tmp_path) as store:  # whoever writes to it adds the table, and readers see it
+            store.add_decision(decided())
+            assert len(reader.decisions()) == 1 and len(store.windows()) == 1

@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("show", "Operators, regions and the default plan of a dataflow."),
     "run": ("run", "Run a dataflow, or resume it."),
     "status": ("status", "What a run is doing."),
+    "decisions": ("decisions", "What a policy decided, why, and what came of it."),
     "apply": ("apply", "Give a running run another plan."),
     "rescale": ("rescale", "Change replicas of a running run."),
     "rate": ("rate", "Change the rate of a source of a running run."),

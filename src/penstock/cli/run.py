@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
+
+from penstock.cli import policy
 
 
 @click.command()
@@ -15,6 +18,7 @@ import click
 @click.option(
     "--every", "every_s", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds a window."
 )
+@policy.options
 @click.option("--until-idle", is_flag=True, help="Stop when all input is processed.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--json", "as_json", is_flag=True, help="One window a line, as JSON.")
@@ -27,6 +31,7 @@ def command(
     until_idle: bool,
     quiet: bool,
     as_json: bool,
+    **asked_for: Any,
 ) -> None:
     """Run a dataflow; on a directory where it ran before, resume it, also after a crash.
 
@@ -36,11 +41,13 @@ def command(
     Example:
       penstock run wordcount.py --at runs/wc --master local[4]
       penstock run wordcount.py:flow --at runs/wc --plan plan.json --until-idle
+      penstock run wordcount.py --at runs/wc --policy drs --sojourn-ms 2000 --mode active
     """
     import os
     import time
 
     from penstock.cli.given import read_plan
+    from penstock.control.controller import Controller
     from penstock.control.loop import run
     from penstock.control.requests import Requests
     from penstock.dataflow.errors import PenstockError
@@ -49,6 +56,9 @@ def command(
     from penstock.report.live import Viewer
     from penstock.store import Run, Store
 
+    asked = policy.Asked(**asked_for)
+    asked.check()
+    decides = None if asked.policy is None else policy.policy_of(asked)
     flow = load(spec)
     flow.check()
     plan = None if plan_file is None else read_plan(plan_file)
@@ -70,6 +80,9 @@ def command(
             every_s=every_s,
             until=engine.idle if until_idle else None,
             on_window=viewer.show,
+            controller=None
+            if decides is None
+            else Controller(decides, policy.settings_of(asked, every_s=every_s, micro_batch=True), engine, store),
         )
         resume = f"resume with: penstock run {spec} --at {at} --master {master}"
         if ended.failed:

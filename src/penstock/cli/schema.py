@@ -20,6 +20,7 @@ SCHEMAS: dict[str, tuple[str, str]] = {
     "mst-subset": ("penstock.report.mst", "SubsetReport"),
     "elastic": ("penstock.report.mst", "ElasticReport"),
     "window": ("penstock.measure.window", "Window"),
+    "decision": ("penstock.store.records", "Decided"),
     "request": ("penstock.control.requests", "Request"),
     "answer": ("penstock.control.requests", "Answer"),
     "outline": ("penstock.report.outline", "Outline"),

@@ -1,4 +1,4 @@
-"""The loop of a run: observe, record, do what is asked, until there is a reason to stop."""
+"""The loop of a run: observe, record, decide, do what is asked, until there is a reason to stop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.control.carry_out import carry_out, described
+from penstock.control.controller import Controller
 from penstock.control.requests import Answer, Requests, Stop
 from penstock.control.signals import StopSignals
 from penstock.engines.ports import Engine
@@ -40,11 +41,13 @@ def run(
     clock: Clock = time,
     until: Callable[[], bool] | None = None,
     on_window: OnWindow | None = None,
+    controller: Controller | None = None,
 ) -> Ended:
     """Runs the engine, one window every `every_s` seconds, until asked, signalled, failed or `until` (`engine.idle`).
 
-    The store has begun its run (`store.begin`). An error of a window or of a request is recorded and survived; one of
-    starting, of the store or of `on_window` stops the engine and is raised.
+    The store has begun its run (`store.begin`). The controller takes its turn after each window but the last. An error
+    of a window, a request or a policy is recorded and survived; one of starting, of the store or of `on_window` stops
+    the engine and is raised.
     """
     ended: Ended | None = None
     stop_ids: list[str] = []  # answered once it has stopped
@@ -59,7 +62,7 @@ def run(
                 stop_ids += _serve(requests, engine, store, clock)
                 ended = _reason(engine, asked=bool(stop_ids), signal=signals.received)
                 if ended is not None or clock.monotonic() >= due:
-                    _observe(engine, store, clock, on_window)
+                    _observe(engine, store, clock, on_window, controller if ended is None else None)
                     due = max(due + every_s, clock.monotonic())  # windows that were missed are not made up for
                     if ended is None and until is not None and until():
                         ended = Ended(why="all input is processed")
@@ -97,15 +100,20 @@ def _reason(engine: Engine, *, asked: bool, signal: str | None) -> Ended | None:
     return Ended(why="asked to stop") if asked else None
 
 
-def _observe(engine: Engine, store: Store, clock: Clock, on_window: OnWindow | None) -> None:
+def _observe(
+    engine: Engine, store: Store, clock: Clock, on_window: OnWindow | None, controller: Controller | None
+) -> None:
+    window, number = None, None
     try:
         window = engine.observe()
-        store.add_window(window)
+        number = store.add_window(window)
     except Exception as error:
+        window = None  # what could not be kept is not decided on either
         store.add_error(described(error, where="observe", at_s=clock.time()))
-    else:
-        if on_window is not None:
-            on_window(window, engine.plan)
+    if window is not None and on_window is not None:
+        on_window(window, engine.plan)
+    if controller is not None:
+        controller.turn(window, number=number, at_s=clock.time())
 
 
 def _stop(engine: Engine, store: Store, ended: Ended, clock: Clock) -> None:

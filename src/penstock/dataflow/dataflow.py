@@ -35,11 +35,16 @@ class Dataflow:
         self.name = _checked_name("dataflow", name)
         self._operators: dict[str, Operator] = {}
         self._loops: dict[str, Stream] = {}  # feedback streams declared and not closed yet
+        # Worked out when first asked for, and again after the next declaration: plans are checked every few seconds.
+        self._order: tuple[Operator, ...] | None = None
+        self._consumers: dict[str, tuple[Operator, ...]] | None = None
 
     @property
     def operators(self) -> tuple[Operator, ...]:
         """In an order in which every operator comes after its inputs, loops aside."""
-        return graph.topological(self._operators.values())
+        if self._order is None:
+            self._order = graph.topological(self._operators.values())
+        return self._order
 
     def __getitem__(self, name: str) -> Operator:
         try:
@@ -53,7 +58,13 @@ class Dataflow:
         return name in self._operators
 
     def consumers(self, name: str) -> tuple[Operator, ...]:
-        return tuple(operator for operator in self._operators.values() if name in operator.inputs)
+        if self._consumers is None:
+            found: dict[str, list[Operator]] = {}
+            for operator in self._operators.values():
+                for one in dict.fromkeys(operator.inputs):
+                    found.setdefault(one, []).append(operator)
+            self._consumers = {one: tuple(readers) for one, readers in found.items()}
+        return self._consumers.get(name, ())
 
     def source(self, name: str, source: Source, *, watermark: tuple[str, str] | None = None) -> Stream:
         if not isinstance(source, Source):
@@ -249,8 +260,12 @@ class Dataflow:
         _checked_name("operator", operator.name)
         if operator.name in self._operators or operator.name in self._loops:
             raise DataflowError(f"the name '{operator.name}' is taken in dataflow '{self.name}'; give another")
-        self._operators[operator.name] = operator
+        self._put(operator)
         return Stream(self, operator.name)
+
+    def _put(self, operator: Operator) -> None:
+        self._operators[operator.name] = operator
+        self._order = self._consumers = None
 
     def _shared_columns(self, inputs: Sequence[Stream]) -> tuple[str, ...] | None:
         known = {self[stream.name].columns if stream.name in self else stream.columns for stream in inputs}
@@ -278,7 +293,7 @@ class Dataflow:
             )
         if not _DELAY.fullmatch(watermark.delay):
             raise DataflowError(f"watermark delay {watermark.delay!r}: write it like '10 minutes'")
-        self._operators[name] = replace(operator, watermark=watermark)
+        self._put(replace(operator, watermark=watermark))
 
     def _close(self, loop: Stream, producer: str) -> None:
         if loop.flow is not self or loop.schema is None or self._loops.get(loop.name) is not loop:
@@ -286,12 +301,12 @@ class Dataflow:
         if self[producer].kind is Kind.SINK:
             raise DataflowError(f"sink '{producer}' has no output to feed back")
         del self._loops[loop.name]
-        self._operators[producer] = replace(self[producer], feedback_schema=loop.schema)
-        for name, operator in self._operators.items():
+        self._put(replace(self[producer], feedback_schema=loop.schema))
+        for operator in tuple(self._operators.values()):
             if loop.name in operator.inputs:
                 inputs = tuple(producer if one == loop.name else one for one in operator.inputs)
                 feedback = frozenset(producer if one == loop.name else one for one in operator.feedback)
-                self._operators[name] = replace(operator, inputs=inputs, feedback=feedback)
+                self._put(replace(operator, inputs=inputs, feedback=feedback))
 
 
 class Stream:

@@ -24,6 +24,8 @@ class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
     backlog_rows: int | None  # waiting at the entrance of its pipeline; None inside a pipeline
     state_rows: int | None
     state_bytes: int | None
+    arrival_scv: float | None = None  # squared coefficient of variation of the times between arriving rows
+    service_scv: float | None = None  # and of the seconds a row
 
 
 class PipelineWindow(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 from penstock.store import schema
 from penstock.store.errors import StoreError
-from penstock.store.records import PlanChange, Run, RunError
+from penstock.store.records import Decided, PlanChange, Run, RunError
 
 Row = TypeVar("Row", Run, PlanChange, RunError)
 
@@ -51,6 +51,17 @@ class StoreReader:
                 (after, -1 if last is None else last),
             ).fetchall()
             return [(number, msgspec.json.decode(body, type=Window)) for number, body in reversed(rows)]
+
+    def decisions(self, *, after: int = 0, last: int | None = None) -> list[tuple[int, Decided]]:
+        """Decisions with their numbers; a store from before there were any has none."""
+        with schema.explained(self.path):
+            if schema.version(self._db) == 1:
+                return []
+            rows = self._db.execute(
+                "SELECT id, body FROM decisions WHERE id > ? ORDER BY id DESC LIMIT ?",
+                (after, -1 if last is None else last),
+            ).fetchall()
+            return [(number, msgspec.json.decode(body, type=Decided)) for number, body in reversed(rows)]
 
     def runs(self) -> list[Run]:
         return self._all("runs", Run)

@@ -1,4 +1,4 @@
-"""What the store keeps beside windows: runs, plan changes, errors. One value a row, names with units."""
+"""What the store keeps beside windows: runs, decisions, plan changes, errors. One value a row, names with units."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from penstock.plan.plan import Plan
+from penstock.planning.outcome import Alternative, Outcome
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,33 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
 
 class RunError(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
-    where: str  # start, observe, a request, apply, run, stop
+    where: str  # start, observe, a request, a policy, apply, run, stop
     message: str
     traceback: str | None = None  # only of errors that nobody raised on purpose
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of the loop: what was decided and why; what came of it is written beside it later."""
+
+    at_s: float
+    window: int | None  # the number of the last window that it saw
+    policy: str
+    mode: Literal["recommend", "active"]
+    kind: Literal["hold", "change"]
+    reason: str  # a code
+    why: str  # in words
+    inputs: dict[str, float | None]
+    binding: str | None
+    alternatives: tuple[Alternative, ...]
+    needs_slots: int | None
+    old: Plan
+    new: Plan | None  # of a change
+    before: Outcome | None  # measured when it was decided
+    expected: Outcome | None  # of a change
+    applied: Literal["recommended", "begun", "ok", "failed"] | None = None  # "begun" of a run that died in between
+    applied_why: str | None = None
+    pause_s: float | None = None
+    observed: Outcome | None = None  # after the change
+    observed_at_s: float | None = None
+    verdict: Literal["kept", "rolled back", "load changed", "superseded"] | None = None
+    memory: dict[str, float] = {}  # what the policy knew then

@@ -12,16 +12,22 @@ import msgspec
 from penstock.store.errors import StoreError
 
 FILE = "store.sqlite"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # a store of version 1 has no decisions; whoever writes to it adds their table
 APPLICATION = int.from_bytes(b"Pens")  # SQLite keeps it in the file's header
 
 # Bodies are JSON: a Window grows fields faster than tables should. What is selected or ordered by is a column.
-TABLES = """
+DECISIONS = """
+CREATE TABLE decisions (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL,
+                        body TEXT NOT NULL);
+"""
+TABLES = f"""
 CREATE TABLE runs (id INTEGER PRIMARY KEY, started_s REAL NOT NULL, body TEXT NOT NULL);
 CREATE TABLE windows (id INTEGER PRIMARY KEY, start_s REAL NOT NULL, end_s REAL NOT NULL, generation INTEGER NOT NULL,
                       body TEXT NOT NULL);
 CREATE TABLE plan_changes (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, outcome TEXT NOT NULL, body TEXT NOT NULL);
 CREATE TABLE errors (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, place TEXT NOT NULL, body TEXT NOT NULL);
+{DECISIONS}
 """
 
 
@@ -47,14 +53,14 @@ def is_new(connection: sqlite3.Connection) -> bool:
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
-    application, version = _header(connection)
+    application, found = _header(connection)
     if application != APPLICATION:
         raise StoreError(
             f"'{path}' is a SQLite file, but not a store of Penstock; nothing was changed in it: give another directory"
         )
-    if version != VERSION:
+    if found not in READABLE:
         raise StoreError(
-            f"the store '{path}' has schema {version} and this Penstock knows {VERSION}; use the Penstock that wrote "
+            f"the store '{path}' has schema {found} and this Penstock knows {VERSION}; use the Penstock that wrote "
             "it, or give another directory"
         )
 
@@ -64,6 +70,16 @@ def create(connection: sqlite3.Connection) -> None:
     connection.executescript(
         f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
     )
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """From version 1, wholly or not at all; readers of the old version go on reading what they know."""
+    if version(connection) == 1:
+        connection.executescript(f"BEGIN; {DECISIONS} PRAGMA user_version = {VERSION}; COMMIT;")
+
+
+def version(connection: sqlite3.Connection) -> int:
+    return _header(connection)[1]
 
 
 def _header(connection: sqlite3.Connection) -> tuple[int, int]:

@@ -11,10 +11,10 @@ import msgspec
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 from penstock.store import schema
-from penstock.store.errors import StoreError
+from penstock.store.errors import StoreError, UnkeepableError
 from penstock.store.lock import RunLock
 from penstock.store.reader import StoreReader
-from penstock.store.records import PlanChange, Run, RunError
+from penstock.store.records import Decided, PlanChange, Run, RunError
 
 
 class Store(StoreReader):
@@ -50,6 +50,8 @@ class Store(StoreReader):
             self._db.execute("PRAGMA synchronous = NORMAL")
             if new:
                 schema.create(self._db)
+            else:
+                schema.upgrade(self._db)
         except BaseException:
             self._db.close()
             raise
@@ -75,17 +77,29 @@ class Store(StoreReader):
 
     def add_window(self, window: Window) -> int:
         """Returns its number. Refuses what no reader could read: JSON has no NaN, and null is not a number."""
-        body = _json(window)
-        try:
-            msgspec.json.decode(body, type=Window)
-        except msgspec.ValidationError as error:
-            raise StoreError(f"a window cannot be kept: {error}; what cannot be known is None, not NaN") from None
+        body = self._readable(window)
         with schema.explained(self.path):
             added = self._db.execute(
                 "INSERT INTO windows (start_s, end_s, generation, body) VALUES (?, ?, ?, ?)",
                 (window.start_s, window.end_s, window.generation, body),
             )
             return added.lastrowid or 0
+
+    def add_decision(self, decided: Decided) -> int:
+        """Returns its number, under which what comes of it is added later."""
+        body = self._readable(decided)
+        with schema.explained(self.path):
+            added = self._db.execute(
+                "INSERT INTO decisions (at_s, kind, reason, body) VALUES (?, ?, ?, ?)",
+                (decided.at_s, decided.kind, decided.reason, body),
+            )
+            return added.lastrowid or 0
+
+    def update_decision(self, number: int, decided: Decided) -> None:
+        """One statement: readers see the row as it was or as it is."""
+        body = self._readable(decided)
+        with schema.explained(self.path):
+            self._db.execute("UPDATE decisions SET body = ? WHERE id = ?", (body, number))
 
     def add_plan_change(self, change: PlanChange) -> None:
         with schema.explained(self.path):
@@ -110,6 +124,15 @@ class Store(StoreReader):
 
     def __enter__(self) -> Store:
         return self
+
+    def _readable(self, value: Window | Decided) -> str:
+        body = _json(value)
+        try:
+            msgspec.json.decode(body, type=type(value))
+        except msgspec.ValidationError as error:
+            what = "window" if isinstance(value, Window) else "decision"
+            raise UnkeepableError(f"a {what} cannot be kept: {error}; what cannot be known is None, not NaN") from None
+        return body
 
     def _update_run(self, **changes: object) -> None:
         if self._run is None:

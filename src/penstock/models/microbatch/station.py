@@ -103,8 +103,10 @@ class MicroBatch:
         return min(near, key=self.settled_batch_s)
 
     def moments(self, servers: int) -> Iterator[Moments]:
+        self.settled_batch_s(servers)  # refuses what does not keep up; from there on everything does
+        work = self.arrival_per_s * self.row_s
         for replicas in counting(servers):
-            settled = self.settled_batch_s(replicas)
+            settled = (self.batch_s + self.replica_s * replicas) / (1.0 - work / self._at_once(replicas))
             variance = settled**2 / 12.0
             yield Moments(1.5 * settled, variance, variance)
 

@@ -1,0 +1,42 @@
+"""penstock decisions: what a policy decided in a run, why, what it expected and what was observed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("run_dir", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--changes", "only_changes", is_flag=True, help="Leave the holds out.")
+@click.option("--last", type=click.IntRange(min=1), help="Only the last so many decisions.")
+@click.option("--json", "as_json", is_flag=True, help="All of it, as a JSON array.")
+def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) -> None:
+    """What was decided, why, what was expected, what was observed. Holds that repeat are one line.
+
+    \b
+    Example:
+      penstock decisions runs/wc
+      penstock decisions runs/wc --changes --json | jq '.[].expected'
+    """
+    import msgspec
+    from rich.console import Console
+
+    from penstock.report.decisions import table
+    from penstock.store import StoreReader
+
+    with StoreReader(run_dir) as reader:
+        rows = [row for _, row in reader.decisions(last=last) if row.kind == "change" or not only_changes]
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+        return
+    console = Console(highlight=False)
+    if not rows:
+        console.print(
+            "nobody decided anything in this run; start it with --policy, such as 'penstock run FILE --policy drs "
+            "--sojourn-ms 2000'",
+            soft_wrap=True,
+        )
+    else:
+        console.print(table(rows), soft_wrap=not console.is_terminal)

@@ -1,0 +1,132 @@
+"""The policy that `penstock run` is asked for, with its guards, as a controller of the loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.control.controller import Settings
+    from penstock.control.situation import Policy
+
+NAMES = ("drs", "threshold", "stela", "ds2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """As given on the command line."""
+
+    policy: str | None
+    mode: Literal["off", "recommend", "active"]
+    max_slots: int | None
+    sojourn_ms: float | None
+    release_below_ms: float | None
+    quantile: float | None
+    cooldown_s: float
+    windows: int
+    warm_up_s: float
+
+    def check(self) -> None:
+        if self.policy is None:
+            given = (self.max_slots, self.sojourn_ms, self.release_below_ms, self.quantile)
+            if any(one is not None for one in given):
+                raise click.UsageError("--max-slots, --sojourn-ms and the like go with --policy")
+            return
+        if self.policy == "drs" and (self.max_slots is None) == (self.sojourn_ms is None):
+            raise click.UsageError(
+                "--policy drs takes --max-slots K (least sojourn within K slots) or --sojourn-ms T (fewest slots "
+                "within T)"
+            )
+        if self.policy != "drs" and self.sojourn_ms is not None:
+            raise click.UsageError(f"--sojourn-ms goes with --policy drs; {self.policy} knows no latency target")
+        if self.sojourn_ms is None and (self.release_below_ms is not None or self.quantile is not None):
+            raise click.UsageError("--release-below-ms and --quantile go with --sojourn-ms")
+
+
+def options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """All of them, for `run` and for whatever else runs a policy."""
+    for option in reversed(
+        [
+            click.option("--policy", type=click.Choice(NAMES), help="Who decides.  [nobody]"),
+            click.option(
+                "--mode",
+                type=click.Choice(["off", "recommend", "active"]),
+                default="recommend",
+                show_default=True,
+                help="Whether decisions are made, and whether they are carried out.",
+            ),
+            click.option("--max-slots", type=click.IntRange(min=1), help="Slots that may be used."),
+            click.option("--sojourn-ms", type=click.FloatRange(min=0, min_open=True), help="The target (T_max)."),
+            click.option("--release-below-ms", type=click.FloatRange(min=0), help="T_min.  [half of the target]"),
+            click.option("--quantile", type=float, help="The target is on this quantile (0.5, 0.95 or 0.99)."),
+            click.option(
+                "--cooldown",
+                "cooldown_s",
+                type=click.FloatRange(min=0),
+                default=60.0,
+                show_default=True,
+                help="Seconds between changes (T_ra).",
+            ),
+            click.option(
+                "--windows", type=click.IntRange(min=1), default=5, show_default=True, help="That are averaged."
+            ),
+            click.option(
+                "--warm-up",
+                "warm_up_s",
+                type=click.FloatRange(min=0),
+                default=15.0,
+                show_default=True,
+                help="Seconds after a change that are not measured.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def policy_of(asked: Asked) -> Policy:
+    """Guards around the policy: bounds, a dead band, a pause that pays, time between changes."""
+    from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
+    from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
+    from penstock.control.policies.ds2 import Ds2
+    from penstock.control.policies.stela import Stela
+    from penstock.control.policies.threshold import Threshold
+
+    inner: Policy
+    match asked.policy:
+        case "threshold":
+            inner = Threshold()
+        case "stela":
+            inner = Stela()
+        case "ds2":
+            inner = Ds2()
+        case _ if asked.sojourn_ms is not None:
+            least = asked.release_below_ms
+            goal = FewestSlots(
+                max_s=asked.sojourn_ms / 1000,
+                min_s=None if least is None else least / 1000,
+                quantile=asked.quantile,
+                aim=0.8,  # a plan for the very target would be undone by the next gust
+            )
+            inner = Drs(DrsSettings(goal=goal))
+        case _:
+            inner = Drs(DrsSettings(goal=LeastSojourn(max_slots=asked.max_slots)))
+    worth_it = PayBack(Hysteresis(inner, gain=0.05), within_s=600.0)
+    return Cooldown(Bounded(worth_it, max_slots=asked.max_slots), seconds=asked.cooldown_s)
+
+
+def settings_of(asked: Asked, *, every_s: float, micro_batch: bool) -> Settings:
+    from penstock.control.controller import Settings
+    from penstock.measure.smoothing import Windowed
+
+    return Settings(
+        mode=asked.mode,
+        smoothing=Windowed(asked.windows),
+        micro_batch=micro_batch,
+        warm_up_s=asked.warm_up_s,
+        stale_after_s=max(30.0, 5 * every_s),
+    )

@@ -1,0 +1,259 @@
+"""One turn of the loop: monitor, analyse, plan, execute. What it does is in the store, row by row."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from penstock.control.carry_out import change_plan, described
+from penstock.control.decisions import Change, Decision, Hold, Reason
+from penstock.control.demand import load_of
+from penstock.control.promise import draining, kept, observed_outcome
+from penstock.control.shape import Shape
+from penstock.control.situation import Memory, PastChange, Policy, Situation
+from penstock.engines.ports import Engine
+from penstock.measure.load import Load
+from penstock.measure.smoothing import Smoothing, Windowed
+from penstock.measure.window import Window
+from penstock.plan.plan import Plan
+from penstock.planning.outcome import Outcome
+from penstock.store import Decided, Store, UnkeepableError
+
+Mode = Literal["off", "recommend", "active"]
+Verdict = Literal["kept", "rolled back", "load changed", "superseded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    mode: Mode = "recommend"
+    smoothing: Smoothing = field(default_factory=Windowed)
+    micro_batch: bool = False  # whether stages of a query run one after another, as on Spark
+    warm_up_s: float = 10.0  # after a change, that is not measured
+    stale_after_s: float = 60.0
+    tolerance: float = 0.5  # of the promised step, that may be missing
+    load_change: float = 0.2  # from which on another load is another load
+    patience_s: float = 300.0  # for a backlog to drain before a change is judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Promise:
+    """A change that was carried out and is not judged yet."""
+
+    number: int  # of its row
+    row: Decided
+    load: Load
+    at_s: float
+
+
+class Controller:
+    """Give it to the loop; its `turn` is called for each window. All it remembers is in its fields and in the store."""
+
+    def __init__(self, policy: Policy, settings: Settings, engine: Engine, store: Store) -> None:
+        self.policy, self.settings = policy, settings
+        self._engine, self._store = engine, store
+        self._shape = Shape.of(engine.flow)
+        self._plan: Plan | None = None  # None until the first turn
+        self._generation = 0  # windows of an earlier one are not of this plan
+        self._warm_s = 0.0  # windows that began before this moment do not count
+        self._windows: deque[Window] = deque(maxlen=settings.smoothing.reach)
+        self._latest: Window | None = None
+        self._previous: Window | None = None
+        self._promise: _Promise | None = None
+        self._refuted: list[tuple[Plan, Load]] = []
+        self._changes, self._memory = _remembered(store, policy.name)
+
+    def turn(self, window: Window | None, *, number: int | None, at_s: float) -> Decided | None:
+        """`window` is None where the engine could not say what happened."""
+        mode = self.settings.mode
+        if mode == "off":
+            return None
+        self._monitor(window, at_s)
+        situation = self._situation(at_s)
+        decision = self._analyse(situation, fresh=window is not None)
+        if decision is None:
+            decision = self._again(self._policy(situation))
+        try:
+            row = self._row(decision, situation, number, mode)
+            row_number = self._store.add_decision(row)  # before it is done: a crash leaves what was intended
+        except UnkeepableError as error:
+            decision, self._memory = self._failed(error, situation), {}
+            row = self._row(decision, situation, number, mode)
+            row_number = self._store.add_decision(row)
+        if isinstance(decision, Change) and mode == "active":
+            return self._execute(decision, situation, row_number, row)
+        return row
+
+    # ---- monitor
+
+    def _monitor(self, window: Window | None, at_s: float) -> None:
+        if self._plan is None:
+            self._plan = self._engine.plan
+            self._warm_s = (at_s if window is None else window.start_s) + self.settings.warm_up_s
+        elif self._engine.plan != self._plan:  # somebody else changed it
+            self._changed(PastChange(at_s=at_s, old=self._plan, new=self._engine.plan), generation=0)
+            self._close_promise("superseded", None, at_s)
+        if window is None:
+            return
+        self._previous, self._latest = self._latest, window
+        self._generation = max(self._generation, window.generation)
+        if window.start_s >= self._warm_s and window.generation >= self._generation:
+            self._windows.append(window)
+
+    def _changed(self, change: PastChange, *, generation: int) -> None:
+        self._plan = change.new
+        self._generation = max(self._generation, generation)
+        self._changes = (*self._changes, change)
+        self._warm_s = change.at_s + self.settings.warm_up_s
+        self._windows.clear()
+
+    def _situation(self, at_s: float) -> Situation:
+        plan = self._engine.plan
+        return Situation(
+            now_s=at_s,
+            shape=self._shape,
+            plan=plan,
+            window=self.settings.smoothing.smoothed(tuple(self._windows)),
+            latest=self._latest,
+            changes=self._changes,
+            max_slots=plan.slots,
+            micro_batch=self.settings.micro_batch,
+            stale_after_s=self.settings.stale_after_s,
+        )
+
+    # ---- analyse
+
+    def _analyse(self, situation: Situation, *, fresh: bool) -> Decision | None:
+        """None: nothing speaks against asking the policy."""
+        latest, now_s = situation.latest, situation.now_s
+        if not fresh or latest is None:
+            return Hold(reason=Reason.MISSING, why="the engine could not be observed")
+        if (age_s := now_s - latest.end_s) > situation.stale_after_s:
+            return Hold(reason=Reason.STALE, why=f"the last window ended {age_s:.0f} s ago")
+        if latest.start_s < self._warm_s:
+            why = f"{self.settings.warm_up_s:g} s after a start or a change are not measured"
+            return Hold(reason=Reason.WARMING_UP, why=why)
+        if situation.window is None:
+            why = f"{len(self._windows)} windows under this plan; {self.settings.smoothing.reach} make a measurement"
+            return Hold(reason=Reason.SETTLING, why=why)
+        self._refuted = [(plan, load) for plan, load in self._refuted if self._same_load(load, situation)]
+        return None if self._promise is None else self._judged(self._promise, situation)
+
+    def _judged(self, promise: _Promise, situation: Situation) -> Decision | None:
+        """What became of the last change: kept, or back to what was before it."""
+        row, now_s = promise.row, situation.now_s
+        assert situation.window is not None and situation.latest is not None
+        assert row.expected is not None and row.before is not None
+        if draining(situation.latest, self._previous) and now_s - promise.at_s < self.settings.patience_s:
+            self._windows.clear()
+            return Hold(reason=Reason.CATCHING_UP, why="the backlog from before the change is still draining")
+        observed = observed_outcome(situation, row.expected.quantile)
+        if not self._same_load(promise.load, situation):
+            self._close_promise("load changed", observed, now_s)
+            return None
+        if row.reason == Reason.ROLL_BACK or kept(
+            row.before, row.expected, observed, tolerance=self.settings.tolerance
+        ):
+            self._close_promise("kept", observed, now_s)
+            return None
+        self._close_promise("rolled back", observed, now_s)
+        self._refuted.append((situation.plan, load_of(situation)))
+        return Change(
+            plan=row.old,
+            reason=Reason.ROLL_BACK,
+            why=f"the change {now_s - promise.at_s:.0f} s ago ({row.reason}) did not bring what it promised",
+            staying=observed,
+            expected=Outcome(slots=row.before.slots, sojourn_s=row.before.sojourn_s, quantile=row.expected.quantile),
+        )
+
+    def _close_promise(self, verdict: Verdict, observed: Outcome | None, at_s: float) -> None:
+        if self._promise is not None:
+            row = msgspec.structs.replace(self._promise.row, verdict=verdict, observed=observed, observed_at_s=at_s)
+            self._store.update_decision(self._promise.number, row)
+            self._promise = None
+
+    def _same_load(self, load: Load, situation: Situation) -> bool:
+        return load.near(load_of(situation), within=self.settings.load_change)
+
+    # ---- plan
+
+    def _policy(self, situation: Situation) -> Decision:
+        try:
+            decision, memory = self.policy.decide(situation, self._memory)
+            if not isinstance(decision, Hold | Change):
+                raise TypeError(f"it decided {decision!r}, which is neither Hold nor Change")
+        except Exception as error:  # a policy may be anybody's; the run goes on without it
+            return self._failed(error, situation)
+        self._memory = memory
+        return decision
+
+    def _failed(self, error: Exception, situation: Situation) -> Hold:
+        self._store.add_error(described(error, where=f"policy {self.policy.name}", at_s=situation.now_s))
+        return Hold(reason=Reason.POLICY_FAILED, why=f"{type(error).__name__}: {error}")
+
+    def _again(self, decision: Decision) -> Decision:
+        """Not what failed under this load before."""
+        if isinstance(decision, Change) and any(decision.plan == plan for plan, _ in self._refuted):
+            return decision.held(Reason.REFUTED, "this plan failed under this load before")
+        return decision
+
+    # ---- execute
+
+    def _execute(self, change: Change, situation: Situation, number: int, row: Decided) -> Decided:
+        load = load_of(situation)
+        asked = f"{self.policy.name}: {change.reason}"
+        answer = change_plan(self._engine, self._store, change.plan, asked=asked, at_s=situation.now_s)
+        pause_s = None if answer.applied is None else answer.applied.pause_s
+        row = msgspec.structs.replace(
+            row, applied="ok" if answer.ok else "failed", applied_why=answer.text, pause_s=pause_s
+        )
+        self._store.update_decision(number, row)
+        if not answer.ok:
+            self._refuted.append((change.plan, load))
+            return row
+        done_s = situation.now_s + (pause_s or 0.0)
+        past = PastChange(at_s=done_s, old=situation.plan, new=self._engine.plan, pause_s=pause_s)
+        self._changed(past, generation=0 if answer.applied is None else answer.applied.generation)
+        self._promise = _Promise(number=number, row=row, load=load, at_s=done_s)
+        return row
+
+    def _row(
+        self, decision: Decision, situation: Situation, number: int | None, mode: Literal["recommend", "active"]
+    ) -> Decided:
+        change = decision if isinstance(decision, Change) else None
+        expected = None if change is None else change.expected
+        quantile = None if expected is None else expected.quantile
+        carried_out: Literal["begun", "recommended"] = "begun" if mode == "active" else "recommended"
+        return Decided(
+            at_s=situation.now_s,
+            window=number,
+            policy=self.policy.name,
+            mode=mode,
+            kind="hold" if change is None else "change",
+            reason=decision.reason.value,
+            why=decision.why,
+            inputs=decision.inputs,
+            binding=decision.binding,
+            alternatives=decision.alternatives,
+            needs_slots=decision.needs_slots,
+            old=situation.plan,
+            new=None if change is None else change.plan,
+            before=None if situation.window is None else observed_outcome(situation, quantile),
+            expected=expected,
+            applied=None if change is None else carried_out,
+            memory=dict(self._memory),
+        )
+
+
+def _remembered(store: Store, policy: str) -> tuple[tuple[PastChange, ...], Memory]:
+    """Of earlier starts of this run: changes that were made, and what the policy had learned."""
+    rows = [row for _, row in store.decisions()]
+    changes = tuple(
+        PastChange(at_s=row.at_s + (row.pause_s or 0.0), old=row.old, new=row.new, pause_s=row.pause_s)
+        for row in rows
+        if row.applied == "ok" and row.new is not None
+    )
+    mine = [row.memory for row in rows if row.policy == policy]
+    return changes, mine[-1] if mine else {}

@@ -1,0 +1,53 @@
+"""The correction of a latency model: measured over predicted sojourn, learned while the load is steady.
+
+A model leaves out what it does not know (network, scheduling, cold code), and in much the same proportion for similar
+plans. So f is kept as a running geometric mean and predictions are multiplied by it:
+
+    ln f(n) = (1 - l) ln f(n-1) + l ln (measured / predicted),     f within [1/4, 4]
+
+A sojourn that is still moving says nothing about a model of the steady state, and is not learned from.
+"""
+
+from __future__ import annotations
+
+from penstock.control.situation import Memory, Situation
+from penstock.measure.window import Sojourn, Window
+
+MOST = 4.0
+_STEADY = 0.2  # how far the last window may be from the mean of the windows
+
+
+def learned(memory: Memory, key: str, *, measured_s: float, predicted_s: float, rate: float) -> Memory:
+    """
+    >>> learned({}, "f", measured_s=3.0, predicted_s=2.0, rate=0.3)
+    {'f': 1.5}
+    >>> learned({"f": 1.0}, "f", measured_s=4.0, predicted_s=1.0, rate=0.5)
+    {'f': 2.0}
+    """
+    ratio = min(MOST, max(1.0 / MOST, measured_s / predicted_s))
+    before = memory.get(key)
+    return {**memory, key: ratio if before is None else before ** (1.0 - rate) * ratio**rate}
+
+
+def measured_s(sojourn: Sojourn | None, quantile: float | None) -> float | None:
+    if sojourn is None:
+        return None
+    if quantile is None:
+        return sojourn.mean_s
+    return {0.5: sojourn.p50_s, 0.95: sojourn.p95_s, 0.99: sojourn.p99_s}[quantile]
+
+
+def steady(situation: Situation) -> bool:
+    """Whether the last window looks like the smoothed one: in what arrives, and in how long rows stay."""
+    window, latest = situation.window, situation.latest
+    if window is None or latest is None:
+        return False
+    return _near(window.external_rows_per_s, latest.external_rows_per_s) and _near(_mean_s(window), _mean_s(latest))
+
+
+def _mean_s(window: Window) -> float | None:
+    return None if window.sojourn is None else window.sojourn.mean_s
+
+
+def _near(one: float | None, other: float | None) -> bool:
+    return one is not None and other is not None and abs(one - other) <= _STEADY * max(one, other)

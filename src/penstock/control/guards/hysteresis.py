@@ -1,0 +1,56 @@
+"""Hysteresis: a dead band around the plan in force, in gain and in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.control.decisions import Change, Decision, Reason
+from penstock.control.situation import Memory, Policy, Situation
+from penstock.planning.outcome import Outcome
+
+WANTED = "hysteresis.wanted"
+
+
+@dataclass(frozen=True, slots=True)
+class Hysteresis:
+    """A change must gain the share `gain`, and must be wanted in so many `turns` one after another.
+
+    The gain is in the sojourn, 1 - expected / staying, or for a release in slots. Where either is not known (the plan
+    in force does not keep up, a policy without a latency model) it counts as enough.
+    """
+
+    policy: Policy
+    gain: float = field(default=0.05, kw_only=True)
+    turns: int = field(default=1, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        decision, memory = self.policy.decide(situation, memory)
+        if not isinstance(decision, Change):
+            return decision, {**memory, WANTED: 0}
+        gained = relative_gain(decision.staying, decision.expected)
+        if gained is not None and gained < self.gain:
+            why = f"it would gain {gained:.1%}, and less than {self.gain:.0%} is not worth a change"
+            return decision.held(Reason.TOO_LITTLE_GAIN, why), {**memory, WANTED: 0}
+        wanted = memory.get(WANTED, 0) + 1
+        if wanted < self.turns:
+            why = f"wanted for {wanted:g} turns, and it takes {self.turns}"
+            return decision.held(Reason.NOT_YET, why), {**memory, WANTED: wanted}
+        return decision, {**memory, WANTED: wanted}
+
+
+def relative_gain(staying: Outcome, expected: Outcome) -> float | None:
+    """
+    >>> relative_gain(Outcome(slots=4, sojourn_s=2.0), Outcome(slots=6, sojourn_s=1.5))
+    0.25
+    >>> relative_gain(Outcome(slots=8, sojourn_s=0.5), Outcome(slots=6, sojourn_s=0.7))
+    0.25
+    """
+    if expected.slots < staying.slots:
+        return 1.0 - expected.slots / staying.slots
+    if staying.sojourn_s is None or expected.sojourn_s is None:
+        return None
+    return 1.0 - expected.sojourn_s / staying.sojourn_s

@@ -1,0 +1,1 @@
+"""Policies, one a file: what to do about what was measured. Values in, values out."""

@@ -1,0 +1,314 @@
+"""DRS: as few slots as the latency target allows, or the least latency that the slots allow.
+
+Source: Fu et al., "DRS: Auto-Scaling for Real-Time Stream Analytics", ToN 25(6), 2017, sections III and IV.
+
+- `LeastSojourn`, their problem (6): AssignProcessors for K slots; where the result is not the plan in force, change.
+- `FewestSlots`, their problem (8): above T_max MinProcessors adds slots, below T_min it releases them, and in between
+  AssignProcessors moves them where the total is right and the split is not.
+
+T_ra, the least time between two changes, is the guard `Cooldown`, and smoothing is the loop's.
+On micro-batch engines the stations are queries. Regions with enough work each are also tried as queries of their own,
+which is done where the model says that it helps. Replicas stay within the slots there are; what the target would need
+beyond them is reported in `needs_slots`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.control.correction import learned, measured_s, steady
+from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
+from penstock.control.demand import Demand, demand_of
+from penstock.control.situation import Memory, Situation
+from penstock.control.stations import (
+    Queue,
+    Stations,
+    operator_stations,
+    present_counts,
+    query_stations,
+    worthwhile_cuts,
+)
+from penstock.dataflow.errors import PenstockError
+from penstock.planning.outcome import Alternative, Outcome
+from penstock.planning.processors import Assignment, assign_processors, min_processors
+
+CORRECTION = "drs.correction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastSojourn:
+    """Within `max_slots`; None: within all that may be used."""
+
+    max_slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewestSlots:
+    """With a sojourn of at most `max_s` (T_max): its mean, or the quantile 0.5, 0.95 or 0.99 of it."""
+
+    max_s: float
+    min_s: float | None = None  # T_min, below which slots are released; None: half of max_s
+    quantile: float | None = None
+    aim: float = 1.0  # plans are made for this share of max_s, so that noise does not undo them
+    max_slots: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.max_s > 0 or not 0 < self.aim <= 1 or not 0 <= self.release_below_s < self.max_s:
+            raise PenstockError(
+                f"a sojourn of at most {self.max_s} s, releasing below {self.release_below_s} s, planned for "
+                f"{self.aim} of it; the most must be above 0 and above the least, and the share within (0, 1]"
+            )
+        if self.quantile not in (None, 0.5, 0.95, 0.99):
+            raise PenstockError(f"the quantile {self.quantile} of the sojourn is not measured; 0.5, 0.95 and 0.99 are")
+
+    @property
+    def release_below_s(self) -> float:
+        return self.max_s / 2 if self.min_s is None else self.min_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrsSettings:
+    goal: LeastSojourn | FewestSlots
+    queue: Queue = "mmk"  # of operator-at-a-time engines; "gigk" where SCVs are measured and not near 1
+    replica_s: float = 0.02  # of micro-batch engines: what a replica adds to a batch
+    batch_s: float = 0.1  # and an empty batch of a query that made none yet
+    worth_slots: float = 0.5  # work from which on a region is tried as a query of its own
+    learning: float = 0.3  # of the correction, a turn
+
+
+@dataclass(frozen=True, slots=True)
+class Drs:
+    settings: DrsSettings
+    name: str = field(default="drs", init=False)
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        demand = demand_of(situation)
+        if isinstance(demand, Hold):
+            return demand, memory
+        goal = self.settings.goal
+        case = _Case.of(situation, demand, self.settings, memory)
+        if case.budget < len(case.now.workload.operators):
+            least = len(case.now.workload.operators) + case.now.reserved
+            why = f"{least} slots are the fewest that this dataflow runs on, and {case.most} may be used"
+            return Hold(reason=Reason.AT_LIMIT, why=why, inputs=case.inputs, needs_slots=least), memory
+        decision = _least(case) if isinstance(goal, LeastSojourn) else _fewest(case, goal)
+        return decision, case.memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Option:
+    """An assignment, and what it is expected to bring."""
+
+    stations: Stations
+    assigned: Assignment
+    expected: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """What both problems look at."""
+
+    situation: Situation
+    now: Stations  # as the plan is cut
+    others: tuple[Stations, ...]  # as it might be cut too
+    counts: list[int]  # of the plan in force
+    staying: Outcome
+    measured_s: float | None
+    correction: float
+    memory: Memory
+    inputs: Inputs
+    most: int  # slots
+    quantile: float | None
+    at_most_s: float | None
+
+    @staticmethod
+    def of(situation: Situation, demand: Demand, settings: DrsSettings, memory: Memory) -> _Case:
+        goal, window = settings.goal, situation.window
+        assert window is not None
+        others: tuple[Stations, ...] = ()
+        if situation.micro_batch:
+            costs = {"replica_s": settings.replica_s, "batch_s": settings.batch_s}
+            now = query_stations(situation, demand, frozenset(), **costs)
+            cuts = worthwhile_cuts(situation, demand, worth_slots=settings.worth_slots)
+            if cuts:
+                others = (query_stations(situation, demand, cuts, **costs),)
+        else:
+            now = operator_stations(situation, demand, queue=settings.queue)
+        quantile = None if isinstance(goal, LeastSojourn) else goal.quantile
+        counts = present_counts(now, situation, demand)
+        predicted, measured = now.predicted_s(counts, quantile), measured_s(window.sojourn, quantile)
+        if predicted is not None and measured and steady(situation):
+            memory = learned(memory, CORRECTION, measured_s=measured, predicted_s=predicted, rate=settings.learning)
+        correction = memory.get(CORRECTION, 1.0)
+        staying = Outcome(
+            slots=situation.slots,
+            sojourn_s=None if predicted is None else correction * predicted,
+            quantile=quantile,
+            rows_per_s=min(
+                demand.external_per_s, Assignment(workload=now.workload, counts=tuple(counts)).max_external_per_s
+            ),
+        )
+        inputs = demand.inputs(window) | {
+            "measured_sojourn_s": measured,
+            "predicted_sojourn_s": staying.sojourn_s,
+            "correction": correction,
+        }
+        return _Case(
+            situation=situation,
+            now=now,
+            others=others,
+            counts=counts,
+            staying=staying,
+            measured_s=measured,
+            correction=correction,
+            memory=memory,
+            inputs=inputs,
+            most=min(situation.max_slots, goal.max_slots or situation.max_slots),
+            quantile=quantile,
+            at_most_s=None if isinstance(goal, LeastSojourn) else goal.max_s,
+        )
+
+    @property
+    def budget(self) -> int:
+        return self.most - self.now.reserved
+
+    @property
+    def risen(self) -> float:
+        """The rate of the last window over that of all, where the load is no longer what it was; 1 or more."""
+        window, latest = self.situation.window, self.situation.latest
+        assert window is not None and latest is not None
+        if steady(self.situation) or not window.external_rows_per_s or not latest.external_rows_per_s:
+            return 1.0
+        return max(1.0, latest.external_rows_per_s / window.external_rows_per_s)
+
+    @property
+    def ways(self) -> tuple[Stations, ...]:
+        return (self.now, *self.others)
+
+    def option(self, stations: Stations, assigned: Assignment) -> _Option:
+        predicted = stations.predicted_s(assigned.counts, self.quantile)
+        expected = Outcome(
+            slots=assigned.total + stations.reserved,
+            sojourn_s=None if predicted is None else self.correction * predicted,
+            quantile=self.quantile,
+            at_most_s=self.at_most_s,
+            rows_per_s=min(assigned.max_external_per_s, stations.workload.external_per_s),
+        )
+        return _Option(stations=stations, assigned=assigned, expected=expected)
+
+
+def _least(case: _Case) -> Decision:
+    best = min(
+        (case.option(stations, assign_processors(stations.workload, case.budget)) for stations in case.ways),
+        key=lambda option: _longing(option.expected),
+    )
+    return _towards(case, best, _reason(case, best.expected.slots))
+
+
+def _fewest(case: _Case, goal: FewestSlots) -> Decision:
+    """Their scheduler's three cases, in its order."""
+    if case.measured_s is None and case.staying.sojourn_s is not None:
+        return Hold(reason=Reason.MISSING, why="no row came out whose sojourn is known", inputs=case.inputs)
+    short = case.measured_s is None or case.measured_s > goal.max_s
+    if not short and case.measured_s is not None and case.measured_s >= goal.release_below_s:
+        return _reallocated(case, f"{_said(case)}, within its bounds")
+    target_s = goal.aim * goal.max_s / case.correction
+    # Too few slots for a rate that has risen: the mean over the windows is of the past, and would only be added to.
+    times = case.risen if short else 1.0
+    best = min(
+        (
+            case.option(one, min_processors(one.workload, target_s, goal.quantile, case.budget))
+            for one in (stations.at_load(times) for stations in case.ways)
+        ),
+        key=lambda option: (not option.assigned.feasible, option.expected.slots, _longing(option.expected)),
+    )
+    if short and (best.expected.slots > case.staying.slots or not best.assigned.feasible):
+        return _towards(case, best, _reason(case, best.expected.slots))
+    if not short and best.assigned.feasible and best.expected.slots < case.staying.slots:
+        return _towards(case, best, Reason.RELEASE)
+    if short:
+        return _reallocated(
+            case, f"{_said(case)}, above {goal.max_s:.3g} s, but the slots in use should do for what arrives now"
+        )
+    return _reallocated(
+        case, f"{_said(case)}, below {goal.release_below_s:.3g} s, but fewer slots would miss the target"
+    )
+
+
+def _reallocated(case: _Case, why: str) -> Decision:
+    """The total is right; is the split?"""
+    in_use = min(case.budget, max(sum(case.counts), len(case.counts)))
+    best = case.option(case.now, assign_processors(case.now.workload, in_use))
+    short = case.at_most_s is not None and case.measured_s is not None and case.measured_s > case.at_most_s
+    if _better(best.expected, case.staying):
+        return _towards(case, best, Reason.REALLOCATION)
+    reason = Reason.CATCHING_UP if short else Reason.WITHIN_TARGET
+    return Hold(reason=reason, why=why, inputs=case.inputs, binding=best.assigned.bottleneck)
+
+
+def _towards(case: _Case, option: _Option, reason: Reason) -> Decision:
+    """To that assignment, unless it is where we are or no better."""
+    stations, best, expected = option.stations, option.assigned, option.expected
+    needs = None if best.needs is None or best.needs.total is None else best.needs.total + stations.reserved
+    binding = best.binding or best.bottleneck
+    if reason is not Reason.RELEASE and not _better(expected, case.staying):
+        plan = case.situation.plan
+    else:
+        plan = case.situation.shape.rescaled(case.situation.plan, stations.replicas(best.counts), stations.cuts)
+    if plan == case.situation.plan:
+        why = f"no better plan within {case.most} slots" if best.needs is None else best.needs.reason
+        held = Reason.BEST if best.feasible else Reason.AT_LIMIT
+        return Hold(reason=held, why=why, inputs=case.inputs, binding=binding, needs_slots=needs)
+    lacking = "" if best.needs is None else f"; {best.needs.reason}"
+    return Change(
+        plan=plan,
+        reason=reason,
+        why=f"{_said(case)}; expected with {expected.slots} slots: {_seconds(expected.sojourn_s)}{lacking}",
+        staying=case.staying,
+        expected=expected,
+        inputs=case.inputs,
+        binding=binding,
+        alternatives=_alternatives(case, option),
+        needs_slots=needs,
+    )
+
+
+def _alternatives(case: _Case, option: _Option) -> tuple[Alternative, ...]:
+    """To stay, and the best with one slot less."""
+    stations, best = option.stations, option.assigned
+    staying = "does not keep up" if case.staying.sojourn_s is None else "is slower or takes more slots"
+    found = [Alternative(replicas=case.situation.plan.replicas, expected=case.staying, why=f"staying {staying}")]
+    if best.total > len(best.counts):
+        fewer = assign_processors(stations.workload, best.total - 1)
+        expected = case.option(stations, fewer).expected
+        why = "one slot less is slower" if expected.sojourn_s is not None else "one slot less does not keep up"
+        found.append(Alternative(replicas=stations.replicas(fewer.counts), expected=expected, why=why))
+    return tuple(found)
+
+
+def _reason(case: _Case, slots: int) -> Reason:
+    if slots == case.staying.slots:
+        return Reason.REALLOCATION
+    return Reason.SHORTAGE if slots > case.staying.slots else Reason.RELEASE
+
+
+def _better(one: Outcome, other: Outcome) -> bool:
+    """Shorter by more than rounding; to keep up is better than not to, and then to take in more."""
+    if one.sojourn_s is None:
+        return other.sojourn_s is None and (one.rows_per_s or 0.0) > (other.rows_per_s or 0.0) * (1 + 1e-9)
+    return other.sojourn_s is None or one.sojourn_s < other.sojourn_s * (1 - 1e-9)
+
+
+def _longing(outcome: Outcome) -> tuple[bool, float]:
+    """Sorts outcomes, best first."""
+    short_of = outcome.rows_per_s or 0.0
+    return (outcome.sojourn_s is None, -short_of if outcome.sojourn_s is None else outcome.sojourn_s)
+
+
+def _said(case: _Case) -> str:
+    what = "mean" if case.quantile is None else f"p{100 * case.quantile:g}"
+    return f"{what} sojourn {_seconds(case.measured_s)} with {case.staying.slots} slots"
+
+
+def _seconds(time_s: float | None) -> str:
+    return "unknown" if time_s is None else f"{time_s:.3g} s"

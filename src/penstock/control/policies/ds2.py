@@ -1,0 +1,72 @@
+"""DS2: from true rates to the parallelism of all operators in one step.
+
+Source: Kalavri et al., "Three steps is all you need", OSDI 2018, section 3. With true processing rate (rows over busy
+time) and selectivity of each operator, the rate that each has to take in follows from the rates of the sources, and
+
+    parallelism_i = ceil( rows/s that must enter i  /  true rate of one replica of i )
+
+It knows throughput only: no latency target, no budget. Where it needs more slots than there are it holds and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from penstock.control.decisions import Change, Decision, Hold, Reason
+from penstock.control.demand import Demand, demand_of
+from penstock.control.situation import Memory, Situation
+from penstock.planning.outcome import Alternative, Outcome
+
+_ROUNDING = 1e-9  # 3 replicas' worth of rows that came out as 3.0000000000000004 is not 4
+
+
+@dataclass(frozen=True, slots=True)
+class Ds2:
+    target_ratio: float = 1.0  # rows to be able to take in, over those that arrive
+    name: str = field(default="ds2", init=False)
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        return self._decide(situation), memory
+
+    def _decide(self, situation: Situation) -> Decision:
+        demand = demand_of(situation)
+        if isinstance(demand, Hold):
+            return demand
+        assert situation.window is not None
+        inputs = demand.inputs(situation.window)
+        wanted = {
+            name: max(1, math.ceil(load.work * self.target_ratio - _ROUNDING)) for name, load in demand.loads.items()
+        }
+        stuck = next((name for name, load in demand.loads.items() if load.most == 1 < wanted[name]), None)
+        counts = {name: 1 if demand.loads[name].most == 1 else count for name, count in wanted.items()}
+        plan = situation.shape.rescaled(situation.plan, counts)
+        slots = situation.shape.slots(plan, micro_batch=situation.micro_batch)
+        limited = "" if stuck is None else f"; '{stuck}' has one replica and needs {wanted[stuck]}"
+        if plan == situation.plan:
+            held = Reason.BEST if stuck is None else Reason.AT_LIMIT
+            return Hold(reason=held, why=f"the true rates call for this plan{limited}", inputs=inputs, binding=stuck)
+        expected = Outcome(slots=slots, rows_per_s=_taken_in(demand, counts))
+        if slots > max(situation.max_slots, situation.slots):
+            why = f"the true rates call for {slots} slots, and {situation.max_slots} may be used"
+            rejected = (Alternative(replicas=counts, expected=expected, why=why),)
+            return Hold(
+                reason=Reason.AT_LIMIT, why=why, inputs=inputs, binding=stuck, alternatives=rejected, needs_slots=slots
+            )
+        present = {name: load.replicas for name, load in demand.loads.items()}
+        changed = ", ".join(f"{name} {present[name]} -> {k}" for name, k in counts.items() if k != present[name])
+        return Change(
+            plan=plan,
+            reason=Reason.TRUE_RATES,
+            why=f"the true rates call for {changed}{limited}",
+            staying=Outcome(slots=situation.slots, rows_per_s=_taken_in(demand, present)),
+            expected=expected,
+            inputs=inputs,
+            binding=stuck,
+        )
+
+
+def _taken_in(demand: Demand, counts: dict[str, int]) -> float:
+    """External rows/s that these counts sustain, of those that arrive."""
+    slowest = max(load.work / counts[name] for name, load in demand.loads.items())
+    return demand.external_per_s / max(1.0, slowest)

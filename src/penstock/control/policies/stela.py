@@ -1,0 +1,129 @@
+"""Stela: tasks go to congested operators, to the one first whose speed would reach the most of the output.
+
+Source: Xu, Peng and Gupta, "Stela: Enabling stream processing systems to scale-in and scale-out on-demand", IC2E 2016,
+as Liu et al. (TAAS 12(4), 2017, section 6.1.3) run it inside a loop:
+
+- an operator is congested where rows arrive at more than 1.2 times the rate at which they are processed;
+- its ETP (effective throughput percentage) is the share of the sinks' throughput that it reaches over paths without a
+  congested operator;
+- the congested operator with the highest ETP gets a task, its rate and the rates behind it are projected, and again,
+  up to `attempts` times a round (their m: one for each worker).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.control.decisions import Change, Decision, Hold, Reason
+from penstock.control.demand import Demand, demand_of
+from penstock.control.situation import Memory, Situation
+from penstock.planning.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Stela:
+    attempts: int = 1
+    congestion: float = 1.2
+    name: str = field(default="stela", init=False)
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        return self._decide(situation), memory
+
+    def _decide(self, situation: Situation) -> Decision:
+        demand = demand_of(situation)
+        if isinstance(demand, Hold):
+            return demand
+        assert situation.window is not None
+        inputs = demand.inputs(situation.window)
+        counts = {name: load.replicas for name, load in demand.loads.items()}
+        plan, added, full = situation.plan, list[str](), False
+        for _ in range(self.attempts):
+            rates = _Rates.projected(situation, demand, counts, self.congestion)
+            etp = {name: _etp(name, situation, rates) for name in rates.congested if demand.loads[name].most != 1}
+            if not etp:
+                break
+            target = max(etp, key=lambda name: etp[name])  # a tie goes to the one further upstream
+            inputs[f"{target}.etp"] = etp[target]
+            tried = situation.shape.rescaled(plan, {target: counts[target] + 1})
+            if situation.shape.slots(tried, micro_batch=situation.micro_batch) > situation.max_slots:
+                full = True
+                break
+            counts[target] += 1
+            plan = tried
+            added.append(target)
+        before = _Rates.projected(situation, demand, {n: one.replicas for n, one in demand.loads.items()}, 1.0)
+        if not added:
+            return _held(situation, rates, inputs, full=full)
+        after = _Rates.projected(situation, demand, counts, 1.0)
+        slots = situation.shape.slots(plan, micro_batch=situation.micro_batch)
+        return Change(
+            plan=plan,
+            reason=Reason.CONGESTION,
+            why=f"congested; a task more each for {', '.join(added)}",
+            staying=Outcome(slots=situation.slots, rows_per_s=before.taken_in),
+            expected=Outcome(slots=slots, rows_per_s=after.taken_in),
+            inputs=inputs,
+            binding=added[0],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rates:
+    """Where rows pile up with these counts: an operator passes on what it can of what reaches it."""
+
+    processed: Mapping[str, float]  # by region
+    congested: tuple[str, ...]
+    taken_in: float  # external rows/s
+
+    @staticmethod
+    def projected(situation: Situation, demand: Demand, counts: Mapping[str, int], congestion: float) -> _Rates:
+        arriving_over: dict[str, list[str]] = {}
+        for before, after in situation.shape.streams:
+            arriving_over.setdefault(after, []).append(before)
+        processed: dict[str, float] = {}
+        congested: list[str] = []
+        taken_in = demand.external_per_s
+        for name, unhindered in demand.arrivals.items():
+            arriving = 0.0
+            for before in arriving_over[name]:
+                if before in demand.entering:
+                    arriving += demand.entering[before]
+                else:
+                    # Round a loop what comes back is not known yet; it is taken as it would be unhindered.
+                    arriving += processed.get(before, demand.arrivals[before]) * demand.gains[before]
+            load = demand.loads.get(name)
+            able = arriving if load is None else counts[name] / load.row_s
+            processed[name] = min(arriving, able)
+            if arriving > congestion * processed[name]:
+                congested.append(name)
+            if unhindered:
+                taken_in = min(taken_in, demand.external_per_s * processed[name] / unhindered)
+        return _Rates(processed=processed, congested=tuple(congested), taken_in=taken_in)
+
+
+def _etp(region: str, situation: Situation, rates: _Rates) -> float:
+    """Throughput of the sinks that `region` reaches without a congested operator on the way, of that of all sinks."""
+    after: dict[str, list[str]] = {}
+    for before, behind in situation.shape.streams:
+        after.setdefault(before, []).append(behind)
+    sinks = {name for name in rates.processed if name not in after}
+    total = sum(rates.processed[name] for name in sinks)
+    reached: set[str] = set()
+    frontier = [region]
+    while frontier:
+        name = frontier.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        frontier += [one for one in after.get(name, ()) if one not in rates.congested]
+    return sum(rates.processed[name] for name in reached & sinks) / total if total else 0.0
+
+
+def _held(situation: Situation, rates: _Rates, inputs: dict[str, float | None], *, full: bool) -> Hold:
+    if not rates.congested:
+        return Hold(reason=Reason.WITHIN_TARGET, why="no operator is congested", inputs=inputs)
+    names = ", ".join(rates.congested)
+    why = f"{names} congested, and {'there is no slot for another task' if full else 'has one replica only'}"
+    needs = situation.slots + 1 if full else None
+    return Hold(reason=Reason.AT_LIMIT, why=why, inputs=inputs, binding=rates.congested[0], needs_slots=needs)

@@ -1,0 +1,78 @@
+"""Did a change bring what it promised? Measured before, expected, and measured after."""
+
+from __future__ import annotations
+
+from penstock.control.correction import measured_s
+from penstock.control.situation import Situation
+from penstock.measure.window import Window
+from penstock.planning.outcome import Outcome
+
+_A_DIFFERENCE = 0.02  # of what it was: less is not a promise
+_NOISE = 0.2  # of the rows/s of a few windows
+
+
+def kept(before: Outcome, expected: Outcome, observed: Outcome, *, tolerance: float) -> bool:
+    """A change that promised less of the sojourn, or more rows, has to bring 1 - tolerance of the promised step.
+
+    Where it promised more rows, the plan before it did not keep up and had no sojourn to speak of: only rows count.
+    One that promised slots and gave sojourn for them has to stay below the target, or where there is none within
+    1 + tolerance of what it expected. What is not known breaks no promise.
+
+    >>> before, expected = Outcome(slots=4, sojourn_s=2.0), Outcome(slots=6, sojourn_s=1.0)
+    >>> [kept(before, expected, Outcome(slots=6, sojourn_s=s), tolerance=0.5) for s in (0.9, 1.4, 1.6, 2.5)]
+    [True, True, False, False]
+    """
+    was, promised, is_now = before.rows_per_s, expected.rows_per_s, observed.rows_per_s
+    if was is not None and promised is not None and is_now is not None:
+        if promised > was * (1.0 + _A_DIFFERENCE):
+            return is_now >= was + (1.0 - tolerance) * (promised - was)
+        if is_now < promised * (1.0 - _NOISE):
+            return False
+    return _sojourn_kept(before, expected, observed, tolerance)
+
+
+def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, tolerance: float) -> bool:
+    was, promised, is_now = before.sojourn_s, expected.sojourn_s, observed.sojourn_s
+    if promised is None or is_now is None or was is None:
+        return True
+    if promised < was * (1.0 - _A_DIFFERENCE):
+        # The target may be met although the model promised more: nobody is to be rolled back out of it.
+        met = expected.at_most_s is not None and is_now <= expected.at_most_s
+        return met or is_now <= was - (1.0 - tolerance) * (was - promised)
+    if expected.at_most_s is not None:
+        return is_now <= expected.at_most_s
+    return is_now <= (1.0 + tolerance) * promised
+
+
+def observed_outcome(situation: Situation, quantile: float | None) -> Outcome:
+    """What the windows under the plan in force say."""
+    window = situation.window
+    assert window is not None
+    return Outcome(
+        slots=situation.slots,
+        sojourn_s=measured_s(window.sojourn, quantile),
+        quantile=quantile,
+        rows_per_s=taken_in(situation, window),
+    )
+
+
+def taken_in(situation: Situation, window: Window) -> float | None:
+    """Rows/s read from all sources."""
+    total = 0.0
+    for one in window.operators:
+        if one.operator in situation.shape.sources:
+            if one.processed_rows_per_s is None:
+                return None
+            total += one.processed_rows_per_s
+    return total
+
+
+def draining(latest: Window, previous: Window | None) -> bool:
+    """Whether a backlog worth a second or more got smaller: what is measured meanwhile is of the past."""
+    if previous is None:
+        return False
+    return _backlog(latest) < _backlog(previous) and _backlog(previous) > (latest.external_rows_per_s or 0.0)
+
+
+def _backlog(window: Window) -> int:
+    return sum(one.backlog_rows or 0 for one in window.operators)

@@ -1,0 +1,55 @@
+"""What a policy decides on, as one value, and the contract of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.control.decisions import Decision
+from penstock.control.shape import Shape
+from penstock.measure.window import Window
+from penstock.plan.plan import Plan
+
+Memory = Mapping[str, float]  # what a policy has learned: explicit, so that it can be kept and given back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastChange:
+    """A plan change that was carried out, by whomever."""
+
+    at_s: float
+    old: Plan
+    new: Plan
+    pause_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    now_s: float
+    shape: Shape
+    plan: Plan  # in force
+    window: Window | None  # smoothed over what was measured under this plan; None: nothing yet
+    latest: Window | None  # the last one as it was observed
+    changes: tuple[PastChange, ...] = ()  # oldest first
+    max_slots: int  # that may be used
+    micro_batch: bool = False  # stages of a query run one after another; otherwise all operators run at once
+    stale_after_s: float = 60.0
+
+    @property
+    def slots(self) -> int:
+        """In use."""
+        return self.shape.slots(self.plan, micro_batch=self.micro_batch)
+
+
+class Policy(Protocol):
+    """Pure: the same situation and memory give the same decision, and nothing else happens.
+
+    Contract: nothing but Hold where metrics are missing or stale; a plan that is valid for the dataflow and uses at
+    most `max_slots`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]: ...

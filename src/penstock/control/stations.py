@@ -1,0 +1,204 @@
+"""Regions under a load as stations of a queueing network: what DRS plans on.
+
+Operator-at-a-time: each region is an M/M/k or GI/G/k station, E[T] = sum_i visits_i E[T_i](k_i).
+
+Micro-batch: each query is one station, seen from outside. Of each external row it does
+
+    c = sum over its operators of visits x seconds a row,     D* = (a + b k) / (1 - lambda c / k)
+
+seconds of work, and a row stays 1.5 D* in each query on its way, whatever it is split into there. `a` comes from the
+batches themselves: what is left of a measured batch without its work and without b for each replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from penstock.control.demand import Demand, traffic_of
+from penstock.control.situation import Situation
+from penstock.measure.window import Window
+from penstock.models.microbatch import MicroBatch
+from penstock.models.network import propagated_scv
+from penstock.models.queueing import GIGk, MMk
+from penstock.models.queueing.station import Station
+from penstock.planning.processors import Operator, Workload
+
+Queue = Literal["mmk", "gigk"]
+_LEAST_BATCH_S = 0.02  # no query on Spark was seen to finish an empty batch in less
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stations:
+    """A workload for the processor planner, and how its counts become replicas of a plan."""
+
+    workload: Workload
+    members: dict[str, tuple[str, ...]]  # station -> the regions that have its count
+    others: dict[str, int]  # regions without known work -> replicas
+    cuts: frozenset[str]  # more than the plan has
+
+    @property
+    def reserved(self) -> int:
+        """Slots that are not for the planner to give."""
+        return sum(self.others.values())
+
+    def replicas(self, counts: Sequence[int]) -> dict[str, int]:
+        names = (operator.name for operator in self.workload.operators)
+        by_station = dict(zip(names, counts, strict=True))
+        given = {region: by_station[station] for station, regions in self.members.items() for region in regions}
+        return given | self.others
+
+    def at_load(self, times: float) -> Stations:
+        """The same under so many times the rows."""
+        operators = tuple(
+            replace(one, station=one.station.at_rate(one.station.arrival_per_s * times))
+            for one in self.workload.operators
+        )
+        external = self.workload.external_per_s * times
+        return replace(self, workload=replace(self.workload, external_per_s=external, operators=operators))
+
+    def predicted_s(self, counts: Sequence[int], quantile: float | None) -> float | None:
+        """The sojourn under these counts; None where they do not keep up."""
+        for operator, k in zip(self.workload.operators, counts, strict=True):
+            least = operator.station.least_stable()
+            if least is None or k < least:
+                return None
+        if quantile is None:
+            return self.workload.mean_s(counts)
+        return self.workload.sojourn(counts).quantile_s(quantile)
+
+
+def operator_stations(situation: Situation, demand: Demand, *, queue: Queue) -> Stations:
+    """One station a region."""
+    arrival_scv = _arrival_scv(situation, demand) if queue == "gigk" else {}
+    operators = []
+    for name, load in demand.loads.items():
+        station: Station
+        if queue == "mmk":
+            station = MMk(arrival_per_s=load.arrival_per_s, service_per_s=1.0 / load.row_s)
+        else:
+            station = GIGk(
+                arrival_per_s=load.arrival_per_s,
+                service_per_s=1.0 / load.row_s,
+                arrival_scv=arrival_scv[name],
+                service_scv=_or_one(load.service_scv),
+            )
+        operators.append(Operator(name=name, station=station, most=load.most))
+    return Stations(
+        workload=Workload(external_per_s=demand.external_per_s, operators=tuple(operators)),
+        members={name: (name,) for name in demand.loads},
+        others=dict.fromkeys(demand.idle, 1),
+        cuts=frozenset(),
+    )
+
+
+def query_stations(
+    situation: Situation, demand: Demand, cuts: frozenset[str], *, replica_s: float, batch_s: float
+) -> Stations:
+    """One station a query, were the plan cut in these places too. `batch_s`: of queries that made no batch yet."""
+    shape, window = situation.shape, situation.window
+    assert window is not None
+    operators, members = [], {}
+    fixed = _fixed_s(situation, window, replica_s)
+    single = {region.name for region in shape.regions if not region.replicable}
+    for query in shape.queries(situation.plan.cuts | cuts):
+        # A query that comes of splitting another has the fixed part of that one, until it has batches of its own.
+        known = fixed[query[0]]
+        loads = [demand.loads[name] for name in query if name in demand.loads]
+        name = query[0]
+        station = MicroBatch(
+            arrival_per_s=demand.external_per_s,
+            batch_s=max(_LEAST_BATCH_S, batch_s if known is None else known),
+            row_s=sum(load.work for load in loads) / demand.external_per_s,
+            replica_s=replica_s,
+            slots=situation.max_slots,
+        )
+        operators.append(Operator(name=name, station=station, most=None if single.isdisjoint(query) else 1))
+        members[name] = query
+    return Stations(
+        workload=Workload(external_per_s=demand.external_per_s, operators=tuple(operators)),
+        members=members,
+        others={},
+        cuts=cuts,
+    )
+
+
+def worthwhile_cuts(situation: Situation, demand: Demand, *, worth_slots: float) -> frozenset[str]:
+    """Cuts between regions that each have work for `worth_slots` slots or more: such regions get a query each."""
+    shape = situation.shape
+    exits = {region.name: region.operators[-1] for region in shape.regions}
+    heavy = {name for name, load in demand.loads.items() if load.work >= worth_slots}
+    if len(heavy) < 2:
+        return frozenset()
+    into: dict[str, list[str]] = {}
+    for before, after in shape.streams:
+        into.setdefault(after, []).append(before)
+    holds: dict[str, bool] = {}  # region -> whether its query has a heavy one, up to and with it
+    found: set[str] = set()
+    for region in shape.regions:
+        together = [one for one in into[region.name] if one in holds and exits[one] not in situation.plan.cuts]
+        if region.name in heavy:
+            found |= {exits[one] for one in together if holds[one]}
+        holds[region.name] = region.name in heavy or any(holds[one] for one in together)
+    return frozenset(found)
+
+
+def present_counts(stations: Stations, situation: Situation, demand: Demand) -> list[int]:
+    """What the stations have now; where regions of a query differ, the count that does their work in the same time."""
+    counts = []
+    for operator in stations.workload.operators:
+        regions = stations.members[operator.name]
+        works = [demand.loads[name].work if name in demand.loads else 0.0 for name in regions]
+        replicas = [situation.plan.replicas[name] for name in regions]
+        if len(set(replicas)) == 1 or not sum(works):
+            counts.append(max(replicas))
+            continue
+        time = sum(work / count for work, count in zip(works, replicas, strict=True))
+        counts.append(max(1, round(sum(works) / time)))
+    return counts
+
+
+def _fixed_s(situation: Situation, window: Window, replica_s: float) -> dict[str, float | None]:
+    """a = D - work of a batch / k - b k by region, over the batches of its query; None where there were none."""
+    span_s = window.end_s - window.start_s
+    work_s = {
+        one.operator: one.processed_rows_per_s * span_s * one.seconds_per_row
+        for one in window.operators
+        if one.processed_rows_per_s and one.seconds_per_row
+    }
+    batches_of = {name: one for one in window.pipelines if one.batches and one.batch_s for name in one.operators}
+    inside = {region.name: region.operators for region in situation.shape.regions}
+    found: dict[str, float | None] = {}
+    for query in situation.shape.queries(situation.plan.cuts):
+        names = [name for region in query for name in inside[region]]
+        batches = {one.pipeline: one for name in names if (one := batches_of.get(name)) is not None}.values()
+        fixed = None
+        if batches:
+            replicas = max(situation.plan.replicas[name] for name in query)
+            # A region cut inside has several queries, one after another: their batches' times add up.
+            batch_s = sum(one.batch_s or 0.0 for one in batches)
+            busy_s = sum(work_s.get(name, 0.0) for name in names) / max(one.batches for one in batches)
+            fixed = max(0.0, batch_s - busy_s / min(replicas, situation.plan.slots) - replica_s * replicas)
+        found |= dict.fromkeys(query, fixed)
+    return found
+
+
+def _arrival_scv(situation: Situation, demand: Demand) -> dict[str, float]:
+    """As measured; where it was not, propagated along the streams."""
+    loads = demand.loads
+    if all(load.arrival_scv is not None for load in loads.values()):
+        return {name: _or_one(load.arrival_scv) for name, load in loads.items()}
+    traffic = traffic_of(situation.shape, demand.entering, demand.gains)
+    names = traffic.names
+    propagated = propagated_scv(
+        traffic,
+        service_scv={name: _or_one(loads[name].service_scv) if name in loads else 1.0 for name in names},
+        utilisation={name: loads[name].utilisation if name in loads else 0.0 for name in names},
+        servers={name: loads[name].replicas if name in loads else 1 for name in names},
+    )
+    return {name: _or_one(load.arrival_scv, propagated[name]) for name, load in loads.items()}
+
+
+def _or_one(scv: float | None, otherwise: float = 1.0) -> float:
+    return otherwise if scv is None else scv

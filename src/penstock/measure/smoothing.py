@@ -1,0 +1,176 @@
+"""Smoothing: several windows as one. The two ways of DRS (Fu et al. 2017, section IV-A), exponential and windowed.
+
+With d(n) what window n measured and D(n) what comes out, field by field, over the windows that know the field:
+
+    windowed      D(n) = (d(n-w+1) + ... + d(n)) / w
+    exponential   D(n) = alpha D(n-1) + (1 - alpha) d(n)
+
+Both are functions of the windows alone, so whoever keeps the windows keeps all the state there is. Rates, costs and
+times are averaged; counts of rows and batches add up; what is a level (backlog, state, totals) is that of the last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.dataflow.errors import PenstockError
+from penstock.measure.window import OperatorWindow, PipelineWindow, Sojourn, Window
+
+_NEGLIGIBLE = 1e-3  # the weight of all windows that are forgotten, at most
+
+_AVERAGED = (
+    "input_rows_per_s",
+    "processed_rows_per_s",
+    "true_rows_per_s",
+    "selectivity",
+    "seconds_per_row",
+    "utilisation",
+    "arrival_scv",
+    "service_scv",
+)
+_KNOWN = attrgetter(*_AVERAGED)
+_ROWS = attrgetter("rows_in", "rows_out")
+
+
+class Smoothing(Protocol):
+    @property
+    def reach(self) -> int:
+        """How many of the latest windows it looks at."""
+        ...
+
+    def smoothed(self, windows: Sequence[Window]) -> Window | None:
+        """None until there are enough windows, oldest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """The mean of the latest `size` windows; not before there are so many."""
+
+    size: int = 3
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise PenstockError(f"an average over {self.size} windows; give 1 or more")
+
+    @property
+    def reach(self) -> int:
+        return self.size
+
+    def smoothed(self, windows: Sequence[Window]) -> Window | None:
+        if len(windows) < self.size:
+            return None
+        return merged(windows[-self.size :], [1.0] * self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Weights that fade by `alpha` a window; not before there are `least` windows."""
+
+    alpha: float = 0.5
+    least: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < 1 or self.least < 1:
+            raise PenstockError(
+                f"exponential smoothing with alpha {self.alpha} from {self.least} windows on; alpha is 0 or more and "
+                "below 1, and it takes 1 window or more"
+            )
+
+    @property
+    def reach(self) -> int:
+        forgotten = math.ceil(math.log(_NEGLIGIBLE) / math.log(self.alpha)) if self.alpha > 0 else 1
+        return max(self.least, forgotten)
+
+    def smoothed(self, windows: Sequence[Window]) -> Window | None:
+        if len(windows) < self.least:
+            return None
+        seen = windows[-self.reach :]
+        # D(1) = d(1): the first window has the weight of all those before it.
+        weights = [(1.0 - self.alpha) * self.alpha ** (len(seen) - 1 - age) for age in range(len(seen))]
+        weights[0] = self.alpha ** (len(seen) - 1)
+        return merged(seen, weights)
+
+
+def merged(windows: Sequence[Window], weights: Sequence[float]) -> Window:
+    """One window over the span of all, each weighted by so much."""
+    last = windows[-1]
+    if len(windows) == 1:
+        return last
+    sojourns = [one.sojourn for one in windows]
+    return Window(
+        start_s=windows[0].start_s,
+        end_s=last.end_s,
+        generation=last.generation,
+        external_rows_per_s=_mean([one.external_rows_per_s for one in windows], weights),
+        sojourn=_sojourn(sojourns, weights),
+        pipelines=tuple(
+            _pipeline(one, of_one, weights) for one, of_one in _same(windows, "pipelines", lambda part: part.pipeline)
+        ),
+        operators=tuple(
+            _operator(one, of_one, weights) for one, of_one in _same(windows, "operators", lambda part: part.operator)
+        ),
+    )
+
+
+def _same(windows: Sequence[Window], parts: str, name: Callable[[Any], str]) -> list[tuple[Any, list[Any]]]:
+    """Each part of the last window, with that part of every window; None where a window has it not."""
+    by_window = [{name(one): one for one in getattr(window, parts)} for window in windows]
+    return [(one, [of.get(name(one)) for of in by_window]) for one in getattr(windows[-1], parts)]
+
+
+def _operator(last: OperatorWindow, seen: Sequence[OperatorWindow | None], weights: Sequence[float]) -> OperatorWindow:
+    nothing = (None,) * len(_AVERAGED)
+    columns = zip(*(nothing if one is None else _KNOWN(one) for one in seen), strict=True)
+    rows_in, rows_out = zip(*(_ROWS(one) for one in seen if one is not None), strict=True)
+    means = {field: _mean(values, weights) for field, values in zip(_AVERAGED, columns, strict=True)}
+    return msgspec.structs.replace(last, rows_in=_sum(rows_in), rows_out=_sum(rows_out), **means)
+
+
+def _pipeline(last: PipelineWindow, seen: Sequence[PipelineWindow | None], weights: Sequence[float]) -> PipelineWindow:
+    known = [one for one in seen if one is not None]
+    phases = {
+        phase: _mean([None if one is None else one.phases_s.get(phase) for one in seen], weights) or 0.0
+        for phase in last.phases_s
+    }
+    return msgspec.structs.replace(
+        last,
+        batches=sum(one.batches for one in known),
+        rows_in=sum(one.rows_in for one in known),
+        batch_s=_mean([None if one is None else one.batch_s for one in seen], weights),
+        batch_max_s=max((one.batch_max_s for one in known if one.batch_max_s is not None), default=None),
+        phases_s=phases,
+        busy_s=_sum([one.busy_s for one in known]),
+    )
+
+
+def _sojourn(seen: Sequence[Sojourn | None], weights: Sequence[float]) -> Sojourn | None:
+    known = [(one, weight) for one, weight in zip(seen, weights, strict=True) if one is not None]
+    if not known:
+        return None
+    total = sum(weight for _, weight in known)
+    times = {
+        field: math.fsum(weight * getattr(one, field) for one, weight in known) / total
+        for field in ("mean_s", "p50_s", "p95_s", "p99_s")
+    }
+    return Sojourn(rows=sum(one.rows for one, _ in known), **times)
+
+
+def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    total = seen = 0.0
+    for value, weight in zip(values, weights, strict=True):
+        if value is not None:
+            total += weight * value
+            seen += weight
+    return total / seen if seen else None
+
+
+def _sum(values: Sequence[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

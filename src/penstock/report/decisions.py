@@ -1,0 +1,67 @@
+"""Decisions as a table: one row a change, one row for each run of holds with the same reason."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich import box
+from rich.table import Table
+
+from penstock.plan.plan import diff
+from penstock.planning.outcome import Outcome
+from penstock.report.table import UNKNOWN, seconds
+from penstock.store import Decided
+
+
+def table(rows: Sequence[Decided]) -> Table:
+    drawn = Table(box=box.HORIZONTALS, pad_edge=False)
+    for heading in ("at", "decision", "reason", "why", "before", "expected", "observed", "outcome"):
+        drawn.add_column(heading, no_wrap=heading in ("at", "reason"))
+    for _, alike in groupby(rows, key=_key):
+        some = list(alike)
+        drawn.add_row(*cells(some[-1], times=len(some)))
+    return drawn
+
+
+def cells(row: Decided, *, times: int = 1) -> tuple[str, ...]:
+    what = "hold" if row.new is None else str(diff(row.old, row.new))
+    why = row.why if row.needs_slots is None else f"{row.why} [needs {row.needs_slots} slots]"
+    return (
+        time.strftime("%H:%M:%S", time.localtime(row.at_s)),
+        what if times == 1 else f"{what} ({times} times)",
+        row.reason,
+        why,
+        outcome(row.before),
+        outcome(row.expected),
+        outcome(row.observed),
+        _became(row),
+    )
+
+
+def outcome(one: Outcome | None) -> str:
+    """
+    >>> outcome(Outcome(slots=4, sojourn_s=0.25, rows_per_s=1000.0)), outcome(None)
+    ('250 ms, 4 slots', '-')
+    """
+    if one is None:
+        return UNKNOWN
+    quantile = "" if one.quantile is None else f"p{100 * one.quantile:g} "
+    return f"{quantile}{seconds(one.sojourn_s)}, {one.slots} slot{'s' * (one.slots != 1)}"
+
+
+def _became(row: Decided) -> str:
+    if row.applied in (None, "recommended"):
+        return row.applied or ""
+    if row.applied == "failed":
+        return f"failed: {row.applied_why}"
+    if row.applied == "begun":
+        return "begun, and the run ended"
+    pause = "" if row.pause_s is None else f", paused {seconds(row.pause_s)}"
+    return f"{row.verdict or 'applied'}{pause}"
+
+
+def _key(row: Decided) -> tuple[str, str, float]:
+    """Changes stand alone."""
+    return (row.kind, row.reason, row.at_s if row.kind == "change" and row.applied != "recommended" else 0.0)

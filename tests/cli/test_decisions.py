@@ -1,0 +1,94 @@
+"""`penstock run --policy` and `penstock decisions`, on the engine in memory and on a store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from applications import plan_of, video
+from click.testing import CliRunner
+from driving import drive
+from memory_engine import FakeClock
+from queueing_engine import QueueingEngine
+from test_running import FLOW, PENSTOCK
+
+from penstock.cli.main import cli
+from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
+from penstock.store import Store
+
+
+def printed(*arguments: object) -> str:
+    result = CliRunner().invoke(cli, list(map(str, arguments)), env={"COLUMNS": "400"})
+    assert result.exception is None, result.output
+    return result.output
+
+
+def decided(at: Path, mode: str) -> QueueingEngine:
+    flow, clock = video(), FakeClock()
+    engine = QueueingEngine(
+        flow,
+        plan_of(flow, {"extract": 4, "match": 2, "aggregate": 1}, slots=7),
+        clock=clock,
+        rate=lambda _: 6.0,
+        service_per_s={"extract": 5.0, "match": 4.5, "aggregate": 1000.0},
+    )
+    drive(at, engine, clock, Drs(DrsSettings(goal=LeastSojourn())), windows=8, mode=mode)
+    return engine
+
+
+def test_what_why_expected_and_observed(tmp_path: Path) -> None:
+    decided(tmp_path, "active")
+    text = printed("decisions", tmp_path)
+    assert "hold (2 times)" in text and "settling" in text
+    assert "extract 4 -> 3 replicas, match 2 -> 3 replicas" in text and "reallocation" in text and "kept" in text
+    rows = json.loads(printed("decisions", tmp_path, "--changes", "--json"))
+    assert [row["reason"] for row in rows] == ["reallocation"]
+    (row,) = rows
+    assert row["expected"]["sojourn_s"] == pytest.approx(row["observed"]["sojourn_s"], rel=0.05)
+    assert row["binding"] == "match" and row["inputs"]["external_rows_per_s"] == 6.0
+    assert [one["why"] for one in row["alternatives"]]
+    assert len(json.loads(printed("decisions", tmp_path, "--last", "3", "--json"))) == 3
+
+
+def test_recommendations_repeat_in_one_line(tmp_path: Path) -> None:
+    engine = decided(tmp_path, "recommend")
+    assert engine.applied == []
+    assert "replicas (6 times)" in printed("decisions", tmp_path) and "recommended" in printed("decisions", tmp_path)
+
+
+def test_a_run_without_a_policy_has_none(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    assert "nobody decided anything" in printed("decisions", tmp_path)
+    assert json.loads(printed("decisions", tmp_path, "--json")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--policy", "drs"], "--max-slots K"),
+        (["--policy", "drs", "--max-slots", "4", "--sojourn-ms", "100"], "--max-slots K"),
+        (["--policy", "ds2", "--sojourn-ms", "100"], "knows no latency target"),
+        (["--max-slots", "4"], "go with --policy"),
+        (["--policy", "drs", "--max-slots", "4", "--quantile", "0.95"], "go with --sojourn-ms"),
+    ],
+)
+def test_options_that_do_not_fit(options: list[str], says: str) -> None:
+    result = CliRunner().invoke(cli, ["run", "flow.py", *options], env={"COLUMNS": "400"})
+    assert result.exit_code == 2 and says in result.output
+
+
+@pytest.mark.parametrize("policy", [["drs", "--max-slots", "2"], ["drs", "--sojourn-ms", "500"], ["threshold"]])
+def test_a_run_with_a_policy_records_what_it_decides(tmp_path: Path, policy: list[str]) -> None:
+    import subprocess
+
+    flow = tmp_path / "double.py"
+    flow.write_text(FLOW.format(rows=100, rate=100))
+    arguments = ["run", flow, "--at", tmp_path / "run", "--every", "0.1", "--until-idle", "--quiet", "--warm-up", "0"]
+    command = [*PENSTOCK, *map(str, arguments), "--mode", "active", "--policy", *policy]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = json.loads(printed("decisions", tmp_path / "run", "--json"))
+    # The engine in memory knows no costs: nothing is ever decided on it, and that is on record.
+    assert {row["reason"] for row in rows} == {"settling", "missing-metrics"}
+    assert {row["policy"] for row in rows} == {policy[0]}

@@ -1,0 +1,384 @@
+"""The loop's turns: scripted engines and a clock by hand, one test a reason code, and what happens when things fail."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from applications import plan_of, video
+from driving import drive
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_engine import FakeClock
+from queueing_engine import QueueingEngine
+
+from penstock.control.controller import Controller, Settings
+from penstock.control.decisions import Change, Decision, Hold, Reason
+from penstock.control.guards import Bounded, Cooldown, Hysteresis, MaxChangesPerHour, PayBack
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.situation import Memory, Policy, Situation
+from penstock.measure.smoothing import Windowed
+from penstock.measure.window import Window
+from penstock.plan import Plan
+from penstock.planning.outcome import Outcome
+from penstock.store import Decided, Run, Store, StoreReader
+
+SERVICE = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
+START = {"extract": 3, "match": 3, "aggregate": 1}
+
+
+def engine(clock: FakeClock, *, rate: float = 6.0, counts: dict[str, int] = START, **known: Any) -> QueueingEngine:
+    flow = video()
+    return QueueingEngine(
+        flow,
+        plan_of(flow, counts),
+        clock=clock,
+        **{"rate": lambda _: rate, "service_per_s": SERVICE} | known,
+    )
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """Decides by a function of the situation; for what the loop makes of decisions."""
+
+    decides: Callable[[Situation], Decision]
+    name: str = field(default="scripted", init=False)
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        return self.decides(situation), memory
+
+
+def changing(**counts: int) -> Scripted:
+    """Always wants these replicas, and promises half the sojourn."""
+
+    def decides(situation: Situation) -> Decision:
+        plan = situation.plan.replace(replicas=situation.plan.replicas | counts)
+        if plan == situation.plan:
+            return Hold(reason=Reason.BEST, why="there already")
+        assert situation.window is not None and situation.window.sojourn is not None
+        now_s = situation.window.sojourn.mean_s
+        staying = Outcome(slots=situation.slots, sojourn_s=now_s)
+        return Change(
+            plan=plan,
+            reason=Reason.SHORTAGE,
+            why="as scripted",
+            staying=staying,
+            expected=Outcome(slots=sum(plan.replicas.values()), sojourn_s=now_s / 2),
+        )
+
+    return Scripted(decides)
+
+
+def reasons(rows: list[Decided]) -> list[str]:
+    return [row.reason for row in rows]
+
+
+# ---- reason codes of the loop
+
+
+def test_nothing_is_decided_until_there_are_enough_windows(tmp_path: Path) -> None:
+    clock = FakeClock()
+    rows = drive(tmp_path, engine(clock), clock, changing(match=4), windows=4, warm_up_s=60.0)
+    assert reasons(rows) == ["warming-up", "settling", "settling", "shortage"]
+
+
+def test_warm_up_after_a_change_is_not_measured(tmp_path: Path) -> None:
+    clock = FakeClock()
+    rows = drive(
+        tmp_path,
+        engine(clock, pause_s=20.0),
+        clock,
+        changing(match=4),
+        windows=8,
+        smoothing=Windowed(1),
+        warm_up_s=90.0,
+    )
+    # 90 s from the start; the change is at 180 s and ends at 200 s; windows that begin before 290 s do not count.
+    assert reasons(rows) == ["warming-up"] * 2 + ["shortage"] + ["warming-up"] * 2 + ["roll-back"] + ["warming-up"] * 2
+    observed = rows[2].observed
+    assert observed is not None and observed.sojourn_s == pytest.approx(rows[5].before.sojourn_s)  # type: ignore[union-attr]
+
+
+def test_an_engine_that_cannot_be_observed(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock)
+
+    def breaks() -> None:
+        one.broken = True
+
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=4, smoothing=Windowed(3), at_window={2: breaks})
+    assert reasons(rows) == ["settling", "settling", "missing-metrics", "missing-metrics"]
+    with StoreReader(tmp_path) as reader:
+        assert {error.where for error in reader.errors()} == {"observe"}
+
+
+def test_stale_windows_are_not_decided_on(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock)
+    observe = one.observe
+
+    def late() -> Window:
+        window = observe()
+        clock.sleep(300.0)  # whoever reads it, reads it late
+        return window
+
+    one.observe = late  # type: ignore[method-assign]
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=30, smoothing=Windowed(1), stale_after_s=120.0)
+    assert set(reasons(rows)) == {"stale-metrics"} and one.applied == []
+
+
+def test_missing_costs_hold(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock)
+    one.blind = True
+    rows = drive(tmp_path, one, clock, Drs(DrsSettings(goal=LeastSojourn())), windows=4)
+    assert reasons(rows)[-1] == "missing-metrics" and "the cost of a row in 'extract'" in rows[-1].why
+
+
+def test_no_rows_arrive(tmp_path: Path) -> None:
+    clock = FakeClock()
+    rows = drive(tmp_path, engine(clock, rate=0.0), clock, Drs(DrsSettings(goal=LeastSojourn())), windows=4)
+    assert reasons(rows)[-1] == "idle"
+
+
+def test_a_policy_that_raises_does_not_stop_the_loop(tmp_path: Path) -> None:
+    clock = FakeClock()
+    calls = itertools.count()
+
+    def decides(situation: Situation) -> Decision:
+        if next(calls) % 2:
+            raise ZeroDivisionError("who divides by zero")
+        return Hold(reason=Reason.BEST, why="fine")
+
+    rows = drive(tmp_path, engine(clock), clock, Scripted(decides), windows=6, smoothing=Windowed(1))
+    assert reasons(rows) == ["best", "policy-failed"] * 3
+    with StoreReader(tmp_path) as reader:
+        errors = reader.errors()
+        assert len(reader.windows()) == 6
+    assert [error.where for error in errors] == ["policy scripted"] * 3
+    assert "ZeroDivisionError: who divides by zero" in errors[0].message and errors[0].traceback is not None
+
+
+@dataclass(frozen=True)
+class Nonsense:
+    decision: Any
+    memory: Any
+    name: str = field(default="nonsense", init=False)
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        return self.decision, self.memory
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Nonsense("change it", {}), Nonsense(Hold(reason=Reason.BEST, why=""), {"learned": float("nan")})],
+    ids=["no decision", "cannot be kept"],
+)
+def test_a_policy_that_returns_nonsense(tmp_path: Path, policy: Policy) -> None:
+    clock = FakeClock()
+    rows = drive(tmp_path, engine(clock), clock, policy, windows=3, smoothing=Windowed(1))
+    assert reasons(rows) == ["policy-failed"] * 3
+
+
+def test_a_plan_that_is_not_valid_is_refused_and_not_tried_again(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock)
+    rows = drive(tmp_path, one, clock, changing(match=0), windows=4, smoothing=Windowed(1))
+    assert reasons(rows) == ["shortage", "refuted", "refuted", "refuted"]
+    assert rows[0].applied == "failed" and "give a whole number" in (rows[0].applied_why or "")
+    assert one.applied == []
+
+
+# ---- changes that fail, and promises that are not kept
+
+
+def test_a_failed_apply_is_recorded_and_not_repeated_until_the_load_changes(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, rate=0.0)
+    one.rate = lambda at_s: 6.0 if at_s < 400 else 9.0
+    before = one.plan
+    one.refused = lambda plan: clock.time() < 1400.0
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=10, smoothing=Windowed(1))
+    assert reasons(rows)[:6] == ["shortage"] + ["refuted"] * 5
+    assert rows[0].applied == "failed" and "the old plan is in force again" in (rows[0].applied_why or "")
+    assert rows[5].old == before
+    again = next(row for row in rows[6:] if row.kind == "change")
+    assert again.applied == "ok" and again.at_s >= 1400.0
+    with StoreReader(tmp_path) as reader:
+        assert [change.outcome for change in reader.plan_changes()][:2] == ["rolled back", "ok"]
+
+
+def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    before = one.plan
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=12, smoothing=Windowed(2))
+    first, second = [row for row in rows if row.kind == "change"]
+    assert (first.reason, first.verdict, second.reason, second.verdict) == (
+        "shortage",
+        "rolled back",
+        "roll-back",
+        "kept",
+    )
+    assert first.observed is not None and first.before is not None and first.expected is not None
+    assert first.observed.sojourn_s == pytest.approx(1.5 * 0.44, rel=0.05)
+    assert first.observed.sojourn_s > first.before.sojourn_s > first.expected.sojourn_s  # type: ignore[operator]
+    assert one.plan == before == second.new
+    assert reasons(rows)[-1] == "refuted"
+
+
+def test_what_was_refuted_may_be_tried_under_another_load(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    one.rate = lambda at_s: 6.0 if at_s < 600 else 9.0
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=14, smoothing=Windowed(1))
+    tried = [row.at_s - 1000.0 for row in rows if row.reason == "shortage"]
+    assert len(tried) == 2 and tried[0] == 60.0 and tried[1] >= 660.0
+    assert {row.reason for row in rows if 300 < row.at_s - 1000.0 <= 600} == {"refuted"}
+
+
+def test_a_kept_promise_stays(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, slower=lambda plan: 0.6 if plan.replicas["match"] > 3 else 1.0)
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=8)
+    (change,) = [row for row in rows if row.kind == "change"]
+    assert (change.verdict, change.applied, reasons(rows)[-1]) == ("kept", "ok", "best")
+
+
+def test_a_load_that_changed_meanwhile_cannot_be_judged(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock)
+    one.rate = lambda at_s: 6.0 if at_s < 190 else 9.0
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=8)
+    (change,) = [row for row in rows if row.kind == "change"]
+    assert change.verdict == "load changed" and one.plan.replicas["match"] == 4
+
+
+def test_a_backlog_from_before_is_waited_for(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, rate=12.0, counts={"extract": 2, "match": 3, "aggregate": 1})  # 10 rows/s at most
+    policy = Drs(DrsSettings(goal=FewestSlots(max_s=1.0)))
+    rows = drive(tmp_path, one, clock, policy, windows=12, smoothing=Windowed(2))
+    assert "catching-up" in reasons(rows)
+    (change,) = [row for row in rows if row.kind == "change"]
+    assert change.verdict == "kept" and change.observed is not None
+    assert change.observed.sojourn_s is not None and change.observed.sojourn_s < 1.0
+
+
+def test_a_change_by_somebody_else_is_noticed(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock)
+
+    def by_hand() -> None:
+        one.apply(one.plan.replace(replicas=one.plan.replicas | {"extract": 6}))
+
+    wants = changing(match=4)
+
+    def decides(situation: Situation) -> Decision:
+        if situation.plan.replicas["extract"] == 6:
+            return wants.decides(situation)
+        return Hold(reason=Reason.BEST, why="waiting")
+
+    policy = Cooldown(Scripted(decides), seconds=150.0)
+    rows = drive(tmp_path, one, clock, policy, windows=6, smoothing=Windowed(1), at_window={2: by_hand})
+    # The second window is of the plan before; the cooldown counts from the change.
+    assert reasons(rows)[:5] == ["best", "warming-up", "cooldown", "cooldown", "shortage"]
+
+
+# ---- guards
+
+
+def test_guards_say_no_one_after_another(tmp_path: Path) -> None:
+    wanted = changing(match=4, extract=9)
+    guarded: dict[str, Policy] = {
+        "out-of-bounds": Bounded(wanted, max_slots=12),
+        "too-little-gain": Hysteresis(wanted, gain=0.6),
+        "not-yet": Hysteresis(wanted, turns=9),
+        "too-many-changes": MaxChangesPerHour(wanted, changes=0),
+        "not-paid-back": PayBack(wanted, within_s=10.0, pause_s=30.0),
+        "out-of-bounds ": Bounded(wanted, max_replicas={"extract": 8}),
+    }
+    for code, policy in guarded.items():
+        clock = FakeClock()
+        rows = drive(tmp_path / code, engine(clock), clock, policy, windows=4, smoothing=Windowed(1))
+        assert reasons(rows) == [code.strip()] * 4
+        assert rows[0].alternatives[0].replicas["extract"] == 9  # what it would have done is on record
+    composed = Cooldown(Bounded(PayBack(Hysteresis(wanted), within_s=3600.0), max_slots=64), seconds=300)
+    clock = FakeClock()
+    assert drive(tmp_path / "all", engine(clock), clock, composed, windows=2, smoothing=Windowed(1))[0].applied == "ok"
+
+
+def test_hysteresis_lets_through_what_is_wanted_for_long_enough(tmp_path: Path) -> None:
+    clock = FakeClock()
+    rows = drive(
+        tmp_path, engine(clock), clock, Hysteresis(changing(match=4), turns=3), windows=3, smoothing=Windowed(1)
+    )
+    assert reasons(rows) == ["not-yet", "not-yet", "shortage"]
+
+
+# ---- modes
+
+
+@given(
+    counts=st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(1, 3)),
+    rate=st.floats(1.0, 30.0),
+    goal=st.sampled_from([LeastSojourn(max_slots=22), FewestSlots(max_s=1.0), FewestSlots(max_s=3.0, quantile=0.95)]),
+)
+@settings(max_examples=25, deadline=None)
+def test_recommending_never_applies(tmp_path_factory: Any, counts: tuple, rate: float, goal: Any) -> None:
+    clock = FakeClock()
+    one = engine(clock, rate=rate, counts=dict(zip(START, counts, strict=True)))
+    before = one.plan
+    at = tmp_path_factory.mktemp("run")
+    rows = drive(at, one, clock, Drs(DrsSettings(goal=goal)), windows=5, smoothing=Windowed(2), mode="recommend")
+    assert len(rows) == 5
+    assert one.applied == [] and one.plan == before
+    assert {row.applied for row in rows} <= {None, "recommended"} and all(row.verdict is None for row in rows)
+    with StoreReader(at) as reader:
+        assert reader.plan_changes() == []
+
+
+def test_off_decides_nothing(tmp_path: Path) -> None:
+    clock = FakeClock()
+    assert drive(tmp_path, engine(clock), clock, changing(match=4), windows=3, mode="off") == []
+
+
+# ---- across restarts
+
+
+def test_a_resumed_run_remembers_its_changes_and_what_it_learned(tmp_path: Path) -> None:
+    clock = FakeClock()
+    policy = Cooldown(Drs(DrsSettings(goal=LeastSojourn(max_slots=8))), seconds=3600.0)
+    drive(tmp_path, engine(clock, slower=lambda plan: 2.0), clock, policy, windows=6)
+    one = engine(clock, slower=lambda plan: 2.0)
+    rows = drive(tmp_path, one, clock, policy, windows=6)
+    again = rows[6:]
+    assert reasons(again)[-1] == "cooldown"
+    assert again[0].memory["drs.correction"] == pytest.approx(2.0, rel=0.01)
+
+
+def test_what_was_intended_is_on_record_before_it_is_done(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock)
+
+    def killed(plan: Plan) -> Any:
+        with StoreReader(tmp_path) as reader:
+            ((_, row),) = reader.decisions(last=1)
+        assert (row.kind, row.applied, row.new) == ("change", "begun", plan)
+        raise KeyboardInterrupt
+
+    one.apply = killed  # type: ignore[method-assign]
+    with Store(tmp_path) as store:
+        store.begin(Run(dataflow="video", flow_file="flow.py", pid=1, master="fake", started_s=1000.0))
+        one.start()
+        chosen = Settings(mode="active", smoothing=Windowed(1), warm_up_s=0.0)
+        controller = Controller(changing(match=4), chosen, one, store)
+        clock.sleep(60.0)
+        with pytest.raises(KeyboardInterrupt):
+            controller.turn(one.observe(), number=1, at_s=clock.time())
+        ((_, row),) = store.decisions()
+    assert row.applied == "begun" and row.verdict is None

@@ -1,0 +1,184 @@
+"""What each policy is known for, by hand or by brute force."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from pathlib import Path
+
+import pytest
+from applications import plan_of, video
+from driving import drive
+from memory_engine import FakeClock
+from queueing_engine import QueueingEngine
+from test_policy_contract import situation_of
+
+import penstock as ps
+from penstock.control.decisions import Change, Hold, Reason
+from penstock.control.policies.drs import CORRECTION, Drs, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.ds2 import Ds2
+from penstock.control.policies.stela import Stela
+from penstock.control.policies.threshold import Threshold
+from penstock.control.shape import Shape
+from penstock.control.situation import Situation
+from penstock.dataflow import PenstockError
+from penstock.measure.smoothing import Windowed
+from penstock.plan import default_plan
+
+
+def test_threshold_gives_one_task_to_the_busiest() -> None:
+    # 9 rows/s at 5 and 4.5 rows/s a replica: 90% and 100% of two replicas each.
+    decision, _ = Threshold().decide(situation_of("video", (2, 2, 1), 9.0, 12), {})
+    assert isinstance(decision, Change)
+    assert decision.plan.replicas == {"extract": 2, "match": 3, "aggregate": 1}
+    decision, _ = Threshold().decide(situation_of("video", (3, 3, 1), 6.0, 12), {})
+    assert isinstance(decision, Hold) and decision.reason is Reason.WITHIN_TARGET
+
+
+def test_threshold_takes_nothing_away() -> None:
+    decision, _ = Threshold().decide(situation_of("video", (6, 6, 6), 0.5, 24), {})
+    assert isinstance(decision, Hold)
+
+
+@pytest.mark.parametrize("rate", [3.0, 9.0, 20.0])
+def test_ds2_is_optimal_in_one_step_from_anywhere(rate: float) -> None:
+    # ceil(rate / 5), ceil(rate / 4.5), 1: what each operator has to take in, over what a replica can.
+    expected = {"extract": math.ceil(rate / 5), "match": math.ceil(rate / 4.5), "aggregate": 1}
+    for counts in ((1, 2, 2), (6, 6, 6), (1, 6, 2)):
+        decision, _ = Ds2().decide(situation_of("video", counts, rate, 24), {})
+        assert isinstance(decision, Change)
+        assert decision.plan.replicas == expected
+
+
+def fan(rates: dict[str, float]) -> Situation:
+    """head feeds a and b, which feed a sink each; b's sink gets three times as much."""
+    flow = ps.Dataflow("fan")
+    source = flow.source("in", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
+    head = source.keyed("head", ["n"], lambda frame: frame, columns=["n", "m"])
+    head.keyed("a", ["m"], lambda frame: frame, columns=["n"]).sink("out_a", ps.noop())
+    head.keyed("b", ["m"], lambda frame: frame, columns=["n"]).sink("out_b", ps.noop())
+    clock = FakeClock()
+    engine = QueueingEngine(
+        flow,
+        default_plan(flow, slots=12, replicas={"head": 1, "a": 1, "b": 1}),
+        clock=clock,
+        rate=lambda _: 12.0,
+        service_per_s=rates,
+    )
+    engine.start()
+    clock.sleep(60.0)
+    window = engine.observe()
+    return Situation(
+        now_s=clock.time(), shape=Shape.of(flow), plan=engine.plan, window=window, latest=window, max_slots=12
+    )
+
+
+def test_stela_prefers_the_congested_operator_that_reaches_the_most_output() -> None:
+    # Of a at 2 rows/s and b at 6, both get 12: b's sink is the larger share of the output, 6 of 8.
+    decision, _ = Stela().decide(fan({"head": 100.0, "a": 2.0, "b": 6.0}), {})
+    assert isinstance(decision, Change)
+    assert decision.plan.replicas == {"head": 1, "a": 1, "b": 2}
+    assert decision.inputs["b.etp"] == pytest.approx(0.75)
+    # With b doubled it is no longer congested, and a is next.
+    decision, _ = Stela(attempts=2).decide(fan({"head": 100.0, "a": 2.0, "b": 6.0}), {})
+    assert isinstance(decision, Change) and decision.plan.replicas == {"head": 1, "a": 2, "b": 2}
+    # A congested operator upstream reaches nothing over congested ones, and everything over the others.
+    decision, _ = Stela().decide(fan({"head": 8.0, "a": 100.0, "b": 100.0}), {})
+    assert isinstance(decision, Change) and decision.plan.replicas["head"] == 2
+    assert decision.inputs["head.etp"] == pytest.approx(1.0)
+
+
+# ---- DRS
+
+
+def test_what_is_learned_corrects_predictions(tmp_path: Path) -> None:
+    """An engine twice as slow as any model: the fewest slots for 1 s are those for 0.5 s of the model."""
+    clock, flow = FakeClock(), video()
+    engine = QueueingEngine(
+        flow,
+        plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}),
+        clock=clock,
+        rate=lambda _: 12.0,
+        service_per_s={"extract": 5.0, "match": 4.5, "aggregate": 1000.0},
+        slower=lambda plan: 2.0,
+    )
+    rows = drive(
+        tmp_path, engine, clock, Drs(DrsSettings(goal=FewestSlots(max_s=1.0))), windows=14, smoothing=Windowed(2)
+    )
+    from applications import mean_s
+
+    visits = dict.fromkeys(engine.service_per_s, 1.0)
+    every = [dict(zip(visits, counts, strict=True)) for counts in product(range(1, 9), range(1, 9), [1])]
+    fewest = min(
+        sum(counts.values()) for counts in every if 2.0 * mean_s(visits, 12.0, engine.service_per_s, counts) <= 1.0
+    )
+    assert sum(engine.plan.replicas.values()) == fewest
+    assert rows[-1].memory[CORRECTION] == pytest.approx(2.0, rel=0.01)
+    assert rows[-1].before is not None and rows[-1].before.sojourn_s is not None and rows[-1].before.sojourn_s <= 1.0
+    assert len([row for row in rows if row.kind == "change"]) == 1
+
+
+def settled_s(rate: float, work: float, k: int) -> float:
+    return (0.1 + 0.02 * k) / (1 - rate * work / k)
+
+
+def test_micro_batch_finds_the_finite_best_of_each_query(tmp_path: Path) -> None:
+    """a = 0.1 s, b = 0.02 s: more replicas than the best make it slower. Brute force over all plans of 20 slots."""
+    clock, flow = FakeClock(), video()
+    service = {"extract": 5.0, "match": 4.5, "aggregate": 100.0}
+    engine = QueueingEngine(
+        flow,
+        plan_of(flow, {"extract": 5, "match": 14, "aggregate": 1}, slots=20),
+        clock=clock,
+        rate=lambda _: 12.0,
+        service_per_s=service,
+        batch_s=0.1,
+        replica_s=0.02,
+    )
+    drive(tmp_path, engine, clock, Drs(DrsSettings(goal=LeastSojourn())), windows=8, micro_batch=True)
+    plan = engine.plan
+    queries = Shape.of(flow).queries(plan.cuts)
+    work = [sum(1 / service[name] for name in query) for query in queries]
+
+    def sojourn_s(counts: tuple[int, ...]) -> float:
+        if any(12.0 * one >= k for one, k in zip(work, counts, strict=True)):
+            return math.inf
+        return sum(1.5 * settled_s(12.0, one, k) for one, k in zip(work, counts, strict=True))
+
+    possible = [counts for counts in product(range(1, 19), repeat=len(queries)) if sum(counts) <= 20]
+    best = min(possible, key=sojourn_s)
+    assert tuple(max(plan.replicas[name] for name in query) for query in queries) == best
+    assert sum(best) <= 20
+
+
+def test_beyond_the_slots_there_are_it_says_what_it_would_ask_for() -> None:
+    policy = Drs(DrsSettings(goal=FewestSlots(max_s=0.6)))
+    decision, _ = policy.decide(situation_of("video", (2, 2, 1), 20.0, 8), {})
+    assert decision.needs_slots is not None and decision.needs_slots > 8
+    assert decision.binding in ("extract", "match")
+    if isinstance(decision, Change):
+        assert decision.expected.slots <= 8
+
+
+def test_a_loop_that_multiplies_rows_has_no_plan() -> None:
+    from dataclasses import replace
+
+    import msgspec
+
+    situation = situation_of("patterns", (2, 2, 1), 9.0, 12)
+    assert situation.window is not None
+    operators = tuple(
+        msgspec.structs.replace(one, selectivity=1.2) if one.operator == "detect" else one
+        for one in situation.window.operators
+    )
+    window = msgspec.structs.replace(situation.window, operators=operators)
+    decision, _ = Drs(DrsSettings(goal=LeastSojourn())).decide(replace(situation, window=window), {})
+    assert isinstance(decision, Hold) and "the loop" in decision.why
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_s": 0.0}, {"max_s": 1.0, "min_s": 2.0}, {"max_s": 1.0, "quantile": 0.9}, {"max_s": 1.0, "aim": 0.0}]
+)
+def test_goals_that_cannot_be(wrong: dict[str, float]) -> None:
+    with pytest.raises(PenstockError):
+        FewestSlots(**wrong)
