@@ -59,7 +59,7 @@ def rate(query: Callable[[], Any], warm: int = WARM, measured: int = MEASURED, t
 
 
 def penstock_rate(spark: SparkSession, flow: Dataflow, measured: bool = True, warm: int = WARM) -> float:
-    with tempfile.TemporaryDirectory() as at:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
         engine = SparkEngine(flow, at, spark=spark, most_rows_a_batch=BATCH, measured=measured)
         engine.start()
         try:
@@ -73,7 +73,7 @@ def penstock_rate(spark: SparkSession, flow: Dataflow, measured: bool = True, wa
 
 def hand_written_rate(spark: SparkSession, named: bool, warm: int = WARM, measured: int = MEASURED) -> float:
     """The same source and the same query, started by hand with Spark's own noop sink."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         at = Path(folder)
         flow = wordcount.flow(output=ps.noop(), rows=10**9, rows_per_s=10**7)
         source = live_source(flow["lines"], at / "sources")
@@ -170,7 +170,7 @@ def overhead(master: str) -> list[Row]:
 
 def big_batches(spark: SparkSession, flow: Dataflow, measured: bool) -> float:
     """Batches of 200,000 rows, so that it is rows that cost and not batches; observed as a run would be."""
-    with tempfile.TemporaryDirectory() as at:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
         engine = SparkEngine(flow, at, spark=spark, most_rows_a_batch=200_000, batch_s=60.0, measured=measured)
         engine.start()
         try:
@@ -203,7 +203,7 @@ def pauses(master: str) -> list[Row]:
     kept = numbers.stateless("keep", lambda df: df.selectExpr(f"n % {keys} as k"))
     kept.keyed("count", keys=["k"], fn=lambda df: df.groupBy("k").count()).sink("out", ps.noop())
     plan = default_plan(flow, slots=2, replicas={"count": 2, "keep": 2}).replace(cuts=frozenset({"keep"}))
-    with tempfile.TemporaryDirectory() as at:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
         engine = SparkEngine(flow, at, spark=spark, plan=plan, batch_s=0.5)
         engine.start()
         try:
@@ -274,7 +274,7 @@ def cuts(master: str) -> list[Row]:
 
 
 def stays(spark: SparkSession, flow: Dataflow, plan: ps.Plan) -> float:
-    with tempfile.TemporaryDirectory() as at:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
         engine = SparkEngine(flow, at, spark=spark, plan=plan)
         engine.start()
         try:
@@ -323,7 +323,7 @@ def hop(
 def arrow_hop(spark: SparkSession) -> tuple[float, float]:
     from penstock.engines.spark.channels import EmbeddedChannel
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         at = Path(folder)
         (at / COMMITTED).write_text('{"generation": 1}')
         save_starts(at, "reader", {"hop": {"entry": 0}})
@@ -338,7 +338,7 @@ def arrow_hop(spark: SparkSession) -> tuple[float, float]:
 
 
 def parquet_hop(spark: SparkSession) -> tuple[float, float]:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         at = Path(folder)
         (at / "in").mkdir()
 

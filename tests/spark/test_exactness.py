@@ -34,7 +34,7 @@ def test_output_is_exact_after_any_sequence_of_plan_changes(
     @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(plans(flow), min_size=2, max_size=3))
     def check(sequence: list[ps.Plan]) -> None:
-        with tempfile.TemporaryDirectory() as at:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
             engine = engine_for(flow, spark, Path(at) / "run", sequence[0])
             try:
                 engine.start()

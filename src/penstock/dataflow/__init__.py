@@ -1,9 +1,10 @@
 """What the user declares: operators, streams, keys; its validation; regions; rates through selectivities and loops."""
 
-from penstock.dataflow.dataflow import Dataflow, Stream
+from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import DataflowError, PenstockError, PlanError
 from penstock.dataflow.operators import Emit, Kind, Operator, RowFunction, Watermark
 from penstock.dataflow.regions import Region, region_of, regions
+from penstock.dataflow.stream import Stream
 
 __all__ = [
     "Dataflow",

@@ -15,29 +15,27 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from penstock.dataflow import Dataflow, Kind, PenstockError, PlanError
 from penstock.dataflow.load import modules_by_value
-from penstock.dataflow.sources import SparkSource
 from penstock.engines.ports import Applied
 from penstock.engines.spark import outputs
 from penstock.engines.spark.change import Begin, Change, change, source_operators
-from penstock.engines.spark.channels import Channel, EmbeddedChannel
-from penstock.engines.spark.checkpoint import Checkpoint
 from penstock.engines.spark.committed import Committed, Query, Use
-from penstock.engines.spark.compile import Compiled, Compiler
+from penstock.engines.spark.compile import Compiled
+from penstock.engines.spark.directory import RunDirectory
 from penstock.engines.spark.gate import save_starts
 from penstock.engines.spark.meter import Meter
 from penstock.engines.spark.orphans import await_orphan, note_jvm
+from penstock.engines.spark.queries import Queries
 from penstock.engines.spark.running import RunningQuery
 from penstock.engines.spark.session import session, slots_of
-from penstock.engines.spark.sources.contract import LiveSource, Offset, Reading
+from penstock.engines.spark.sources.contract import LiveSource, Offset
 from penstock.engines.spark.sources.live import live_source
 from penstock.measure.window import Window
 from penstock.plan import Pipeline, Plan, default_plan, diff, pipelines, validate
-
-_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 class SparkEngine:
@@ -66,8 +64,8 @@ class SparkEngine:
         self._most_rows = most_rows_a_batch
         self._measured = measured
         self._sources: dict[str, LiveSource] = {}
-        self._channels: dict[str, Channel] = {}  # by folder
-        self._running: dict[str, RunningQuery] = {}  # by checkpoint
+        self._directory = RunDirectory(self.run, batch_s, most_rows_a_batch)
+        self._queries: Queries | None = None
         self._committed: Committed | None = None
         self._changing = threading.RLock()
         self._meter: Meter | None = None
@@ -93,14 +91,13 @@ class SparkEngine:
 
     def running(self, query: Query) -> Any:
         """Spark's own handle of a query."""
-        return self._running[query.checkpoint].query
+        return self._queries.running[query.checkpoint].query
 
     def restart(self, query: Query) -> None:
         """Stops a query and starts it again under the same plan."""
         with self._changing:
-            self._running[query.checkpoint].stop()
-            by_name = {pipeline.name: pipeline for pipeline in pipelines(self.flow, self.plan)}
-            self._start(query, by_name[query.pipeline])
+            self._queries.running[query.checkpoint].stop()
+            self._queries.start(query, self._pipeline(query, self.plan))
 
     def run_id(self, query: Query) -> str:
         """Spark's id of this start of a query; another one means that it was started again."""
@@ -150,7 +147,7 @@ class SparkEngine:
                 queries = []
                 for begin, (draft, compiled) in zip(todo.begin, drafts, strict=True):
                     query = self._prepare(begin, draft, todo, positions)
-                    started.append(self._start(query, begin.pipeline, compiled))
+                    started.append(self._queries.start(query, begin.pipeline, compiled))
                     queries.append(query)
                 order = [pipeline.name for pipeline in pipelines(self.flow, plan)]
                 everyone = sorted([*todo.keep, *queries], key=lambda query: order.index(query.pipeline))
@@ -169,8 +166,8 @@ class SparkEngine:
         with self._changing:
             if self._meter is None or self._committed is None:
                 raise PenstockError("the run has not been started: there is nothing to observe")
-            window = self._meter.window(self._committed, self._running)
-            self._forget_what_was_read()
+            window = self._meter.window(self._committed, self._queries.running)
+            self._directory.forget_what_was_read(self.queries)
             return window
 
     def set_rate(self, source: str, rows_per_s: float) -> None:
@@ -181,28 +178,26 @@ class SparkEngine:
         self._sources[source].set_rate(rows_per_s)
 
     def failure(self) -> str | None:
-        for running in list(self._running.values()):
-            reason = running.failure()
-            if reason is not None:
-                return f"pipeline '{running.record.pipeline}' failed: {reason}"
-        return None
+        failed = self._queries.failure() if self._queries is not None else None
+        return f"pipeline '{failed[0]}' failed: {failed[1]}" if failed else None
 
     def idle(self) -> bool:
         """All sources have ended, everything appended has been read, and no query has anything left to do."""
         with self._changing:
-            before = self._signature()
+            before = self._queries.at_rest(self.queries)
             if before is None:
                 return False
             time.sleep(0.2)
-            return self._signature() == before
+            return self._queries.at_rest(self.queries) == before
+
+    def position(self, query: Query, key: str) -> Offset:
+        """Where a query stands on one of its sources: the end of its last committed batch."""
+        return self._directory.position(query, key)
 
     def stop(self) -> None:
         with self._changing:
-            for running in list(self._running.values()):
-                if running.active():
-                    running.drain(self.run, self._patience_s)
-                running.stop()
-            self._running.clear()
+            if self._queries is not None:
+                self._queries.stop(self._patience_s)
             if self._owns_spark and self._spark is not None:
                 self._spark.stop()
                 self._spark = None
@@ -219,41 +214,51 @@ class SparkEngine:
     def _begin_anew(self) -> None:
         plan = self._with_slots(self._asked or default_plan(self.flow, slots=slots_of(self._spark)))
         validate(self.flow, plan)
-        self._clear(None)
-        self._open_sources()
-        self._meter = Meter(self.flow, self._spark, self._sources, self._channel, self.run)
+        self._open(None)
         todo = change(self.flow, None, plan)
         queries = []
         for begin, (draft, compiled) in zip(todo.begin, self._compile_all(todo), strict=True):
             query = self._prepare(begin, draft, todo, {})
-            self._start(query, begin.pipeline, compiled)
+            self._queries.start(query, begin.pipeline, compiled)
             queries.append(query)
         self._commit(plan, todo, tuple(queries))
 
     def _resume(self, found: Committed) -> None:
         plan = self._with_slots(found.plan)
         validate(self.flow, plan)
-        self._clear(found)
-        self._open_sources()
-        self._meter = Meter(self.flow, self._spark, self._sources, self._channel, self.run)
+        self._open(found)
         self._committed = Committed(
             generation=found.generation, plan=plan, shape=found.shape, queries=found.queries, channels=found.channels
         )
         for query in found.queries:
-            checkpoint = self._checkpoint(query)
+            checkpoint = self._directory.checkpoint(query)
             planned = checkpoint.offsets(checkpoint.planned())
             for name in source_operators(self.flow, query.operators):
                 use = query.sources[name]
                 self._sources[name].resume(planned.get(use.name, use.start))
-        by_name = {pipeline.name: pipeline for pipeline in pipelines(self.flow, plan)}
         for query in found.queries:
-            self._start(query, by_name[query.pipeline])
+            self._queries.start(query, self._pipeline(query, plan))
         self._committed.save(self.run)
 
-    def _open_sources(self) -> None:
+    def _open(self, found: Committed | None) -> None:
+        self._directory.clear(found)
         for operator in self.flow.operators:
             if operator.kind is Kind.SOURCE:
                 self._sources[operator.name] = live_source(operator, self.run / "sources")
+        self._meter = Meter(self.flow, self._spark, self._sources, self._directory.channel, self.run)
+        self._queries = Queries(
+            self._spark,
+            self.flow,
+            self._directory,
+            self._sources,
+            self._meter,
+            batch_s=self._batch_s,
+            most_rows=self._most_rows,
+            measured=self._measured,
+        )
+
+    def _pipeline(self, query: Query, plan: Plan) -> Pipeline:
+        return next(one for one in pipelines(self.flow, plan) if one.name == query.pipeline)
 
     def _check_same_dataflow(self, found: Committed) -> None:
         if found.plan.dataflow != self.flow.name:
@@ -267,78 +272,6 @@ class SparkEngine:
                 "was begun; restore it, or begin a new run in another directory"
             )
 
-    # ---- one query
-
-    def _start(
-        self, query: Query, pipeline: Pipeline, compiled: Compiled | None = None, once: bool = False
-    ) -> RunningQuery:
-        compiled = compiled or self._compile(query, pipeline)
-        running = RunningQuery(query, compiled)
-        if not once:
-            running.release(self.run)
-        write = self._writer(query, running)
-        spark = self._spark
-        opaque = self._is_opaque(pipeline)
-        state = pipeline.state_replicas or 1
-        spark.conf.set("spark.sql.shuffle.partitions", str(state))
-        spark.conf.set(_EVOLUTION, str(not opaque).lower())
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.pipeline)
-        try:
-            running.start(write, f"{self.flow.name}.{query.pipeline}", str(self._checkpoint(query).folder), once)
-        finally:
-            spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
-            spark.conf.set(_EVOLUTION, "true")
-        self._running[query.checkpoint] = running
-        self._meter.started(running)
-        return running
-
-    def _is_opaque(self, pipeline: Pipeline) -> bool:
-        return any(isinstance(self.flow[name].source, SparkSource) for name in pipeline.operators)
-
-    def _compile(self, query: Query, pipeline: Pipeline) -> Compiled:
-        def read(producer: str, reader: str, replicas: int) -> tuple[DataFrame, str | None]:
-            if producer == reader:
-                use = query.sources[producer]
-                how = Reading(
-                    name=use.name,
-                    replicas=replicas,
-                    query=query.checkpoint,
-                    opens_at=query.opens_at,
-                    run=self.run,
-                    batch_s=self._batch_s,
-                    most_rows=self._most_rows,
-                )
-                return self._sources[producer].read(self._spark, how), None
-            key = f"{producer}>{reader}"
-            use = query.sources[key]
-            channel = self._channel(query.reads[key])
-            df = channel.read(
-                self._spark,
-                name=use.name,
-                replicas=replicas,
-                query=query.checkpoint,
-                opens_at=query.opens_at,
-            )
-            return df, f"event_{use.name}" if channel.event_time else None
-
-        if self._is_opaque(pipeline):
-            self._spark.conf.set(_EVOLUTION, "false")
-        try:
-            return Compiler(self._spark, self.flow, pipeline, read, self._measured).compile()
-        finally:
-            self._spark.conf.set(_EVOLUTION, "true")
-
-    def _writer(self, query: Query, running: RunningQuery) -> outputs.Write | None:
-        if query.appends_to is None:
-            sink = self.flow[query.pipeline]
-            return outputs.writer(sink.name, sink.sink, self.run)
-        channel = self._channel(query.appends_to)
-
-        def append(df: DataFrame, key: str) -> int:
-            return channel.append(df, key, running.latest_event_s)
-
-        return append
-
     # ---- changing
 
     def _compile_all(self, todo: Change) -> list[tuple[Query, Compiled]]:
@@ -346,20 +279,18 @@ class SparkEngine:
 
         A loop's channel is created before all others, from the schema that was declared for it.
         """
-        from pyspark.sql.types import StructType
-
         for name, folder in todo.channels.items():
             declared = self.flow[name].feedback_schema
-            if declared is not None and not (self._folder(folder) / "channel.json").exists():
-                self._create_channel(folder, StructType.fromDDL(declared).json(), None)
+            if declared is not None and not self._directory.has_channel(folder):
+                self._directory.create_channel(folder, StructType.fromDDL(declared).json(), None)
         drafts = []
         for begin in todo.begin:
             draft = self._draft(begin, todo)
-            compiled = self._compile(draft, begin.pipeline)
+            compiled = self._queries.compile(draft, begin.pipeline)
             folder = todo.channels.get(begin.pipeline.output)
-            if folder is not None and not (self._folder(folder) / "channel.json").exists():
+            if folder is not None and not self._directory.has_channel(folder):
                 event_time = compiled.events.time if compiled.events else None
-                self._create_channel(folder, compiled.df.schema.json(), event_time)
+                self._directory.create_channel(folder, compiled.df.schema.json(), event_time)
             drafts.append((draft, compiled))
         return drafts
 
@@ -392,19 +323,19 @@ class SparkEngine:
         """Stops what the change touches, upstream first; says where each stood: checkpoint -> key -> offset."""
         positions: dict[str, dict[str, Offset]] = {}
         for query in todo.stop:
-            running = self._running[query.checkpoint]
+            running = self._queries.running[query.checkpoint]
             if todo.drains(query):
                 for key in todo.vanishing(query):
-                    end = self._channel(query.reads[key]).end()
-                    self._await_position(query, key, end)
+                    end = self._directory.channel(query.reads[key]).end()
+                    self._queries.await_position(query, key, end)
                 running.drain(self.run)
             else:
                 running.drain(self.run, self._patience_s)
             self._paused_at = self._paused_at or time.monotonic()
             running.stop()
-            if todo.drains(query) and self._checkpoint(query).interrupted():
-                self._finish_batch(query)
-            self._running.pop(query.checkpoint, None)
+            if todo.drains(query) and self._directory.checkpoint(query).interrupted():
+                self._queries.finish_batch(query, self._pipeline(query, self.plan))
+            self._queries.running.pop(query.checkpoint, None)
             positions[query.checkpoint] = {key: self.position(query, key) for key in query.sources}
         return positions
 
@@ -420,21 +351,20 @@ class SparkEngine:
             inherited = begin.heir_of is not None and begin.heir_of.sources.get(key) == use
             sources[key] = use if inherited else Use(name=use.name, start=start)
         save_starts(self.run, draft.checkpoint, {use.name: use.start for use in sources.values()})
-        target = self._folder(draft.checkpoint, "checkpoints")
+        target = self._directory.checkpoint_folder(draft)
         shutil.rmtree(target, ignore_errors=True)
         if begin.heir_of is None:
             target.mkdir(parents=True)
         else:
-            checkpoint = self._checkpoint(begin.heir_of).hand_on(target)
+            checkpoint = self._directory.checkpoint(begin.heir_of).hand_on(target)
             if begin.repartition_to is not None and checkpoint.committed() is not None:
                 self._spark._streamingCheckpointManager.repartition(str(target), begin.repartition_to)
         return self._query(begin, todo, draft.checkpoint, sources)
 
     def _commit(self, plan: Plan, todo: Change, queries: tuple[Query, ...]) -> None:
-        for running in self._running.values():
-            reason = running.failure()
-            if reason is not None:
-                raise PenstockError(f"pipeline '{running.record.pipeline}' does not start: {reason}")
+        failed = self._queries.failure()
+        if failed is not None:
+            raise PenstockError(f"pipeline '{failed[0]}' does not start: {failed[1]}")
         before = self._committed
         committed = Committed(
             generation=todo.generation,
@@ -446,106 +376,23 @@ class SparkEngine:
         committed.save(self.run)
         self._committed = committed
         if before is not None:
-            self._clear(committed, also=before)
+            self._directory.clear(committed, also=before)
 
     def _roll_back(self, committed: Committed, started: list[RunningQuery]) -> None:
         for running in started:
             running.stop()
-            self._running.pop(running.record.checkpoint, None)
-        by_name = {pipeline.name: pipeline for pipeline in pipelines(self.flow, committed.plan)}
+            self._queries.running.pop(running.record.checkpoint, None)
         for query in committed.queries:
-            running = self._running.get(query.checkpoint)
+            running = self._queries.running.get(query.checkpoint)
             if running is None or not running.active():
                 if running is not None:
                     running.stop()
-                self._start(query, by_name[query.pipeline])
-            self._running[query.checkpoint].release(self.run)
-        self._clear(committed)
-
-    def _finish_batch(self, query: Query) -> None:
-        """Runs the batch that a stop interrupted, and no other."""
-        by_name = {pipeline.name: pipeline for pipeline in pipelines(self.flow, self._committed.plan)}
-        self._start(query, by_name[query.pipeline], once=True).await_end()
-
-    # ---- positions
-
-    def position(self, query: Query, key: str) -> Offset:
-        """Where a query stands on one of its sources: the end of its last committed batch."""
-        use = query.sources[key]
-        checkpoint = self._checkpoint(query)
-        return checkpoint.offsets(checkpoint.committed()).get(use.name, use.start)
-
-    def _await_position(self, query: Query, key: str, end: Offset) -> None:
-        running = self._running[query.checkpoint]
-        while self.position(query, key) != end:
-            reason = running.failure()
-            if reason is not None:
-                raise PenstockError(f"pipeline '{query.pipeline}' failed while it was drained: {reason}")
-            time.sleep(0.02)
-
-    def _forget_what_was_read(self) -> None:
-        """Deletes from channels what every reader has committed."""
-        behind: dict[str, list[Offset]] = {}
-        for query in self.queries:
-            for key, folder in query.reads.items():
-                behind.setdefault(folder, []).append(self.position(query, key))
-        for folder, positions in behind.items():
-            self._channel(folder).forget(min(positions, key=lambda at: next(iter(at.values()))))
+                self._queries.start(query, self._pipeline(query, committed.plan))
+            self._queries.running[query.checkpoint].release(self.run)
+        self._directory.clear(committed)
 
     def _first(self, key: str, folder: str | None) -> Offset:
-        return self._channel(folder).first() if folder is not None else self._sources[key].first()
-
-    def _signature(self) -> tuple[Any, ...] | None:
-        """All positions, if each is at its end and the queries wait for data; else None."""
-        found = []
-        for query in self._committed.queries:
-            running = self._running.get(query.checkpoint)
-            if running is None:
-                return None
-            for key, use in query.sources.items():
-                at = self.position(query, key)
-                if ">" in key:
-                    if at != self._channel(query.reads[key]).end():
-                        return None
-                elif not self._sources[key].ended(at):
-                    return None
-                found.append((use.name, tuple(at.items())))
-            if not running.settled(self._checkpoint(query)):
-                return None
-        return tuple(found)
-
-    # ---- the directory
-
-    def _folder(self, name: str, kind: str = "channels") -> Path:
-        return self.run / kind / name
-
-    def _checkpoint(self, query: Query) -> Checkpoint:
-        return Checkpoint(self._folder(query.checkpoint, "checkpoints"))
-
-    def _channel(self, folder: str) -> Channel:
-        if folder not in self._channels:
-            self._channels[folder] = EmbeddedChannel(self._folder(folder), self._batch_s, self._most_rows)
-        return self._channels[folder]
-
-    def _create_channel(self, folder: str, schema: str, event_time: Any) -> None:
-        self._channels[folder] = EmbeddedChannel.create(
-            self._folder(folder), schema, event_time, batch_s=self._batch_s, most_rows=self._most_rows
-        )
-
-    def _clear(self, committed: Committed | None, also: Committed | None = None) -> None:
-        """Deletes what neither the committed plan nor the one before it names, and lifts all holds."""
-        known = [one for one in (committed, also) if one is not None]
-        keep = {
-            "checkpoints": {query.checkpoint for one in known for query in one.queries},
-            "channels": {folder for one in known for folder in one.channels.values()},
-            "starts": {query.checkpoint for one in known for query in one.queries},
-            "hold": set(),
-        }
-        for kind, names in keep.items():
-            for path in (self.run / kind).glob("*"):
-                if path.name not in names:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-                    self._channels.pop(path.name, None)
+        return self._directory.channel(folder).first() if folder is not None else self._sources[key].first()
 
 
 def shape_of(flow: Dataflow) -> str:

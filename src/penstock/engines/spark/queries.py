@@ -1,0 +1,154 @@
+"""The queries of a run: compiled, started, waited for, and asked how they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.dataflow import Dataflow, PenstockError
+from penstock.dataflow.sources import SparkSource
+from penstock.engines.spark import outputs
+from penstock.engines.spark.committed import Query
+from penstock.engines.spark.compile import Compiled, Compiler
+from penstock.engines.spark.directory import RunDirectory
+from penstock.engines.spark.meter import Meter
+from penstock.engines.spark.running import RunningQuery
+from penstock.engines.spark.sources.contract import LiveSource, Offset, Reading
+from penstock.plan import Pipeline
+
+_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+
+
+class Queries:
+    def __init__(
+        self,
+        spark: SparkSession,
+        flow: Dataflow,
+        directory: RunDirectory,
+        sources: dict[str, LiveSource],
+        meter: Meter,
+        *,
+        batch_s: float,
+        most_rows: int | None,
+        measured: bool,
+    ) -> None:
+        self._spark = spark
+        self._flow = flow
+        self._directory = directory
+        self._sources = sources
+        self._meter = meter
+        self._batch_s = batch_s
+        self._most_rows = most_rows
+        self._measured = measured
+        self.running: dict[str, RunningQuery] = {}  # by checkpoint
+
+    def start(
+        self, query: Query, pipeline: Pipeline, compiled: Compiled | None = None, once: bool = False
+    ) -> RunningQuery:
+        running = RunningQuery(query, compiled or self.compile(query, pipeline))
+        if not once:
+            running.release(self._directory.path)
+        spark = self._spark
+        spark.conf.set("spark.sql.shuffle.partitions", str(pipeline.state_replicas or 1))
+        spark.conf.set(_EVOLUTION, str(not self._is_opaque(pipeline)).lower())
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.pipeline)
+        folder = str(self._directory.checkpoint_folder(query))
+        try:
+            running.start(self._writer(query, running), f"{self._flow.name}.{query.pipeline}", folder, once)
+        finally:
+            spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
+            spark.conf.set(_EVOLUTION, "true")
+        self.running[query.checkpoint] = running
+        self._meter.started(running)
+        return running
+
+    def compile(self, query: Query, pipeline: Pipeline) -> Compiled:
+        def read(producer: str, reader: str, replicas: int) -> tuple[DataFrame, str | None]:
+            if producer == reader:
+                how = Reading(
+                    name=query.sources[producer].name,
+                    replicas=replicas,
+                    query=query.checkpoint,
+                    opens_at=query.opens_at,
+                    run=self._directory.path,
+                    batch_s=self._batch_s,
+                    most_rows=self._most_rows,
+                )
+                return self._sources[producer].read(self._spark, how), None
+            key = f"{producer}>{reader}"
+            name = query.sources[key].name
+            channel = self._directory.channel(query.reads[key])
+            df = channel.read(
+                self._spark, name=name, replicas=replicas, query=query.checkpoint, opens_at=query.opens_at
+            )
+            return df, f"event_{name}" if channel.event_time else None
+
+        if self._is_opaque(pipeline):
+            self._spark.conf.set(_EVOLUTION, "false")
+        try:
+            return Compiler(self._spark, self._flow, pipeline, read, self._measured).compile()
+        finally:
+            self._spark.conf.set(_EVOLUTION, "true")
+
+    def finish_batch(self, query: Query, pipeline: Pipeline) -> None:
+        """Runs the batch that a stop interrupted, and no other."""
+        self.start(query, pipeline, once=True).await_end()
+
+    def await_position(self, query: Query, key: str, end: Offset) -> None:
+        running = self.running[query.checkpoint]
+        while self._directory.position(query, key) != end:
+            reason = running.failure()
+            if reason is not None:
+                raise PenstockError(f"pipeline '{query.pipeline}' failed while it was drained: {reason}")
+            time.sleep(0.02)
+
+    def failure(self) -> tuple[str, str] | None:
+        """The pipeline that ended by itself, and why."""
+        for running in list(self.running.values()):
+            reason = running.failure()
+            if reason is not None:
+                return running.record.pipeline, reason
+        return None
+
+    def at_rest(self, queries: Iterable[Query]) -> tuple[Any, ...] | None:
+        """All positions, if each is at its end and the queries wait for data; else None."""
+        found = []
+        for query in queries:
+            running = self.running.get(query.checkpoint)
+            if running is None:
+                return None
+            for key, use in query.sources.items():
+                at = self._directory.position(query, key)
+                if ">" in key:
+                    if at != self._directory.channel(query.reads[key]).end():
+                        return None
+                elif not self._sources[key].ended(at):
+                    return None
+                found.append((use.name, tuple(at.items())))
+            if not running.settled(self._directory.checkpoint(query)):
+                return None
+        return tuple(found)
+
+    def stop(self, patience_s: float) -> None:
+        for running in list(self.running.values()):
+            if running.active():
+                running.drain(self._directory.path, patience_s)
+            running.stop()
+        self.running.clear()
+
+    def _is_opaque(self, pipeline: Pipeline) -> bool:
+        return any(isinstance(self._flow[name].source, SparkSource) for name in pipeline.operators)
+
+    def _writer(self, query: Query, running: RunningQuery) -> outputs.Write | None:
+        if query.appends_to is None:
+            sink = self._flow[query.pipeline]
+            return outputs.writer(sink.name, sink.sink, self._directory.path)
+        channel = self._directory.channel(query.appends_to)
+
+        def append(df: DataFrame, key: str) -> int:
+            return channel.append(df, key, running.latest_event_s)
+
+        return append
