@@ -63,8 +63,8 @@ def compare(
     `paper_model` names one. Its last policy and ours choose their one parameter on the same rehearsals of the trace's
     first part.
     """
-    first = math.floor(len(trace.rates) * choose_share)
-    if not 1 <= first < len(trace.rates):
+    first = math.floor(len(trace.rates) * choose_share) if 0 < choose_share < 1 else 0
+    if first < 1:
         raise ElasticError(
             f"{choose_share:g} of {len(trace.rates)} intervals leaves none to choose on or none to judge; "
             "give a share between 0 and 1, or a longer trace"

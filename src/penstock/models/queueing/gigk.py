@@ -99,6 +99,7 @@ class GIGk:
     def __post_init__(self) -> None:
         not_negative("the arrival rate (rows/s)", self.arrival_per_s)
         positive("the service rate of one server (rows/s)", self.service_per_s)
+        not_negative("the offered load (arrivals over service)", self.arrival_per_s / self.service_per_s)
         not_negative("the SCV of the times between arrivals", self.arrival_scv)
         not_negative("the SCV of the service times", self.service_scv)
         if self.approximation not in ("whitt", "drs"):
