@@ -237,6 +237,8 @@ def test_where_the_papers_model_is_the_truth_ours_costs_little_more_and_violates
     paper, ours = comparison.outcomes[-2:]
     assert ours.cost_per_h <= 1.05 * paper.cost_per_h
     assert ours.violations <= paper.violations
+    as_good = comparison.as_good
+    assert as_good is None or (as_good.violations <= ours.violations and as_good.cost_per_h >= ours.cost_per_h)
 
 
 @pytest.mark.parametrize(

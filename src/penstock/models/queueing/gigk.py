@@ -44,7 +44,7 @@ def whitt_factor(rho: float, ca2: float, cs2: float, k: int) -> float:
     phi1 = 1.0 + gamma  # M/D/k
     phi3 = (1.0 - 4.0 * gamma) * math.exp(-2.0 * (1.0 - rho) / (3.0 * rho))  # D/M/k
     parts = _whitt_parts(ca2, cs2)
-    psi = min(1.0, (phi1 + phi3) / 2.0) ** parts.power
+    psi = math.pow(min(1.0, (phi1 + phi3) / 2.0), parts.power)
     return parts.phi1 * phi1 + parts.phi3 * phi3 + parts.psi * psi
 
 
