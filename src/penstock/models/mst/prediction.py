@@ -14,6 +14,7 @@ from penstock.models.mst.samples import Floats, Samples
 from penstock.models.mst.selection import Selection, select
 
 # Doublings of the VM count over which what a curve misses falls to 1/e: 64 says something of 80, little of 128.
+# Decided on the applications of phase 1: counts left out in turn are 13% off on average, by the curve alone 17%.
 _ALIKE = 0.5
 
 
