@@ -120,11 +120,13 @@ def mape_rows(samples: dict[str, Samples]) -> list[Row]:
         everyone = [fit_candidate(c, train, step=step) for c in CANDIDATES]
         far = widest_divergence(everyone, trained=TRAIN, measurable=COUNTS) or 128
         ours = fit_mst(samples[app].only([*TRAIN, far]), max_vms=128, validation=(far,), steps=steps)
-        near = select(samples[app].only([*TRAIN, 32]), validation=(32,), steps=steps).chosen
+        near = fit_mst(samples[app].only([*TRAIN, 32]), max_vms=128, validation=(32,), steps=steps)
 
         chosen = ours.selection.chosen
-        for name, fitted in zip(errors, (paper, redone, chosen, near), strict=True):
-            errors[name].append(mape(fitted.predict(test), held))
+        at = np.array(test) - 1
+        predicted = (paper.predict(test), redone.predict(test), ours.curve[at], near.curve[at])
+        for name, throughput in zip(errors, predicted, strict=True):
+            errors[name].append(mape(throughput, held))
         predictions = ours.predict(test, level=0.9)
         covered += [p.low <= y <= p.high for p, ys in zip(predictions, held.throughput, strict=True) for y in ys]
         theirs_, ours_ = errors["paper"][-1], errors["ours"][-1]
@@ -151,8 +153,8 @@ def mape_rows(samples: dict[str, Samples]) -> list[Row]:
 def _phase_1_mape(samples: Samples, validated: int, steps: tuple[float, ...]) -> float:
     """Why ours validates far out: it was decided on the applications of phase 1, not on those above."""
     test = [m for m in COUNTS if m not in (*TRAIN, 32, 128)]
-    chosen = select(samples.only([*TRAIN, validated]), validation=(validated,), steps=steps).chosen
-    return mape(chosen.predict(test), samples.only(test))
+    model = fit_mst(samples.only([*TRAIN, validated]), max_vms=128, validation=(validated,), steps=steps)
+    return mape(model.curve[np.array(test) - 1], samples.only(test))
 
 
 def elastic_rows(samples: dict[str, Samples]) -> list[Row]:
@@ -174,8 +176,12 @@ def elastic_rows(samples: dict[str, Samples]) -> list[Row]:
                 paper_model=published,
             )
             paper, ours = comparison.outcomes[-2:]
-            bar = f"<= {paper.cost_per_h:.3f}, {paper.violations:.3%} ({paper.policy})"
+            # At equal violations: what theirs costs, in hindsight, with as few as ours. Beside it, what it was set to.
+            equal = comparison.as_good
+            bar = f"<= {equal.cost_per_h:.3f} ({equal.policy})" if equal else "no +x% has as few"
+            bar += f"; {paper.cost_per_h:.3f}, {paper.violations:.3%} ({paper.policy})"
             no_worse = ours.cost_per_h <= paper.cost_per_h + 1e-9 and ours.violations <= paper.violations + 1e-9
+            no_worse &= equal is None or ours.cost_per_h <= equal.cost_per_h + 1e-9
             rows.append(
                 row(
                     f"elastic {app}, {title}: {ours.policy}, {ours.violations:.3%} violations",

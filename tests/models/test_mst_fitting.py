@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls as scipy_nnls
 
+from penstock.dataflow.errors import PenstockError
 from penstock.models.mst.amdahl import AMDAHL
 from penstock.models.mst.candidate import Candidate, Link, Weighting
 from penstock.models.mst.errors import SamplesError
@@ -175,6 +176,9 @@ def test_a_larger_budget_is_never_worse() -> None:
         ("app,vms,throughput\na,one,2\n", "line 2"),
         ("app,vms,throughput\na,1\n", "line 2"),
         ("app,vms,throughput\na,1,2,3\n", "line 2"),
+        ('app,vms,throughput\na,1,"2\n', "line 2: this is not CSV"),
+        ("app,vms,throughput\na,1," + "9" * 200_000, "line 2: this is not CSV"),
+        ("app,vms,throughput\n\na,x,2\n", "line 3: 'a,x,2'"),
         ("app,vms,throughput\na,1,-2\n", "above 0"),
         ("app,vms,throughput\na,1,nan\n", "above 0"),
         ("app,vms,throughput\na,0,2\n", "at least 1"),
@@ -183,7 +187,7 @@ def test_a_larger_budget_is_never_worse() -> None:
     ],
 )
 def test_bad_samples_get_one_clear_error(text: str, message: str) -> None:
-    with pytest.raises(SamplesError, match=message):
+    with pytest.raises(PenstockError, match=message):
         parse_samples(text)
 
 

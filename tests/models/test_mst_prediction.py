@@ -172,6 +172,23 @@ def test_one_sample_a_count_still_gives_an_interval() -> None:
     assert p.low < p.throughput < p.high
 
 
+@pytest.mark.parametrize("by_vms", [{1: [2.0], 2: [3.0]}, {1: [2.0, 2.1], 2: [3.0, 3.1]}])
+def test_a_curve_through_all_its_points_is_not_sure_of_itself(by_vms: dict[int, list[float]]) -> None:
+    near, far = fit_mst(Samples.of("a", by_vms), max_vms=16).predict([2, 16])
+    assert near.low < near.throughput < near.high
+    assert far.high / far.low > max(2.0, near.high / near.low)
+
+
+def test_measurements_count_near_where_they_were_taken() -> None:
+    """No candidate has a dent; four exact samples on 32 VMs say that there is one, and nothing about 128 VMs."""
+    counts = (1, 2, 4, 8, 16, 32, 64)
+    dented = Samples.of("a", {m: [3.0 * m * (0.7 if m == 32 else 1.0)] * 4 for m in counts})
+    at_dent, beside, far = fit_mst(dented, max_vms=256).predict([32, 33, 256])
+    assert at_dent.throughput == pytest.approx(0.7 * 3.0 * 32, rel=0.02)
+    assert beside.throughput == pytest.approx(0.7 * 3.0 * 33, rel=0.1)
+    assert at_dent.high / at_dent.low < beside.high / beside.low < far.high / far.low
+
+
 def test_what_cannot_be_asked_is_refused() -> None:
     samples = measured(TRUTHS["linear"], TRAIN, np.random.default_rng(0))
     with pytest.raises(SamplesError, match="two VM counts"):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.dataflow.errors import PenstockError
 from penstock.models.mst.errors import SamplesError
 from penstock.models.mst.model1 import MODEL1
 from penstock.models.mst.prediction import fit_mst
@@ -26,7 +27,7 @@ from penstock.planning.elastic_policies import (
     with_ground_truth,
 )
 from penstock.planning.forecast import upper_forecasts
-from penstock.planning.trace import Trace, TraceError, parse_trace
+from penstock.planning.trace import Trace, parse_trace
 
 SHARED = Path(os.environ.get("PENSTOCK_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "mst" / "samples.tsv"
 HOUR = 3600.0
@@ -236,6 +237,8 @@ def test_where_the_papers_model_is_the_truth_ours_costs_little_more_and_violates
     paper, ours = comparison.outcomes[-2:]
     assert ours.cost_per_h <= 1.05 * paper.cost_per_h
     assert ours.violations <= paper.violations
+    as_good = comparison.as_good
+    assert as_good is None or (as_good.violations <= ours.violations and as_good.cost_per_h >= ours.cost_per_h)
 
 
 @pytest.mark.parametrize(
@@ -246,6 +249,8 @@ def test_where_the_papers_model_is_the_truth_ours_costs_little_more_and_violates
         ("time_s,rate\n0,1\n", "two at least"),
         ("time_s,rate\n0,1\n60,x\n", "line 3"),
         ("time_s,rate\n0,1\n60,2,3\n", "line 3"),
+        ("time_s,rate\n0,1\ninf,2\n", "line 3: 'inf,2' is not a time"),
+        ('time_s,rate\n0,1\n60,"2\n', "line 3: this is not CSV"),
         ("time_s,rate\n0,1\n60,-2\n", "0 or more"),
         ("time_s,rate\n0,1\n60,nan\n", "0 or more"),
         ("time_s,rate\n0,1\n60,1\n180,1\n240,1\n", "line 4"),
@@ -254,7 +259,7 @@ def test_where_the_papers_model_is_the_truth_ours_costs_little_more_and_violates
     ],
 )
 def test_bad_traces_get_one_clear_error(text: str, message: str) -> None:
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(PenstockError, match=message):
         parse_trace(text)
 
 
@@ -273,6 +278,7 @@ def test_bad_terms_are_refused(terms: dict[str, float]) -> None:
         Terms(**terms)
 
 
-def test_a_share_that_leaves_nothing_to_judge_is_refused() -> None:
+@pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -1.0, float("nan")])
+def test_a_share_that_leaves_nothing_to_judge_is_refused(share: float) -> None:
     with pytest.raises(ElasticError, match="leaves none"):
-        compare(daily(2), app(), terms=Terms(max_vms=64), train=(2, 4, 8), validation=(64,), choose_share=1.0)
+        compare(daily(2), app(), terms=Terms(max_vms=64), train=(2, 4, 8), validation=(64,), choose_share=share)

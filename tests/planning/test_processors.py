@@ -183,7 +183,7 @@ def test_lower_bound_counts_visits() -> None:
     assert not plan.feasible
     assert plan.binding == "count"
     assert plan.needs is not None and plan.needs.processors is None
-    assert "comes to 0.4 s, not 0.3 s, with any number of processors" in plan.needs.reason
+    assert "comes to 0.4 s at best, not 0.3 s, with any number of processors" in plan.needs.reason
     assert mean_s(words, plan.counts) <= 1.02 * 0.4  # what comes back is within reach of the floor, and not absurd
     assert plan.total < 20
     assert min_processors(words, 0.401).feasible
@@ -273,6 +273,29 @@ def test_a_target_beyond_an_upper_bound() -> None:
     assert plan.needs is not None and "within the max of 'split'" in plan.needs.reason
 
 
+@pytest.mark.parametrize("quantile", [None, 0.95])
+def test_a_target_beyond_an_upper_bound_does_not_buy_what_gains_nothing(quantile: float | None) -> None:
+    """'split' alone takes 625 ms on average: no number of 'count' reaches 500 ms; beyond 6 they gain less than 1%."""
+    operators = (
+        Operator(name="split", station=mmk(8, 9.6), most=1),
+        Operator(name="count", station=mmk(24, 10)),
+    )
+    plan = min_processors(Workload(external_per_s=8.0, operators=operators), 0.5 if quantile is None else 1.5, quantile)
+    assert not plan.feasible and plan.binding == "split"
+    assert plan.processors["count"] <= 6
+
+
+def test_numbers_that_differ_do_not_look_alike() -> None:
+    reasons = []
+    for service in (4.0, 3.9999999):
+        operator = Operator(name="a", station=mmk(8, service), most=2)
+        plan = assign_processors(Workload(external_per_s=8.0, operators=(operator,)), 5)
+        assert plan.needs is not None
+        reasons.append(plan.needs.reason)
+    assert "with 2 processors is saturated at 8 rows/s from outside and 8 come" in reasons[0]
+    assert "is saturated at 7.9999998 rows/s from outside and 8 come" in reasons[1]
+
+
 def test_slots_that_are_too_few_for_any_number() -> None:
     query = MicroBatch(arrival_per_s=900.0, batch_s=0.1, row_s=0.01, replica_s=0.02, slots=8)
     plan = assign_processors(workload(900.0, query=query, parse=mmk(900.0, 300.0)), 50)
@@ -301,7 +324,7 @@ def test_quantile_costs_more_than_the_mean() -> None:
 
 def test_bad_input() -> None:
     one = workload(1.0, a=mmk(1, 2))
-    with pytest.raises(PlanError, match="1 processors were given but 2 operators cannot run on fewer than 2"):
+    with pytest.raises(PlanError, match="a budget of 1 processor was given but 2 operators cannot run on fewer than 2"):
         assign_processors(workload(1.0, a=mmk(1, 2), b=mmk(1, 2)), 1)
     with pytest.raises(ModelError, match=r"target for the sojourn \(s\) is nan"):
         min_processors(one, math.nan)

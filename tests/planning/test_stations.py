@@ -123,6 +123,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "station 'a': the SCV of the service times is -1",
     ),
     (changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 1, "min": 0}}), "operator 'a' has bounds min 0"),
+    (
+        changed(stations={"a": {"arrival_per_s": 1e300, "service_per_s": 1e-300}}),
+        "station 'a': the offered load .* is inf",
+    ),
     (changed(stations={"a": {"service_per_s": 1.0}}), "station 'a' has no arrival_per_s"),
     (changed(stations={}), "there are no stations"),
     (changed(external_per_s=0), r"the external rate \(rows/s\) is 0"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.dataflow.errors import PlanError
+from penstock.cli.given import read
 
 if TYPE_CHECKING:
     from penstock.planning.stations import AssignmentResult
@@ -37,12 +37,8 @@ def command(
         raise click.UsageError("give either --processors or --sojourn-ms")
     if quantile is not None and sojourn_ms is None:
         raise click.UsageError("--quantile goes with --sojourn-ms")
-    try:
-        text = stations.read_bytes()
-    except OSError as error:
-        raise PlanError(f"cannot read {stations}: {error.strerror}; give a file of stations") from None
     result = plan_stations(
-        Stations.from_json(text),
+        Stations.from_json(read(stations, "stations")),
         processors=processors,
         sojourn_s=None if sojourn_ms is None else sojourn_ms / 1000.0,
         quantile=quantile,

@@ -94,6 +94,12 @@ def command(
         )
     console = Console()
     console.print(table)
+    ours, as_good = report.policies[-1], report.as_good
+    said = f"costs {as_good.cost_per_h:.3f}/h ({as_good.policy})" if as_good else "takes more than twice the VMs"
+    console.print(
+        f"with as few violations as {ours.policy}, which costs {ours.cost_per_h:.3f}/h, the paper's policy {said}",
+        highlight=False,
+    )
     judged = report.intervals - report.judged_from
     console.print(
         f"chosen on {report.judged_from} intervals, judged on the other {judged}; "

@@ -16,6 +16,7 @@ SCHEMAS: dict[str, tuple[str, str]] = {
     "dataflow": ("penstock.models.flow", "Flow"),
     "curves": ("penstock.models.curve", "CurvesFormat"),
     "sizes": ("penstock.planning.vms", "SizesFormat"),
+    "allocation": ("penstock.planning.schedule", "ScheduleReport"),
     "mst-fit": ("penstock.report.mst", "MstReport"),
     "mst-subset": ("penstock.report.mst", "SubsetReport"),
     "elastic": ("penstock.report.mst", "ElasticReport"),

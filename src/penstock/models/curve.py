@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import msgspec
 
 from penstock.dataflow.errors import PenstockError
+from penstock.models.queueing.errors import told_apart
 
 Percent = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": 100})]
 PositiveRate = Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})]
@@ -120,9 +121,10 @@ class Curve:
             raise CurveError(f"a rate of {rows_per_s} rows/s was asked for; it must be 0 or more")
         right = next((at for at, point in enumerate(self.points) if point.rows_per_s >= rows_per_s), None)
         if right is None:
+            most, asked = told_apart(self.best.rows_per_s, rows_per_s)
             raise CurveError(
-                f"one slot does at most {self.best.rows_per_s:g} rows/s (with {self.best_threads} threads) and "
-                f"{rows_per_s:g} was asked for; spread the operator over more slots"
+                f"one slot does at most {most} rows/s (with {self.best_threads} threads) and {asked} was asked for; "
+                "spread the operator over more slots"
             )
         if right == 0:
             return 1

@@ -18,6 +18,7 @@ from penstock.planning.elastic_policies import (
     judged,
     least_over_provisioning,
     over_provisioned,
+    over_provisioned_to,
     rehearsals,
     static,
     with_ground_truth,
@@ -31,7 +32,10 @@ VIOLATIONS = 0.01  # what the paper's last policy stays under, and the most that
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Comparison:
     """`outcomes[i]` is of `schedules[i]`, judged from interval `judged_from` on; the last two are the paper's policy
-    with the fewest VMs under 1% violations (`percent` more than its model asks for) and ours (`careful`)."""
+    with the fewest VMs under 1% violations (`percent` more than its model asks for) and ours (`careful`).
+
+    The two seldom have the same violations. `as_good` is what the paper's policy costs with as few as ours had: at the
+    smallest over-provisioning that turns out to do, known to it in hindsight only; None where none up to 100% does."""
 
     app: str
     truth: Floats
@@ -42,6 +46,7 @@ class Comparison:
     judged_from: int
     schedules: tuple[Schedule, ...]
     outcomes: tuple[Outcome, ...]
+    as_good: Outcome | None
 
 
 def compare(
@@ -63,8 +68,8 @@ def compare(
     `paper_model` names one. Its last policy and ours choose their one parameter on the same rehearsals of the trace's
     first part.
     """
-    first = math.floor(len(trace.rates) * choose_share)
-    if not 1 <= first < len(trace.rates):
+    first = math.floor(len(trace.rates) * choose_share) if 0 < choose_share < 1 else 0
+    if first < 1:
         raise ElasticError(
             f"{choose_share:g} of {len(trace.rates)} intervals leaves none to choose on or none to judge; "
             "give a share between 0 and 1, or a longer trace"
@@ -91,6 +96,7 @@ def compare(
         over_provisioned(trace, capacity, percent, policy=f"elastic <1% (+{percent}%)"),
         careful.schedule(trace, model),
     )
+    outcomes = tuple(judged(trace, schedule, truth, terms, first) for schedule in schedules)
     return Comparison(
         app=samples.app,
         truth=truth,
@@ -100,7 +106,8 @@ def compare(
         careful=careful,
         judged_from=first,
         schedules=schedules,
-        outcomes=tuple(judged(trace, schedule, truth, terms, first) for schedule in schedules),
+        outcomes=outcomes,
+        as_good=over_provisioned_to(trace, capacity, truth, terms, first=first, violations=outcomes[-1].violations),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.models.mst.fitted import running_maximum
 from penstock.models.mst.prediction import MstModel
 from penstock.models.mst.samples import Floats
 from penstock.planning.elastic import (
@@ -63,6 +64,21 @@ def least_over_provisioning(
     return 100
 
 
+def over_provisioned_to(
+    trace: Trace, capacity: Floats, truth: Floats, terms: Terms, *, first: int, violations: float
+) -> Outcome | None:
+    """The outcome from interval `first` on of the smallest whole x that, in hindsight, has at most `violations` there.
+
+    None where twice the VMs that the model asks for are still too few: then no x is as good.
+    """
+    for percent in range(101):
+        schedule = over_provisioned(trace, capacity, percent)
+        outcome = judged(trace, schedule, truth, terms, first)
+        if outcome.violations <= violations:
+            return outcome
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Careful:
     """Ours. Capacity is what the interval says the MST exceeds with probability `confidence` (None: the predicted
@@ -92,8 +108,9 @@ class Careful:
 
     def schedule(self, trace: Trace, model: MstModel, *, foreseen: Floats | None = None) -> Schedule:
         """`foreseen`, where the caller has it already, is what `foresee(trace)` gives."""
-        capacity = model.curve if self.confidence is None else model.capacity(confidence=self.confidence)
-        plateau = int(np.argmax(model.curve >= PLATEAU * model.curve.max())) + 1
+        predicted = running_maximum(model.curve)
+        capacity = predicted if self.confidence is None else model.capacity(confidence=self.confidence)
+        plateau = int(np.argmax(predicted >= PLATEAU * predicted[-1])) + 1
         vms = self._vms(capacity, plateau, trace.array())
         ahead = self._vms(capacity, plateau, self.foresee(trace) if foreseen is None else foreseen)
         # VMs in use are kept until the load is seen: what is foreseen may be wrong.

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.dataflow.errors import PenstockError
+from penstock.models.queueing.errors import told_apart
 from penstock.planning.allocation import SLACK, SLOT, Allocation, Bundle, OperatorAllocation
 from penstock.planning.placement import Placement, PlacementError
 from penstock.planning.vms import Cluster
@@ -142,7 +143,9 @@ def _lacked(cpu: float, memory: float, free_cpu: np.ndarray, roomiest: np.ndarra
     if len(free_cpu) == 0:
         return "there is no slot"
     if free_cpu.max() < cpu - SLACK:
-        return f"it needs {cpu:.2f}% CPU and no VM has more than {free_cpu.max():.2f}% free"
+        needed, free = told_apart(cpu, float(free_cpu.max()), digits=4)
+        return f"it needs {needed}% CPU and no VM has more than {free}% free"
     if roomiest.max() < memory - SLACK:
-        return f"it needs {memory:.2f}% memory and no slot has more than {roomiest.max():.2f}% free"
+        needed, free = told_apart(memory, float(roomiest.max()), digits=4)
+        return f"it needs {needed}% memory and no slot has more than {free}% free"
     return f"it needs {cpu:.2f}% CPU and {memory:.2f}% memory, and no VM has both free"

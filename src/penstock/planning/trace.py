@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +9,7 @@ from datetime import datetime
 import numpy as np
 
 from penstock.dataflow.errors import PenstockError
+from penstock.models.mst.rows import csv_rows, shown
 from penstock.models.mst.samples import Floats
 
 
@@ -55,28 +54,34 @@ def parse_trace(text: str, *, source: str = "the trace") -> Trace:
     >>> parse_trace("time,rate\\n1998-06-10T00:00:00,5\\n1998-06-10T01:00:00,7\\n")
     Trace(rates=(5.0, 7.0), interval_s=3600.0)
     """
-    rows = csv.reader(io.StringIO(text))
-    columns = [name.strip() for name in next(rows, [])]
+    columns, rows = csv_rows(text, source)
     if columns not in (["time_s", "rate"], ["time", "rate"]):
         raise TraceError(f"{source} has the columns {columns}; it must have time_s,rate or time,rate")
     times, rates = [], []
-    for line, row in enumerate(rows, start=2):
-        if not row:
-            continue
+    for line, row in rows:
         try:
             when, rate = row
-            times.append(float(when) if columns[0] == "time_s" else _seconds(when.strip()))
+            times.append(_finite(when) if columns[0] == "time_s" else _seconds(when.strip()))
             rates.append(float(rate))
         except (ValueError, TypeError):
-            raise TraceError(f"{source}, line {line}: '{','.join(row)}' is not a time and a rate") from None
+            raise TraceError(f"{source}, line {line}: '{shown(row)}' is not a time and a rate") from None
     if len(times) < 2:
         raise TraceError(f"{source} has {len(times)} rows; two at least tell the interval between them")
     gaps = np.diff(times)
     interval_s = float(np.median(gaps))
     if interval_s <= 0 or not np.allclose(gaps, interval_s, rtol=1e-3):
-        bad = int(np.argmax(~np.isclose(gaps, interval_s, rtol=1e-3))) + 3 if interval_s > 0 else 3
-        raise TraceError(f"{source}, line {bad}: times must rise by equal steps; most here rise by {interval_s:g} s")
+        bad = int(np.argmax(~np.isclose(gaps, interval_s, rtol=1e-3))) if interval_s > 0 else 0
+        raise TraceError(
+            f"{source}, line {rows[bad + 1][0]}: times must rise by equal steps; most here rise by {interval_s:g} s"
+        )
     return Trace(rates=tuple(rates), interval_s=interval_s)
+
+
+def _finite(when: str) -> float:
+    seconds = float(when)
+    if not math.isfinite(seconds):
+        raise ValueError
+    return seconds
 
 
 def _seconds(when: str) -> float:

@@ -12,6 +12,7 @@ from penstock.models.mst.prediction import MstModel, fit_mst
 from penstock.models.mst.samples import Samples
 from penstock.models.mst.subsets import BestSubset
 from penstock.models.mst.validation import first_divergences
+from penstock.planning.elastic import Outcome
 from penstock.planning.elastic_comparison import Comparison
 
 
@@ -68,7 +69,8 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ElasticReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The result of `penstock elastic`. `vms` is our schedule over the whole trace, interval by interval."""
+    """The result of `penstock elastic`. `vms` is our schedule over the whole trace, interval by interval. `as_good` is
+    the least over-provisioning that, in hindsight, has no more violations than ours; null where none up to 100% has."""
 
     app: str
     model: str
@@ -78,6 +80,7 @@ class ElasticReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     judged_from: int
     intervals: int
     policies: list[PolicyReport]
+    as_good: PolicyReport | None
     vms: list[int]
 
 
@@ -135,17 +138,19 @@ def elastic_report(comparison: Comparison) -> ElasticReport:
         confidence=comparison.careful.confidence,
         judged_from=comparison.judged_from,
         intervals=len(ours.vms),
-        policies=[
-            PolicyReport(
-                policy=o.policy,
-                cost_per_h=o.cost_per_h,
-                violations=o.violations,
-                behind=o.behind,
-                worst_lag_s=o.worst_lag_s,
-                mean_vms=o.mean_vms,
-                peak_vms=o.peak_vms,
-            )
-            for o in comparison.outcomes
-        ],
+        policies=[_policy_report(outcome) for outcome in comparison.outcomes],
+        as_good=None if comparison.as_good is None else _policy_report(comparison.as_good),
         vms=[int(count) for count in ours.vms],
+    )
+
+
+def _policy_report(outcome: Outcome) -> PolicyReport:
+    return PolicyReport(
+        policy=outcome.policy,
+        cost_per_h=outcome.cost_per_h,
+        violations=outcome.violations,
+        behind=outcome.behind,
+        worst_lag_s=outcome.worst_lag_s,
+        mean_vms=outcome.mean_vms,
+        peak_vms=outcome.peak_vms,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from penstock.models.queueing.errors import ModelError, UnstableError, count, not_negative, positive
+from penstock.models.queueing.errors import ModelError, UnstableError, count, not_negative, positive, told_apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +64,9 @@ class MicroBatchQuery:
         settled = self.settled_batch_s(arrival_per_s, best)
         if settled == math.inf:
             most = self.slots / sum(stage.visits * stage.row_s for stage in self.stages)
+            comes, taken = told_apart(arrival_per_s, most)
             raise UnstableError(
-                f"a query gets {arrival_per_s:g} rows/s but takes {most:g} with all {self.slots} slots; "
-                "give it more slots"
+                f"a query gets {comes} rows/s but takes {taken} with all {self.slots} slots; give it more slots"
             )
         while True:
             tried = {

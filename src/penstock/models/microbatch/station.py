@@ -18,7 +18,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count as counting
 
-from penstock.models.queueing.errors import UnstableError, count, not_negative, positive, probability
+from penstock.models.queueing.errors import (
+    UnstableError,
+    count,
+    counted,
+    not_negative,
+    positive,
+    probability,
+    told_apart,
+)
 from penstock.models.queueing.mmk import least_stable_servers
 from penstock.models.queueing.station import Moments
 
@@ -42,6 +50,7 @@ class MicroBatch:
         not_negative("the fixed time of a batch (s)", self.batch_s)
         not_negative("the work of a row (s)", self.row_s)
         not_negative("the time of a replica a batch (s)", self.replica_s)
+        not_negative("the offered load (arrivals times work of a row)", self.arrival_per_s * self.row_s)
         positive("the time of an empty batch with one replica (s)", self.batch_s + self.replica_s)
         if self.slots is not None:
             count("the number of slots", self.slots)
@@ -74,9 +83,10 @@ class MicroBatch:
         least = self.least_stable()
         if least is None or count("the number of replicas", replicas) < least:
             needs = f"it needs at least {least}" if least else f"its {self.slots} slots are too few for any number"
+            comes, taken = told_apart(self.arrival_per_s, self.capacity_per_s(replicas))
+            verb = "takes" if replicas == 1 else "take"
             raise UnstableError(
-                f"a query gets {self.arrival_per_s:g} rows/s but {replicas} replicas take "
-                f"{self.capacity_per_s(replicas):g}; {needs}"
+                f"a query gets {comes} rows/s but {counted(replicas, 'replica')} {verb} {taken}; {needs}"
             )
         load = self.arrival_per_s * self.row_s / self._at_once(replicas)
         return (self.batch_s + self.replica_s * replicas) / (1.0 - load)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.models.mst.errors import SamplesError
+from penstock.models.mst.rows import csv_rows, shown
 
 Floats = NDArray[np.float64]
 MAX_VMS = 10_000  # curves are tables by VM count: what they take in memory must stay bounded
@@ -85,24 +84,19 @@ def parse_samples(text: str, *, source: str = "the samples") -> dict[str, Sample
     >>> parse_samples("app,vms,throughput\\ngrep,1,2.0\\ngrep,1,2.2\\ngrep,4,7.5\\n")["grep"].vms
     (1, 4)
     """
-    rows = csv.DictReader(io.StringIO(text))
-    columns = [name.strip() for name in rows.fieldnames or ()]
+    columns, rows = csv_rows(text, source)
     if columns != ["app", "vms", "throughput"]:
         raise SamplesError(f"{source} has the columns {columns}; it must have app,vms,throughput")
-    rows.fieldnames = columns
     found: dict[str, dict[int, list[float]]] = {}
-    for line, row in enumerate(rows, start=2):
-        app, vms, throughput = row["app"], row["vms"], row["throughput"]
+    for line, row in rows:
         try:
-            if None in row:
-                raise ValueError
+            app, vms, throughput = row
             count, value = int(vms), float(throughput)
-        except (TypeError, ValueError):
-            given = ",".join(str(item) for item in row.values() if item is not None)
+        except ValueError:
             raise SamplesError(
-                f"{source}, line {line}: '{given}' is not an app, a whole number of VMs and a throughput"
+                f"{source}, line {line}: '{shown(row)}' is not an app, a whole number of VMs and a throughput"
             ) from None
-        if not app or not app.strip():
+        if not app.strip():
             raise SamplesError(f"{source}, line {line}: the app has no name")
         found.setdefault(app.strip(), {}).setdefault(count, []).append(value)
     if not found:

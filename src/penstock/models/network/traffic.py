@@ -17,7 +17,7 @@ import networkx as nx
 import numpy as np
 
 from penstock.models.network.visits import Visits, offspring_covariance, sibling_pairs
-from penstock.models.queueing.errors import ModelError, UnstableError, not_negative, positive
+from penstock.models.queueing.errors import ModelError, UnstableError, not_negative, positive, told_apart
 
 _CYCLES_LOOKED_AT = 1000  # simple cycles may be exponentially many; the name of one bad loop is enough
 
@@ -72,13 +72,14 @@ def solve_traffic(names: Sequence[str], streams: Sequence[Stream], external_per_
     index = {name: i for i, name in enumerate(names)}
     entry, gains = np.zeros(len(names)), np.zeros((len(names), len(names)))
     for stream in streams:
+        source = "outside" if stream.source is None else f"'{stream.source}'"
         for name in (stream.source, stream.target):
             if name is not None and name not in index:
                 raise ModelError(
-                    f"a stream goes from '{stream.source}' to '{stream.target}' but there is no station '{name}'; "
+                    f"a stream goes from {source} to '{stream.target}' but there is no station '{name}'; "
                     f"the stations are {', '.join(names)}"
                 )
-        not_negative(f"the gain of the stream from '{stream.source}' to '{stream.target}'", stream.gain)
+        not_negative(f"the gain of the stream from {source} to '{stream.target}'", stream.gain)
         if stream.source is None:
             entry[index[stream.target]] += stream.gain
         else:
@@ -110,8 +111,8 @@ def _refuse_growing_loops(names: tuple[str, ...], gains: np.ndarray) -> None:
         path = " -> ".join(names[i] for i in [*worst[start:], *worst[:start], worst[start]])
         if product(worst) >= 1.0 - 1e-12:
             raise UnstableError(
-                f"the loop {path} returns {product(worst):g} rows for each row it takes; "
-                "a loop needs a gain below 1: lower a gain on it"
+                f"the loop {path} has a gain of {told_apart(product(worst), 1.0)[0]}, "
+                "but a loop needs a gain below 1: lower a gain on it"
             )
         raise UnstableError(
             f"the loops through {', '.join(names[i] for i in nodes)} (one is {path}) together multiply rows by "

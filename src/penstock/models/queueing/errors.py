@@ -1,4 +1,4 @@
-"""What a latency model refuses, and the checks that say so in one sentence."""
+"""What a model refuses, and the checks that say so in one sentence."""
 
 from __future__ import annotations
 
@@ -31,6 +31,27 @@ def count(what: str, value: int, least: int = 1) -> int:
     if value != int(value) or value < least:
         raise ModelError(f"{what} is {value}; it must be a whole number, {least} or more")
     return int(value)
+
+
+def told_apart(a: float, b: float, digits: int = 6) -> tuple[str, str]:
+    """Both numbers, with so many digits that they look alike only where they are.
+
+    >>> told_apart(6.6666666, 8.0), told_apart(7.9999998, 8.0), told_apart(8.0, 8.0)
+    (('6.66667', '8'), ('7.9999998', '8'), ('8', '8'))
+    """
+    for more in range(digits, 17):
+        pair = f"{a:.{more}g}", f"{b:.{more}g}"
+        if a == b or pair[0] != pair[1]:
+            return pair
+    return repr(a), repr(b)
+
+
+def counted(number: int, noun: str) -> str:
+    """
+    >>> counted(1, "processor"), counted(2, "processor")
+    ('1 processor', '2 processors')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def probability(what: str, value: float) -> float:

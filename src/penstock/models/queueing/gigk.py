@@ -20,11 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv, log_ndtr, ndtr
 
+from penstock.models.queueing.erlang import inverse_loss
 from penstock.models.queueing.errors import ModelError, not_negative, positive
 from penstock.models.queueing.mmk import check_stable, delays, least_stable_servers, wait_drops_s
 from penstock.models.queueing.station import Moments, quantile_s
@@ -38,18 +40,36 @@ def whitt_factor(rho: float, ca2: float, cs2: float, k: int) -> float:
     >>> whitt_factor(0.8, 1.0, 1.0, 4)
     1.0
     """
-    if ca2 == cs2 and ca2 >= 1.0:
-        return 1.0
-    gamma = min(0.24, (1.0 - rho) * (k - 1) * (math.sqrt(4.0 + 5.0 * k) - 2.0) / (16.0 * k * rho))
+    gamma = min(_MOST_GAMMA, (1.0 - rho) * (k - 1) * (math.sqrt(4.0 + 5.0 * k) - 2.0) / (16.0 * k * rho))
     phi1 = 1.0 + gamma  # M/D/k
     phi3 = (1.0 - 4.0 * gamma) * math.exp(-2.0 * (1.0 - rho) / (3.0 * rho))  # D/M/k
-    c2 = (ca2 + cs2) / 2.0
-    psi = 1.0 if c2 >= 1.0 else min(1.0, (phi1 + phi3) / 2.0) ** (2.0 * (1.0 - c2))
-    if ca2 == cs2:
-        return psi
+    parts = _whitt_parts(ca2, cs2)
+    psi = math.pow(min(1.0, (phi1 + phi3) / 2.0), parts.power)
+    return parts.phi1 * phi1 + parts.phi3 * phi3 + parts.psi * psi
+
+
+_MOST_GAMMA = 0.24
+
+
+class _Parts(NamedTuple):
+    """What phi is made of: phi1, phi3 and psi, the interpolation between them raised to `power`."""
+
+    phi1: float
+    phi3: float
+    psi: float
+    power: float
+
+
+@lru_cache(maxsize=1024)
+def _whitt_parts(ca2: float, cs2: float) -> _Parts:
+    power = max(0.0, 2.0 - ca2 - cs2)
     if ca2 > cs2:
-        return (4.0 * (ca2 - cs2) * phi1 + cs2 * psi) / (4.0 * ca2 - 3.0 * cs2)
-    return ((cs2 - ca2) * phi3 + (cs2 + 3.0 * ca2) * psi) / (2.0 * (ca2 + cs2))
+        whole = 4.0 * ca2 - 3.0 * cs2
+        return _Parts(4.0 * (ca2 - cs2) / whole, 0.0, cs2 / whole, power)
+    if ca2 < cs2:
+        whole = 2.0 * (ca2 + cs2)
+        return _Parts(0.0, (cs2 - ca2) / whole, (cs2 + 3.0 * ca2) / whole, power)
+    return _Parts(0.0, 0.0, 1.0, power)
 
 
 def whitt_delay_probability(rho: float, ca2: float, cs2: float, k: int, mmk_delay: float) -> float:
@@ -99,6 +119,7 @@ class GIGk:
     def __post_init__(self) -> None:
         not_negative("the arrival rate (rows/s)", self.arrival_per_s)
         positive("the service rate of one server (rows/s)", self.service_per_s)
+        not_negative("the offered load (arrivals over service)", self.arrival_per_s / self.service_per_s)
         not_negative("the SCV of the times between arrivals", self.arrival_scv)
         not_negative("the SCV of the service times", self.service_scv)
         if self.approximation not in ("whitt", "drs"):
@@ -121,14 +142,44 @@ class GIGk:
 
     def drops_s(self, servers: int) -> Iterator[float]:
         c2 = (self.arrival_scv + self.service_scv) / 2.0
-        if self.approximation == "drs" or self.arrival_scv == self.service_scv == 1.0 or c2 == 0.0:
+        alike = self.arrival_scv == self.service_scv and c2 >= 1.0  # phi is 1
+        if self.approximation == "drs" or alike or c2 == 0.0 or self.arrival_per_s == 0.0:
             return wait_drops_s(self.arrival_per_s, self.service_per_s, servers, factor=c2)
         return self._whitt_drops_s(servers)
 
     def _whitt_drops_s(self, servers: int) -> Iterator[float]:
-        waits = self._waits_s(servers)
-        wait = next(waits)
-        for shorter in waits:
+        """Differences of `_waits_s`, flat, because the planner spends its time here. With a = k rho the exponential of
+        phi3 falls by the same factor each step, and gamma is full after a few."""
+        a, mu, sqrt = self.arrival_per_s / self.service_per_s, self.service_per_s, math.sqrt
+        to_phi1, to_phi3, to_psi, power = _whitt_parts(self.arrival_scv, self.service_scv)
+        scale_s = (self.arrival_scv + self.service_scv) / 2.0 / mu
+        k, d, per_load = float(servers), servers - a, 1.0 / a
+        x = inverse_loss(servers, a)
+        e, fall = math.exp(-2.0 * d / (3.0 * a)), math.exp(-2.0 / (3.0 * a))
+        wait = scale_s * k / ((x * d + a) * d) * whitt_factor(a / k, self.arrival_scv, self.service_scv, servers)
+        gamma, full = 0.0, 16.0 * a * _MOST_GAMMA
+        while gamma < _MOST_GAMMA:
+            k += 1.0
+            d += 1.0
+            x = 1.0 + x * k * per_load
+            e *= fall
+            reached = d * (k - 1.0) * (sqrt(4.0 + 5.0 * k) - 2.0) / k
+            gamma = _MOST_GAMMA if reached >= full else reached / (16.0 * a)
+            phi1, phi3 = 1.0 + gamma, (1.0 - 4.0 * gamma) * e
+            psi = min(1.0, (phi1 + phi3) / 2.0) ** power
+            shorter = scale_s * k / ((x * d + a) * d) * (to_phi1 * phi1 + to_phi3 * phi3 + to_psi * psi)
+            yield wait - shorter
+            wait = shorter
+        half1, half3 = (1.0 + gamma) / 2.0, (1.0 - 4.0 * gamma) / 2.0 * e
+        scale_s /= a
+        fixed_s, to_half3_s, to_psi_s = scale_s * to_phi1 * 2.0 * half1, scale_s * to_phi3 * 2.0, scale_s * to_psi
+        k, d = k * per_load, d * per_load
+        while True:
+            k += per_load
+            d += per_load
+            x = 1.0 + x * k
+            half3 *= fall
+            shorter = k / (x * d * d + d) * (fixed_s + to_half3_s * half3 + to_psi_s * (half1 + half3) ** power)
             yield wait - shorter
             wait = shorter
 

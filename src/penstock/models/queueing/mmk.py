@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from penstock.models.queueing.erlang import delay_probability, erlang_c, inverse_loss
-from penstock.models.queueing.errors import UnstableError, count, not_negative, positive
+from penstock.models.queueing.errors import UnstableError, count, counted, not_negative, positive, told_apart
 from penstock.models.queueing.station import Moments, quantile_s
 
 # 3 rows/s on 3 servers of 1 row/s each are not stable, also where 0.3/0.1 rounds to 2.9999999999999996.
@@ -37,8 +37,10 @@ def check_stable(arrival_per_s: float, service_per_s: float, servers: int) -> No
     """Refuses a number of servers that does not keep up."""
     needed = least_stable_servers(arrival_per_s / service_per_s)
     if count("the number of servers", servers) < needed:
+        comes, served = told_apart(arrival_per_s, servers * service_per_s)
+        verb = "serves" if servers == 1 else "serve"
         raise UnstableError(
-            f"a station gets {arrival_per_s:g} rows/s but {servers} servers serve {servers * service_per_s:g}; "
+            f"a station gets {comes} rows/s but {counted(servers, 'server')} {verb} {served}; "
             f"it needs at least {needed}"
         )
 
@@ -90,6 +92,7 @@ class MMk:
     def __post_init__(self) -> None:
         not_negative("the arrival rate (rows/s)", self.arrival_per_s)
         positive("the service rate of one server (rows/s)", self.service_per_s)
+        not_negative("the offered load (arrivals over service)", self.arrival_per_s / self.service_per_s)
 
     def at_rate(self, arrival_per_s: float) -> MMk:
         return MMk(arrival_per_s=arrival_per_s, service_per_s=self.service_per_s)

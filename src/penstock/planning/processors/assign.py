@@ -11,14 +11,14 @@ import sys
 import numpy as np
 
 from penstock.dataflow.errors import PlanError
-from penstock.models.queueing.errors import positive, probability
+from penstock.models.queueing.errors import counted, positive, probability, told_apart
 from penstock.planning.processors.best_rate import best_rate
 from penstock.planning.processors.marginal import add_processors
 from penstock.planning.processors.quantile import meet_quantile
 from penstock.planning.processors.workload import Assignment, Needs, Workload
 
 _UNLIMITED = sys.maxsize
-_NEAR_FLOOR = 1.01  # where the target is below what any number of processors reaches, plan for this times the floor
+_NEAR_FLOOR = 1.01  # where the target is below what budget and bounds let one reach, plan for this times the floor
 
 
 def assign_processors(workload: Workload, budget: int) -> Assignment:
@@ -57,21 +57,35 @@ def min_processors(
         free = workload.unbounded()
         target = min_processors(free, sojourn_s, quantile) if free.keeping_up() is not None else None
         return best_rate(workload, limit, target)
-    if quantile is None:
-        counts = _meet_mean(workload, start, sojourn_s, limit)
-        reached = workload.mean_s(counts)
-    else:
-        counts = meet_quantile(workload, start, sojourn_s, quantile, limit)
-        reached = workload.sojourn(counts).quantile_s(quantile)
+
+    def meet(target_s: float) -> tuple[list[int], float]:
+        if quantile is None:
+            counts = _meet_mean(workload, start, target_s, limit)
+            return counts, workload.mean_s(counts)
+        counts = meet_quantile(workload, start, target_s, quantile, limit)
+        return counts, workload.sojourn(counts).quantile_s(quantile)
+
+    best, reached = meet(sojourn_s)
     if reached <= sojourn_s:
-        return Assignment(workload=workload, counts=tuple(counts))
+        return Assignment(workload=workload, counts=tuple(best))
     what = "the mean sojourn" if quantile is None else f"the {quantile:g} quantile of the sojourn"
-    said = f"{what} comes to {reached:.4g} s, not {sojourn_s:.4g} s"
-    if sum(counts) >= limit or any(operator.most is not None for operator in workload.operators):
-        target = min_processors(workload.unbounded(), sojourn_s, quantile)
-        if target.feasible:
-            return _held_back(workload, counts, target, said, out_of_budget=sum(counts) >= limit)
-    return _below_floor(workload, start, counts, said, limit)
+    comes, asked = told_apart(reached, sojourn_s, digits=4)
+    said = f"{what} comes to {comes} s at best, not {asked} s"
+    out_of_budget = sum(best) >= limit
+    bounded = out_of_budget or any(operator.most is not None for operator in workload.operators)
+    target = min_processors(workload.unbounded(), sojourn_s, quantile) if bounded else None
+    if target is not None and target.feasible and out_of_budget:
+        counts = best
+    else:  # no sense in paying for the last per mille of a target that is out of reach
+        counts, _ = meet(_NEAR_FLOOR * reached)
+    if target is not None and target.feasible:
+        binding, why = _held_back(workload, best, target, out_of_budget=out_of_budget)
+        needs = Needs(processors=target.processors, reason=f"{said}, {why}; it needs {target.total} processors")
+    else:  # service times, or the best k of the models, are in the way
+        binding = workload.operators[int(np.argmax(_shares_s(workload, best)))].name
+        why = f"with any number of processors; make '{binding}', the slowest, faster or raise the target"
+        needs = Needs(processors=None, reason=f"{said}, {why}")
+    return Assignment(workload=workload, counts=tuple(counts), binding=binding, needs=needs)
 
 
 def _meet_mean(workload: Workload, start: list[int], target_s: float, limit: int) -> list[int]:
@@ -88,34 +102,15 @@ def _meet_mean(workload: Workload, start: list[int], target_s: float, limit: int
     return counts
 
 
-def _held_back(
-    workload: Workload, counts: list[int], target: Assignment, said: str, *, out_of_budget: bool
-) -> Assignment:
-    """The target is in reach of more processors, but the budget or an upper bound keeps them away."""
+def _held_back(workload: Workload, best: list[int], target: Assignment, *, out_of_budget: bool) -> tuple[str, str]:
+    """The operator that binds, and why: the target is in reach, but the budget or an upper bound is in the way."""
     short = {
         operator.name: share
-        for operator, k, share in zip(workload.operators, counts, _shares_s(workload, counts), strict=True)
+        for operator, k, share in zip(workload.operators, best, _shares_s(workload, best), strict=True)
         if target.processors[operator.name] > k and (out_of_budget or operator.most == k)
     }
     binding = max(short or target.processors, key=lambda name: (short or target.processors)[name])
-    why = f"within the budget of {sum(counts)}" if out_of_budget else f"within the max of '{binding}'"
-    return Assignment(
-        workload=workload,
-        counts=tuple(counts),
-        binding=binding,
-        needs=Needs(processors=target.processors, reason=f"{said}, {why}; it needs {target.total} processors"),
-    )
-
-
-def _below_floor(workload: Workload, start: list[int], counts: list[int], said: str, limit: int) -> Assignment:
-    """No number of processors reaches the target: service times, or the best k of the models, are in the way."""
-    slowest = workload.operators[int(np.argmax(_shares_s(workload, counts)))]
-    # No sense in paying for the last per mille of a target that is out of reach.
-    counts = _meet_mean(workload, start, _NEAR_FLOOR * workload.mean_s(counts), limit)
-    reason = f"{said}, with any number of processors; make '{slowest.name}', the slowest, faster or raise the target"
-    return Assignment(
-        workload=workload, counts=tuple(counts), binding=slowest.name, needs=Needs(processors=None, reason=reason)
-    )
+    return binding, f"within the budget of {sum(best)}" if out_of_budget else f"within the max of '{binding}'"
 
 
 def _shares_s(workload: Workload, counts: list[int]) -> list[float]:
@@ -130,6 +125,6 @@ def _check_budget(workload: Workload, budget: int) -> None:
     least = sum(operator.least for operator in workload.operators)
     if budget < least:
         raise PlanError(
-            f"{budget} processors were given but {len(workload.operators)} operators cannot run on fewer than {least} "
-            "(one each, or their min); give at least that many"
+            f"a budget of {counted(budget, 'processor')} was given but {len(workload.operators)} operators cannot run "
+            f"on fewer than {least} (one each, or their min); give at least that many"
         )

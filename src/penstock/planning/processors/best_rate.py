@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 
+from penstock.models.queueing.errors import counted, told_apart
 from penstock.planning.processors.workload import Assignment, Needs, Operator, Workload, sustained_per_s
 
 
@@ -40,9 +41,10 @@ def best_rate(workload: Workload, budget: int, target: Assignment | None = None)
     for j, (other, v) in enumerate(zip(workload.operators, visits, strict=True)):
         if counts[j] > other.least and sustained_per_s(other.station, counts[j] - 1, v) >= rate:
             counts[j] -= 1
+    most, asked = told_apart(rate, workload.external_per_s)
     said = (
-        f"operator '{operator.name}' with {counts[i]} processors sustains an external rate of {rate:.6g} rows/s, "
-        f"not {workload.external_per_s:.6g}, and {why}"
+        f"operator '{operator.name}' with {counted(counts[i], 'processor')} is saturated at {most} rows/s from outside "
+        f"and {asked} come, and {why}"
     )
     return Assignment(
         workload=workload, counts=tuple(counts), binding=operator.name, needs=_needs(workload, target, said)

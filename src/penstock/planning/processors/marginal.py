@@ -35,22 +35,20 @@ def marginal_pass(
     It has no memory, so it may go on from any counts that an earlier pass returned. Flat, because it is what is timed.
     """
     counts = list(start)
-    turned = [-weight for weight in weights]  # heapq keeps the smallest on top
-    following = []
+    heap = []  # (the weighted gain, below 0 because heapq keeps the smallest on top; operator; weight; what is next)
     for i, operator in enumerate(workload.operators):
-        if operator.most is None:
-            following.append(gains[i].__next__)
-        else:
-            following.append(chain(islice(gains[i], operator.most - counts[i]), repeat(0.0)).__next__)
-    heap = [(weight * gain(), i) for i, (weight, gain) in enumerate(zip(turned, following, strict=True))]
+        following = gains[i].__next__
+        if operator.most is not None:
+            following = chain(islice(gains[i], operator.most - counts[i]), repeat(0.0)).__next__
+        heap.append((-weights[i] * following(), i, -weights[i], following))
     heapq.heapify(heap)
     replace_top = heapq.heapreplace
     for _ in range(budget - sum(counts)):
-        fall, i = heap[0]
+        fall, i, weight, following = heap[0]
         if fall >= 0.0:  # at the bound, or past the best k of a model that has one
             break
         counts[i] += 1
-        replace_top(heap, (turned[i] * following[i](), i))
+        replace_top(heap, (weight * following(), i, weight, following))
         excess += fall
         if excess <= 0.0:
             break
