@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.engines.spark.channels import Channel, EmbeddedChannel, EventTime
@@ -44,14 +44,15 @@ class RunDirectory:
         checkpoint = self.checkpoint(query)
         return checkpoint.offsets(checkpoint.committed()).get(use.name, use.start)
 
-    def forget_what_was_read(self, queries: Iterable[Query]) -> None:
-        """Deletes from channels what every reader has committed."""
-        behind: dict[str, list[Offset]] = {}
+    def forget(self, queries: Iterable[Query], up_to: Callable[[Query, str], Offset | None]) -> None:
+        """Deletes from each channel what all of its readers have behind them; None says that nothing is known."""
+        behind: dict[str, list[Offset | None]] = {}
         for query in queries:
             for key, folder in query.reads.items():
-                behind.setdefault(folder, []).append(self.position(query, key))
+                behind.setdefault(folder, []).append(up_to(query, key))
         for folder, positions in behind.items():
-            self.channel(folder).forget(min(positions, key=lambda at: next(iter(at.values()))))
+            if None not in positions:
+                self.channel(folder).forget(min(positions, key=lambda at: next(iter(at.values()))))
 
     def clear(self, committed: Committed | None, also: Committed | None = None) -> None:
         """Deletes what neither the committed plan nor the one before it names, and lifts all holds."""

@@ -96,7 +96,7 @@ class SparkEngine:
     def restart(self, query: Query) -> None:
         """Stops a query and starts it again under the same plan."""
         with self._changing:
-            self._queries.running[query.checkpoint].stop()
+            self._queries.halt(self._queries.running[query.checkpoint])
             self._queries.start(query, self._pipeline(query, self.plan))
 
     def run_id(self, query: Query) -> str:
@@ -167,7 +167,7 @@ class SparkEngine:
             if self._meter is None or self._committed is None:
                 raise PenstockError("the run has not been started: there is nothing to observe")
             window = self._meter.window(self._committed, self._queries.running)
-            self._directory.forget_what_was_read(self.queries)
+            self._directory.forget(self.queries, up_to=self._meter.counted_up_to)
             return window
 
     def set_rate(self, source: str, rows_per_s: float) -> None:
@@ -332,10 +332,9 @@ class SparkEngine:
             else:
                 running.drain(self.run, self._patience_s)
             self._paused_at = self._paused_at or time.monotonic()
-            running.stop()
+            self._queries.halt(running)
             if todo.drains(query) and self._directory.checkpoint(query).interrupted():
                 self._queries.finish_batch(query, self._pipeline(query, self.plan))
-            self._queries.running.pop(query.checkpoint, None)
             positions[query.checkpoint] = {key: self.position(query, key) for key in query.sources}
         return positions
 
@@ -380,8 +379,7 @@ class SparkEngine:
 
     def _roll_back(self, committed: Committed, started: list[RunningQuery]) -> None:
         for running in started:
-            running.stop()
-            self._queries.running.pop(running.record.checkpoint, None)
+            self._queries.halt(running)
         for query in committed.queries:
             running = self._queries.running.get(query.checkpoint)
             if running is None or not running.active():

@@ -88,6 +88,7 @@ class Meter:
         self._appended = {name: source.available() for name, source in sources.items()}
         self._state: dict[str, tuple[int, int]] = {}
         self._waiting: dict[str, int] = {}  # backlog at the end of the last window, by operator at an entrance
+        self._late: list[tuple[float, float]] = []  # stays of rows in batches that no window saw
         self._since_s = time.time()
         self._generation = 0
         self._warm: set[str] = set()  # starts of queries that have been through a window
@@ -99,6 +100,21 @@ class Meter:
         for name in running.compiled.timings:
             self._tallies[name].python_s = 0.0
 
+    def settle(self, running: RunningQuery) -> None:
+        """A query has stopped: what it did since the last window is added to the totals; its stays go to the next."""
+        query = running.record
+        batches = self._batches(query, running)
+        self._count(query, batches)
+        if query.appends_to is None:
+            self._late += self._stays(query, batches)
+        self._save()
+
+    def counted_up_to(self, query: Query, key: str) -> Offset | None:
+        """Where the last batch that was counted ended on one of its sources."""
+        number = self._seen.get(query.checkpoint)
+        ranges = self._lineage.ranges(query.checkpoint, number) if number is not None else None
+        return ranges[key][1] if ranges and key in ranges else None
+
     def window(self, committed: Committed, running: dict[str, RunningQuery]) -> Window:
         now = time.time()
         span = max(now - self._since_s, 1e-3)
@@ -109,7 +125,7 @@ class Meter:
         self._busy |= busy
         pipelines: list[PipelineWindow] = []
         operators: dict[str, OperatorWindow] = {}
-        stays: list[tuple[float, float]] = []
+        stays, self._late = self._late, []
         for query in committed.queries:
             one = running.get(query.checkpoint)
             batches = self._batches(query, one) if one is not None else []
@@ -151,6 +167,7 @@ class Meter:
             if running.compiled.counted is not None and rows is not None:
                 batch.rows_out[running.compiled.counted] = rows
             found.append(batch)
+            self._lineage.moments(query.checkpoint, number)  # while the channels before it still know
         return found
 
     def _batch(self, query: Query, number: int, progress: dict[str, Any]) -> Batch:
@@ -193,11 +210,7 @@ class Meter:
     def _pipeline(
         self, query: Query, running: RunningQuery | None, batches: list[Batch], span: float
     ) -> tuple[PipelineWindow, dict[str, tuple[int | None, int | None]], int | None]:
-        rows = {name: self._rows(self._flow[name], query, batches) for name in query.operators}
-        for name, (rows_in, rows_out) in rows.items():
-            tally = self._tallies[name]
-            tally.rows_in += rows_in or 0
-            tally.rows_out += rows_out or 0
+        rows = self._count(query, batches)
         if batches and batches[-1].phases_s:
             last = batches[-1]
             for name in query.operators:
@@ -222,6 +235,14 @@ class Meter:
             backlog_rows=waiting,
         )
         return window, rows, waiting
+
+    def _count(self, query: Query, batches: list[Batch]) -> dict[str, tuple[int | None, int | None]]:
+        """Rows in and out of each operator over these batches, which are added to the totals."""
+        rows = {name: self._rows(self._flow[name], query, batches) for name in query.operators}
+        for name, (rows_in, rows_out) in rows.items():
+            self._tallies[name].rows_in += rows_in or 0
+            self._tallies[name].rows_out += rows_out or 0
+        return rows
 
     def _rows(self, operator: Operator, query: Query, batches: list[Batch]) -> tuple[int | None, int | None]:
         """Rows in and out of an operator over these batches; None if one of its inputs cannot be counted."""

@@ -93,9 +93,17 @@ class Queries:
         finally:
             self._spark.conf.set(_EVOLUTION, "true")
 
+    def halt(self, running: RunningQuery) -> None:
+        """Stops a query for good; what it has done is counted."""
+        running.stop()
+        self._meter.settle(running)
+        self.running.pop(running.record.checkpoint, None)
+
     def finish_batch(self, query: Query, pipeline: Pipeline) -> None:
         """Runs the batch that a stop interrupted, and no other."""
-        self.start(query, pipeline, once=True).await_end()
+        running = self.start(query, pipeline, once=True)
+        running.await_end()
+        self.halt(running)
 
     def await_position(self, query: Query, key: str, end: Offset) -> None:
         running = self.running[query.checkpoint]
@@ -136,8 +144,7 @@ class Queries:
         for running in list(self.running.values()):
             if running.active():
                 running.drain(self._directory.path, patience_s)
-            running.stop()
-        self.running.clear()
+            self.halt(running)
 
     def _is_opaque(self, pipeline: Pipeline) -> bool:
         return any(isinstance(self._flow[name].source, SparkSource) for name in pipeline.operators)
