@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, Pla
 from penstock.engines.spark.channels import EventTime
 from penstock.engines.spark.outputs import counts
 from penstock.engines.spark.rows import apply_rows
-from penstock.engines.spark.timing import Timing
+from penstock.engines.spark.timing import Timing, python_functions_timed
 from penstock.plan import Pipeline
 
 WATERMARK = "spark.watermarkDelayMs"  # Spark marks event-time columns so
@@ -44,7 +45,7 @@ class Compiled:
     mode: str
     events: Events | None  # what its channel carries on
     counted: str | None  # the operator whose output is counted where it is written
-    timings: dict[str, Timing] = field(default_factory=dict)  # of its row functions
+    timings: dict[str, Timing] = field(default_factory=dict)  # of its Python functions
 
 
 class Compiler:
@@ -147,12 +148,13 @@ class Compiler:
         fn = operator.fn
         if fn is None:
             return frames[0]
+        timing = Timing(self._spark.sparkContext) if self._measured else None
+        if timing is not None:
+            self._result.timings[operator.name] = timing
         if isinstance(fn, RowFunction):
-            timing = Timing(self._spark.sparkContext) if self._measured else None
-            if timing is not None:
-                self._result.timings[operator.name] = timing
             return apply_rows(frames[0], fn.fn, fn.schema, timing)
-        df = fn(*frames)
+        with python_functions_timed(timing) if timing is not None else nullcontext():
+            df = fn(*frames)
         if not isinstance(df, DataFrame):
             raise DataflowError(
                 f"the function of '{operator.name}' gives {type(df).__name__}, not a DataFrame; return one"

@@ -53,6 +53,7 @@ class Tally:
     rows_out: int = 0
     python_s: float = 0.0  # read last time, to see what came since
     samples: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))
+    service_scv: float | None = None  # of row functions
     clocked: bool = False  # by a clock of its own, which knows nothing of what a batch costs besides
 
     def cost(self) -> float | None:
@@ -310,6 +311,7 @@ class Meter:
             if timing is not None:
                 total = timing.read()
                 spent, tally.python_s = max(0.0, total - tally.python_s), total
+                tally.service_scv = timing.service_scv()
             if operator.kind.has_state:
                 spent += sum(batch.state_s for batch in batches)
             left -= spent * share
@@ -379,6 +381,7 @@ class Meter:
             backlog_rows=waiting if at_entrance else None,
             state_rows=state[0] if state else None,
             state_bytes=state[1] if state else None,
+            service_scv=tally.service_scv,
         )
 
     def _external(self) -> int | None:
