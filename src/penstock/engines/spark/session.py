@@ -16,8 +16,6 @@ CONFS = {
     "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.sql.streaming.join.stateFormatVersion": "3",
-    # A batch commits what it changed and not the whole store; whole ones are written now and then, in the background.
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # A query may be given another source later without losing its state.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     # One slow query does not starve the others.
