@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint soak bench-spark bench-models java clean
+.PHONY: demo test test-fast lint soak bench-spark bench-models bench-sim java clean
 
 demo: $(READY) java
 	@$(BIN)/penstock demo
@@ -36,6 +36,9 @@ bench-models: $(READY)
 	$(BIN)/python -m benchmarks.models_queueing
 	$(BIN)/python -m benchmarks.models_curves
 	$(BIN)/python -m benchmarks.models_mst
+
+bench-sim: $(READY)
+	$(BIN)/python -m benchmarks.simulated
 
 java:
 	@sh tools/java.sh

@@ -1,4 +1,4 @@
-"""Small dataflows to simulate. Operators are keyed by different columns, so each is a region, with replicas of its own."""
+"""Small dataflows to simulate. Operators are keyed by different columns, so each has replicas of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def joined(rows: int) -> Dataflow:
 
 
 def plan_for(flow: Dataflow, slots: int = 64, **replicas: int) -> Plan:
-    return default_plan(flow, slots=slots, replicas={name: 1 for name in _regions(flow)} | replicas)
+    return default_plan(flow, slots=slots, replicas=dict.fromkeys(_regions(flow), 1) | replicas)
 
 
 def _regions(flow: Dataflow) -> list[str]:

@@ -98,7 +98,7 @@ def test_regular_arrivals_in_dm1() -> None:
 
 
 def test_rows_that_arrive_in_batches() -> None:
-    """M^X/M/1: E[T] = (1 + E[X (X - 1)] / (2 E[X])) / (mu (1 - rho)); geometric of mean m: E[X (X - 1)] = 2 m (m - 1)."""
+    """M^X/M/1: E[T] = (1 + E[X (X - 1)] / (2 E[X])) / (mu (1 - rho)); geometric: E[X (X - 1)] = 2 m (m - 1)."""
     m, rho = 3.0, 0.6
     engine = one_station(rho, Exponential(mean=1.0), 1, batch=Geometric(mean=m))
     holds(engine, (1 + (m - 1)) / (1 - rho), window_s=40_000.0, within=0.06)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -32,14 +33,16 @@ def forget_stale_loops(package: Path) -> None:
     """
     kept = package / "__pycache__"
     stamp = kept / "loops.stamp"
-    found = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(package.glob("*.py"))]
+    sources = [file.read_bytes() for file in sorted(package.glob("*.py"))]
+    # Records and kinds are compiled in as well.
+    found = hashlib.sha256(b"".join(one for one in sources if b"@compiled" in one or b"range(" in one)).hexdigest()
     try:
-        if stamp.exists() and stamp.read_text() == repr(found):
+        if stamp.exists() and stamp.read_text() == found:
             return
         kept.mkdir(exist_ok=True)
         for file in (*kept.glob("*.nbi"), *kept.glob("*.nbc")):
             file.unlink(missing_ok=True)
-        stamp.write_text(repr(found))
+        stamp.write_text(found)
     except OSError:  # a package that cannot be written to does not change file by file either
         return
 

@@ -174,7 +174,13 @@ class SimulatedEngine:
             from penstock.engines.simulated.rowwise import RowByRow
 
             return RowByRow(self.flow, self.behaviour, self._plan, seed=self._seed)
-        raise PenstockError(f"mode {self.mode} cannot be simulated")
+        if self.mode is Mode.FLUID:
+            from penstock.engines.simulated.fluid import Fluid
+
+            return Fluid(self.flow, self.behaviour, self._plan)
+        from penstock.engines.simulated.batches import MicroBatches
+
+        return MicroBatches(self.flow, self.behaviour, self._plan, seed=self._seed)
 
     def _started(self) -> World:
         if self._world is None or not self._running:

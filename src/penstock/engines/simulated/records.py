@@ -9,6 +9,7 @@ _I, _F = np.int64, float
 
 NONE = -1  # in place of an index
 IDLE, BUSY, BLOCKED, DOWN = range(4)  # states of a replica
+SHARED, IN_TURN, BY_SHARE = range(3)  # who gets an arriving row
 
 
 def _record(**fields: type) -> np.dtype:

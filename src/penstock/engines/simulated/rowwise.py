@@ -14,14 +14,25 @@ from penstock.engines.simulated import rowwise_loop as loop
 from penstock.engines.simulated.arrivals import next_arrival
 from penstock.engines.simulated.behaviour import Behaviour
 from penstock.engines.simulated.counts import no_counts
-from penstock.engines.simulated.distributions import Distribution, Fixed
 from penstock.engines.simulated.draws import draw, laws, streams
 from penstock.engines.simulated.heap import push
 from penstock.engines.simulated.pool import List, enlarged, filled, listed, put_first
 from penstock.engines.simulated.rates import RateSteps
-from penstock.engines.simulated.records import ARRIVALS, BLOCKED, BUSY, DOWN, EVENT, IDLE, NONE, RATE, SIZES
-from penstock.engines.simulated.sources import Appending, appending
-from penstock.engines.simulated.stations import BY_SHARE, IN_TURN, Station, layout, stations
+from penstock.engines.simulated.records import (
+    ARRIVALS,
+    BLOCKED,
+    BUSY,
+    BY_SHARE,
+    DOWN,
+    EVENT,
+    IDLE,
+    IN_TURN,
+    NONE,
+    RATE,
+    SIZES,
+)
+from penstock.engines.simulated.sources import appending, gaps_a_row, laws_of
+from penstock.engines.simulated.stations import Station, layout, stations
 from penstock.plan import Plan
 
 _FIRST_POOL = 1024
@@ -50,7 +61,7 @@ class RowByRow:
         self._appending = appending(flow, behaviour)
         self._sources = list(self._appending)
         self.counts = no_counts(len(self._names))
-        self._laws, self._values = laws(law for operator in flow.operators for law in self._laws_of(operator.name))
+        self._laws, self._values = laws(law for name in self._names for law in laws_of(flow, behaviour, name))
         self._rng = streams(seed, 3 * len(self._names))
         self._dealer = np.random.default_rng([seed, 1])  # deals waiting rows to queues when a plan changes
         self._one = np.zeros(1, SIZES)
@@ -59,13 +70,6 @@ class RowByRow:
         self._dead: frozenset[int] = frozenset()
         lists = sum(len(self._flow[name].inputs) for name in self._names if behaviour.of(name).pairs)
         self._lay_out(plan, {}, [(np.zeros(0), np.zeros(0, np.int64))] * lists)
-
-    def _laws_of(self, name: str) -> tuple[Distribution, Distribution]:
-        if self._flow[name].kind is Kind.SOURCE:
-            return self._appending[name].interarrival, self._appending[name].batch
-        if self._flow[name].kind is Kind.SINK:
-            return self._behaviour.of(name).service_s, Fixed(value=0.0)
-        return self._behaviour.of(name).service_s, self._behaviour.selectivity(self._flow, name)
 
     # ---- what a world offers
 
@@ -120,7 +124,7 @@ class RowByRow:
         arrivals = self._arrivals
         passed = 0.0
         if one.rates is not None:
-            passed = one.rates.rows_between(arrivals["since"][at], now) * _gaps_a_row(one)
+            passed = one.rates.rows_between(arrivals["since"][at], now) * gaps_a_row(one)
         arrivals["gap"][at] = max(0.0, arrivals["gap"][at] - passed)
         arrivals["since"][at] = now
         self._appending[source] = dataclasses.replace(one, rates=rates)
@@ -177,7 +181,7 @@ class RowByRow:
             # A round without a single row would be walked through for ever.
             rounds = steps.repeat_s is not None and any(steps.rows_per_s)
             self._arrivals["repeat_s"][at] = steps.repeat_s if rounds else math.inf
-            rates += [(s, r * _gaps_a_row(one)) for s, r in zip(steps.from_s, steps.rows_per_s, strict=True)]
+            rates += [(s, r * gaps_a_row(one)) for s, r in zip(steps.from_s, steps.rows_per_s, strict=True)]
         self._rates = np.array(rates, RATE)
         for at in range(len(self._sources)):
             self._arrivals["due"][at] = next_arrival(self._arrivals, self._rates, at)
@@ -326,11 +330,6 @@ class RowByRow:
 
     def _enlarge_pool(self) -> None:
         self._rows = enlarged(self._rows, self._one)
-
-
-def _gaps_a_row(one: Appending) -> float:
-    """Gaps are drawn with whatever mean their shape has, and each brings a batch of rows."""
-    return one.interarrival.mean / one.batch.mean
 
 
 def _executors(station: Station) -> list[int]:

@@ -19,8 +19,7 @@ from penstock.engines.simulated.draws import sum_of_counts, sum_of_times, unifor
 from penstock.engines.simulated.heap import pop, push
 from penstock.engines.simulated.histogram import note
 from penstock.engines.simulated.pool import put, take_first
-from penstock.engines.simulated.records import BLOCKED, BUSY, IDLE, NONE
-from penstock.engines.simulated.stations import IN_TURN, SHARED
+from penstock.engines.simulated.records import BLOCKED, BUSY, IDLE, IN_TURN, NONE, SHARED
 from penstock.engines.simulated.todo import do_soon
 
 DONE, POOL_FULL = 0, 1

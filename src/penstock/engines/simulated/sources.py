@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from penstock.dataflow import Dataflow, Kind
 from penstock.dataflow.sources import Generate, Replay
 from penstock.engines.simulated.behaviour import Behaviour
-from penstock.engines.simulated.distributions import BehaviourError, Distribution
+from penstock.engines.simulated.distributions import BehaviourError, Distribution, Fixed
 from penstock.engines.simulated.rates import RateSteps
 
 
@@ -47,6 +46,15 @@ def appending(flow: Dataflow, behaviour: Behaviour) -> dict[str, Appending]:
     return found
 
 
-def lasting(one: Appending) -> float:
-    """Rows in all."""
-    return math.inf if one.rows is None else one.rows
+def gaps_a_row(one: Appending) -> float:
+    """Gaps are drawn with whatever mean their shape has, and each brings a batch of rows."""
+    return one.interarrival.mean / one.batch.mean
+
+
+def laws_of(flow: Dataflow, behaviour: Behaviour, name: str) -> tuple[Distribution, Distribution]:
+    """The two distributions of an operator: service time and rows out; of a source gap and batch."""
+    if flow[name].kind is Kind.SOURCE:
+        return behaviour.source(name).interarrival, behaviour.source(name).batch
+    if flow[name].kind is Kind.SINK:
+        return behaviour.of(name).service_s, Fixed(value=0.0)
+    return behaviour.of(name).service_s, behaviour.selectivity(flow, name)

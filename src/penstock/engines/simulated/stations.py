@@ -15,10 +15,9 @@ from penstock.dataflow import Dataflow, Kind, regions
 from penstock.engines.simulated.behaviour import Behaviour, Queue
 from penstock.engines.simulated.distributions import Fixed
 from penstock.engines.simulated.placement import Seat, key_shares, seats
-from penstock.engines.simulated.records import OPERATOR, SERVER, STATION, STREAM
+from penstock.engines.simulated.records import BY_SHARE, IN_TURN, OPERATOR, SERVER, SHARED, STATION, STREAM
 from penstock.plan import Plan, pipelines
 
-SHARED, IN_TURN, BY_SHARE = range(3)  # who gets an arriving row
 NO_BOUND = 2**62
 
 
