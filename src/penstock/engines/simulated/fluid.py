@@ -34,7 +34,7 @@ from penstock.plan import Plan
 STEP_S = 0.05
 _LOOK_S = 1.0  # how often sojourns are worked out
 _MOST_LOAD = 0.995  # beyond it the backlog says how long a row waits
-_QUANTILES = (np.arange(16) + 0.5) / 16
+_QUANTILES = (np.arange(100) + 0.5) / 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +230,7 @@ class Fluid:
 
 
 def _spread(mean: float, variance: float) -> np.ndarray:
-    """Sixteen equally likely sojourns of the gamma law with this mean and variance, and exactly this mean."""
+    """Equally likely sojourns of the gamma law with this mean and variance, and exactly this mean."""
     if variance <= 1e-12 * mean**2:
         return np.full(len(_QUANTILES), mean)
     drawn = gammaincinv(mean**2 / variance, _QUANTILES) * variance / mean
