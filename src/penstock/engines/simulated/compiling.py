@@ -35,7 +35,7 @@ def forget_stale_loops(package: Path) -> None:
     stamp = kept / "loops.stamp"
     sources = [file.read_bytes() for file in sorted(package.glob("*.py"))]
     # Records and kinds are compiled in as well.
-    found = hashlib.sha256(b"".join(one for one in sources if b"@compiled" in one or b"range(" in one)).hexdigest()
+    found = hashlib.sha256(b"".join(one for one in sources if b"@compiled" in one or b" = range(" in one)).hexdigest()
     try:
         if stamp.exists() and stamp.read_text() == found:
             return

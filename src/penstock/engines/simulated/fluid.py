@@ -70,7 +70,9 @@ class Fluid:
         self._now_s = 0.0
         self._halted: frozenset[str] = frozenset()
         self._dead: frozenset[int] = frozenset()
-        self._waiting = np.zeros(len(self._names))  # by operator
+        self._waiting: np.ndarray = np.zeros(len(self._names))  # by operator
+        self._volume: np.ndarray = np.zeros(0)  # by station
+        self._sent: np.ndarray = np.zeros(0)  # on the way to each station
         self._lay_out(plan)
 
     # ---- what a world offers
@@ -166,11 +168,10 @@ class Fluid:
             second = float(weights[before] @ (self._out_variance[before] + self._out_mean[before] ** 2))
             self._out_mean[number] = mean + stays[number]
             self._out_variance[number] = max(0.0, second - mean**2) + variances[number]
-        for number in self._sinks:
-            if served[number] > 0:
-                mean, variance = self._out_mean[number], self._out_variance[number]
-                rows = served[number] * self._rows_to_sink[number]
-                for seconds in _spread(mean, variance):
+        for sink in self._sinks:
+            if served[sink] > 0:
+                rows = served[sink] * self._rows_to_sink[sink]
+                for seconds in _spread(self._out_mean[sink], self._out_variance[sink]):
                     note(self.counts.stays, self.counts.stay_sum, seconds, rows / len(_QUANTILES))
 
     def _stays(self, arrival_per_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
