@@ -35,7 +35,15 @@ def pass_time(engine: Engine) -> None:
     engine.clock.sleep(0.2)
 
 
+def delivered(engine: Engine) -> int:
+    assert isinstance(engine, SimulatedEngine)
+    return round(engine.world.counts.stay_sum[0])
+
+
 @pytest.mark.parametrize("mode", ["row-by-row", "micro-batch", "fluid"])
 @pytest.mark.parametrize("check", CHECKS)
 def test_contract(check: Callable[[Subject], None], mode: str) -> None:
-    check(Subject(flow=flow, engine=lambda flow: SimulatedEngine(flow, BEHAVIOUR, mode=mode), pass_time=pass_time))
+    def engine(flow: Dataflow) -> Engine:
+        return SimulatedEngine(flow, BEHAVIOUR, mode=mode)
+
+    check(Subject(flow=flow, engine=engine, pass_time=pass_time, delivered=delivered))
