@@ -1,0 +1,24 @@
+"""What a simulation counts since it began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.engines.simulated.histogram import BINS
+from penstock.engines.simulated.records import COUNT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    operators: np.ndarray  # records of COUNT, in the order of `flow.operators`
+    stays: np.ndarray  # histogram of sojourns at sinks
+    stay_sum: np.ndarray  # of sojourns at sinks: [0] rows, [1] seconds, [2] seconds squared
+
+    def copy(self) -> Counts:
+        return Counts(operators=self.operators.copy(), stays=self.stays.copy(), stay_sum=self.stay_sum.copy())
+
+
+def no_counts(operators: int) -> Counts:
+    return Counts(operators=np.zeros(operators, COUNT), stays=np.zeros(BINS), stay_sum=np.zeros(3))

@@ -1,0 +1,53 @@
+"""The fluid: exact where load exceeds capacity, near the closed form where it does not, and near rows one by one."""
+
+from __future__ import annotations
+
+import pytest
+from flows import chain, plan_for
+
+from penstock.engines.simulated import Behaviour, Exponential, OperatorBehaviour, SimulatedEngine, SourceBehaviour
+from penstock.measure.window import Window
+from penstock.models.queueing import MMk
+
+
+def seen(rate: float, replicas: int, *, mode: str = "fluid", buffer_rows: int | None = None) -> Window:
+    flow = chain("work")
+    cost = OperatorBehaviour(service_s=Exponential(mean=1.0), buffer_rows=buffer_rows)
+    behaviour = Behaviour(operators={"work": cost}, sources={"source": SourceBehaviour(rates=((0.0, rate),))})
+    engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow, work=replicas), mode=mode)
+    engine.start()
+    engine.advance(50.0)
+    engine.observe()
+    engine.advance(100.0)
+    return engine.observe()
+
+
+@pytest.mark.parametrize(("replicas", "rate"), [(3, 2.0), (20, 16.0), (50, 46.0)])
+def test_sojourn_is_near_that_of_mmk(replicas: int, rate: float) -> None:
+    window = seen(rate, replicas)
+    station = MMk(arrival_per_s=rate, service_per_s=1.0)
+    assert window.sojourn is not None
+    assert window.sojourn.mean_s == pytest.approx(station.mean_s(replicas), rel=0.03)
+    assert window.sojourn.p95_s == pytest.approx(station.quantile_s(replicas, 0.95), rel=0.1)
+    assert window.operator("work").utilisation == pytest.approx(rate / replicas, rel=1e-6)
+
+
+def test_what_exceeds_capacity_waits() -> None:
+    window = seen(30.0, 20)
+    assert window.operator("work").processed_rows_per_s == pytest.approx(20.0)
+    assert window.operator("work").backlog_rows == pytest.approx(10.0 * 150.0, abs=2)
+    assert window.operator("work").utilisation == pytest.approx(1.0)
+
+
+def test_a_full_buffer_keeps_rows_in_the_source() -> None:
+    window = seen(30.0, 20, buffer_rows=5)
+    assert window.operator("work").processed_rows_per_s == pytest.approx(20.0, rel=0.01)
+    assert window.operator("work").backlog_rows == pytest.approx(5, abs=2)
+    assert window.operator("source").backlog_rows == pytest.approx(1_500, rel=0.01)
+
+
+def test_rows_one_by_one_say_the_same() -> None:
+    fluid, rows = (seen(46.0, 50, mode=mode) for mode in ("fluid", "row-by-row"))
+    assert fluid.operator("work").utilisation == pytest.approx(rows.operator("work").utilisation or 0.0, rel=0.05)
+    assert fluid.sojourn is not None and rows.sojourn is not None
+    assert fluid.sojourn.mean_s == pytest.approx(rows.sojourn.mean_s, rel=0.15)
