@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "allocate": ("allocate", "Threads, slots and VMs for a rate, from performance curves."),
     "mst": ("mst", "Maximum sustainable throughput by VM count: fit, and which counts to measure."),
     "elastic": ("elastic", "How many VMs to rent as a load moves."),
+    "simulate": ("simulate", "A policy on a simulated dataflow under a trace: cost, violations, changes."),
     "schema": ("schema", "The JSON schema of a format."),
 }
 

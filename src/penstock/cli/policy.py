@@ -47,45 +47,49 @@ class Asked:
             raise click.UsageError("--release-below-ms and --quantile go with --sojourn-ms")
 
 
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """All of them, for `run` and for whatever else runs a policy."""
-    for option in reversed(
-        [
-            click.option("--policy", type=click.Choice(NAMES), help="Who decides.  [nobody]"),
-            click.option(
-                "--mode",
-                type=click.Choice(["off", "recommend", "active"]),
-                default="recommend",
-                show_default=True,
-                help="Whether decisions are made, and whether they are carried out.",
-            ),
-            click.option("--max-slots", type=click.IntRange(min=1), help="Slots that may be used."),
-            click.option("--sojourn-ms", type=click.FloatRange(min=0, min_open=True), help="The target (T_max)."),
-            click.option("--release-below-ms", type=click.FloatRange(min=0), help="T_min.  [half of the target]"),
-            click.option("--quantile", type=float, help="The target is on this quantile (0.5, 0.95 or 0.99)."),
-            click.option(
-                "--cooldown",
-                "cooldown_s",
-                type=click.FloatRange(min=0),
-                default=60.0,
-                show_default=True,
-                help="Seconds between changes (T_ra).",
-            ),
-            click.option(
-                "--windows", type=click.IntRange(min=1), default=5, show_default=True, help="That are averaged."
-            ),
-            click.option(
-                "--warm-up",
-                "warm_up_s",
-                type=click.FloatRange(min=0),
-                default=15.0,
-                show_default=True,
-                help="Seconds after a change that are not measured.",
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
+def options(*, mode: str = "recommend") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """All of them, for `run` and for whatever else runs a policy; `mode` is the default."""
+
+    def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(_options(mode)):
+            command = option(command)
+        return command
+
+    return with_options
+
+
+def _options(mode: str) -> list[Callable[[Callable[..., Any]], Callable[..., Any]]]:
+    return [
+        click.option("--policy", type=click.Choice(NAMES), help="Who decides.  [nobody]"),
+        click.option(
+            "--mode",
+            type=click.Choice(["off", "recommend", "active"]),
+            default=mode,
+            show_default=True,
+            help="Whether decisions are made, and whether they are carried out.",
+        ),
+        click.option("--max-slots", type=click.IntRange(min=1), help="Slots that may be used."),
+        click.option("--sojourn-ms", type=click.FloatRange(min=0, min_open=True), help="The target (T_max)."),
+        click.option("--release-below-ms", type=click.FloatRange(min=0), help="T_min.  [half of the target]"),
+        click.option("--quantile", type=float, help="The target is on this quantile (0.5, 0.95 or 0.99)."),
+        click.option(
+            "--cooldown",
+            "cooldown_s",
+            type=click.FloatRange(min=0),
+            default=60.0,
+            show_default=True,
+            help="Seconds between changes (T_ra).",
+        ),
+        click.option("--windows", type=click.IntRange(min=1), default=5, show_default=True, help="That are averaged."),
+        click.option(
+            "--warm-up",
+            "warm_up_s",
+            type=click.FloatRange(min=0),
+            default=15.0,
+            show_default=True,
+            help="Seconds after a change that are not measured.",
+        ),
+    ]
 
 
 def policy_of(asked: Asked) -> Policy:

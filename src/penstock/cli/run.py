@@ -18,7 +18,7 @@ from penstock.cli import policy
 @click.option(
     "--every", "every_s", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds a window."
 )
-@policy.options
+@policy.options()
 @click.option("--until-idle", is_flag=True, help="Stop when all input is processed.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--json", "as_json", is_flag=True, help="One window a line, as JSON.")

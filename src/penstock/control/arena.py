@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from penstock.control.controller import Controller, Settings
+from penstock.control.controller import Settings
 from penstock.control.loop import Clock
+from penstock.control.rehearsal import rehearse
 from penstock.control.shape import Shape
 from penstock.control.situation import Policy
 from penstock.engines.ports import Engine
 from penstock.plan.plan import Plan
-from penstock.store import Run, Store
+from penstock.store import Store
 
 Judge = Callable[[Plan], float]  # the sojourn (s) under a plan; infinite where it does not keep up
 
@@ -71,20 +72,9 @@ def compete(
     """Lets a policy act on a fresh engine for so many windows. The clock is the engine's own."""
     engine, clock = make()
     with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:
-        store.begin(Run(dataflow=engine.flow.name, flow_file="arena", pid=0, master="arena", started_s=clock.time()))
-        controller = Controller(policy, settings, engine, store)
-        shape = Shape.of(engine.flow)
-        engine.start()
-        slot_seconds, violations = 0.0, 0
-        for _ in range(windows):
-            clock.sleep(every_s)
-            window = engine.observe()
-            span_s = window.end_s - window.start_s
-            slot_seconds += span_s * shape.slots(engine.plan, micro_batch=settings.micro_batch)
-            violations += max_s is not None and window.sojourn is not None and window.sojourn.mean_s > max_s
-            controller.turn(window, number=store.add_window(window), at_s=clock.time())
-        engine.stop()
-        rows = [row for _, row in store.decisions() if row.applied == "ok" and row.new is not None]
+        sums, rows = rehearse(
+            policy, engine, clock, store, windows=windows, every_s=every_s, settings=settings, max_s=max_s
+        )
     shares = [_share(best_s, judge(row.new)) for row in rows if row.new is not None]
     started = _share(best_s, judge(rows[0].old if rows else engine.plan))
     reached = [i for i, share in enumerate([started, *shares]) if share >= 1.0 - within]
@@ -92,11 +82,11 @@ def compete(
         policy=policy.name,
         share=shares[-1] if shares else started,
         rounds=reached[0] if reached else None,
-        changes=len(rows),
-        rolled_back=sum(row.verdict == "rolled back" for row in rows),
-        slot_seconds=slot_seconds,
-        violations=violations,
-        pause_s=sum(row.pause_s or 0.0 for row in rows),
+        changes=sums.changes,
+        rolled_back=sums.rolled_back,
+        slot_seconds=sums.slot_seconds,
+        violations=sums.violations or 0,
+        pause_s=sums.pause_s,
     )
 
 

@@ -1,0 +1,137 @@
+"""penstock simulate: a policy on a dataflow that is simulated, under a load from a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli import policy
+
+if TYPE_CHECKING:
+    from penstock.dataflow import Dataflow
+    from penstock.engines.simulated import Behaviour
+    from penstock.planning.trace import Trace
+
+MODES = ("row-by-row", "micro-batch", "fluid")
+
+
+@click.command()
+@click.argument("spec", metavar="FILE[:FLOW]")
+@click.option("--trace", "trace_file", type=click.Path(path_type=Path), required=True, help="time_s,rate as CSV.")
+@click.option("--peak", type=click.FloatRange(min=0, min_open=True), help="Scales the trace to this many rows/s.")
+@click.option("--behaviour", "behaviour_file", type=click.Path(path_type=Path), help="What operators cost, as JSON.")
+@click.option("--like", type=click.Path(path_type=Path), help="A run's directory: operators cost what it measured.")
+@click.option(
+    "--engine", "engine_mode", type=click.Choice(MODES), default=MODES[0], show_default=True, help="How it works."
+)
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="To begin with.  [the default plan]")
+@click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Of the default plan.")
+@click.option("--every", "every_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="A window.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--at", type=click.Path(path_type=Path, file_okay=False), help="Keeps the record, for 'decisions'.")
+@policy.options(mode="active")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+def command(
+    spec: str,
+    trace_file: Path,
+    peak: float | None,
+    behaviour_file: Path | None,
+    like: Path | None,
+    engine_mode: str,
+    plan_file: Path | None,
+    slots: int,
+    every_s: float,
+    seed: int,
+    at: Path | None,
+    as_json: bool,
+    **asked_for: Any,
+) -> None:
+    """Let a policy run a simulated dataflow: what it costs, how often it misses the target, what it changes.
+
+    Every source follows the trace. --behaviour or --like says what operators cost.
+
+    \b
+    Example:
+      penstock simulate flow.py --trace day.csv --peak 500 --behaviour costs.json --policy drs --sojourn-ms 800
+      penstock simulate flow.py --trace day.csv --like runs/wc --engine micro-batch --policy threshold --json
+    """
+    import contextlib
+    import tempfile
+
+    import msgspec
+
+    from penstock.cli.given import read_plan, read_text
+    from penstock.control.rehearsal import rehearse
+    from penstock.dataflow.load import load
+    from penstock.engines.simulated import SimulatedEngine
+    from penstock.planning.trace import parse_trace
+    from penstock.store import Store
+
+    asked = policy.Asked(**asked_for)
+    if asked.policy is None:
+        raise click.UsageError("give --policy: who decides")
+    asked.check()
+    flow = load(spec)
+    flow.check()
+    trace = parse_trace(read_text(trace_file), source=str(trace_file))
+    trace = trace if peak is None else trace.scaled_to(peak)
+    engine = SimulatedEngine(
+        flow,
+        _behaviour(flow, behaviour_file, like, trace),
+        plan=None if plan_file is None else read_plan(plan_file),
+        slots=slots,
+        mode=engine_mode,
+        seed=seed,
+    )
+    settings = policy.settings_of(asked, every_s=every_s, micro_batch=engine_mode == "micro-batch")
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(Store(at or Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+        sums, changes = rehearse(
+            policy.policy_of(asked),
+            engine,
+            engine.clock,
+            store,
+            windows=max(1, round(len(trace.rates) * trace.interval_s / every_s)),
+            every_s=every_s,
+            settings=settings,
+            max_s=None if asked.sojourn_ms is None else asked.sojourn_ms / 1000,
+        )
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(sums)).decode())
+        return
+    from rich.console import Console
+
+    from penstock.report.rehearsal import table
+
+    Console().print(table(sums, changes))
+
+
+def _behaviour(flow: Dataflow, file: Path | None, like: Path | None, trace: Trace) -> Behaviour:
+    """What operators cost, with every source on the trace."""
+    import msgspec
+
+    from penstock.cli.given import read
+    from penstock.dataflow import Kind
+    from penstock.engines.simulated import Behaviour, BehaviourError, SourceBehaviour
+    from penstock.engines.simulated.measured import behaviour_of
+    from penstock.store import StoreReader
+
+    if (file is None) == (like is None):
+        raise click.UsageError("give --behaviour FILE or --like DIR (a run that measured it): what operators cost")
+    if file is not None:
+        given = Behaviour.from_json(read(file, "behaviour"))
+    else:
+        assert like is not None
+        with StoreReader(like) as store:
+            windows = store.windows(last=1)
+        if not windows:
+            raise BehaviourError(f"the run in '{like}' has no window yet; let it run longer, or give --behaviour")
+        given = behaviour_of(flow, windows[0][1])
+    rates = tuple((index * trace.interval_s, rate) for index, rate in enumerate(trace.rates))
+    sources = {one.name: given.source(one.name) for one in flow.operators if one.kind is Kind.SOURCE}
+    on_trace: dict[str, SourceBehaviour] = {
+        name: msgspec.structs.replace(one, rates=rates) for name, one in sources.items()
+    }
+    return given.replace(sources=on_trace)

@@ -1,0 +1,75 @@
+"""A rehearsal: a policy acts on an engine for a number of windows, and what it cost and missed is added up."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.control.controller import Controller, Settings
+from penstock.control.loop import Clock
+from penstock.control.shape import Shape
+from penstock.control.situation import Policy
+from penstock.engines.ports import Engine
+from penstock.store import Decided, Run, Store
+
+
+class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    policy: str
+    seconds: float
+    slot_seconds: float
+    violations: int | None  # windows with a sojourn above the target, or with rows waiting and none going through
+    windows: int
+    changes: int
+    rolled_back: int
+    pause_s: float
+    mean_sojourn_s: float | None  # over all rows
+
+
+def rehearse(
+    policy: Policy,
+    engine: Engine,
+    clock: Clock,
+    store: Store,
+    *,
+    windows: int,
+    every_s: float,
+    settings: Settings,
+    max_s: float | None = None,
+) -> tuple[Rehearsal, list[Decided]]:
+    """Returns with the sums the changes that were carried out. The clock is the engine's own."""
+    store.begin(Run(dataflow=engine.flow.name, flow_file="-", pid=0, master="simulated", started_s=clock.time()))
+    controller = Controller(policy, settings, engine, store)
+    shape = Shape.of(engine.flow)
+    engine.start()
+    store.started(engine.plan)
+    slot_seconds = seconds = rows = stayed_s = 0.0
+    violations = 0
+    for _ in range(windows):
+        clock.sleep(every_s)
+        window = engine.observe()
+        span_s = window.end_s - window.start_s
+        seconds += span_s
+        slot_seconds += span_s * shape.slots(engine.plan, micro_batch=settings.micro_batch)
+        stay = window.sojourn
+        if stay is not None:
+            rows, stayed_s = rows + stay.rows, stayed_s + stay.rows * stay.mean_s
+        if max_s is not None:
+            stuck = stay is None and any(one.backlog_rows for one in window.pipelines)
+            violations += stuck or (stay is not None and stay.mean_s > max_s)
+        controller.turn(window, number=store.add_window(window), at_s=clock.time())
+    engine.stop()
+    store.ended(at_s=clock.time(), why="the rehearsal is over")
+    done = [row for _, row in store.decisions() if row.applied == "ok" and row.new is not None]
+    return (
+        Rehearsal(
+            policy=policy.name,
+            seconds=seconds,
+            slot_seconds=slot_seconds,
+            violations=None if max_s is None else violations,
+            windows=windows,
+            changes=len(done),
+            rolled_back=sum(row.verdict == "rolled back" for row in done),
+            pause_s=sum(row.pause_s or 0.0 for row in done),
+            mean_sojourn_s=stayed_s / rows if rows else None,
+        ),
+        done,
+    )

@@ -1,0 +1,29 @@
+"""A rehearsal as a table, and the changes that were made in it."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.table import Table
+
+from penstock.control.rehearsal import Rehearsal
+from penstock.plan.plan import diff
+from penstock.store import Decided
+
+
+def table(sums: Rehearsal, changes: list[Decided]) -> Group:
+    drawn = Table("policy", "hours", "slot-hours", "violations", "changes", "rolled back", "paused", "mean sojourn")
+    drawn.add_row(
+        sums.policy,
+        f"{sums.seconds / 3600:.2f}",
+        f"{sums.slot_seconds / 3600:.2f}",
+        "-" if sums.violations is None else f"{sums.violations} of {sums.windows}",
+        str(sums.changes),
+        str(sums.rolled_back),
+        f"{sums.pause_s:.1f} s",
+        "-" if sums.mean_sojourn_s is None else f"{sums.mean_sojourn_s:.3g} s",
+    )
+    made = Table("at", "change", "why", "verdict", show_lines=False)
+    for row in changes:
+        if row.new is not None:
+            made.add_row(f"{row.at_s:,.0f} s", str(diff(row.old, row.new)), str(row.reason), row.verdict or "-")
+    return Group(drawn, made) if changes else Group(drawn)

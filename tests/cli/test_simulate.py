@@ -1,0 +1,66 @@
+"""`penstock simulate`: a policy on a simulated dataflow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli.main import cli
+from penstock.store import StoreReader
+
+FLOW = """
+import penstock as ps
+flow = ps.Dataflow("one")
+rows = flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=1))
+rows.keyed("work", ["n"], lambda df: df).sink("out", ps.noop())
+"""
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> list[str]:
+    """2 rows/s, from the middle third on 6, then 2 again; a replica does 4 rows/s."""
+    (tmp_path / "flow.py").write_text(FLOW)
+    service = {"service_s": {"kind": "exponential", "mean": 0.25}}
+    (tmp_path / "costs.json").write_text(json.dumps({"operators": {"work": service}}))
+    rates = [2.0] * 30 + [6.0] * 30 + [2.0] * 30
+    lines = [f"{minute * 60},{rate}" for minute, rate in enumerate(rates)]
+    (tmp_path / "trace.csv").write_text("\n".join(["time_s,rate", *lines]))
+    return ["simulate", f"{tmp_path}/flow.py", "--trace", f"{tmp_path}/trace.csv"]
+
+
+def printed(*words: str, fails: bool = False) -> str:
+    result = CliRunner().invoke(cli, list(words))
+    assert (result.exit_code != 0) is fails, result.output
+    return result.output + ("" if result.exception is None or not fails else str(result.exception))
+
+
+def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> None:
+    at = tmp_path / "run"
+    costs = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--at", str(at)]
+    sums = json.loads(printed(*given, *costs, "--policy", "drs", "--sojourn-ms", "700", "--json"))
+    assert sums["seconds"] == pytest.approx(90 * 60, rel=0.01)
+    with StoreReader(at) as store:
+        plans = [
+            (row.at_s, row.new.replicas["work"]) for _, row in store.decisions() if row.new and row.applied == "ok"
+        ]
+    # 6 rows/s need two replicas to keep up at all, and 2 rows/s stay 0.5 s with one (1 / (4 - 2)).
+    steps = [replicas for at_s, replicas in plans if 30 * 60 < at_s < 60 * 60]
+    assert steps and steps[-1] >= 2 and plans[-1][1] < max(steps)
+    assert sums["slot_seconds"] < 90 * 60 * max(steps)
+    assert sums["violations"] < sums["windows"] / 3
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "give --policy"),
+        (("--policy", "threshold"), "--behaviour FILE or --like DIR"),
+        (("--policy", "threshold", "--behaviour", "nowhere.json"), "cannot be read"),
+        (("--policy", "drs", "--behaviour", "nowhere.json"), "--max-slots K"),
+    ],
+)
+def test_what_is_missing_is_said(given: list[str], words: tuple[str, ...], says: str) -> None:
+    assert says in printed(*given, *words, fails=True)
