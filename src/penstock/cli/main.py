@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mst": ("mst", "Maximum sustainable throughput by VM count: fit, and which counts to measure."),
     "elastic": ("elastic", "How many VMs to rent as a load moves."),
     "simulate": ("simulate", "A policy on a simulated dataflow under a trace: cost, violations, changes."),
+    "arena": ("arena", "All policies on the same applications: one league table."),
     "schema": ("schema", "The JSON schema of a format."),
 }
 

@@ -1,0 +1,60 @@
+"""Dataflows for the arena: the shapes and rates of the two applications of DRS, without their work.
+
+Fu et al., "DRS: Auto-Scaling for Real-Time Stream Analytics", section V. Service times are exponential; their means are
+chosen so that the best of all ways to spread 22 slots is the published one: (10:11:1) and (6:13:3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import penstock as ps
+from penstock.dataflow import Dataflow, Kind
+from penstock.engines.simulated import Behaviour, Exponential, Fixed, OperatorBehaviour, SourceBehaviour
+
+
+def _no_work(*frames: object) -> object:
+    return frames[0]
+
+
+def video() -> tuple[Dataflow, Behaviour]:
+    """Logo detection: frames -> features -> matches -> logos."""
+    flow = ps.Dataflow("video")
+    frames = flow.source("frames", ps.generate(int, schema="n bigint", rows_per_s=13.0))
+    features = frames.stateless("extract", _no_work, columns=["frame", "feature"])
+    matches = features.keyed("match", ["feature"], _no_work, columns=["frame", "logo"])
+    matches.keyed("aggregate", ["frame"], _no_work).sink("logos", ps.noop())
+    return flow, _behaviour(flow, {"extract": 1.6, "match": 1.4, "aggregate": 120.0}, {}, 13.0)
+
+
+def patterns() -> tuple[Dataflow, Behaviour]:
+    """Frequent patterns of a sliding window, with the loop of the detector."""
+    flow = ps.Dataflow("patterns")
+    both = [
+        flow.source(name, ps.generate(int, schema="n bigint", rows_per_s=160.0)) for name in ("entering", "leaving")
+    ]
+    changes = flow.feedback("changes", "pattern string, sign int")
+    candidates = flow.stateless("generate", None, inputs=both, columns=["pattern", "sign"])
+    found = flow.keyed("detect", _no_work, keys=["pattern"], inputs=[candidates, changes], columns=["pattern", "sign"])
+    found.feed(changes)
+    found.keyed("report", ["sign"], _no_work).sink("out", ps.noop())
+    return flow, _behaviour(flow, {"generate": 80.0, "detect": 40.0, "report": 55.0}, {"detect": 0.2}, 160.0)
+
+
+def _behaviour(
+    flow: Dataflow, service_per_s: Mapping[str, float], selectivity: Mapping[str, float], rows_per_s: float
+) -> Behaviour:
+    """Rows arrive at random (Poisson) and take exponential times: a Jackson network."""
+    operators = {
+        name: OperatorBehaviour(
+            service_s=Exponential(mean=1.0 / rate), selectivity=Fixed(value=selectivity.get(name, 1.0))
+        )
+        for name, rate in service_per_s.items()
+    }
+    sources = [one.name for one in flow.operators if one.kind is Kind.SOURCE]
+    return Behaviour(
+        operators=operators, sources={name: SourceBehaviour(rates=((0.0, rows_per_s),)) for name in sources}
+    )
+
+
+SCENARIOS = {"video": video, "patterns": patterns}
