@@ -9,34 +9,16 @@ from itertools import product
 from queueing_engine import mmk_sojourn_s
 
 import penstock as ps
+from penstock.control import scenarios
 from penstock.plan import Plan, default_plan
 
 
-def no_work(frame: object) -> object:
-    return frame
-
-
 def video() -> ps.Dataflow:
-    """Video logo detection: frames -> features -> matches -> logos."""
-    flow = ps.Dataflow("video")
-    frames = flow.source("frames", ps.generate(lambda n: n, schema="n bigint", rows_per_s=13.0))
-    features = frames.stateless("extract", no_work, columns=["frame", "feature"])
-    matches = features.keyed("match", ["feature"], no_work, columns=["frame", "logo"])
-    matches.keyed("aggregate", ["frame"], no_work).sink("logos", ps.noop())
-    return flow
+    return scenarios.video()[0]
 
 
 def patterns() -> ps.Dataflow:
-    """Frequent patterns, with the loop of the detector."""
-    flow = ps.Dataflow("patterns")
-    entering = flow.source("entering", ps.generate(lambda n: n, schema="n bigint", rows_per_s=160.0))
-    leaving = flow.source("leaving", ps.generate(lambda n: n, schema="n bigint", rows_per_s=160.0))
-    changes = flow.feedback("changes", "pattern string, sign int")
-    candidates = flow.stateless("generate", no_work, inputs=[entering, leaving], columns=["pattern", "sign"])
-    found = flow.keyed("detect", no_work, keys=["pattern"], inputs=[candidates, changes], columns=["pattern", "sign"])
-    found.feed(changes)
-    found.keyed("report", ["sign"], no_work).sink("out", ps.noop())
-    return flow
+    return scenarios.patterns()[0]
 
 
 VIDEO_SERVICE = {"extract": 1.6, "match": 1.4, "aggregate": 120.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from applications import VIDEO_SERVICE, allocations, mean_s, plan_of, video
 from memory_engine import FakeClock
@@ -10,13 +11,18 @@ from queueing_engine import QueueingEngine
 
 from penstock.control.arena import best_plan, compete, every_plan, league
 from penstock.control.controller import Settings
+from penstock.control.guards import Hysteresis
 from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
+from penstock.control.rehearsal import rehearse
+from penstock.control.scenarios import SCENARIOS
 from penstock.control.shape import Shape
+from penstock.engines.simulated import SimulatedEngine
 from penstock.measure.smoothing import Windowed
 from penstock.plan import Plan
+from penstock.store import Store
 
 VISITS = {"extract": 1.0, "match": 1.0, "aggregate": 1.0}
 
@@ -59,3 +65,17 @@ def test_drs_comes_first_in_fewer_changes_than_the_baselines() -> None:
     assert others["threshold"].changes > 5 and others["stela"].changes > 1
     assert all(one.rounds is None or one.rounds > 1 for one in others.values())
     assert all(one.slot_seconds > 0 and one.violations > 0 for one in table)
+
+
+def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None:
+    """Minutes at a tenth of what comes leave a backlog that the best plan works off for longer than it took to make."""
+    flow, behaviour = SCENARIOS["video"]()
+    start = plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1})
+    engine = SimulatedEngine(flow, behaviour, plan=start, seed=1)
+    settings = Settings(mode="active", smoothing=Windowed(4), warm_up_s=30.0, stale_after_s=180.0)
+    policy = Hysteresis(Drs(DrsSettings(goal=LeastSojourn(max_slots=22))), gain=0.05)
+    with Store(tmp_path) as store:
+        sums, changes = rehearse(policy, engine, engine.clock, store, windows=60, every_s=30.0, settings=settings)
+        last = store.windows(last=1)[0][1].sojourn
+    assert [row.verdict for row in changes] == ["kept"] and sums.rolled_back == 0
+    assert last is not None and last.mean_s < 3.0  # the best plan's is 1.7 s

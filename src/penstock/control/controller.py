@@ -35,7 +35,6 @@ class Settings:
     stale_after_s: float = 60.0
     tolerance: float = 0.5  # of the promised step, that may be missing
     load_change: float = 0.2  # from which on another load is another load
-    patience_s: float = 300.0  # for a backlog to drain before a change is judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +145,8 @@ class Controller:
         row, now_s = promise.row, situation.now_s
         assert situation.window is not None and situation.latest is not None
         assert row.expected is not None and row.before is not None
-        if draining(situation.latest, self._previous) and now_s - promise.at_s < self.settings.patience_s:
+        # However long it takes: the plan before let the backlog grow, and going back to it would be worse.
+        if draining(situation.latest, self._windows[0] if len(self._windows) > 1 else self._previous):
             self._windows.clear()
             return Hold(reason=Reason.CATCHING_UP, why="the backlog from before the change is still draining")
         observed = observed_outcome(situation, row.expected.quantile)
