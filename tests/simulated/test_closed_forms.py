@@ -40,7 +40,9 @@ def one_station(arrival_per_s: float, service: Distribution, replicas: int, **ho
     return SimulatedEngine(flow, behaviour, plan=plan_for(flow, work=replicas), seed=11)
 
 
-def holds(engine: SimulatedEngine, expected_s: float, *, window_s: float = 20_000.0, within: float = 0.03) -> None:
+def assert_mean_sojourn(
+    engine: SimulatedEngine, expected_s: float, *, window_s: float = 20_000.0, within: float = 0.03
+) -> None:
     mean, half = mean_sojourn_s(engine, warm_up_s=window_s, window_s=window_s)
     assert half < within * expected_s, "the run is too short to tell"
     assert mean == pytest.approx(expected_s, abs=half)
@@ -49,7 +51,7 @@ def holds(engine: SimulatedEngine, expected_s: float, *, window_s: float = 20_00
 @pytest.mark.parametrize(("replicas", "arrival_per_s"), [(1, 0.6), (3, 2.0), (10, 8.0)])
 def test_mmk(replicas: int, arrival_per_s: float) -> None:
     engine = one_station(arrival_per_s, Exponential(mean=1.0), replicas)
-    holds(engine, MMk(arrival_per_s=arrival_per_s, service_per_s=1.0).mean_s(replicas))
+    assert_mean_sojourn(engine, MMk(arrival_per_s=arrival_per_s, service_per_s=1.0).mean_s(replicas))
 
 
 def mdk_wait_s(arrival_per_s: float, service_s: float, servers: int) -> float:
@@ -67,7 +69,7 @@ def test_the_series_for_mdk_is_that_of_pollaczek_for_one_server() -> None:
 @pytest.mark.parametrize(("replicas", "arrival_per_s"), [(1, 0.7), (4, 3.2)])
 def test_mdk(replicas: int, arrival_per_s: float) -> None:
     engine = one_station(arrival_per_s, Fixed(value=1.0), replicas)
-    holds(engine, 1.0 + mdk_wait_s(arrival_per_s, 1.0, replicas))
+    assert_mean_sojourn(engine, 1.0 + mdk_wait_s(arrival_per_s, 1.0, replicas))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_any_service_time_in_mg1(service: Distribution) -> None:
     """Pollaczek and Khinchine: E[T] = s + lambda s^2 (1 + scv) / (2 (1 - rho))."""
     rate, s = 1.2, service.mean
     expected = s + rate * s**2 * (1 + service.scv) / (2 * (1 - rate * s))
-    holds(one_station(rate, service, 1), expected, within=0.06)
+    assert_mean_sojourn(one_station(rate, service, 1), expected, within=0.06)
 
 
 def test_regular_arrivals_in_dm1() -> None:
@@ -94,19 +96,19 @@ def test_regular_arrivals_in_dm1() -> None:
     for _ in range(200):
         x = math.exp(-(1 - x) / 0.8)
     engine = one_station(0.8, Exponential(mean=1.0), 1, interarrival=Fixed(value=7.0))
-    holds(engine, 1 / (1 - x), window_s=40_000.0)
+    assert_mean_sojourn(engine, 1 / (1 - x), window_s=40_000.0)
 
 
 def test_rows_that_arrive_in_batches() -> None:
     """M^X/M/1: E[T] = (1 + E[X (X - 1)] / (2 E[X])) / (mu (1 - rho)); geometric: E[X (X - 1)] = 2 m (m - 1)."""
     m, rho = 3.0, 0.6
     engine = one_station(rho, Exponential(mean=1.0), 1, batch=Geometric(mean=m))
-    holds(engine, (1 + (m - 1)) / (1 - rho), window_s=40_000.0, within=0.06)
+    assert_mean_sojourn(engine, (1 + (m - 1)) / (1 - rho), window_s=40_000.0, within=0.06)
 
 
 def test_a_queue_for_each_replica_by_key_is_so_many_mm1() -> None:
     engine = one_station(2.4, Exponential(mean=1.0), 4, queue=Queue.REPLICA)
-    holds(engine, 1 / (1 - 0.6))
+    assert_mean_sojourn(engine, 1 / (1 - 0.6))
 
 
 def test_jackson_with_a_loop() -> None:
@@ -123,7 +125,7 @@ def test_jackson_with_a_loop() -> None:
     a = MMk(arrival_per_s=through, service_per_s=1.0).mean_s(2)
     b = MMk(arrival_per_s=through, service_per_s=0.5).mean_s(3)
     engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow, a=2, b=3), seed=3)
-    holds(engine, (a + b) / 0.6, window_s=40_000.0)
+    assert_mean_sojourn(engine, (a + b) / 0.6, window_s=40_000.0)
 
 
 def test_quantiles_are_those_of_an_exponential_in_mm1() -> None:
