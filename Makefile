@@ -9,12 +9,14 @@ READY  := $(VENV)/.ready
 demo: $(READY) java
 	@$(BIN)/penstock demo
 
-test: lint java
-	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" src tests
-	$(BIN)/python -m pytest -m "spark and not soak" tests/apps
-	@set -e; for file in tests/spark/test_*.py; do \
-	  echo "$$file"; $(BIN)/python -m pytest -m "spark and not soak" $$file; \
-	done
+test: test-fast java
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(SPARK_TESTS)
+
+# Each in a process and a session of its own, two at a time: Spark's tests wait more than they work.
+SPARK_TESTS := $(wildcard tests/spark/test_*.py) tests/apps
+.PHONY: $(SPARK_TESTS)
+$(SPARK_TESTS):
+	@echo $@ && $(BIN)/python -m pytest -m "spark and not soak" $@
 
 test-fast: lint
 	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" src tests

@@ -46,7 +46,7 @@ def row(name: str, value: float, unit: str, bar: str = "", ok: bool | None = Non
 
 
 def rate(query: Callable[[], Any], warm: int = WARM, measured: int = MEASURED, timeout_s: float = 120.0) -> float:
-    """Rows a second over the batches behind the warm ones, by the time between their starts."""
+    """Rows a second of the median batch behind the warm ones: what disturbs the machine falls on few of them."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         last = query().lastProgress  # asking costs the driver time, so it is asked seldom
@@ -54,8 +54,7 @@ def rate(query: Callable[[], Any], warm: int = WARM, measured: int = MEASURED, t
             break
         time.sleep(0.5)
     batches = query().recentProgress[warm : warm + measured]
-    spent = [one["durationMs"]["triggerExecution"] for one in batches]
-    return sum(one["numInputRows"] for one in batches) / (sum(spent) / 1000)
+    return statistics.median(one["numInputRows"] / one["durationMs"]["triggerExecution"] * 1000 for one in batches)
 
 
 def penstock_rate(spark: SparkSession, flow: Dataflow, measured: bool = True, warm: int = WARM) -> float:

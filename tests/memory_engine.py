@@ -122,6 +122,9 @@ class MemoryEngine:
         self._work()
         self._rate = rows_per_s
 
+    def mend(self) -> tuple[str, ...]:
+        return ()
+
     def failure(self) -> str | None:
         return self.failed
 

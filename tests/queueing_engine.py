@@ -248,6 +248,9 @@ class QueueingEngine:
         self._advance()
         self.rate = lambda at_s: rows_per_s
 
+    def mend(self) -> tuple[str, ...]:
+        return ()
+
     def failure(self) -> str | None:
         return None
 

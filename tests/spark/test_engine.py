@@ -234,6 +234,44 @@ def test_a_function_that_fails_at_run_time_is_named(spark: SparkSession, tmp_pat
         engine.stop()
 
 
+def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_still(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The first row of its kind fails once, as a lost worker would; the second fails whenever it comes."""
+    stumbled, healed = tmp_path / "stumbled", tmp_path / "healed"
+
+    def work(row: dict[str, int]) -> dict[str, int]:
+        if row["n"] == 700 and not stumbled.exists():
+            stumbled.touch()
+            raise OSError("a passing error")
+        if row["n"] == 1_400 and not healed.exists():
+            raise ValueError("an error that stays")
+        return row
+
+    flow = ps.Dataflow("falling")
+    numbers(flow, 1_500).rows("work", work, "n bigint").sink("out", ps.memory())
+    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=300)
+    said: list[str] = []
+    try:
+        engine.start()
+        deadline = time.monotonic() + 90
+        while engine.failure() is None and time.monotonic() < deadline:
+            said += engine.mend()
+            time.sleep(0.05)
+        assert [("a passing error" in one, "an error that stays" in one) for one in said] == [
+            (True, False),
+            *3 * [(False, True)],
+        ]
+        failure = engine.failure()
+        assert failure is not None and "an error that stays (4 times at the same place)" in failure
+        healed.touch()
+        engine.restart(engine.queries[0])
+        wait_until(engine.idle, engine)
+        assert sorted(row["n"] for row in engine.rows("out")) == list(range(1_500))
+    finally:
+        engine.stop()
+
+
 def test_keys_that_only_spark_can_see_are_checked_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:
     flow = ps.Dataflow("unkeyed")
     numbers(flow, 10).stateless("f", lambda df: df.selectExpr("n as m")).keyed(

@@ -60,6 +60,8 @@ def run(
             due = clock.monotonic() + every_s
             while ended is None:
                 stop_ids += _serve(requests, engine, store, clock)
+                for mended in engine.mend():
+                    store.add_error(RunError(at_s=clock.time(), where="query", message=mended))
                 ended = _reason(engine, asked=bool(stop_ids), signal=signals.received)
                 if ended is not None or clock.monotonic() >= due:
                     _observe(engine, store, clock, on_window, controller if ended is None else None)

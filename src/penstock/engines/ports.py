@@ -42,6 +42,9 @@ class Engine(Protocol):
     def set_rate(self, source: str, rows_per_s: float) -> None:
         """Changes the rate of a paced source."""
 
+    def mend(self) -> tuple[str, ...]:
+        """Starts again what ended by itself and may do better next time; says what that was."""
+
     def failure(self) -> str | None:
         """Why the run cannot go on, if so."""
 

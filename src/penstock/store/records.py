@@ -35,7 +35,7 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
 
 class RunError(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
-    where: str  # start, observe, a request, a policy, apply, run, stop
+    where: str  # start, observe, a request, a policy, apply, query, run, stop
     message: str
     traceback: str | None = None  # only of errors that nobody raised on purpose
 

@@ -119,6 +119,9 @@ class SimulatedEngine:
             raise PenstockError(f"a rate of {rows_per_s} rows/s: give a number, 0 or more")
         self._started().set_rate(source, RateSteps(from_s=(0.0,), rows_per_s=(rows_per_s,)))
 
+    def mend(self) -> tuple[str, ...]:
+        return ()
+
     def failure(self) -> str | None:
         return None
 

@@ -177,6 +177,14 @@ class SparkEngine:
             raise PenstockError(f"a rate of {rows_per_s} rows/s: give a number, 0 or more")
         self._sources[source].set_rate(rows_per_s)
 
+    def mend(self) -> tuple[str, ...]:
+        with self._changing:
+            done = []
+            for running, reason in self._queries.due() if self._queries is not None else ():
+                self.restart(running.record)
+                done.append(f"pipeline '{running.record.pipeline}' failed and was started again: {reason}")
+            return tuple(done)
+
     def failure(self) -> str | None:
         failed = self._queries.failure() if self._queries is not None else None
         return f"pipeline '{failed[0]}' failed: {failed[1]}" if failed else None
@@ -361,9 +369,8 @@ class SparkEngine:
         return self._query(begin, todo, draft.checkpoint, sources)
 
     def _commit(self, plan: Plan, todo: Change, queries: tuple[Query, ...]) -> None:
-        failed = self._queries.failure()
-        if failed is not None:
-            raise PenstockError(f"pipeline '{failed[0]}' does not start: {failed[1]}")
+        for running, reason in self._queries.fallen():
+            raise PenstockError(f"pipeline '{running.record.pipeline}' does not start: {reason}")
         before = self._committed
         committed = Committed(
             generation=todo.generation,

@@ -15,6 +15,7 @@ from penstock.engines.spark.committed import Query
 from penstock.engines.spark.compile import Compiled, Compiler
 from penstock.engines.spark.directory import RunDirectory
 from penstock.engines.spark.meter import Meter
+from penstock.engines.spark.retries import Fall
 from penstock.engines.spark.running import RunningQuery
 from penstock.engines.spark.sources.contract import LiveSource, Offset, Reading
 from penstock.plan import Pipeline
@@ -44,6 +45,7 @@ class Queries:
         self._most_rows = most_rows
         self._measured = measured
         self.running: dict[str, RunningQuery] = {}  # by checkpoint
+        self._falls: dict[str, tuple[Any, Fall]] = {}  # by checkpoint: the start that ended by itself last
 
     def start(
         self, query: Query, pipeline: Pipeline, compiled: Compiled | None = None, once: bool = False
@@ -113,13 +115,34 @@ class Queries:
                 raise PenstockError(f"pipeline '{query.pipeline}' failed while it was drained: {reason}")
             time.sleep(0.02)
 
+    def fallen(self) -> list[tuple[RunningQuery, str]]:
+        """The queries that ended by themselves, and why."""
+        found = [(running, running.failure()) for running in list(self.running.values())]
+        return [(running, reason) for running, reason in found if reason is not None]
+
     def failure(self) -> tuple[str, str] | None:
-        """The pipeline that ended by itself, and why."""
-        for running in list(self.running.values()):
-            reason = running.failure()
-            if reason is not None:
-                return running.record.pipeline, reason
+        """The pipeline that ended by itself and is not started again, and why."""
+        for running, reason in self.fallen():
+            fall = self._fall(running)
+            if fall.hopeless:
+                times = f" ({fall.times} times at the same place)" if fall.times > 1 else ""
+                return running.record.pipeline, f"{reason}{times}"
         return None
+
+    def due(self) -> list[tuple[RunningQuery, str]]:
+        """The queries that ended by themselves and are to be started again now, and why they ended."""
+        now = time.monotonic()
+        return [(running, reason) for running, reason in self.fallen() if self._fall(running).due(now)]
+
+    def _fall(self, running: RunningQuery) -> Fall:
+        """Noted once for each start of a query."""
+        checkpoint = running.record.checkpoint
+        start, fall = self._falls.get(checkpoint, (None, None))
+        if start != running.query.runId:
+            batch, now = self._directory.checkpoint(running.record).committed(), time.monotonic()
+            fall = fall.again(batch, now) if fall is not None else Fall(batch=batch, times=1, at_s=now)
+            self._falls[checkpoint] = running.query.runId, fall
+        return fall
 
     def at_rest(self, queries: Iterable[Query]) -> tuple[Any, ...] | None:
         """All positions, if each is at its end and the queries wait for data; else None."""

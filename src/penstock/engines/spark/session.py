@@ -27,8 +27,9 @@ CONFS = {
     "spark.ui.retainedJobs": "400",
     "spark.ui.retainedStages": "800",
     "spark.sql.ui.retainedExecutions": "50",
-    # Plans of long dataflows are deep trees, which Spark walks recursively.
-    "spark.driver.extraJavaOptions": "-Xss4m",
+    # Spark walks the plans of long dataflows recursively, and so does its search for an interruption in a stopped
+    # query's error, letter by letter.
+    "spark.driver.extraJavaOptions": "-Xss16m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
