@@ -13,7 +13,8 @@ test: test-fast java
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(SPARK_TESTS)
 
 # Each in a process and a session of its own, two at a time: Spark's tests wait more than they work.
-SPARK_TESTS := $(wildcard tests/spark/test_*.py) tests/apps
+LONGEST := tests/spark/test_kill.py tests/spark/test_exactness.py
+SPARK_TESTS := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/spark/test_*.py)) tests/apps
 .PHONY: $(SPARK_TESTS)
 $(SPARK_TESTS):
 	@echo $@ && $(BIN)/python -m pytest -m "spark and not soak" $@
