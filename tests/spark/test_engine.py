@@ -227,6 +227,7 @@ def test_a_function_that_fails_at_run_time_is_named(spark: SparkSession, tmp_pat
         engine.start()
         deadline = time.monotonic() + 60
         while engine.failure() is None and time.monotonic() < deadline:
+            engine.mend()
             time.sleep(0.1)
         failure = engine.failure()
         assert failure is not None and "pipeline 'out' failed" in failure and "seven is not allowed" in failure

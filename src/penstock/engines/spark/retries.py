@@ -26,8 +26,11 @@ class Fall:
 
     @property
     def hopeless(self) -> bool:
-        """A query that has never committed a batch is more likely wrong than unlucky."""
-        return self.batch is None or self.times > len(WAITS_S)
+        """A query that has never committed a batch is more likely wrong than unlucky: it is tried once more only.
+
+        Spark gives a Python worker ten seconds to start, which a busy machine may not keep.
+        """
+        return self.times > (1 if self.batch is None else len(WAITS_S))
 
     def due(self, now_s: float) -> bool:
         return not self.hopeless and now_s >= self.at_s + WAITS_S[self.times - 1]
