@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from penstock.apps import finance, netmon, wordcount
@@ -34,7 +33,6 @@ def run_and_kill(app: str, at: Path, kills: int, chance: random.Random) -> int:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
         with (at.parent / "driver.log").open("ab") as log:
             driver = subprocess.Popen([sys.executable, str(HERE / "driver.py"), *words], env=environment, stderr=log)
-            children: list[psutil.Process] = []
             try:
                 if killed < kills:
                     while driver.poll() is None and not alive.exists():
@@ -43,7 +41,6 @@ def run_and_kill(app: str, at: Path, kills: int, chance: random.Random) -> int:
                     while driver.poll() is None and time.monotonic() < deadline:
                         time.sleep(0.02)
                     if driver.poll() is None:
-                        children = psutil.Process(driver.pid).children(recursive=True)
                         driver.send_signal(signal.SIGKILL)
                         killed += 1
                 code = driver.wait(timeout=240)
@@ -51,7 +48,6 @@ def run_and_kill(app: str, at: Path, kills: int, chance: random.Random) -> int:
                 if driver.poll() is None:
                     driver.kill()
                     driver.wait()
-            del children
             if code == 0:
                 return killed
             assert code == -signal.SIGKILL, (at.parent / "driver.log").read_text()[-3000:]
@@ -66,9 +62,9 @@ def check(app: str, at: Path, kills: int, seed: int) -> int:
     return killed
 
 
-@pytest.mark.parametrize("app", list(APPS))
-def test_exact_after_kills(app: str, tmp_path: Path) -> None:
-    check(app, tmp_path / "run", kills=2, seed=len(app))
+@pytest.mark.parametrize(("app", "kills"), [("wordcount", 2), ("netmon", 1), ("finance", 1)])
+def test_exact_after_kills(app: str, kills: int, tmp_path: Path) -> None:
+    check(app, tmp_path / "run", kills, seed=len(app))
 
 
 @pytest.mark.soak
