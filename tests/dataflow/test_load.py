@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+import json
 import re
 import subprocess
 import sys
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import penstock as ps
 from penstock.dataflow.load import LoadError, load, modules_by_value
 
 FLOW = """
@@ -59,6 +62,20 @@ def test_what_lies_beside_the_file_can_be_imported_and_travels_by_value(tmp_path
     names = {module.__name__ for module in modules_by_value()}
     assert {"_penstock_flow_uses", "beside_1", "package_1", "package_1.inner"} <= names
     assert not any(name.startswith(("penstock", "pytest")) for name in names)
+
+
+def test_modules_of_a_flow_s_functions_travel_unless_they_are_installed() -> None:
+    write("def fn(df): return df", "functions_1.py")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        functions = importlib.import_module("functions_1")
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    flow = ps.Dataflow("a")
+    rows = flow.source("rows", ps.generate(json.dumps, schema="value string", rows=1))
+    rows.stateless("f", functions.fn).rows("g", pytest.approx, "n bigint").sink("out", ps.memory())
+    names = {module.__name__ for module in modules_by_value(flow)}
+    assert "functions_1" in names and not names & {"json", "pytest", "_pytest.python_api", "penstock"}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def with_transform(df: DataFrame) -> DataFrame:
 @pytest.mark.parametrize("fn", [with_group_by, with_transform])
 def test_counts_survive_2_5_1_replicas(spark: SparkSession, tmp_path: Path, fn: Any) -> None:
     flow = ps.Dataflow("counting")
-    rows = flow.source("rows", ps.generate(lambda n: n * n % KEYS, schema="k bigint", rows=ROWS, rows_per_s=250))
+    rows = flow.source("rows", ps.generate(lambda n: n * n % KEYS, schema="k bigint", rows=ROWS, rows_per_s=500))
     rows.keyed("count", keys=["k"], fn=fn).sink("out", ps.memory())
     engine = engine_for(flow, spark, tmp_path / "run", ps.default_plan(flow, slots=2, replicas={"count": 2}))
     try:

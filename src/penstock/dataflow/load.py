@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -52,19 +53,45 @@ def load(spec: str) -> Dataflow:
     return value
 
 
-def modules_by_value() -> tuple[ModuleType, ...]:
-    """Modules loaded from flow files, and modules and packages that lie beside them: no worker can import these."""
+def modules_by_value(flow: Dataflow | None = None) -> tuple[ModuleType, ...]:
+    """Modules that no worker can be relied on to import: flow files, the modules that the functions of `flow` come
+    from unless they are installed, and the modules and packages that lie beside either.
+    """
     loaded = {name: module for name, module in list(sys.modules.items()) if getattr(module, "__file__", None)}
-    folders = {Path(str(one.__file__)).parent for name, one in loaded.items() if name.startswith(MODULE_PREFIX)}
+    of_functions = {_root(name) for name in _modules_of_functions(flow)} if flow is not None else set()
+    own = [
+        _folder(one)
+        for name, one in loaded.items()
+        if name.startswith(MODULE_PREFIX) or (name in of_functions and not _is_installed(one))
+    ]
 
     def beside(name: str) -> bool:
-        root = loaded.get(name.partition(".")[0])
-        if root is None or root.__name__ in ("__main__", "penstock"):
-            return False
-        file = Path(str(root.__file__))
-        return (file.parent.parent if file.stem == "__init__" else file.parent) in folders
+        root = loaded.get(_root(name))
+        return root is not None and root.__name__ not in ("__main__", "penstock") and _folder(root) in own
 
     return tuple(module for name, module in loaded.items() if beside(name))
+
+
+def _modules_of_functions(flow: Dataflow) -> set[str]:
+    functions = [
+        getattr(holder, "fn", holder) for one in flow.operators for holder in (one.fn, one.source, one.sink) if holder
+    ]
+    return {str(getattr(fn, "__module__", "")) for fn in functions}
+
+
+def _root(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _folder(root: ModuleType) -> Path:
+    """Where a top-level module or package lies."""
+    file = Path(str(root.__file__))
+    return file.parent.parent if file.stem == "__init__" else file.parent
+
+
+def _is_installed(module: ModuleType) -> bool:
+    places = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return any(_folder(module).is_relative_to(place) for place in places)
 
 
 def _split(spec: str) -> tuple[str, str | None]:

@@ -108,7 +108,7 @@ class SparkEngine:
         found = Committed.load(self.run)
         if found is not None:
             self._check_same_dataflow(found)
-        for module in modules_by_value():  # workers cannot import the file that a dataflow was loaded from
+        for module in modules_by_value(self.flow):  # workers cannot import these
             cloudpickle.register_pickle_by_value(module)
         await_orphan(self.run)
         if self._spark is None:
