@@ -73,7 +73,7 @@ def test_relative_error_under_overload(servers: int, load: float) -> None:
 
 @pytest.mark.parametrize("load", [10**9, 10**11])
 def test_as_many_servers_as_load_at_any_size(load: int) -> None:
-    """B(a, a) sqrt(a) -> sqrt(2/pi), with 2/3 + ... of 1/B left over (Jagerman 1974): 1/B = sqrt(pi a / 2) + 2/3 + ..."""
+    """1/B(a, a) = sqrt(pi a / 2) + 2/3 + O(1/sqrt(a)) (Jagerman, Bell System Technical Journal 53(3), 1974)."""
     assert 1 / erlang_b(load, float(load)) == pytest.approx(sqrt(pi * load / 2) + 2 / 3, rel=1e-10)
 
 
