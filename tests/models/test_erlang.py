@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from decimal import Decimal, getcontext
 from fractions import Fraction
-from math import factorial
+from math import factorial, pi, sqrt
 
 import pytest
 from hypothesis import given, settings
@@ -63,6 +63,22 @@ def test_relative_error_up_to_a_hundred_thousand_servers(servers: int, rho: floa
         assert abs(Decimal(erlang_c(servers, load)) / c - 1) < Decimal("1e-10")
     else:
         assert 0 <= erlang_b(servers, load) < 1e-299
+
+
+@pytest.mark.parametrize("servers", [1_000, 20_000, 100_000])
+@pytest.mark.parametrize("load", [1.0, 1.0001, 1.01, 1.5, 20.0])
+def test_relative_error_under_overload(servers: int, load: float) -> None:
+    assert abs(Decimal(erlang_b(servers, servers * load)) / decimal_b(servers, servers * load) - 1) < Decimal("1e-12")
+
+
+@pytest.mark.parametrize("load", [10**9, 10**11])
+def test_as_many_servers_as_load_at_any_size(load: int) -> None:
+    """1/B(a, a) = sqrt(pi a / 2) + 2/3 + O(1/sqrt(a)) (Jagerman, Bell System Technical Journal 53(3), 1974)."""
+    assert 1 / erlang_b(load, float(load)) == pytest.approx(sqrt(pi * load / 2) + 2 / 3, rel=1e-10)
+
+
+def test_servers_without_end_lose_nothing() -> None:
+    assert erlang_b(10**15, 3.0) == erlang_c(10**15, 3.0) == 0.0
 
 
 def test_overload_loses_the_surplus() -> None:

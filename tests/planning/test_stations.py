@@ -124,8 +124,20 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 1, "min": 0}}), "operator 'a' has bounds min 0"),
     (
-        changed(stations={"a": {"arrival_per_s": 1e300, "service_per_s": 1e-300}}),
+        changed(stations={"a": {"arrival_per_s": 1e300, "service_per_s": 1e-10}}),
         "station 'a': the offered load .* is inf",
+    ),
+    (
+        changed(stations={"a": {"arrival_per_s": 1e12, "service_per_s": 1.0}}),
+        r"station 'a': the offered load .* is 1e\+12; .* check the units",
+    ),
+    (
+        changed(stations={"a": {"arrival_per_s": 1e-300, "service_per_s": 1e-299}}),
+        "station 'a': the service rate of one server is 1e-299 rows/s; .* check its unit",
+    ),
+    (
+        changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 2.0, "arrival_scv": 1e300}}),
+        r"station 'a': the SCV of the times between arrivals is 1e\+300; it must be at most",
     ),
     (changed(stations={"a": {"service_per_s": 1.0}}), "station 'a' has no arrival_per_s"),
     (changed(stations={}), "there are no stations"),
@@ -161,3 +173,8 @@ def test_one_question_at_a_time() -> None:
         plan_stations(read(WORDS), processors=3, sojourn_s=1.0)
     with pytest.raises(PenstockError, match="not both"):
         plan_stations(read(WORDS))
+
+
+def test_a_quantile_is_named_by_all_its_digits() -> None:
+    result = plan_stations(read(WORDS), sojourn_s=9.0, quantile=0.9999999)
+    assert list(result.quantiles_s) == ["0.5", "0.95", "0.99", "0.999", "0.9999999"]

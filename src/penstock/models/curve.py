@@ -200,7 +200,9 @@ def _curve(operator: str, points: Any) -> Curve:
     read: dict[int, CurvePoint] = {}
     for key, point in points.items():
         if not (key.isascii() and key.isdigit() and key[0] != "0" and len(key) < 10):
-            raise CurveError(f"curve of '{operator}': '{key}' is no thread count; it must be a whole number from 1 on")
+            raise CurveError(
+                f"curve of '{operator}': '{key[:40]}' is no thread count; it must be a whole number from 1 on"
+            )
         try:
             read[int(key)] = msgspec.convert(point, CurvePoint)
         except msgspec.ValidationError as error:

@@ -172,7 +172,7 @@ def _result(assignment: Assignment, quantile: float | None) -> AssignmentResult:
         processors=assignment.processors,
         total=assignment.total,
         sojourn_s=sojourn.mean_s if sojourn else None,
-        quantiles_s={f"{p:g}": sojourn.quantile_s(p) for p in asked} if sojourn else {},
+        quantiles_s={f"{p}": sojourn.quantile_s(p) for p in asked} if sojourn else {},
         bottleneck=assignment.bottleneck,
         max_external_per_s=most if math.isfinite(most) else None,
         feasible=assignment.feasible,

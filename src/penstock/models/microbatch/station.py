@@ -20,6 +20,7 @@ from itertools import count as counting
 
 from penstock.models.queueing.errors import (
     UnstableError,
+    checked_load,
     count,
     counted,
     not_negative,
@@ -50,7 +51,7 @@ class MicroBatch:
         not_negative("the fixed time of a batch (s)", self.batch_s)
         not_negative("the work of a row (s)", self.row_s)
         not_negative("the time of a replica a batch (s)", self.replica_s)
-        not_negative("the offered load (arrivals times work of a row)", self.arrival_per_s * self.row_s)
+        checked_load(self.arrival_per_s * self.row_s)
         positive("the time of an empty batch with one replica (s)", self.batch_s + self.replica_s)
         if self.slots is not None:
             count("the number of slots", self.slots)

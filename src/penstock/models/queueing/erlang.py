@@ -7,20 +7,32 @@ Exact but for rounding: with x(k) = 1 / B(k),
 each step loses a few units in the last place, so 100,000 servers lose less than 1e-10. `(a^k)/k!` itself overflows
 from k of about 150. Where B is below the smallest double, x is infinite and B comes out as 0.
 
+Below k = a each step shrinks what was wrong before it by k/a: after n steps by less than exp(-n^2 / 2a). So the last
+10 sqrt(a) of them decide x to the last digit, from the overloaded start x = a / (a - k), and a thousand times the load
+takes some thirty times the steps.
+
 Source: A. K. Erlang 1917; the recursion is in any text on teletraffic, e.g. Cooper, Introduction to Queueing Theory.
 """
 
 from __future__ import annotations
+
+import math
 
 from penstock.models.queueing.errors import UnstableError, count, not_negative
 
 
 def inverse_loss(servers: int, offered_load: float) -> float:
     """x(k) = 1 / B(k, a); needs a > 0. The recursion goes on from here: x(k+1) = 1 + x(k) (k+1) / a."""
-    x = 1.0
-    for k in range(1, servers + 1):
-        x = 1.0 + x * k / offered_load
+    a = offered_load
+    skipped = max(0, int(min(servers, a) - _DECIDE * math.sqrt(a)))
+    x = a / (a - skipped)
+    # From k = 2a on x doubles with each server at least: 1,100 of them are past the largest double.
+    for k in range(skipped + 1, min(servers, int(2.0 * a) + 1100) + 1):
+        x = 1.0 + x * k / a
     return x
+
+
+_DECIDE = 10.0  # exp(-10^2 / 2) is below the last digit of a double
 
 
 def erlang_b(servers: int, offered_load: float) -> float:

@@ -27,6 +27,37 @@ def not_negative(what: str, value: float) -> float:
     return value
 
 
+MOST_LOAD = 1e7  # servers kept busy by one operator
+MOST_SCV = 1e6
+RATES_PER_S = (1e-60, 1e60)  # squares and cubes of their inverses are finite
+
+
+def checked_load(load: float) -> float:
+    """Arrivals times the work of a row. What is out of all proportion would be computed for hours, not refused."""
+    if not 0 <= load <= MOST_LOAD:
+        raise ModelError(
+            f"the offered load (arrivals over service) is {load:g}; it must lie between 0 and {MOST_LOAD:,.0f}, "
+            "the servers that it keeps busy: check the units of the rates"
+        )
+    return load
+
+
+def service_rate(per_s: float) -> float:
+    least, most = RATES_PER_S
+    if not least <= positive("the service rate of one server (rows/s)", per_s) <= most:
+        raise ModelError(
+            f"the service rate of one server is {per_s:g} rows/s; it must lie between {least:g} and {most:g}: "
+            "check its unit"
+        )
+    return per_s
+
+
+def scv(what: str, value: float) -> float:
+    if not_negative(what, value) > MOST_SCV:
+        raise ModelError(f"{what} is {value:g}; it must be at most {MOST_SCV:,.0f}: measure it again")
+    return value
+
+
 def count(what: str, value: int, least: int = 1) -> int:
     if value != int(value) or value < least:
         raise ModelError(f"{what} is {value}; it must be a whole number, {least} or more")

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv, log_ndtr, ndtr
 
 from penstock.models.queueing.erlang import inverse_loss
-from penstock.models.queueing.errors import ModelError, not_negative, positive
+from penstock.models.queueing.errors import ModelError, checked_load, not_negative, scv, service_rate
 from penstock.models.queueing.mmk import check_stable, delays, least_stable_servers, wait_drops_s
 from penstock.models.queueing.station import Moments, quantile_s
 
@@ -118,10 +118,10 @@ class GIGk:
 
     def __post_init__(self) -> None:
         not_negative("the arrival rate (rows/s)", self.arrival_per_s)
-        positive("the service rate of one server (rows/s)", self.service_per_s)
-        not_negative("the offered load (arrivals over service)", self.arrival_per_s / self.service_per_s)
-        not_negative("the SCV of the times between arrivals", self.arrival_scv)
-        not_negative("the SCV of the service times", self.service_scv)
+        service_rate(self.service_per_s)
+        checked_load(self.arrival_per_s / self.service_per_s)
+        scv("the SCV of the times between arrivals", self.arrival_scv)
+        scv("the SCV of the service times", self.service_scv)
         if self.approximation not in ("whitt", "drs"):
             raise ModelError(f"the approximation is '{self.approximation}'; it must be 'whitt' or 'drs'")
 
@@ -203,8 +203,8 @@ class GIGk:
             delayed = max(delayed, mean / most_s)
             # Third moment of the service, in units of its mean cubed, from its SCV (as in QNA, Whitt 1983).
             third = 3.0 * cs2 * (1.0 + cs2) if cs2 >= 1.0 else (2.0 * cs2 + 1.0) * (cs2 + 1.0)
-            scv = max(0.0, 2.0 * rho - 1.0 + 4.0 * (1.0 - rho) * third / (3.0 * (cs2 + 1.0) ** 2))
-            yield _Wait(delayed, mean / delayed, scv) if delayed > 0.0 else _Wait(0.0, 0.0, 0.0)
+            delay_scv = max(0.0, 2.0 * rho - 1.0 + 4.0 * (1.0 - rho) * third / (3.0 * (cs2 + 1.0) ** 2))
+            yield _Wait(delayed, mean / delayed, delay_scv) if delayed > 0.0 else _Wait(0.0, 0.0, 0.0)
 
     def moments(self, servers: int) -> Iterator[Moments]:
         check_stable(self.arrival_per_s, self.service_per_s, servers)

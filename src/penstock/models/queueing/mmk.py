@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from penstock.models.queueing.erlang import delay_probability, erlang_c, inverse_loss
-from penstock.models.queueing.errors import UnstableError, count, counted, not_negative, positive, told_apart
+from penstock.models.queueing.errors import (
+    UnstableError,
+    checked_load,
+    count,
+    counted,
+    not_negative,
+    service_rate,
+    told_apart,
+)
 from penstock.models.queueing.station import Moments, quantile_s
 
 # 3 rows/s on 3 servers of 1 row/s each are not stable, also where 0.3/0.1 rounds to 2.9999999999999996.
@@ -91,8 +99,8 @@ class MMk:
 
     def __post_init__(self) -> None:
         not_negative("the arrival rate (rows/s)", self.arrival_per_s)
-        positive("the service rate of one server (rows/s)", self.service_per_s)
-        not_negative("the offered load (arrivals over service)", self.arrival_per_s / self.service_per_s)
+        service_rate(self.service_per_s)
+        checked_load(self.arrival_per_s / self.service_per_s)
 
     def at_rate(self, arrival_per_s: float) -> MMk:
         return MMk(arrival_per_s=arrival_per_s, service_per_s=self.service_per_s)

@@ -68,7 +68,7 @@ def min_processors(
     best, reached = meet(sojourn_s)
     if reached <= sojourn_s:
         return Assignment(workload=workload, counts=tuple(best))
-    what = "the mean sojourn" if quantile is None else f"the {quantile:g} quantile of the sojourn"
+    what = "the mean sojourn" if quantile is None else f"the {quantile} quantile of the sojourn"
     comes, asked = told_apart(reached, sojourn_s, digits=4)
     said = f"{what} comes to {comes} s at best, not {asked} s"
     out_of_budget = sum(best) >= limit
