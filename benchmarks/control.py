@@ -61,15 +61,14 @@ SOJOURN_S = sum(MMk(arrival_per_s=1000.0, service_per_s=1 / cost_s(i)).mean_s(7)
 
 
 def window_of(flow: ps.Dataflow, plan: Plan, number: int) -> Window:
-    unknown = dict.fromkeys(OperatorWindow.__struct_fields__)
     operators = []
     for i, one in enumerate(flow.operators):
-        known = {"operator": one.name, "pipeline": "p", "selectivity": 1.0, "input_rows_per_s": 1000.0}
+        known = {"selectivity": 1.0, "input_rows_per_s": 1000.0}
         known |= {"processed_rows_per_s": 1000.0, "rows_in": 2000, "rows_out": 2000, "backlog_rows": 10}
         if one.fn is not None:
             cost = cost_s(i)
             known |= {"replicas": 7, "seconds_per_row": cost, "utilisation": 1000 * cost / 7}
-        operators.append(OperatorWindow(**unknown | known))  # type: ignore[arg-type]
+        operators.append(OperatorWindow.knowing(one.name, "p", **known))
     queries = tuple(
         PipelineWindow(
             pipeline=one.name,

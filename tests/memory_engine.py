@@ -78,20 +78,16 @@ class MemoryEngine:
         self._since = end
         span = max(end - start, 1e-9)
         counts, self._counts = self._counts, {"read": 0, "written": 0}
-        unknown = dict.fromkeys(OperatorWindow.__struct_fields__)
         operators = [
-            OperatorWindow(
-                **unknown  # type: ignore[arg-type]
-                | {
-                    "operator": one.name,
-                    "pipeline": self.flow.operators[-1].name,
-                    "replicas": None if one is self._source else self._replicas(one.name),
-                    "rows_in": counts["read"],
-                    "rows_out": counts["written"],
-                    "rows_in_total": self._read,
-                    "input_rows_per_s": counts["read"] / span,
-                    "backlog_rows": int(self._appended) - self._read if one is self._source else None,
-                }
+            OperatorWindow.knowing(
+                one.name,
+                self.flow.operators[-1].name,
+                replicas=None if one is self._source else self._replicas(one.name),
+                rows_in=counts["read"],
+                rows_out=counts["written"],
+                rows_in_total=self._read,
+                input_rows_per_s=counts["read"] / span,
+                backlog_rows=int(self._appended) - self._read if one is self._source else None,
             )
             for one in self.flow.operators
         ]

@@ -189,8 +189,7 @@ class QueueingEngine:
         return tuple(found)
 
     def _operator(self, name: str, sums: dict[str, float], span_s: float) -> OperatorWindow:
-        known: dict[str, Any] = dict.fromkeys(OperatorWindow.__struct_fields__)
-        known |= {"operator": name, "pipeline": "all"}
+        known: dict[str, Any] = {}
         operator = self.flow[name]
         if operator.kind is Kind.SOURCE:
             came = sums.get("external", 0.0) / span_s / len(self._sources)
@@ -223,7 +222,7 @@ class QueueingEngine:
                 "arrival_scv": arrival_scv,
                 "service_scv": service_scv,
             }
-        return OperatorWindow(**known)
+        return OperatorWindow.knowing(name, "all", **known)
 
     def apply(self, plan: Plan) -> Applied:
         validate(self.flow, plan)

@@ -6,10 +6,7 @@ from penstock.measure.window import OperatorWindow, PipelineWindow, Sojourn, Win
 
 
 def operator(name: str, pipeline: str = "out", **known: object) -> OperatorWindow:
-    unknown = dict.fromkeys(
-        field for field in OperatorWindow.__struct_fields__ if field not in ("operator", "pipeline")
-    )
-    return OperatorWindow(operator=name, pipeline=pipeline, **{**unknown, **known})  # type: ignore[arg-type]
+    return OperatorWindow.knowing(name, pipeline, **known)
 
 
 def window(number: int = 0, *, sojourn: bool = True) -> Window:

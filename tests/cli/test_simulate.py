@@ -60,6 +60,7 @@ def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> N
         (("--policy", "threshold"), "--behaviour FILE or --like DIR"),
         (("--policy", "threshold", "--behaviour", "nowhere.json"), "cannot be read"),
         (("--policy", "drs", "--behaviour", "nowhere.json"), "--max-slots K"),
+        (("--policy", "drs", "--max-slots", "9"), "--max-slots 9 of the 2 slots there are"),
     ],
 )
 def test_what_is_missing_is_said(given: list[str], words: tuple[str, ...], says: str) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from itertools import islice, product
 from pathlib import Path
 
+import pytest
 from applications import VIDEO_SERVICE, allocations, mean_s, plan_of, video
 from memory_engine import FakeClock
 from queueing_engine import QueueingEngine
 
-from penstock.control.arena import best_plan, compete, every_plan, league
+from penstock.control.arena import Standing, any_plans, best_plan, compete, every_plan, league, summary
+from penstock.control.contest import hold
 from penstock.control.controller import Settings
 from penstock.control.guards import Hysteresis
 from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
@@ -19,9 +22,11 @@ from penstock.control.policies.threshold import Threshold
 from penstock.control.rehearsal import rehearse
 from penstock.control.scenarios import SCENARIOS
 from penstock.control.shape import Shape
+from penstock.control.situation import Policy
+from penstock.dataflow import PlanError
 from penstock.engines.simulated import SimulatedEngine
 from penstock.measure.smoothing import Windowed
-from penstock.plan import Plan
+from penstock.plan import Plan, validate
 from penstock.store import Store
 
 VISITS = {"extract": 1.0, "match": 1.0, "aggregate": 1.0}
@@ -42,29 +47,66 @@ def test_every_plan_is_tried_once() -> None:
 def test_drs_comes_first_in_fewer_changes_than_the_baselines() -> None:
     flow = video()
     start = plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1})
-    best, best_s = best_plan(Shape.of(flow), start, 22, judged)
+    best, best_s = best_plan(every_plan(Shape.of(flow), start, 22), judged, judged)
     assert best.replicas == {"extract": 10, "match": 11, "aggregate": 1}
 
-    def make() -> tuple[QueueingEngine, FakeClock]:
+    def stood(policy: Policy) -> Standing:
         clock = FakeClock()
-        return QueueingEngine(
-            flow, start, clock=clock, rate=lambda _: 13.0, service_per_s=VIDEO_SERVICE, pause_s=2.0
-        ), clock
+        engine = QueueingEngine(flow, start, clock=clock, rate=lambda _: 13.0, service_per_s=VIDEO_SERVICE, pause_s=2.0)
+        return compete(
+            policy, engine, clock, windows=100, every_s=60.0, settings=settings, judge=judged, best_s=best_s, max_s=3.0
+        )
 
     settings = Settings(mode="active", smoothing=Windowed(2), warm_up_s=0.0, stale_after_s=180.0)
     policies = [Threshold(), Stela(attempts=5), Ds2(), Drs(DrsSettings(goal=LeastSojourn(max_slots=22)))]
-    table = league(
-        [
-            compete(policy, make, windows=100, every_s=60.0, settings=settings, judge=judged, best_s=best_s, max_s=3.0)
-            for policy in policies
-        ]
-    )
+    table = league([summary([stood(policy)]) for policy in policies])
     assert table[0].policy == "drs"
     assert table[0].share > 0.99 and table[0].rounds == table[0].changes == 1
     others = {one.policy: one for one in table[1:]}
     assert others["threshold"].changes > 5 and others["stela"].changes > 1
     assert all(one.rounds is None or one.rounds > 1 for one in others.values())
-    assert all(one.slot_seconds > 0 and one.violations > 0 for one in table)
+    assert all(one.slot_hours > 0 and one.violations > 0 for one in table)
+
+
+def test_in_micro_batches_plans_differ_in_cuts_too_and_may_leave_slots_unused() -> None:
+    flow = video()
+    shape = Shape.of(flow)
+    start = plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1}, slots=6)
+    tried = list(every_plan(shape, start, 6, micro_batch=True))
+    # One query each: all triples with a sum of 6 or less. 'extract' and 'match' together: the larger one counts.
+    apart = sum(a + b + c <= 6 for a, b, c in product(range(1, 7), repeat=3))
+    together = sum(max(a, b) + c <= 6 for a, b, c in product(range(1, 7), repeat=3))
+    assert len(tried) == len({plan.to_json() for plan in tried}) == apart + together
+    for plan in tried:
+        validate(flow, plan)
+
+
+def test_starts_are_any_plans_within_the_slots_and_the_same_for_a_seed() -> None:
+    flow = video()
+    shape = Shape.of(flow)
+    ones = plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1})
+    drawn = list(islice(any_plans(shape, ones, 22, micro_batch=True, seed=5), 30))
+    assert drawn[0] == ones
+    assert drawn == list(islice(any_plans(shape, ones, 22, micro_batch=True, seed=5), 30))
+    assert {plan.cuts for plan in drawn} == {frozenset({"match"}), frozenset({"match", "extract"})}
+    for plan in drawn:
+        validate(flow, plan)
+        assert shape.slots(plan, micro_batch=True) <= 22
+    assert len({plan.to_json() for plan in drawn}) > 25
+
+
+def test_what_a_league_table_says_of_several_starts() -> None:
+    def stood(policy: str, share: float, rounds: int | None) -> Standing:
+        return Standing(
+            policy=policy, share=share, rounds=rounds, changes=3, rolled_back=0, slot_seconds=3600.0, violations=2,
+            pause_s=1.0,
+        )  # fmt: skip
+
+    steady = summary([stood("steady", 0.98, 2), stood("steady", 0.99, 1), stood("steady", 1.0, 1)])
+    lucky = summary([stood("lucky", 1.0, 1), stood("lucky", 1.0, 1), stood("lucky", 0.2, None)])
+    assert (steady.share, steady.worst_share, steady.rounds, steady.most_rounds) == (0.99, 0.98, 1, 2)
+    assert (lucky.share, lucky.worst_share, lucky.reached, lucky.starts) == (1.0, 0.2, 2, 3)
+    assert [one.policy for one in league([lucky, steady])] == ["steady", "lucky"]
 
 
 def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None:
@@ -79,3 +121,19 @@ def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None
         last = store.windows(last=1)[0][1].sojourn
     assert [row.verdict for row in changes] == ["kept"] and sums.rolled_back == 0
     assert last is not None and last.mean_s < 3.0  # the best plan's is 1.7 s
+
+
+def test_a_contest_between_drs_and_a_baseline_from_two_starts() -> None:
+    settings = Settings(mode="active", smoothing=Windowed(3), warm_up_s=30.0, stale_after_s=180.0)
+    drs = Hysteresis(Drs(DrsSettings(goal=LeastSojourn(max_slots=22))), gain=0.05)
+    contest = hold(
+        "video", "row-by-row", [Threshold(), drs], settings, slots=22, starts=2, windows=20, every_s=60.0, seed=1,
+        quick_s=400.0, long_s=1_500.0,
+    )  # fmt: skip
+    assert contest.plans == math.comb(21, 2)
+    assert contest.best == {"extract": 10, "match": 11, "aggregate": 1}  # as published
+    first, second = contest.league
+    assert (first.policy, first.reached, first.most_rounds) == ("drs", 2, 1) and first.worst_share > 0.9
+    assert second.policy == "threshold" and second.reached < 2
+    with pytest.raises(PlanError, match="no plan of 'video' within 6 slots keeps up"):
+        hold("video", "row-by-row", [drs], settings, slots=6, starts=1, windows=1, every_s=60.0, seed=1, long_s=600.0)

@@ -13,7 +13,7 @@ from penstock.dataflow.errors import PlanError
 from penstock.models.microbatch import MicroBatch
 from penstock.models.queueing import GIGk, MMk, ModelError
 from penstock.models.queueing.station import Station
-from penstock.planning.processors import Assignment, Operator, Workload, assign_processors, min_processors
+from penstock.planning.processors import Assignment, Operator, Workload, assign_processors, min_processors, one_less
 
 rates = st.floats(0.3, 6)
 scvs = st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0])
@@ -103,6 +103,17 @@ def test_assign_is_optimal(workload: Workload, more: int) -> None:
         assert plan.sustained_per_s()[plan.binding] == pytest.approx(highest, rel=1e-9)
         # The others are shrunk to what the binding one lets through.
         assert plan.total == min(sum(c) for c in everything if saturates_per_s(workload, c) >= highest * (1 - 1e-12))
+
+
+@given(workloads(), st.integers(1, 8))
+@settings(max_examples=60, deadline=None)
+def test_one_less_is_the_best_with_one_less(workload: Workload, more: int) -> None:
+    plan = assign_processors(workload, sum(operator.least for operator in workload.operators) + more)
+    if plan.feasible and plan.total > sum(operator.least for operator in workload.operators):
+        best = min(mean_s(workload, counts) for counts in allocations(workload, plan.total - 1))
+        fewer = one_less(plan)
+        assert fewer.total <= plan.total - 1
+        assert mean_s(workload, fewer.counts) == pytest.approx(best, rel=1e-9)
 
 
 @given(workloads(), st.floats(1.0, 3.0))

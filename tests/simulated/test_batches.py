@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from flows import chain, plan_for
 
@@ -106,3 +108,36 @@ def test_pairing_is_refused() -> None:
     behaviour = Behaviour(operators={"match": OperatorBehaviour(pairs=True)})
     with pytest.raises(BehaviourError, match="pairs rows one by one"):
         SimulatedEngine(flow, behaviour, plan=plan_for(flow), mode="micro-batch").start()
+
+
+def heavy(**costs: Any) -> tuple[ps.Dataflow, Behaviour]:
+    flow = chain("work")
+    return flow, Behaviour(
+        operators={"work": OperatorBehaviour(service_s=Exponential(mean=0.01))},
+        sources={"source": SourceBehaviour(rates=((0.0, 300.0),))},
+        batch=BatchCosts(batch_s=0.1, task_s=0.02, **costs),
+    )
+
+
+@pytest.mark.parametrize("replicas", [4, 6, 12])
+def test_a_stage_waits_for_its_slowest_task_as_the_model_says(replicas: int) -> None:
+    """Rows with exponential work: their spread makes batches up to twice as long."""
+    flow, behaviour = heavy()
+    window = settled(SimulatedEngine(flow, behaviour, plan=plan_for(flow, work=replicas), mode="micro-batch"))
+    without = MicroBatch(arrival_per_s=300.0, batch_s=0.1, row_s=0.01, replica_s=0.02)
+    model = MicroBatch(arrival_per_s=300.0, batch_s=0.1, row_s=0.01, replica_s=0.02, spread_s=0.01)
+    assert window.operator("work").service_scv == pytest.approx(1.0, rel=0.15)
+    assert window.pipelines[0].batch_s == pytest.approx(model.settled_batch_s(replicas), rel=0.1)
+    assert window.pipelines[0].batch_s > 1.2 * without.settled_batch_s(replicas)
+
+
+def test_batches_are_cut_short_where_rows_pile_up() -> None:
+    """One replica has work for three: what it cannot take stays in the log, and a batch lasts about as asked for."""
+    flow, behaviour = heavy(aim_s=2.0)
+    engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow, work=1), mode="micro-batch")
+    window = settled(engine, 400.0)
+    assert window.pipelines[0].batch_s == pytest.approx(2.0, rel=0.1)
+    assert window.operator("work").processed_rows_per_s == pytest.approx((2.0 - 0.12) / 0.01 / 2.0, rel=0.1)
+    assert window.pipelines[0].backlog_rows > 400 * 150
+    with pytest.raises(BehaviourError, match="aim_s is 0"):
+        SimulatedEngine(flow, behaviour.replace(batch=BatchCosts(aim_s=0.0)))

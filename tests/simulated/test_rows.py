@@ -24,6 +24,7 @@ from penstock.engines.simulated import (
     Queue,
     SimulatedEngine,
     SourceBehaviour,
+    Uniform,
 )
 from penstock.models.curve import CurvePoint
 from penstock.plan import Plan, required_cuts
@@ -371,3 +372,24 @@ def test_windows_meet_and_add_up() -> None:
     a = [one.operator("a") for one in windows]
     assert np.cumsum([one.rows_in or 0 for one in a]).tolist() == [one.rows_in_total for one in a]
     assert a[-1].true_rows_per_s == pytest.approx(100.0)
+
+
+def test_the_spread_of_arrivals_and_of_work_is_measured() -> None:
+    """Gaps of U(0, 2m): 1/3. Bulks of five, each with one of these before it: E[g^2] = E[G^2] / 5, (4/3) 5 - 1."""
+    flow = chain("one", "two")
+    behaviour = Behaviour(
+        operators={
+            "one": OperatorBehaviour(service_s=Gamma(mean=0.001, scv=0.5), selectivity=Fixed(value=5.0)),
+            "two": OperatorBehaviour(service_s=Exponential(mean=0.0001)),
+        },
+        sources={"source": SourceBehaviour(rates=((0.0, 10.0),), interarrival=Uniform(low=0.0, high=2.0))},
+    )
+    engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow), seed=3)
+    engine.start()
+    engine.advance(100.0)
+    engine.observe()
+    engine.advance(4_000.0)
+    window = engine.observe()
+    one, two = window.operator("one"), window.operator("two")
+    assert (one.arrival_scv, one.service_scv) == (pytest.approx(1 / 3, rel=0.05), pytest.approx(0.5, rel=0.05))
+    assert (two.arrival_scv, two.service_scv) == (pytest.approx(4 / 3 * 5 - 1, rel=0.05), pytest.approx(1.0, rel=0.05))

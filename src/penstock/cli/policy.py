@@ -29,6 +29,7 @@ class Asked:
     cooldown_s: float
     windows: int
     warm_up_s: float
+    queue: Literal["mmk", "gigk"] = "mmk"  # of engines that work row by row
 
     def check(self) -> None:
         if self.policy is None:
@@ -116,9 +117,9 @@ def policy_of(asked: Asked) -> Policy:
                 quantile=asked.quantile,
                 aim=0.8,  # a plan for the very target would be undone by the next gust
             )
-            inner = Drs(DrsSettings(goal=goal))
+            inner = Drs(DrsSettings(goal=goal, queue=asked.queue))
         case _:
-            inner = Drs(DrsSettings(goal=LeastSojourn(max_slots=asked.max_slots)))
+            inner = Drs(DrsSettings(goal=LeastSojourn(max_slots=asked.max_slots), queue=asked.queue))
     worth_it = PayBack(Hysteresis(inner, gain=0.05), within_s=600.0)
     return Cooldown(Bounded(worth_it, max_slots=asked.max_slots), seconds=asked.cooldown_s)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -27,7 +27,10 @@ MODES = ("row-by-row", "micro-batch", "fluid")
     "--engine", "engine_mode", type=click.Choice(MODES), default=MODES[0], show_default=True, help="How it works."
 )
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="To begin with.  [the default plan]")
-@click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Of the default plan.")
+@click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="That there are.")
+@click.option(
+    "--queue", type=click.Choice(["mmk", "gigk"]), default="mmk", show_default=True, help="DRS's model of an operator."
+)
 @click.option("--every", "every_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="A window.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--at", type=click.Path(path_type=Path, file_okay=False), help="Keeps the record, for 'decisions'.")
@@ -42,6 +45,7 @@ def command(
     engine_mode: str,
     plan_file: Path | None,
     slots: int,
+    queue: Literal["mmk", "gigk"],
     every_s: float,
     seed: int,
     at: Path | None,
@@ -69,10 +73,12 @@ def command(
     from penstock.planning.trace import parse_trace
     from penstock.store import Store
 
-    asked = policy.Asked(**asked_for)
+    asked = policy.Asked(**asked_for, queue=queue)
     if asked.policy is None:
         raise click.UsageError("give --policy: who decides")
     asked.check()
+    if plan_file is None and asked.max_slots is not None and asked.max_slots > slots:
+        raise click.UsageError(f"--max-slots {asked.max_slots} of the {slots} slots there are; give --slots as well")
     flow = load(spec)
     flow.check()
     trace = parse_trace(read_text(trace_file), source=str(trace_file))

@@ -1,17 +1,19 @@
-"""The arena: policies on the same dataflow, load and engine, and one league table.
+"""The arena: policies on the same dataflow, load and engine, from the same starts and seeds, and one league table.
 
-A round is judged by what came of it, not by what the policy thought: the best plan is found by trying all of them with
-the same judge (a model, or a trial in a simulator), and a policy's share is the best sojourn over its last plan's.
+A contest is judged by what came of it, not by what the policy thought: all plans are tried in the same simulator, and a
+policy's share is the best sojourn over that of its last plan.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
+from statistics import median
 
 from penstock.control.controller import Settings
 from penstock.control.loop import Clock
@@ -26,45 +28,89 @@ from penstock.store import Store
 
 Judge = Callable[[Plan], float]  # the sojourn (s) under a plan; infinite where it does not keep up
 
+_GROWS = 1.5  # a sojourn that grows by half from one half of a trial to the next has no steady state
+_FINALISTS = 24
 
-def every_plan(shape: Shape, plan: Plan, slots: int) -> Iterator[Plan]:
-    """All plans that use exactly so many slots, one region a station; those with one replica keep it.
 
-    C(slots - 1, regions - 1) of them: 210 for 22 slots and 3 regions, 7315 for 4 regions on 22 more.
+def every_plan(shape: Shape, plan: Plan, slots: int, *, micro_batch: bool = False) -> Iterator[Plan]:
+    """All plans within so many slots that may be the best.
+
+    Row by row a replica more never harms and cuts make no difference: those that use exactly the slots, of which there
+    are C(slots - 1, regions - 1), 210 for 22 slots and 3 regions. In micro-batches both may: each way to cut between
+    regions, with all replicas that need no more than the slots.
     """
-    free = [region.name for region in shape.regions if region.replicable]
-    left = slots - (len(shape.regions) - len(free))
-    for bars in combinations(range(1, left), len(free) - 1):
-        edges = (0, *bars, left)
-        counts = {name: after - before for name, before, after in zip(free, edges, edges[1:], strict=False)}
-        yield shape.rescaled(plan, counts)
+    names = [region.name for region in shape.regions]
+    ranges = [range(1, slots + 1 if region.replicable else 2) for region in shape.regions]
+    for cuts in _ways_to_cut(shape) if micro_batch else [plan.cuts]:
+        for counts in product(*ranges):
+            if not micro_batch and sum(counts) != slots:
+                continue
+            tried = shape.rescaled(plan.replace(cuts=cuts), dict(zip(names, counts, strict=True)))
+            if shape.slots(tried, micro_batch=micro_batch) <= slots:
+                yield tried
 
 
-def best_plan(shape: Shape, plan: Plan, slots: int, judge: Judge) -> tuple[Plan, float]:
-    """By exhaustive search; of equals the first."""
-    return min(((one, judge(one)) for one in every_plan(shape, plan, slots)), key=lambda tried: tried[1])
+def _ways_to_cut(shape: Shape) -> Iterator[frozenset[str]]:
+    inner = {shape.exit(before) for before, _ in shape.streams if before not in shape.sources}
+    wished = sorted(inner - shape.needed)
+    for size in range(len(wished) + 1):
+        yield from (shape.needed | frozenset(some) for some in combinations(wished, size))
 
 
-def trial(flow: Dataflow, behaviour: Behaviour, mode: str, *, seed: int, rows: int) -> Judge:
-    """Judges a plan by simulating about so many rows under it, always the same ones; the first fifth does not count."""
-    rate = sum(source.rates[0][1] for source in behaviour.sources.values() if source.rates)
+def any_plans(shape: Shape, plan: Plan, slots: int, *, micro_batch: bool, seed: int) -> Iterator[Plan]:
+    """Starts without end: one replica each, and then whatever chance brings that fits the slots."""
+    chance = random.Random(seed)
+    yield plan
+    ways = list(_ways_to_cut(shape)) if micro_batch else [plan.cuts]
+    while True:
+        counts = {one.name: chance.randint(1, slots) if one.replicable else 1 for one in shape.regions}
+        drawn = shape.rescaled(plan.replace(cuts=chance.choice(ways)), counts)
+        if shape.slots(drawn, micro_batch=micro_batch) <= slots:
+            yield drawn
+
+
+def trial(flow: Dataflow, behaviour: Behaviour, mode: str, *, seed: int, seconds: float) -> Judge:
+    """Judges a plan by simulating it for so long, always the same rows; as long again before does not count."""
 
     def judge(plan: Plan) -> float:
         engine = SimulatedEngine(flow, behaviour, plan=plan, mode=mode, seed=seed)
         engine.start()
-        engine.advance(0.2 * rows / rate)
+        engine.advance(seconds)
         engine.observe()
-        engine.advance(rows / rate)
-        window = engine.observe()
-        behind = sum(one.backlog_rows or 0 for one in window.pipelines)
-        return math.inf if window.sojourn is None or behind > 0.2 * rows else window.sojourn.mean_s
+        halves = []
+        for _ in range(2):
+            engine.advance(seconds / 2)
+            halves.append(engine.observe().sojourn)
+        first, second = halves
+        if first is None or second is None or second.mean_s > _GROWS * first.mean_s:
+            return math.inf
+        return (first.rows * first.mean_s + second.rows * second.mean_s) / (first.rows + second.rows)
 
     return judge
 
 
+def remembering(judge: Judge) -> Judge:
+    """Judges no plan twice."""
+    known: dict[str, float] = {}
+
+    def judged(plan: Plan) -> float:
+        key = plan.to_json()
+        if key not in known:
+            known[key] = judge(plan)
+        return known[key]
+
+    return judged
+
+
+def best_plan(plans: Iterable[Plan], quick: Judge, judge: Judge) -> tuple[Plan, float]:
+    """All are tried, the best of them again for longer; of equals the first."""
+    tried = sorted(((quick(one), one) for one in plans), key=lambda tried: tried[0])
+    return min(((one, judge(one)) for _, one in tried[:_FINALISTS]), key=lambda tried: tried[1])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How one policy did in one round."""
+    """How one policy did from one start."""
 
     policy: str
     share: float  # best sojourn / the one under its last plan: 1 is the optimum, 0 does not keep up
@@ -78,7 +124,8 @@ class Standing:
 
 def compete(
     policy: Policy,
-    make: Callable[[], tuple[Engine, Clock]],
+    engine: Engine,
+    clock: Clock,
     *,
     windows: int,
     every_s: float,
@@ -88,8 +135,7 @@ def compete(
     max_s: float | None = None,
     within: float = 0.03,
 ) -> Standing:
-    """Lets a policy act on a fresh engine for so many windows. The clock is the engine's own."""
-    engine, clock = make()
+    """Lets a policy act on an engine that is not started yet, for so many windows. The clock is the engine's own."""
     with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:
         sums, rows = rehearse(
             policy, engine, clock, store, windows=windows, every_s=every_s, settings=settings, max_s=max_s
@@ -109,11 +155,53 @@ def compete(
     )
 
 
-def league(standings: Sequence[Standing]) -> list[Standing]:
-    """Best first: by share, then by changes to get there, then by what it cost."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """How one policy did from all starts; where there is a spread, the worst beside the middle."""
+
+    policy: str
+    starts: int
+    share: float
+    worst_share: float
+    reached: int  # starts from which it came within 3% of the optimum
+    rounds: float | None  # of those: changes until then
+    most_rounds: int | None
+    changes: float
+    rolled_back: int
+    slot_hours: float
+    violations: float
+    pause_s: float
+
+
+def summary(standings: Sequence[Standing]) -> Summary:
+    """Of one policy."""
+    rounds = [one.rounds for one in standings if one.rounds is not None]
+    return Summary(
+        policy=standings[0].policy,
+        starts=len(standings),
+        share=median(one.share for one in standings),
+        worst_share=min(one.share for one in standings),
+        reached=len(rounds),
+        rounds=median(rounds) if rounds else None,
+        most_rounds=max(rounds, default=None),
+        changes=median(one.changes for one in standings),
+        rolled_back=sum(one.rolled_back for one in standings),
+        slot_hours=median(one.slot_seconds for one in standings) / 3600,
+        violations=median(one.violations for one in standings),
+        pause_s=median(one.pause_s for one in standings),
+    )
+
+
+def league(summaries: Sequence[Summary]) -> list[Summary]:
+    """Best first: by how often it reached the optimum, by share, by changes to get there, by what it cost."""
     return sorted(
-        standings,
-        key=lambda one: (-round(one.share, 3), math.inf if one.rounds is None else one.rounds, one.slot_seconds),
+        summaries,
+        key=lambda one: (
+            -one.reached / one.starts,
+            -round(one.share, 3),
+            math.inf if one.rounds is None else one.rounds,
+            one.slot_hours,
+        ),
     )
 
 

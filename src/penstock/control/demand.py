@@ -38,6 +38,11 @@ class RegionLoad:
         return self.arrival_per_s * self.row_s
 
     @property
+    def spread_s(self) -> float:
+        """Standard deviation of the work of a row; 0 where nobody measured it."""
+        return self.row_s * math.sqrt(self.service_scv or 0.0)
+
+    @property
     def utilisation(self) -> float:
         return self.work / self.replicas
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind, Operator
@@ -20,6 +20,8 @@ class Shape:
     regions: tuple[Region, ...]  # without sources, upstream first
     operators: dict[str, Operator]
     streams: tuple[tuple[str, str], ...]  # (source or region, region behind it)
+    needed: frozenset[str]  # cuts that no plan does without
+    _queries: dict[frozenset[str], tuple[tuple[str, ...], ...]] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def of(flow: Dataflow) -> Shape:
@@ -33,6 +35,7 @@ class Shape:
             regions=behind,
             operators=operators,
             streams=tuple((home[name], region.name) for region in behind for name in operators[region.name].inputs),
+            needed=frozenset(required_cuts(flow, {})),  # replicas decide on the reason, not on the cut
         )
 
     def exit(self, region: str) -> str:
@@ -44,6 +47,11 @@ class Shape:
 
         A region that is cut inside counts as one query nevertheless: its parts have one count of replicas.
         """
+        if cuts not in self._queries:
+            self._queries[cuts] = self._worked_out(cuts)
+        return self._queries[cuts]
+
+    def _worked_out(self, cuts: frozenset[str]) -> tuple[tuple[str, ...], ...]:
         exits = {one.name: one.operators[-1] for one in self.regions}
         group = {one.name: {one.name} for one in self.regions}
         for before, after in self.streams:
@@ -64,8 +72,8 @@ class Shape:
         return sum(max(plan.replicas[name] for name in query) for query in self.queries(plan.cuts))
 
     def rescaled(self, plan: Plan, replicas: dict[str, int], cuts: frozenset[str] = frozenset()) -> Plan:
-        """The plan with other replicas by region, more cuts, and the cuts that these make necessary."""
+        """The plan with other replicas by region, and more cuts."""
         counts = plan.replicas | replicas
         if counts == plan.replicas and cuts <= plan.cuts:
             return plan
-        return plan.replace(replicas=counts, cuts=plan.cuts | cuts | frozenset(required_cuts(self.flow, counts)))
+        return plan.replace(replicas=counts, cuts=plan.cuts | cuts | self.needed)

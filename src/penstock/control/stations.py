@@ -4,14 +4,16 @@ Operator-at-a-time: each region is an M/M/k or GI/G/k station, E[T] = sum_i visi
 
 Micro-batch: each query is one station, seen from outside. Of each external row it does
 
-    c = sum over its operators of visits x seconds a row,     D* = (a + b k) / (1 - lambda c / k)
+    c = sum over its operators of visits x seconds a row,     D* = (a + s b k) / (1 - lambda c / k)
 
-seconds of work, and a row stays 1.5 D* in each query on its way, whatever it is split into there. `a` comes from the
-batches themselves: what is left of a measured batch without its work and without b for each replica.
+seconds of work in s stages, one a region, and a row stays 1.5 D* in each query on its way, whatever it is split into
+there. `a` comes from the batches themselves: what is left of a measured batch without its work, without b for each
+replica of each stage, and without what the slowest task of a stage takes longer than the others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -19,7 +21,7 @@ from typing import Literal
 from penstock.control.demand import Demand, traffic_of
 from penstock.control.situation import Situation
 from penstock.measure.window import Window
-from penstock.models.microbatch import MicroBatch
+from penstock.models.microbatch import MicroBatch, slowest_of
 from penstock.models.network import propagated_scv
 from penstock.models.queueing import GIGk, MMk
 from penstock.models.queueing.station import Station
@@ -100,7 +102,7 @@ def query_stations(
     shape, window = situation.shape, situation.window
     assert window is not None
     operators, members = [], {}
-    fixed = _fixed_s(situation, window, replica_s)
+    fixed = _fixed_s(situation, demand, window, replica_s)
     single = {region.name for region in shape.regions if not region.replicable}
     for query in shape.queries(situation.plan.cuts | cuts):
         # A query that comes of splitting another has the fixed part of that one, until it has batches of its own.
@@ -111,8 +113,9 @@ def query_stations(
             arrival_per_s=demand.external_per_s,
             batch_s=max(_LEAST_BATCH_S, batch_s if known is None else known),
             row_s=sum(load.work for load in loads) / demand.external_per_s,
-            replica_s=replica_s,
+            replica_s=replica_s * len(query),
             slots=situation.max_slots,
+            spread_s=sum(load.spread_s * math.sqrt(load.arrival_per_s / demand.external_per_s) for load in loads),
         )
         operators.append(Operator(name=name, station=station, most=None if single.isdisjoint(query) else 1))
         members[name] = query
@@ -159,14 +162,15 @@ def present_counts(stations: Stations, situation: Situation, demand: Demand) -> 
     return counts
 
 
-def _fixed_s(situation: Situation, window: Window, replica_s: float) -> dict[str, float | None]:
-    """a = D - work of a batch / k - b k by region, over the batches of its query; None where there were none."""
+def _fixed_s(situation: Situation, demand: Demand, window: Window, replica_s: float) -> dict[str, float | None]:
+    """a = D - work of a batch / k - b k of each stage, by region, over the batches of its query; None without any."""
     span_s = window.end_s - window.start_s
     work_s = {
         one.operator: one.processed_rows_per_s * span_s * one.seconds_per_row
         for one in window.operators
         if one.processed_rows_per_s and one.seconds_per_row
     }
+    rows_per_s = {one.operator: one.processed_rows_per_s or 0.0 for one in window.operators}
     batches_of = {name: one for one in window.pipelines if one.batches and one.batch_s for name in one.operators}
     inside = {region.name: region.operators for region in situation.shape.regions}
     found: dict[str, float | None] = {}
@@ -175,11 +179,16 @@ def _fixed_s(situation: Situation, window: Window, replica_s: float) -> dict[str
         batches = {one.pipeline: one for name in names if (one := batches_of.get(name)) is not None}.values()
         fixed = None
         if batches:
-            replicas = max(situation.plan.replicas[name] for name in query)
             # A region cut inside has several queries, one after another: their batches' times add up.
-            batch_s = sum(one.batch_s or 0.0 for one in batches)
-            busy_s = sum(work_s.get(name, 0.0) for name in names) / max(one.batches for one in batches)
-            fixed = max(0.0, batch_s - busy_s / min(replicas, situation.plan.slots) - replica_s * replicas)
+            fixed = sum(one.batch_s or 0.0 for one in batches)
+            for region in query:
+                replicas = situation.plan.replicas[region]
+                at_once, made = min(replicas, situation.plan.slots), max(one.batches for one in batches)
+                fixed -= sum(work_s.get(name, 0.0) for name in inside[region]) / made / at_once + replica_s * replicas
+                if (load := demand.loads.get(region)) is not None:
+                    rows = rows_per_s.get(region, 0.0) * span_s / made
+                    fixed -= slowest_of(at_once) * load.spread_s * math.sqrt(rows / at_once)
+            fixed = max(0.0, fixed)
         found |= dict.fromkeys(query, fixed)
     return found
 

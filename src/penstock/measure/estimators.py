@@ -8,6 +8,8 @@ import numpy as np
 
 from penstock.measure.window import Sojourn
 
+_ENOUGH = 10  # times, to speak of their spread
+
 
 def ratio(part: float | None, whole: float | None) -> float | None:
     """part / whole, unknown where either is unknown or the whole is nothing.
@@ -21,6 +23,17 @@ def ratio(part: float | None, whole: float | None) -> float | None:
 def true_rate(seconds_per_row: float | None) -> float | None:
     """Rows a replica could process a second if it were always busy: 1 / cost."""
     return None if not seconds_per_row else 1.0 / seconds_per_row
+
+
+def scv(count: int, total: float, total_of_squares: float) -> float | None:
+    """Squared coefficient of variation, variance / mean^2, of so many times; unknown of fewer than ten.
+
+    >>> scv(10, 10.0, 20.0), scv(10, 20.0, 40.0), scv(3, 3.0, 3.0)
+    (1.0, 0.0, None)
+    """
+    if count < _ENOUGH or total <= 0 or total_of_squares <= 0:
+        return None
+    return max(0.0, count * total_of_squares / total**2 - 1.0)
 
 
 def utilisation(rows: int | None, seconds_per_row: float | None, replicas: int | None, span_s: float) -> float | None:

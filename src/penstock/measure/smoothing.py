@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, mul
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 
 from penstock.dataflow.errors import PenstockError
 from penstock.measure.window import OperatorWindow, PipelineWindow, Sojourn, Window
@@ -113,9 +114,7 @@ def merged(windows: Sequence[Window], weights: Sequence[float]) -> Window:
         pipelines=tuple(
             _pipeline(one, of_one, weights) for one, of_one in _same(windows, "pipelines", lambda part: part.pipeline)
         ),
-        operators=tuple(
-            _operator(one, of_one, weights) for one, of_one in _same(windows, "operators", lambda part: part.operator)
-        ),
+        operators=_operators(windows, weights),
     )
 
 
@@ -125,12 +124,23 @@ def _same(windows: Sequence[Window], parts: str, name: Callable[[Any], str]) -> 
     return [(one, [of.get(name(one)) for of in by_window]) for one in getattr(windows[-1], parts)]
 
 
-def _operator(last: OperatorWindow, seen: Sequence[OperatorWindow | None], weights: Sequence[float]) -> OperatorWindow:
+def _operators(windows: Sequence[Window], weights: Sequence[float]) -> tuple[OperatorWindow, ...]:
+    """All of them at once: there may be hundreds, with eight numbers each in every window. Not a number: not known."""
+    same = _same(windows, "operators", lambda part: part.operator)
+    if not same:
+        return ()
     nothing = (None,) * len(_AVERAGED)
-    columns = zip(*(nothing if one is None else _KNOWN(one) for one in seen), strict=True)
-    rows_in, rows_out = zip(*(_ROWS(one) for one in seen if one is not None), strict=True)
-    means = {field: _mean(values, weights) for field, values in zip(_AVERAGED, columns, strict=True)}
-    return msgspec.structs.replace(last, rows_in=_sum(rows_in), rows_out=_sum(rows_out), **means)
+    values = np.array([[nothing if one is None else _KNOWN(one) for one in seen] for _, seen in same], dtype=float)
+    known = ~np.isnan(values)
+    heights = known * np.array(weights)[:, np.newaxis]
+    with np.errstate(invalid="ignore"):
+        means = (np.where(known, values, 0.0) * heights).sum(axis=1) / heights.sum(axis=1)
+    found = []
+    for (last, seen), row in zip(same, means.tolist(), strict=True):
+        rows_in, rows_out = zip(*(_ROWS(one) for one in seen if one is not None), strict=True)
+        averaged = {field: None if mean != mean else mean for field, mean in zip(_AVERAGED, row, strict=True)}
+        found.append(msgspec.structs.replace(last, rows_in=_sum(rows_in), rows_out=_sum(rows_out), **averaged))
+    return tuple(found)
 
 
 def _pipeline(last: PipelineWindow, seen: Sequence[PipelineWindow | None], weights: Sequence[float]) -> PipelineWindow:
@@ -163,6 +173,8 @@ def _sojourn(seen: Sequence[Sojourn | None], weights: Sequence[float]) -> Sojour
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    if None not in values:  # as it is mostly, and a policy waits for it
+        return sum(map(mul, values, weights)) / sum(weights)  # type: ignore[arg-type]
     total = seen = 0.0
     for value, weight in zip(values, weights, strict=True):
         if value is not None:
@@ -172,5 +184,7 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
 
 
 def _sum(values: Sequence[Any]) -> Any:
+    if None not in values:
+        return sum(values) if values else None
     known = [value for value in values if value is not None]
     return sum(known) if known else None

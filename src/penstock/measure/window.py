@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 
@@ -26,6 +28,12 @@ class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: int | None
     arrival_scv: float | None = None  # squared coefficient of variation of the times between arriving rows
     service_scv: float | None = None  # and of the seconds a row
+
+    @staticmethod
+    def knowing(operator: str, pipeline: str, **known: Any) -> OperatorWindow:
+        """With these fields, and nothing known of the others."""
+        unknown = dict.fromkeys(OperatorWindow.__struct_fields__)
+        return OperatorWindow(**unknown | {"operator": operator, "pipeline": pipeline} | known)  # type: ignore[arg-type]
 
 
 class PipelineWindow(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar
 
 import msgspec
 
-from penstock.dataflow.errors import PlanError
+from penstock.dataflow.document import Document
+from penstock.dataflow.errors import PenstockError, PlanError
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Plan(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a dataflow runs: where it is cut into queries, and how many replicas each region has.
 
     `cuts` names the operators whose output goes through a channel; `replicas` goes by region, which is called by its
     first operator; `slots` is how many tasks run at once.
     """
 
+    called: ClassVar[str] = "a plan"
+    example: ClassVar[str] = '{"dataflow": "wordcount", "cuts": ["split"], "replicas": {"count": 4}, "slots": 4}'
+    refused_with: ClassVar[type[PenstockError]] = PlanError
+
     dataflow: str
     cuts: frozenset[str] = frozenset()
     replicas: dict[str, int] = {}
     slots: int
-
-    def to_json(self) -> str:
-        return msgspec.json.format(msgspec.json.encode(self, order="sorted")).decode()
-
-    @staticmethod
-    def from_json(text: str | bytes) -> Plan:
-        try:
-            return msgspec.json.decode(text, type=Plan)
-        except msgspec.DecodeError as error:
-            raise PlanError(
-                f'this is not a plan: {error}; a plan looks like {{"dataflow": "wordcount", "cuts": ["split"], '
-                '"replicas": {"count": 4}, "slots": 4}'
-            ) from None
-
-    def replace(self, **changes: Any) -> Plan:
-        return msgspec.structs.replace(self, **changes)
 
 
 class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from penstock.control.stations import (
 )
 from penstock.dataflow.errors import PenstockError
 from penstock.planning.outcome import Alternative, Outcome
-from penstock.planning.processors import Assignment, assign_processors, min_processors
+from penstock.planning.processors import Assignment, assign_processors, min_processors, one_less
 
 CORRECTION = "drs.correction"
 
@@ -279,7 +279,7 @@ def _alternatives(case: _Case, option: _Option) -> tuple[Alternative, ...]:
     staying = "does not keep up" if case.staying.sojourn_s is None else "is slower or takes more slots"
     found = [Alternative(replicas=case.situation.plan.replicas, expected=case.staying, why=f"staying {staying}")]
     if best.total > len(best.counts):
-        fewer = assign_processors(stations.workload, best.total - 1)
+        fewer = one_less(best)
         expected = case.option(stations, fewer).expected
         why = "one slot less is slower" if expected.sojourn_s is not None else "one slot less does not keep up"
         found.append(Alternative(replicas=stations.replicas(fewer.counts), expected=expected, why=why))

@@ -14,25 +14,20 @@ import math
 from dataclasses import dataclass, field
 
 from penstock.control.decisions import Change, Decision, Hold, Reason
-from penstock.control.demand import Demand, demand_of
-from penstock.control.situation import Memory, Situation
+from penstock.control.demand import Demand
+from penstock.control.policies.memoryless import Memoryless
+from penstock.control.situation import Situation
 from penstock.planning.outcome import Alternative, Outcome
 
 _ROUNDING = 1e-9  # 3 replicas' worth of rows that came out as 3.0000000000000004 is not 4
 
 
 @dataclass(frozen=True, slots=True)
-class Ds2:
+class Ds2(Memoryless):
     target_ratio: float = 1.0  # rows to be able to take in, over those that arrive
     name: str = field(default="ds2", init=False)
 
-    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
-        return self._decide(situation), memory
-
-    def _decide(self, situation: Situation) -> Decision:
-        demand = demand_of(situation)
-        if isinstance(demand, Hold):
-            return demand
+    def meet(self, demand: Demand, situation: Situation) -> Decision:
         assert situation.window is not None
         inputs = demand.inputs(situation.window)
         wanted = {

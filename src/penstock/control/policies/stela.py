@@ -16,24 +16,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.control.decisions import Change, Decision, Hold, Reason
-from penstock.control.demand import Demand, demand_of
-from penstock.control.situation import Memory, Situation
+from penstock.control.demand import Demand
+from penstock.control.policies.memoryless import Memoryless
+from penstock.control.situation import Situation
 from penstock.planning.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Stela:
+class Stela(Memoryless):
     attempts: int = 1
     congestion: float = 1.2
     name: str = field(default="stela", init=False)
 
-    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
-        return self._decide(situation), memory
-
-    def _decide(self, situation: Situation) -> Decision:
-        demand = demand_of(situation)
-        if isinstance(demand, Hold):
-            return demand
+    def meet(self, demand: Demand, situation: Situation) -> Decision:
         assert situation.window is not None
         inputs = demand.inputs(situation.window)
         counts = {name: load.replicas for name, load in demand.loads.items()}

@@ -9,23 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
-from penstock.control.demand import demand_of
-from penstock.control.situation import Memory, Situation
+from penstock.control.demand import Demand
+from penstock.control.policies.memoryless import Memoryless
+from penstock.control.situation import Situation
 from penstock.planning.outcome import Alternative, Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(Memoryless):
     above: float = 0.8
     name: str = field(default="threshold", init=False)
 
-    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
-        return self._decide(situation), memory
-
-    def _decide(self, situation: Situation) -> Decision:
-        demand = demand_of(situation)
-        if isinstance(demand, Hold):
-            return demand
+    def meet(self, demand: Demand, situation: Situation) -> Decision:
         capacity = _capacity(situation)
         known = [name for name in demand.loads if name in capacity]
         if len(known) < len(demand.loads):
@@ -72,7 +67,10 @@ class Threshold:
 
 
 def _capacity(situation: Situation) -> dict[str, float]:
-    """Latency x executed / window, by region: its operators take turns on its replicas."""
+    """Latency x executed / window, by region: its operators take turns on its replicas.
+
+    In micro-batches so do the stages of a query, each of which would never be seen busy for more than its turn.
+    """
     assert situation.window is not None
     busy = {one.operator: one.utilisation for one in situation.window.operators}
     found = {}
@@ -80,4 +78,8 @@ def _capacity(situation: Situation) -> dict[str, float]:
         shares = [share for name in region.operators if (share := busy.get(name)) is not None]
         if shares:
             found[region.name] = sum(shares)
+    if situation.micro_batch:
+        for query in situation.shape.queries(situation.plan.cuts):
+            turns = {name: found[name] for name in query if name in found}
+            found |= {name: share / max(turns.values()) * sum(turns.values()) for name, share in turns.items() if share}
     return found

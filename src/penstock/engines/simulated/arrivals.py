@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from penstock.engines.simulated.compiling import compiled
+from penstock.engines.simulated.counts import note_arrivals
 from penstock.engines.simulated.draws import draw, draw_count
 from penstock.engines.simulated.heap import push
 from penstock.engines.simulated.pool import put
@@ -64,8 +65,8 @@ def append(
     server = stations[station].first_server
     n = min(draw_count(laws, values, 2 * operator + 1, rng, 3 * operator + 1), arrivals[source].left)
     arrivals[source].left -= n
-    counts[operator].arrived += n
     if n > 0:
+        note_arrivals(counts, operator, now, n)
         if servers[server].state == IDLE:
             servers[server].birth = now
             servers[server].left = n

@@ -56,6 +56,8 @@ QUERY = _record(
     due=_F,  # the driver's next step
     began=_F,
     task_s=_F,  # of the batch at hand
+    given=_I,  # rows of the batch at hand
+    cap=_F,  # rows that the next one may have
 )
 STAGE = _record(
     chain_first=_I,
@@ -72,8 +74,10 @@ OPERATOR = _record(  # within the batch at hand
     came=_I,
     out=_I,
     busy_s=_F,
+    served=_I,
+    spread_s2=_F,
 )
 OUT = _record(log=_I, share=_F)  # cumulated
 SLOT = _record(query=_I, due=_F, seconds=_F)
-SETTINGS = _record(batch_s=_F, task_s=_F, trigger_s=_F, poll_s=_F, most_rows=_I)
+SETTINGS = _record(batch_s=_F, task_s=_F, trigger_s=_F, poll_s=_F, most_rows=_I, aim_s=_F)
 SIZES = _record(events=_I, free=_I, ready=_I, now=_F)

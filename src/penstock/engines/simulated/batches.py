@@ -59,7 +59,9 @@ class MicroBatches:
         self._one = np.zeros(1, SIZES)
         costs = behaviour.batch
         most = _NO_END if costs.most_rows is None else costs.most_rows
-        self._settings = np.array([(costs.batch_s, costs.task_s, costs.trigger_s, costs.poll_s, most)], SETTINGS)
+        self._settings = np.array(
+            [(costs.batch_s, costs.task_s, costs.trigger_s, costs.poll_s, most, costs.aim_s or math.inf)], SETTINGS
+        )
         self._halted: frozenset[str] = frozenset()
         self._dead: frozenset[int] = frozenset()
         self._first_rows()
@@ -193,9 +195,9 @@ class MicroBatches:
                 self._abort(before, number)
                 continue
             old, new = before.queries[number], made.queries[to]
-            for field in ("phase", "stage", "finished", "running", "ready_head", "ready", "due", "began"):
+            for field in ("phase", "stage", "finished", "running", "ready_head", "ready", "due", "began", "cap"):
                 new[field] = old[field]
-            new["task_s"] = old["task_s"]
+            new["task_s"], new["given"] = old["task_s"], old["given"]
             self._ready_s[new["ready_first"] :][: new["ready_room"]] = ready[old["ready_first"] :][: old["ready_room"]]
             stages = slice(old["first_stage"], old["first_stage"] + old["stages"])
             made.stages["left"][new["first_stage"] :][: new["stages"]] = before.stages["left"][stages]

@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.engines.simulated.batch_records import FREE, HALTED, LAUNCHING, PLANNING, RUNNING, WAITING
 from penstock.engines.simulated.compiling import compiled
+from penstock.engines.simulated.counts import note_service
 from penstock.engines.simulated.draws import binomial, sum_of_counts, sum_of_times
 from penstock.engines.simulated.heap import pop, push
 from penstock.engines.simulated.logs import add_cohort, append_until, commit_log, note_cohort
@@ -29,7 +30,7 @@ def look(
     query: int,
 ) -> int:
     """Takes what there is into a batch; how many rows that are."""
-    room = settings[0].most_rows
+    room = min(settings[0].most_rows, int(queries[query].cap))
     total = 0
     for at in range(queries[query].first_log, queries[query].first_log + queries[query].logs):
         log = reads[at]
@@ -45,6 +46,7 @@ def look(
             work[operator].out += taken
             if readers[operator] >= 0:
                 work[readers[operator]].rows += taken
+    queries[query].given = total
     return total
 
 
@@ -83,7 +85,7 @@ def task_seconds(
             continue
         took = sum_of_times(laws, values, 2 * operator, rng, 3 * operator, n)
         seconds += took
-        work[operator].busy_s += took
+        note_service(work, operator, took, n, laws[2 * operator].mean)
         work[operator].came += n
         if not sinks[operator]:
             n = sum_of_counts(laws, values, 2 * operator + 1, rng, 3 * operator + 1, n)
@@ -152,6 +154,7 @@ def commit(
     logs: np.ndarray,
     cohorts: np.ndarray,
     work: np.ndarray,
+    settings: np.ndarray,
     counts: np.ndarray,
     stays: np.ndarray,
     stay_sum: np.ndarray,
@@ -199,6 +202,27 @@ def commit(
     counts[exit_at].batch_s += took
     counts[exit_at].batch_longest_s = max(counts[exit_at].batch_longest_s, took)
     counts[exit_at].task_s += queries[query].task_s
+    resize(queries, stages, settings, query, took)
+
+
+@compiled
+def resize(queries: np.ndarray, stages: np.ndarray, settings: np.ndarray, query: int, took: float) -> None:
+    """How many rows the next batch may have, so that it lasts for about `aim_s`.
+
+    What a batch costs however few its rows is not made shorter by fewer rows, so rows get as much time as goes into
+    that. Down by half at most and up fourfold at most, and up only after a batch that was full.
+    """
+    if math.isinf(settings[0].aim_s):
+        return
+    overhead = settings[0].batch_s
+    for stage in range(queries[query].first_stage, queries[query].first_stage + queries[query].stages):
+        overhead += stages[stage].tasks * settings[0].task_s
+    budget = max(settings[0].aim_s - overhead, overhead)
+    fit = queries[query].given * budget / max(took - overhead, budget / 4.0)
+    if fit < queries[query].cap:
+        queries[query].cap = max(1.0, queries[query].cap / 2.0, fit)
+    elif queries[query].given >= queries[query].cap / 2.0:
+        queries[query].cap = min(fit, queries[query].cap * 4.0)
 
 
 @compiled
@@ -208,11 +232,15 @@ def count(counts: np.ndarray, work: np.ndarray, operator: int) -> None:
     counts[operator].rows_in += work[operator].came
     counts[operator].rows_out += work[operator].out
     counts[operator].busy_s += work[operator].busy_s
+    counts[operator].served += work[operator].served
+    counts[operator].spread_s2 += work[operator].spread_s2
     work[operator].rows = 0
     work[operator].logged = 0
     work[operator].came = 0
     work[operator].out = 0
     work[operator].busy_s = 0.0
+    work[operator].served = 0
+    work[operator].spread_s2 = 0.0
 
 
 @compiled
@@ -304,7 +332,10 @@ def run(
                 continue
         elif queries[query].phase != PLANNING:
             continue
-        commit(queries, stages, chain, reads, outs, logs, cohorts, work, counts, stays, stay_sum, rng, now, query)
+        commit(
+            queries, stages, chain, reads, outs, logs, cohorts, work, settings, counts, stays, stay_sum, rng, now,
+            query,
+        )  # fmt: skip
         queries[query].phase = WAITING
         queries[query].due = max(now, queries[query].began + settings[0].trigger_s)
         push(events, one, queries[query].due, query)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any
+from typing import ClassVar
 
 import msgspec
 
-from penstock.dataflow import Dataflow, Kind
+from penstock.dataflow import Dataflow, Kind, PenstockError
+from penstock.dataflow.document import Document
 from penstock.engines.simulated.distributions import BehaviourError, Distribution, Exponential, Fixed
 from penstock.models.curve import CurvePoint
 
@@ -67,10 +68,12 @@ class BatchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     task_s: float = 0.01
     trigger_s: float = 0.0  # least time from the start of a batch to the next one's
     most_rows: int | None = None  # of one batch
+    # How long batches should last where rows have piled up: they are cut short for that, as Penstock does on Spark.
+    aim_s: float | None = None
     poll_s: float = 0.01  # how often an idle query looks for rows
 
 
-class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Behaviour(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
     >>> cost = OperatorBehaviour(service_s=Exponential(mean=0.01))
     >>> behaviour = Behaviour(operators={"match": cost}, sources={"frames": SourceBehaviour(rates=((0.0, 50.0),))})
@@ -78,27 +81,18 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     True
     """
 
+    called: ClassVar[str] = "a behaviour"
+    example: ClassVar[str] = (
+        '{"operators": {"match": {"service_s": {"kind": "exponential", "mean": 0.01}}}, '
+        '"sources": {"frames": {"rates": [[0, 50]]}}}'
+    )
+    refused_with: ClassVar[type[PenstockError]] = BehaviourError
+
     operators: dict[str, OperatorBehaviour] = {}  # those not named cost nothing
     sources: dict[str, SourceBehaviour] = {}
     cluster: Cluster = Cluster()
     change: ChangePause = ChangePause()
     batch: BatchCosts = BatchCosts()
-
-    def to_json(self) -> str:
-        return msgspec.json.format(msgspec.json.encode(self, order="sorted")).decode()
-
-    @staticmethod
-    def from_json(text: str | bytes) -> Behaviour:
-        try:
-            return msgspec.json.decode(text, type=Behaviour)
-        except msgspec.DecodeError as error:
-            raise BehaviourError(
-                f'this is not a behaviour: {error}; one looks like {{"operators": {{"match": {{"service_s": '
-                '{"kind": "exponential", "mean": 0.01}}}, "sources": {"frames": {"rates": [[0, 50]]}}}'
-            ) from None
-
-    def replace(self, **changes: Any) -> Behaviour:
-        return msgspec.structs.replace(self, **changes)
 
     def of(self, operator: str) -> OperatorBehaviour:
         return self.operators.get(operator, _FREE)
@@ -132,6 +126,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ):
             if not (math.isfinite(seconds) and seconds >= 0):
                 raise BehaviourError(f"{what} is {seconds}; it must be a number of seconds, 0 or more")
+        if self.batch.aim_s is not None and not self.batch.aim_s > 0:
+            raise BehaviourError(f"aim_s is {self.batch.aim_s}; batches are to last for a time above 0, or any (null)")
         if not self.batch.poll_s > 0:
             raise BehaviourError(f"poll_s is {self.batch.poll_s}; an idle query looks for rows at times above 0 apart")
 

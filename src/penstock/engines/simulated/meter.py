@@ -10,7 +10,7 @@ from penstock.dataflow import Dataflow, Kind, Operator, regions
 from penstock.engines.simulated.behaviour import Behaviour
 from penstock.engines.simulated.histogram import sojourn_of
 from penstock.engines.simulated.world import World
-from penstock.measure.estimators import ratio, true_rate
+from penstock.measure.estimators import ratio, scv, true_rate
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import Pipeline, Plan, pipelines
 
@@ -89,6 +89,10 @@ class Meter:
             backlog_rows=self._backlog(operator, plan, waiting),
             state_rows=None,
             state_bytes=state,
+            arrival_scv=scv(arrived, span, float(lately["gap_s2"][at])),
+            service_scv=None
+            if not cost
+            else ratio(float(lately["spread_s2"][at]) / cost**2, int(lately["served"][at])),
         )
 
     def _has_queue(self, operator: Operator, plan: Plan) -> bool:

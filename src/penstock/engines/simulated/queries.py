@@ -13,8 +13,10 @@ import numpy as np
 from penstock.dataflow import Dataflow, Kind
 from penstock.engines.simulated.batch_records import HALTED, LOG, OUT, QUERY, STAGE
 from penstock.engines.simulated.behaviour import Behaviour
-from penstock.engines.simulated.stations import Station, stations
+from penstock.engines.simulated.stations import NO_BOUND, Station, stations
 from penstock.plan import Pipeline, Plan, pipelines
+
+FIRST_ROWS = 2_000  # of a query's first batch, where batches are sized by their time
 
 
 class Queries(NamedTuple):
@@ -56,6 +58,7 @@ def queries(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> Queries:
     records = np.zeros(len(found), QUERY)
     records["phase"] = HALTED
     records["due"] = np.inf
+    records["cap"] = FIRST_ROWS if behaviour.batch.aim_s is not None else NO_BOUND
     stage_records: list[tuple[int, ...]] = []
     chain: list[int] = []
     shares: list[float] = []

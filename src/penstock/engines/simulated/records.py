@@ -86,6 +86,11 @@ COUNT = _record(
     rows_in=_I,  # rows that it has taken in and dealt with
     rows_out=_I,
     busy_s=_F,
+    # What the spread of times follows from.
+    last_s=_F,  # when the last row arrived, where rows arrive one by one
+    gap_s2=_F,  # squares of the times between arrivals
+    served=_I,  # times that rows were served, one or several together
+    spread_s2=_F,  # squares of how far each was from its mean, over its rows
     # Of micro-batches; by the last operator of a pipeline, which gives it its name.
     batches=_I,
     batch_s=_F,

@@ -15,6 +15,7 @@ import numpy as np
 
 from penstock.engines.simulated.arrivals import append
 from penstock.engines.simulated.compiling import compiled
+from penstock.engines.simulated.counts import note_arrivals, note_service
 from penstock.engines.simulated.draws import sum_of_counts, sum_of_times, uniform
 from penstock.engines.simulated.heap import pop, push
 from penstock.engines.simulated.histogram import note
@@ -101,7 +102,7 @@ def arrive(
     birth: float,
 ) -> None:
     operator = streams[stream].target
-    counts[operator].arrived += 1
+    note_arrivals(counts, operator, one[0].now, 1)
     station = operators[operator].station
     waits_on = streams[stream].pair
     if waits_on != NONE:
@@ -353,7 +354,8 @@ def run(
             one[0].now = events[0].at
             pop(events, one)
             operator = chain[stations[servers[what].station].chain_first + servers[what].place]
-            counts[operator].busy_s += servers[what].due - servers[what].began
+            mean_s = laws[2 * operator].mean * servers[what].slowdown
+            note_service(counts, operator, servers[what].due - servers[what].began, servers[what].rows, mean_s)
             servers[what].due = math.inf
             finish(operators, stations, chain, laws, values, servers, counts, stays, stay_sum, rng, one[0].now, what)
             do_soon(todo, one, servers, what)

@@ -2,6 +2,15 @@
 
 from penstock.models.microbatch.fit import BatchSample, Interval, MicroBatchFit, fit_microbatch
 from penstock.models.microbatch.query import MicroBatchQuery, Stage
-from penstock.models.microbatch.station import MicroBatch
+from penstock.models.microbatch.station import MicroBatch, slowest_of
 
-__all__ = ["BatchSample", "Interval", "MicroBatch", "MicroBatchFit", "MicroBatchQuery", "Stage", "fit_microbatch"]
+__all__ = [
+    "BatchSample",
+    "Interval",
+    "MicroBatch",
+    "MicroBatchFit",
+    "MicroBatchQuery",
+    "Stage",
+    "fit_microbatch",
+    "slowest_of",
+]

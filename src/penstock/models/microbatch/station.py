@@ -9,14 +9,24 @@ the batch before its own, uniformly, and leaves at the end of its own: T is unif
 
 Up to k = slots, D* = b k + (a + b x) (1 + x / (k - x)) with x = lambda c: convex in k, least at
 k = x + sqrt(x (a + b x) / b); beyond `slots` more replicas only cost b. So the best k is finite.
+
+Rows differ, and a stage lasts as long as the slowest of its tasks. Where the work of a row has a spread, the sum over
+the n/k rows of a task is about normal, and the largest of k such sums lies z_k standard deviations above the mean:
+
+    D(n) = a + n c / k + b k + z_k g sqrt(n / k),      g = sum over stages of c_s sqrt(SCV_s v_s)
+    sqrt(D*) = (q + sqrt(q^2 + 4 (1 - rho) A)) / (2 (1 - rho)),      q = z_k g sqrt(lambda / k), rho = lambda C
+
+z_k = E[max of k standard normals], by Blom's formula: Phi^-1((k - 0.375) / (k + 0.25)), within 2% from k = 2 on.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count as counting
+from statistics import NormalDist
 
 from penstock.models.queueing.errors import (
     UnstableError,
@@ -32,6 +42,16 @@ from penstock.models.queueing.mmk import least_stable_servers
 from penstock.models.queueing.station import Moments
 
 
+@functools.cache
+def slowest_of(tasks: int) -> float:
+    """z_k: how many standard deviations the slowest of so many is above their mean, to be expected.
+
+    >>> [round(slowest_of(k), 2) for k in (1, 2, 10)]  # exact: 0, 0.564, 1.539
+    [0.0, 0.59, 1.55]
+    """
+    return NormalDist().inv_cdf((tasks - 0.375) / (tasks + 0.25)) if tasks > 1 else 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
     """
@@ -45,6 +65,7 @@ class MicroBatch:
     row_s: float  # c
     replica_s: float  # b
     slots: int | None = None  # tasks that run at once; None: as many as there are replicas
+    spread_s: float = 0.0  # g
 
     def __post_init__(self) -> None:
         not_negative("the arrival rate (rows/s)", self.arrival_per_s)
@@ -52,6 +73,7 @@ class MicroBatch:
         not_negative("the work of a row (s)", self.row_s)
         not_negative("the time of a replica a batch (s)", self.replica_s)
         checked_load(self.arrival_per_s * self.row_s)
+        not_negative("the spread of a row's work (s)", self.spread_s)
         positive("the time of an empty batch with one replica (s)", self.batch_s + self.replica_s)
         if self.slots is not None:
             count("the number of slots", self.slots)
@@ -63,6 +85,7 @@ class MicroBatch:
             row_s=self.row_s,
             replica_s=self.replica_s,
             slots=self.slots,
+            spread_s=self.spread_s,
         )
 
     def _at_once(self, replicas: int) -> int:
@@ -81,16 +104,24 @@ class MicroBatch:
 
     def settled_batch_s(self, replicas: int) -> float:
         """D*."""
-        least = self.least_stable()
-        if least is None or count("the number of replicas", replicas) < least:
+        keeps_up = least_stable_servers(self.arrival_per_s * self.row_s)
+        if self._at_once(count("the number of replicas", replicas)) < keeps_up:
+            least = self.least_stable()
             needs = f"it needs at least {least}" if least else f"its {self.slots} slots are too few for any number"
             comes, taken = told_apart(self.arrival_per_s, self.capacity_per_s(replicas))
             verb = "takes" if replicas == 1 else "take"
             raise UnstableError(
                 f"a query gets {comes} rows/s but {counted(replicas, 'replica')} {verb} {taken}; {needs}"
             )
-        load = self.arrival_per_s * self.row_s / self._at_once(replicas)
-        return (self.batch_s + self.replica_s * replicas) / (1.0 - load)
+        return self._settled_s(replicas)
+
+    def _settled_s(self, replicas: int) -> float:
+        at_once = self._at_once(replicas)
+        fixed, free = self.batch_s + self.replica_s * replicas, 1.0 - self.arrival_per_s * self.row_s / at_once
+        if self.spread_s == 0.0:
+            return fixed / free
+        q = slowest_of(at_once) * self.spread_s * math.sqrt(self.arrival_per_s / at_once)
+        return ((q + math.sqrt(q * q + 4.0 * free * fixed)) / (2.0 * free)) ** 2
 
     def best_replicas(self) -> int | None:
         """The k with the shortest sojourn; None where no k keeps up. Without b it is all slots (none: no end, refused).
@@ -108,6 +139,9 @@ class MicroBatch:
             if self.slots is None:
                 raise UnstableError("replicas that cost nothing on slots without end have no best number; give slots")
             return self.slots
+        if self.spread_s > 0.0:  # no closed form: on for as long as it gets shorter
+            drops = self.drops_s(least)
+            return next(k for k in counting(least) if k == self.slots or next(drops) <= 0.0)
         ideal = x + math.sqrt(x * (self.batch_s + b * x) / b)
         most = self.slots if self.slots is not None else math.ceil(ideal)
         near = {min(most, max(least, k)) for k in (math.floor(ideal), math.ceil(ideal))}
@@ -115,18 +149,21 @@ class MicroBatch:
 
     def moments(self, servers: int) -> Iterator[Moments]:
         self.settled_batch_s(servers)  # refuses what does not keep up; from there on everything does
-        work = self.arrival_per_s * self.row_s
         for replicas in counting(servers):
-            settled = (self.batch_s + self.replica_s * replicas) / (1.0 - work / self._at_once(replicas))
+            settled = self._settled_s(replicas)
             variance = settled**2 / 12.0
             yield Moments(1.5 * settled, variance, variance)
 
     def drops_s(self, servers: int) -> Iterator[float]:
-        sojourns = self.moments(servers)
-        sojourn = next(sojourns).mean_s
-        for other in sojourns:
-            yield sojourn - other.mean_s
-            sojourn = other.mean_s
+        settled = self.settled_batch_s(servers)
+        for replicas in counting(servers + 1):
+            shorter = self._settled_s(replicas)
+            yield 1.5 * (settled - shorter)
+            settled = shorter
+
+    def floor_s(self) -> float:
+        """Of the time that a batch costs without any rows; the best number of replicas is above it."""
+        return 1.5 * (self.batch_s + self.replica_s)
 
     def mean_s(self, servers: int) -> float:
         return 1.5 * self.settled_batch_s(servers)

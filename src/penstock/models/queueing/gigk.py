@@ -215,7 +215,11 @@ class GIGk:
             yield Moments(service_s + mean, self.service_scv * service_s**2 + waited, waited)
 
     def mean_s(self, servers: int) -> float:
-        return next(self.moments(servers)).mean_s
+        check_stable(self.arrival_per_s, self.service_per_s, servers)
+        return 1.0 / self.service_per_s + next(self._waits_s(servers))
+
+    def floor_s(self) -> float:
+        return 1.0 / self.service_per_s
 
     def variance_s2(self, servers: int) -> float:
         return next(self.moments(servers)).variance_s2

@@ -123,7 +123,15 @@ class MMk:
             yield Moments(service_s + delayed / theta, service_s**2 + waited, waited)
 
     def mean_s(self, servers: int) -> float:
-        return next(self.moments(servers)).mean_s
+        check_stable(self.arrival_per_s, self.service_per_s, servers)
+        a = self.arrival_per_s / self.service_per_s
+        if a == 0.0:
+            return 1.0 / self.service_per_s
+        delayed = delay_probability(servers, a, inverse_loss(servers, a))
+        return (1.0 + delayed / (servers - a)) / self.service_per_s
+
+    def floor_s(self) -> float:
+        return 1.0 / self.service_per_s
 
     def variance_s2(self, servers: int) -> float:
         return next(self.moments(servers)).variance_s2

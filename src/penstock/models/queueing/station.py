@@ -40,6 +40,14 @@ class Station(Protocol):
         """Moments with `servers` servers (stable), then with one more, and so on without end: O(1) a step."""
         ...
 
+    def mean_s(self, servers: int) -> float:
+        """E[T] with `servers` servers (stable)."""
+        ...
+
+    def floor_s(self) -> float:
+        """What E[T] stays above, however many servers there are."""
+        ...
+
     def drops_s(self, servers: int) -> Iterator[float]:
         """E[T](k) - E[T](k+1) for k = servers (stable), servers + 1, ... without end: O(1) a step."""
         ...

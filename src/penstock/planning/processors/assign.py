@@ -73,7 +73,8 @@ def min_processors(
     said = f"{what} comes to {comes} s at best, not {asked} s"
     out_of_budget = sum(best) >= limit
     bounded = out_of_budget or any(operator.most is not None for operator in workload.operators)
-    target = min_processors(workload.unbounded(), sojourn_s, quantile) if bounded else None
+    in_reach = quantile is not None or workload.floor_s() < sojourn_s  # else there is nothing to look for
+    target = min_processors(workload.unbounded(), sojourn_s, quantile) if bounded and in_reach else None
     if target is not None and target.feasible and out_of_budget:
         counts = best
     else:  # no sense in paying for the last per mille of a target that is out of reach
@@ -86,6 +87,24 @@ def min_processors(
         why = f"with any number of processors; make '{binding}', the slowest, faster or raise the target"
         needs = Needs(processors=None, reason=f"{said}, {why}")
     return Assignment(workload=workload, counts=tuple(counts), binding=binding, needs=needs)
+
+
+def one_less(assignment: Assignment) -> Assignment:
+    """The best with one processor less: the pass that led here, one step before its end.
+
+    Exact: the last step of the pass is the one that gained least.
+    """
+    workload, counts = assignment.workload, assignment.counts
+    start = workload.keeping_up()
+    gains = [
+        (visits * next(operator.station.drops_s(k - 1)), i)
+        for i, (operator, visits, k) in enumerate(zip(workload.operators, workload.visits(), counts, strict=True))
+        if start is not None and k > start[i]
+    ]
+    if not gains:  # nobody can do without one and keep up
+        return assign_processors(workload, assignment.total - 1)
+    last = min(gains)[1]
+    return Assignment(workload=workload, counts=(*counts[:last], counts[last] - 1, *counts[last + 1 :]))
 
 
 def _meet_mean(workload: Workload, start: list[int], target_s: float, limit: int) -> list[int]:
@@ -116,7 +135,7 @@ def _held_back(workload: Workload, best: list[int], target: Assignment, *, out_o
 def _shares_s(workload: Workload, counts: list[int]) -> list[float]:
     """visits_i E[T_i](k_i)."""
     return [
-        visits * next(operator.station.moments(k)).mean_s
+        visits * operator.station.mean_s(k)
         for operator, k, visits in zip(workload.operators, counts, workload.visits(), strict=True)
     ]
 

@@ -66,8 +66,14 @@ class Workload:
     def mean_s(self, counts: Sequence[int]) -> float:
         """E[T] = sum_i visits_i E[T_i](k_i)."""
         return math.fsum(
-            visits * next(operator.station.moments(k)).mean_s
+            visits * operator.station.mean_s(k)
             for operator, k, visits in zip(self.operators, counts, self.visits(), strict=True)
+        )
+
+    def floor_s(self) -> float:
+        """What E[T] stays above, however many processors there are."""
+        return math.fsum(
+            visits * operator.station.floor_s() for operator, visits in zip(self.operators, self.visits(), strict=True)
         )
 
     def sojourn(self, counts: Sequence[int]) -> NetworkSojourn:

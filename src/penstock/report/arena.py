@@ -1,0 +1,30 @@
+"""A contest of policies as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from penstock.control.arena import Summary
+
+
+def table(title: str, ranked: Sequence[Summary]) -> Table:
+    drawn = Table(
+        "policy", "share of best", "worst", "reached", "changes to it", "most", "changes", "slot-hours", "violations",
+        "paused", title=title, title_justify="left",
+    )  # fmt: skip
+    for one in ranked:
+        drawn.add_row(
+            one.policy,
+            f"{one.share:.1%}",
+            f"{one.worst_share:.1%}",
+            f"{one.reached} of {one.starts}",
+            "-" if one.rounds is None else f"{one.rounds:g}",
+            "-" if one.most_rounds is None else str(one.most_rounds),
+            f"{one.changes:g}",
+            f"{one.slot_hours:.1f}",
+            f"{one.violations:g}",
+            f"{one.pause_s:.0f} s",
+        )
+    return drawn

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playing import engine_for, play
+
+import penstock as ps
+from penstock.apps import logos
+
+ROWS = 60
+
+
+def test_the_logos_that_were_put_on_a_frame_are_those_that_are_seen_in_it() -> None:
+    """What was drawn is known: the whole chain is held against it, not against itself."""
+    seen = {(frame, name) for frame, name, _ in logos.oracle(ROWS)}
+    drawn = {(n, name) for n in range(ROWS - logos.FLUSH_ROWS) for name in logos.shown(n)}
+    assert len(drawn) > 30
+    assert len(seen & drawn) >= 0.85 * len(drawn)
+    assert len(seen - drawn) <= 0.05 * len(drawn)
+
+
+def test_the_number_of_features_varies_from_frame_to_frame() -> None:
+    counts = [len(logos.descriptors(logos.picture(n))) for n in range(40)]
+    assert max(counts) > 2 * min(counts)
+    assert all(count <= logos.MOST_FEATURES for count in counts)
+
+
+def test_row_functions_do_frame_by_frame_what_the_oracle_does() -> None:
+    names = ["frame", "ts", "pixels"]
+    rows = [dict(zip(names, logos.generator(n, ROWS), strict=True)) for n in range(12)]
+    matches = [found for row in rows for feature in logos.extract(row) if (found := logos.match(feature)) is not None]
+    counted: dict[tuple[int, str], int] = {}
+    for one in matches:
+        counted[one["frame"], one["logo"]] = counted.get((one["frame"], one["logo"]), 0) + 1
+    output = [
+        {"frame": frame, "logo": name, "matches": matches}
+        for (frame, name), matches in counted.items()
+        if matches >= logos.ENOUGH
+    ]
+    assert logos.check(output, 12 + logos.FLUSH_ROWS) == []
+    assert logos.check(output[1:], 12 + logos.FLUSH_ROWS) != []
+
+
+def test_the_flush_lies_behind_all_frames_and_brings_matches() -> None:
+    *real, last = [logos.generator(n, ROWS) for n in range(ROWS - logos.FLUSH_ROWS - 1, ROWS)]
+    assert (last[1] - real[0][1]).total_seconds() > 1000 * logos.DELAY_S
+    row = {"frame": last[0], "ts": last[1], "pixels": last[2]}
+    assert any(logos.match(feature) for feature in logos.extract(row))  # else the watermark would not move
+
+
+def test_the_dataflow_has_a_stateless_and_a_keyed_region() -> None:
+    flow = logos.flow(rows=ROWS)
+    flow.check()
+    assert [(region.operators, region.keys) for region in ps.regions(flow)][1:] == [
+        (("extract", "match"), ()),
+        (("aggregate", "out"), ("frame",)),
+    ]
+    source = pickle.loads(pickle.dumps(flow["frames"].source))
+    assert source.fn(3) == logos.generator(3, ROWS)
+    logos.flow().check()
+
+
+def test_without_opencv_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(ps.PenstockError, match=r"OpenCV, which is not installed; .* pip install 'penstock\[apps\]'"):
+        logos.flow()
+
+
+@pytest.mark.spark
+def test_on_spark_the_logos_are_the_oracle_s_also_through_a_plan_change(spark: Any, tmp_path: Path) -> None:
+    flow = logos.flow(rows=ROWS, rows_per_s=20)
+    engine = engine_for(flow, spark, tmp_path / "run", ps.default_plan(flow, slots=2, replicas={"aggregate": 1}))
+    try:
+        engine.start()
+        cut = ps.rescaled(flow, engine.plan, {"aggregate": 2})
+        play(engine, [cut.replace(cuts=cut.cuts | {"extract", "match"})])
+        assert logos.check(engine.rows("out"), ROWS) == []
+    finally:
+        engine.stop()
