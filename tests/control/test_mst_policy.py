@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from driving import drive
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from penstock.control.controller import Settings
 from penstock.control.decisions import Change, Hold, Reason
 from penstock.control.policies.mst import MARGIN, Mst, MstSettings
 from penstock.control.rehearsal import rehearse
+from penstock.control.shape import Shape
 from penstock.control.situation import Situation
 from penstock.dataflow import Dataflow
 from penstock.engines.ports import Applied
@@ -53,10 +55,6 @@ def engine_at(rates: tuple[tuple[float, float], ...], slots: int = 1, *, row_s: 
 
 def situation_at(rate: float, slots: int, *, backlog: float = 0.0) -> Situation:
     """Of the simulated engine in a steady state; the backlog is put in by hand."""
-    import msgspec
-
-    from penstock.control.shape import Shape
-
     engine = engine_at(((0.0, rate),), slots)
     engine.start()
     for _ in range(3):
@@ -82,8 +80,8 @@ def test_the_fewest_that_cover_the_rate(rate: float, executors: int) -> None:
     # 90 rows/s each, carefully: ceil(rate / 90).
     at = situation_at(rate, slots=executors + 1 if executors < 6 else 5)
     memory: dict[str, float] = {}
-    for turn in range(3):  # fewer are taken when they have sufficed for three turns
-        decision, found = policy().decide(replace(at, now_s=at.now_s + turn), memory)
+    for _ in range(3):  # fewer are taken when they have sufficed for three turns
+        decision, found = policy().decide(at, memory)
         memory = dict(found)
     assert isinstance(decision, Change) and decision.plan.slots == executors
     assert decision.plan.replicas == {"wait": executors}
@@ -105,8 +103,9 @@ def test_more_than_there_may_be_is_said() -> None:
 def test_a_rising_load_is_foreseen() -> None:
     memory: dict[str, float] = {}
     for turn, rate in enumerate((40.0, 50.0, 60.0, 70.0)):  # one row/s more each second
-        at = replace(situation_at(rate, 1), now_s=1000.0 + 10.0 * turn)
-        at = replace(at, stale_after_s=1e9)
+        at = replace(situation_at(rate, 1), now_s=1000.0 + 10.0 * turn, stale_after_s=1e9)
+        assert at.latest is not None
+        at = replace(at, latest=msgspec.structs.replace(at.latest, end_s=at.now_s))
         decision, found = policy(lead_s=60.0).decide(at, memory)
         memory = dict(found)
     assert isinstance(decision, Change) and decision.plan.slots == 2  # 70 are within 90, 130 are not
@@ -116,8 +115,6 @@ def test_a_model_that_promised_too_much_is_learned_from() -> None:
     # It says 90 rows/s an executor, but a row takes 20 ms: 50.
     engine = engine_at(((0.0, 85.0),), 1, row_s=0.02)
     decided = policy(catch_up_s=600.0)
-    from penstock.control.shape import Shape
-
     engine.start()
     memory: dict[str, float] = {}
     for _ in range(4):
@@ -192,7 +189,8 @@ def test_recommending_changes_nothing(tmp_path: Path) -> None:
     )
     assert engine.plan.slots == 1
     recommended = [row for row in rows if row.applied == "recommended"]
-    assert recommended and recommended[0].new is not None and recommended[0].new.slots == 4
+    # After 30 s 7,500 of 350 rows/s wait, and are to be gone in 120 s: 412.5 rows/s, of 90 each.
+    assert recommended and recommended[0].new is not None and recommended[0].new.slots == 5
 
 
 class Stingy(SimulatedEngine):

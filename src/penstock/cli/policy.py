@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from penstock.control.controller import Settings
     from penstock.control.situation import Policy
 
-NAMES = ("drs", "threshold", "stela", "ds2", "mst")
+NAMES = ("drs", "threshold", "stela", "ds2")  # that share out the slots there are
+ELASTIC = ("mst",)  # that change how many there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ def options(*, mode: str = "recommend") -> Callable[[Callable[..., Any]], Callab
 
 def _options(mode: str) -> list[Callable[[Callable[..., Any]], Callable[..., Any]]]:
     return [
-        click.option("--policy", type=click.Choice(NAMES), help="Who decides.  [nobody]"),
+        click.option("--policy", type=click.Choice(NAMES + ELASTIC), help="Who decides.  [nobody]"),
         click.option(
             "--mode",
             type=click.Choice(["off", "recommend", "active"]),

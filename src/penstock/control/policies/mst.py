@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
 from penstock.control.situation import Memory, Situation
 from penstock.dataflow.errors import PenstockError
-from penstock.measure.window import Window
 from penstock.plan import Plan
 from penstock.planning.outcome import Alternative, Outcome
 
@@ -62,7 +61,7 @@ class Mst:
         seen = _seen(situation)
         if isinstance(seen, Hold):
             return seen, memory
-        memory = _foreseen(self._learned(situation, seen, memory), seen.arriving, situation.now_s)
+        memory = _foreseen(self._learned(situation, seen, memory), seen.arriving, seen.at_s)
         return self._decide(situation, seen, memory)
 
     def _decide(self, situation: Situation, seen: _Seen, memory: Memory) -> tuple[Decision, Memory]:
@@ -148,9 +147,12 @@ class Mst:
         margin, before = memory.get(MARGIN, 1.0), memory.get(BACKLOG, seen.backlog)
         now = max(1, situation.plan.slots // self.settings.slots_each)
         known = self.settings.capacity[min(now, len(self.settings.capacity)) - 1]
-        fell_behind = seen.backlog > max(before, _A_SECOND * seen.arriving) and seen.taken < seen.arriving
-        if fell_behind and seen.arriving <= known and seen.taken > 0:
-            margin = min(_MOST_MARGIN, max(margin, known / seen.taken))
+        span_s = seen.at_s - memory.get(AT_S, seen.at_s)
+        # Of what arrived, that which did not come to wait: a row that was read may still be waiting behind its source.
+        taken = seen.arriving - (seen.backlog - before) / span_s if span_s > 0 else seen.arriving
+        fell_behind = seen.backlog > max(before, _A_SECOND * seen.arriving)
+        if fell_behind and seen.arriving <= known and 0 < taken < seen.arriving:
+            margin = min(_MOST_MARGIN, max(margin, known / taken))
         elif seen.backlog <= _A_SECOND * seen.arriving:
             margin = 1.0 + (margin - 1.0) * _FADING
         return {**memory, MARGIN: margin, BACKLOG: seen.backlog}
@@ -158,8 +160,8 @@ class Mst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
+    at_s: float
     arriving: float  # rows/s
-    taken: float  # rows/s
     backlog: float  # rows at the sources
 
 
@@ -172,24 +174,13 @@ def _seen(situation: Situation) -> _Seen | Hold:
             reason=Reason.STALE,
             why=f"the last window ended {age_s:.0f} s ago; older than {situation.stale_after_s:g} s is stale",
         )
-    taken, backlog = _sum(window, situation, "processed_rows_per_s"), _sum(latest, situation, "backlog_rows")
     arriving = window.external_rows_per_s
     if arriving is None:
         return Hold(reason=Reason.MISSING, why="not known yet: the rows that arrive")
-    if taken is None or backlog is None:
-        return Hold(reason=Reason.MISSING, why="not known yet: the rows that are taken in, or those that wait")
-    return _Seen(arriving=arriving, taken=taken, backlog=backlog)
-
-
-def _sum(window: Window, situation: Situation, what: str) -> float | None:
-    total = 0.0
-    for one in window.operators:
-        if one.operator in situation.shape.sources:
-            value = getattr(one, what)
-            if value is None:
-                return None
-            total += value
-    return total
+    waiting = [one.backlog_rows for one in latest.operators if one.operator in situation.shape.sources]
+    if None in waiting:
+        return Hold(reason=Reason.MISSING, why="not known yet: the rows that wait")
+    return _Seen(at_s=latest.end_s, arriving=arriving, backlog=float(sum(one or 0 for one in waiting)))
 
 
 def _foreseen(memory: Mapping[str, float], rate: float, now_s: float) -> dict[str, float]:

@@ -38,13 +38,13 @@ def measure_saturated(engine: Engine, how: Saturation, clock: Clock) -> Measured
     """Of an engine that has just been started. The rate of its sources is raised until rows always wait."""
     paced = _Sources(engine)
     samples: list[float] = []
-    dry = False
+    dry, before = False, None
     for number in range(how.warm_up + how.most):
         clock.sleep(how.every_s)
         if (failure := engine.failure()) is not None:
             raise PenstockError(f"the run failed while it was measured: {failure}")
         window = engine.observe()
-        rate = sustained(engine.flow, window)
+        rate, before = sustained(engine.flow, window, before), window
         dry = waiting(engine.flow, window) == 0
         paced.stay_ahead(rate, waiting(engine.flow, window), how.every_s)
         if rate is None or number < how.warm_up:
@@ -72,8 +72,8 @@ class _Sources:
         self._set()
 
     def stay_ahead(self, taken_per_s: float | None, waiting_rows: int, every_s: float) -> None:
-        if waiting_rows < _AHEAD_WINDOWS * every_s * (taken_per_s or 1.0):
-            self._rate = max(self._rate, taken_per_s or 0.0) * _FASTER
+        if taken_per_s is not None and waiting_rows < _AHEAD_WINDOWS * every_s * taken_per_s:
+            self._rate = max(self._rate, taken_per_s) * _FASTER
             self._set()
 
     def _set(self) -> None:

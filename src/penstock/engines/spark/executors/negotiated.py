@@ -42,19 +42,20 @@ PARKED = {
 _POLL_S = 0.2
 
 
-def negotiator_of(spark: SparkSession, *, patience_s: float = 60.0) -> Negotiator:
+def negotiator_of(spark: SparkSession, *, patience_s: float = 60.0, warmed: bool = True) -> Negotiator:
     context = spark.sparkContext
     if context.master.startswith("local") and not context.master.startswith("local-cluster"):
         return FixedExecutors(int(context.defaultParallelism))
-    return SparkNegotiator(spark, patience_s=patience_s)
+    return SparkNegotiator(spark, patience_s=patience_s, warmed=warmed)
 
 
 class SparkNegotiator:
-    """`patience_s` is how long the next executor is waited for, to come or to go."""
+    """`patience_s` is how long the next executor is waited for, to come or to go; `warmed` ones count when they are."""
 
-    def __init__(self, spark: SparkSession, *, patience_s: float = 60.0) -> None:
+    def __init__(self, spark: SparkSession, *, patience_s: float = 60.0, warmed: bool = True) -> None:
         self._spark = spark
         self.patience_s = patience_s
+        self._warmed = warmed
         self._context: Any = spark.sparkContext._jsc.sc()
         self._backend: Any = self._context.schedulerBackend()
         self._check_parked()
@@ -105,7 +106,7 @@ class SparkNegotiator:
             self.release(leaving)
             self._await(lambda: not set(leaving) & set(self._registered()))
             there = [one for one in there if one not in leaving] + [one for one in leaving if one in self._active()]
-        cold = [one for one in there if one not in self._warm]
+        cold = [one for one in there if one not in self._warm] if self._warmed else []
         self._warm = {*self._warm.intersection(there), *warm_up(self._spark, cold, self.slots_each)}
         if not there:
             raise ExecutorsError(
