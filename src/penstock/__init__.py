@@ -1,5 +1,6 @@
 """Penstock measures, models, plans and scales streaming pipelines on Spark Structured Streaming."""
 
+from penstock.black_box import watch
 from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, Stream, regions
 from penstock.dataflow.sinks import foreach_batch, memory, noop, parquet
 from penstock.dataflow.sources import backlog, files, generate, replay, spark_source
@@ -25,4 +26,5 @@ __all__ = [
     "replay",
     "rescaled",
     "spark_source",
+    "watch",
 ]

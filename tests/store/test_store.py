@@ -144,7 +144,7 @@ def test_another_schema_version(tmp_path: Path, open_it: type[StoreReader]) -> N
     with sqlite3.connect(tmp_path / "store.sqlite") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="has schema 99 and this Penstock knows 2"):
+    with pytest.raises(StoreError, match="has schema 99 and this Penstock knows 3"):
         open_it(tmp_path)
 
 
@@ -257,7 +257,7 @@ def test_a_store_from_before_there_were_decisions(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.add_window(window())
     with sqlite3.connect(tmp_path / "store.sqlite") as db:
-        db.executescript("DROP TABLE decisions; PRAGMA user_version = 1;")
+        db.executescript("DROP TABLE decisions; DROP TABLE trials; PRAGMA user_version = 1;")
     db.close()
     with StoreReader(tmp_path) as reader:
         assert reader.decisions() == [] and len(reader.windows()) == 1

@@ -74,3 +74,23 @@ class Counts(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
         if any(count < 1 for count in counts):
             self.fail(f"'{value}' has a number below 1", param, ctx)
         return counts
+
+
+class Between(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.3 on
+    """The least and the most: 1..6, or 4 for both."""
+
+    name = "least..most"
+
+    def convert(
+        self, value: str | tuple[int, int], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        least, dots, most = value.partition("..")
+        try:
+            found = int(least), int(most if dots else least)
+        except ValueError:
+            self.fail(f"'{value}' is not two whole numbers such as 1..6", param, ctx)
+        if not 1 <= found[0] <= found[1]:
+            self.fail(f"'{value}': give 1 or more, and the least first", param, ctx)
+        return found

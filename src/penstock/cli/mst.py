@@ -6,18 +6,24 @@ from pathlib import Path
 
 import click
 
+from penstock.cli import mst_measure
 from penstock.cli.given import Counts, read_text
 
 
 @click.group()
 def command() -> None:
-    """Maximum sustainable throughput (MST) by VM count, from samples.
+    """Maximum sustainable throughput (MST) by VM or executor count: measured, or from samples.
 
     \b
     Example:
+      penstock mst measure wordcount.py --executors 1,2,3 --predict 5,6
       penstock mst fit samples.csv --predict 48,64,128
       penstock mst subset samples.csv --max-vms 24
     """
+
+
+command.add_command(mst_measure.measure)
+command.add_command(mst_measure.predict)
 
 
 @command.command()

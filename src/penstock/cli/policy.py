@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+
+from penstock.cli.given import Between
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,7 +16,8 @@ if TYPE_CHECKING:
     from penstock.control.controller import Settings
     from penstock.control.situation import Policy
 
-NAMES = ("drs", "threshold", "stela", "ds2")
+NAMES = ("drs", "threshold", "stela", "ds2")  # that share out the slots there are
+ELASTIC = ("mst",)  # that change how many there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +34,26 @@ class Asked:
     windows: int
     warm_up_s: float
     queue: Literal["mmk", "gigk"] = "mmk"  # of engines that work row by row
+    executors: tuple[int, int] | None = None
+    slots_each: int | None = None
+    catch_up_s: float = 120.0
+    mst_study: Path | None = None
+
+    @property
+    def most_slots(self) -> int | None:
+        """That executors may be had for; None: what there is stays."""
+        return None if self.executors is None else self.executors[1] * (self.slots_each or 1)
 
     def check(self) -> None:
         if self.policy is None:
-            given = (self.max_slots, self.sojourn_ms, self.release_below_ms, self.quantile)
+            given = (self.max_slots, self.sojourn_ms, self.release_below_ms, self.quantile, self.mst_study)
             if any(one is not None for one in given):
                 raise click.UsageError("--max-slots, --sojourn-ms and the like go with --policy")
             return
+        if self.policy == "mst" and self.executors is None:
+            raise click.UsageError("--policy mst takes --executors LEAST..MOST: how many it may use")
+        if self.policy != "mst" and self.mst_study is not None:
+            raise click.UsageError(f"--mst goes with --policy mst, not with {self.policy}")
         if self.policy == "drs" and (self.max_slots is None) == (self.sojourn_ms is None):
             raise click.UsageError(
                 "--policy drs takes --max-slots K (least sojourn within K slots) or --sojourn-ms T (fewest slots "
@@ -61,7 +78,7 @@ def options(*, mode: str = "recommend") -> Callable[[Callable[..., Any]], Callab
 
 def _options(mode: str) -> list[Callable[[Callable[..., Any]], Callable[..., Any]]]:
     return [
-        click.option("--policy", type=click.Choice(NAMES), help="Who decides.  [nobody]"),
+        click.option("--policy", type=click.Choice(NAMES + ELASTIC), help="Who decides.  [nobody]"),
         click.option(
             "--mode",
             type=click.Choice(["off", "recommend", "active"]),
@@ -90,6 +107,17 @@ def _options(mode: str) -> list[Callable[[Callable[..., Any]], Callable[..., Any
             show_default=True,
             help="Seconds after a change that are not measured.",
         ),
+        click.option("--executors", type=Between(), help="How many a run may have on a cluster, such as 1..6."),
+        click.option("--slots-each", type=click.IntRange(min=1), help="Of an executor; a --cluster knows it."),
+        click.option(
+            "--catch-up",
+            "catch_up_s",
+            type=click.FloatRange(min=0, min_open=True),
+            default=120.0,
+            show_default=True,
+            help="Seconds in which a backlog is to be gone (mst).",
+        ),
+        click.option("--mst", "mst_study", type=click.Path(path_type=Path), help="What 'mst measure' left (mst)."),
     ]
 
 
@@ -109,6 +137,8 @@ def policy_of(asked: Asked) -> Policy:
             inner = Stela()
         case "ds2":
             inner = Ds2()
+        case "mst":
+            inner = _mst(asked)
         case _ if asked.sojourn_ms is not None:
             least = asked.release_below_ms
             goal = FewestSlots(
@@ -134,4 +164,30 @@ def settings_of(asked: Asked, *, every_s: float, micro_batch: bool) -> Settings:
         micro_batch=micro_batch,
         warm_up_s=asked.warm_up_s,
         stale_after_s=max(30.0, 5 * every_s),
+        max_slots=asked.most_slots,
+    )
+
+
+def _mst(asked: Asked) -> Policy:
+    """By the model of a study where there is one, otherwise by what the load shows."""
+    from penstock.control.policies.mst import Mst, MstSettings
+    from penstock.control.policies.mst_seen import MstSeen
+
+    assert asked.executors is not None
+    least, most = asked.executors
+    slots_each = asked.slots_each or 1
+    if asked.mst_study is None:
+        return MstSeen(slots_each=slots_each, least=least, most=most, catch_up_s=asked.catch_up_s)
+
+    from penstock.study.mst.model import model_in
+
+    capacity = model_in(asked.mst_study, most).capacity(confidence=0.9)
+    return Mst(
+        MstSettings(
+            capacity=tuple(float(rate) for rate in capacity),
+            slots_each=slots_each,
+            least=least,
+            most=most,
+            catch_up_s=asked.catch_up_s,
+        )
     )

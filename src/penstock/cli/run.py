@@ -14,6 +14,9 @@ from penstock.cli import policy
 @click.argument("spec", metavar="FILE[:FLOW]")
 @click.option("--at", type=click.Path(path_type=Path, file_okay=False), help="The run's directory.  [runs/<dataflow>]")
 @click.option("--master", default="local[2]", show_default=True, help="Spark's master.")
+@click.option(
+    "--cluster", "cluster_dir", type=click.Path(path_type=Path), help="One of 'penstock cluster start', for a master."
+)
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="A plan in JSON, as 'show --json' has it.")
 @click.option(
     "--every", "every_s", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds a window."
@@ -26,6 +29,7 @@ def command(
     spec: str,
     at: Path | None,
     master: str,
+    cluster_dir: Path | None,
     plan_file: Path | None,
     every_s: float,
     until_idle: bool,
@@ -42,6 +46,7 @@ def command(
       penstock run wordcount.py --at runs/wc --master local[4]
       penstock run wordcount.py:flow --at runs/wc --plan plan.json --until-idle
       penstock run wordcount.py --at runs/wc --policy drs --sojourn-ms 2000 --mode active
+      penstock run wordcount.py --cluster runs/cluster --policy mst --executors 1..6 --mode active
     """
     import os
     import time
@@ -56,6 +61,13 @@ def command(
     from penstock.report.live import Viewer
     from penstock.store import Run, Store
 
+    confs = None
+    if cluster_dir is not None:
+        from penstock.engines.spark import cluster
+
+        up = cluster.running(cluster_dir)
+        master, confs = up.master, up.confs
+        asked_for["slots_each"] = asked_for["slots_each"] or up.record.asked.slots
     asked = policy.Asked(**asked_for)
     asked.check()
     decides = None if asked.policy is None else policy.policy_of(asked)
@@ -72,7 +84,7 @@ def command(
 
         from penstock.engines.spark.engine import SparkEngine
 
-        engine = SparkEngine(flow, at, master=master, plan=plan)
+        engine = SparkEngine(flow, at, master=master, confs=confs, plan=plan)
         ended = run(
             engine,
             store,
@@ -84,7 +96,8 @@ def command(
             if decides is None
             else Controller(decides, policy.settings_of(asked, every_s=every_s, micro_batch=True), engine, store),
         )
-        resume = f"resume with: penstock run {spec} --at {at} --master {master}"
+        where = f"--master {master}" if cluster_dir is None else f"--cluster {cluster_dir}"
+        resume = f"resume with: penstock run {spec} --at {at} {where}"
         if ended.failed:
             raise PenstockError(f"the run failed: {ended.why}; when that is mended, {resume}")
         viewer.say(f"Stopped ({ended.why}); {resume}")

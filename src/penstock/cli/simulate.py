@@ -62,6 +62,7 @@ def command(
       penstock simulate flow.py --trace day.csv --like runs/wc --engine micro-batch --policy threshold --json
     """
     import contextlib
+    import dataclasses
     import tempfile
 
     import msgspec
@@ -83,9 +84,11 @@ def command(
     flow.check()
     trace = parse_trace(read_text(trace_file), source=str(trace_file))
     trace = trace if peak is None else trace.scaled_to(peak)
+    behaviour = _behaviour(flow, behaviour_file, like, trace)
+    asked = dataclasses.replace(asked, slots_each=asked.slots_each or behaviour.cluster.slots_per_executor)
     engine = SimulatedEngine(
         flow,
-        _behaviour(flow, behaviour_file, like, trace),
+        behaviour,
         plan=None if plan_file is None else read_plan(plan_file),
         slots=slots,
         mode=engine_mode,

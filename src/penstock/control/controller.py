@@ -35,6 +35,7 @@ class Settings:
     stale_after_s: float = 60.0
     tolerance: float = 0.5  # of the promised step, that may be missing
     load_change: float = 0.2  # from which on another load is another load
+    max_slots: int | None = None  # that may be had; None: those of the plan in force, where they cannot be changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ class Controller:
             window=self.settings.smoothing.smoothed(tuple(self._windows)),
             latest=self._latest,
             changes=self._changes,
-            max_slots=plan.slots,
+            max_slots=self.settings.max_slots or plan.slots,
             micro_batch=self.settings.micro_batch,
             stale_after_s=self.settings.stale_after_s,
         )
@@ -214,6 +215,8 @@ class Controller:
             self._refuted.append((change.plan, load))
             return row
         done_s = situation.now_s + (pause_s or 0.0)
+        if self._engine.plan != change.plan:  # it settled on less: asking again would bring no more
+            self._refuted.append((change.plan, load))
         past = PastChange(at_s=done_s, old=situation.plan, new=self._engine.plan, pause_s=pause_s)
         self._changed(past, generation=0 if answer.applied is None else answer.applied.generation)
         self._promise = _Promise(number=number, row=row, load=load, at_s=done_s)

@@ -13,7 +13,7 @@ from typing import Any
 from penstock.dataflow import graph
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.operators import Emit, Kind, Operator, RowFunction, Watermark
-from penstock.dataflow.sinks import Parquet, Sink
+from penstock.dataflow.sinks import Noop, Parquet, Sink
 from penstock.dataflow.sources import Source, SparkSource
 from penstock.dataflow.stream import Stream
 
@@ -66,6 +66,15 @@ class Dataflow:
                     found.setdefault(one, []).append(operator)
             self._consumers = {one: tuple(readers) for one, readers in found.items()}
         return self._consumers.get(name, ())
+
+    def without_output(self) -> Dataflow:
+        """The same graph, whose sinks compute everything and keep nothing: for measuring."""
+        copy = Dataflow(self.name)
+        copy._operators = {
+            name: replace(one, sink=Noop()) if one.kind is Kind.SINK else one for name, one in self._operators.items()
+        }
+        copy._loops = dict(self._loops)
+        return copy
 
     def source(self, name: str, source: Source, *, watermark: tuple[str, str] | None = None) -> Stream:
         if not isinstance(source, Source):

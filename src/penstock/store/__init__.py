@@ -3,7 +3,7 @@
 from penstock.store.errors import StoreError, UnkeepableError
 from penstock.store.lock import Owner, RunLock, owner
 from penstock.store.reader import StoreReader
-from penstock.store.records import Decided, PlanChange, Run, RunError
+from penstock.store.records import Decided, PlanChange, Run, RunError, Trial
 from penstock.store.store import Store
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreReader",
+    "Trial",
     "UnkeepableError",
     "owner",
 ]

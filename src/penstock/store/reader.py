@@ -13,9 +13,9 @@ from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 from penstock.store import schema
 from penstock.store.errors import StoreError
-from penstock.store.records import Decided, PlanChange, Run, RunError
+from penstock.store.records import Decided, PlanChange, Run, RunError, Trial
 
-Row = TypeVar("Row", Run, PlanChange, RunError)
+Row = TypeVar("Row", Run, PlanChange, RunError, Trial)
 
 
 class StoreReader:
@@ -62,6 +62,12 @@ class StoreReader:
                 (after, -1 if last is None else last),
             ).fetchall()
             return [(number, msgspec.json.decode(body, type=Decided)) for number, body in reversed(rows)]
+
+    def trials(self) -> list[Trial]:
+        """Those that have ended; a store from before there were any has none."""
+        with schema.explained(self.path):
+            old = schema.version(self._db) < 3
+        return [] if old else self._all("trials", Trial)
 
     def runs(self) -> list[Run]:
         return self._all("runs", Run)

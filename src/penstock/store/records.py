@@ -65,3 +65,23 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     observed_at_s: float | None = None
     verdict: Literal["kept", "rolled back", "load changed", "superseded"] | None = None
     memory: dict[str, float] = {}  # what the policy knew then
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement of a study, under one plan, from an empty start."""
+
+    study: str  # what is measured, and how: "mst", "mst paced"
+    executors: int
+    repeat: int  # from 0
+    plan: Plan
+    began_s: float
+    ended_s: float
+    rows_per_s: float | None  # the result; None: there is none
+    bytes_per_s: float | None = None
+    settled: bool = False  # by the rule that the study goes by; otherwise it is the best that there was
+    samples: tuple[float, ...] = ()  # what it was made of, in the order of time
+    why: str | None = None  # there is no result, or it did not settle
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.study, self.executors, self.repeat

@@ -12,14 +12,17 @@ import msgspec
 from penstock.store.errors import StoreError
 
 FILE = "store.sqlite"
-VERSION = 2
-READABLE = (1, 2)  # a store of version 1 has no decisions; whoever writes to it adds their table
+VERSION = 3
+READABLE = (1, 2, 3)  # one of version 1 has no decisions, of 2 no trials; whoever writes to it adds their tables
 APPLICATION = int.from_bytes(b"Pens")  # SQLite keeps it in the file's header
 
 # Bodies are JSON: a Window grows fields faster than tables should. What is selected or ordered by is a column.
 DECISIONS = """
 CREATE TABLE decisions (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL,
                         body TEXT NOT NULL);
+"""
+TRIALS = """
+CREATE TABLE trials (id INTEGER PRIMARY KEY, ended_s REAL NOT NULL, study TEXT NOT NULL, body TEXT NOT NULL);
 """
 TABLES = f"""
 CREATE TABLE runs (id INTEGER PRIMARY KEY, started_s REAL NOT NULL, body TEXT NOT NULL);
@@ -28,7 +31,9 @@ CREATE TABLE windows (id INTEGER PRIMARY KEY, start_s REAL NOT NULL, end_s REAL 
 CREATE TABLE plan_changes (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, outcome TEXT NOT NULL, body TEXT NOT NULL);
 CREATE TABLE errors (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, place TEXT NOT NULL, body TEXT NOT NULL);
 {DECISIONS}
+{TRIALS}
 """
+ADDED = {1: DECISIONS + TRIALS, 2: TRIALS}  # version -> what it lacks
 
 
 @contextmanager
@@ -73,9 +78,10 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
-    """From version 1, wholly or not at all; readers of the old version go on reading what they know."""
-    if version(connection) == 1:
-        connection.executescript(f"BEGIN; {DECISIONS} PRAGMA user_version = {VERSION}; COMMIT;")
+    """From an earlier version, wholly or not at all; readers of the old version go on reading what they know."""
+    lacking = ADDED.get(version(connection))
+    if lacking is not None:
+        connection.executescript(f"BEGIN; {lacking} PRAGMA user_version = {VERSION}; COMMIT;")
 
 
 def version(connection: sqlite3.Connection) -> int:

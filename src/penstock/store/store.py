@@ -14,7 +14,7 @@ from penstock.store import schema
 from penstock.store.errors import StoreError, UnkeepableError
 from penstock.store.lock import RunLock
 from penstock.store.reader import StoreReader
-from penstock.store.records import Decided, PlanChange, Run, RunError
+from penstock.store.records import Decided, PlanChange, Run, RunError, Trial
 
 
 class Store(StoreReader):
@@ -114,6 +114,14 @@ class Store(StoreReader):
                 "INSERT INTO errors (at_s, place, body) VALUES (?, ?, ?)", (error.at_s, error.where, _json(error))
             )
 
+    def add_trial(self, trial: Trial) -> None:
+        """When it has ended: a study that is killed in the middle of one does it again, and no other."""
+        body = self._readable(trial)
+        with schema.explained(self.path):
+            self._db.execute(
+                "INSERT INTO trials (ended_s, study, body) VALUES (?, ?, ?)", (trial.ended_s, trial.study, body)
+            )
+
     def close(self) -> None:
         try:
             if self._run is not None and self._run[1].stopped_s is None:
@@ -125,12 +133,12 @@ class Store(StoreReader):
     def __enter__(self) -> Store:
         return self
 
-    def _readable(self, value: Window | Decided) -> str:
+    def _readable(self, value: Window | Decided | Trial) -> str:
         body = _json(value)
         try:
             msgspec.json.decode(body, type=type(value))
         except msgspec.ValidationError as error:
-            what = "window" if isinstance(value, Window) else "decision"
+            what = {Window: "window", Decided: "decision", Trial: "trial"}[type(value)]
             raise UnkeepableError(f"a {what} cannot be kept: {error}; what cannot be known is None, not NaN") from None
         return body
 

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -26,12 +27,13 @@ from penstock.engines.spark.change import Begin, Change, change, source_operator
 from penstock.engines.spark.committed import Committed, Query, Use
 from penstock.engines.spark.compile import Compiled
 from penstock.engines.spark.directory import RunDirectory
+from penstock.engines.spark.executors import Negotiator, negotiator_of
 from penstock.engines.spark.gate import save_starts
 from penstock.engines.spark.meter import Meter
 from penstock.engines.spark.orphans import await_orphan, note_jvm
 from penstock.engines.spark.queries import Queries
 from penstock.engines.spark.running import RunningQuery
-from penstock.engines.spark.session import session, slots_of
+from penstock.engines.spark.session import session
 from penstock.engines.spark.sources.contract import LiveSource, Offset
 from penstock.engines.spark.sources.live import live_source
 from penstock.measure.window import Window
@@ -45,8 +47,10 @@ class SparkEngine:
         at: str | Path,
         *,
         master: str = "local[2]",
+        confs: dict[str, str] | None = None,
         plan: Plan | None = None,
         spark: SparkSession | None = None,
+        executors_patience_s: float = 60.0,
         batch_s: float = 2.0,
         most_rows_a_batch: int | None = None,
         measured: bool = True,
@@ -57,6 +61,7 @@ class SparkEngine:
         self.flow = flow
         self.run = Path(at).resolve()
         self._master = master
+        self._confs = confs
         self._asked = plan
         self._spark = spark
         self._owns_spark = spark is None
@@ -70,6 +75,8 @@ class SparkEngine:
         self._changing = threading.RLock()
         self._meter: Meter | None = None
         self._paused_at: float | None = None
+        self._executors: Negotiator | None = None
+        self._executors_patience_s = executors_patience_s
         self._patience_s = 2 * batch_s  # how long a batch is waited for where it may as well be interrupted
 
     # ---- the contract
@@ -99,6 +106,13 @@ class SparkEngine:
             self._queries.halt(self._queries.running[query.checkpoint])
             self._queries.start(query, self._pipeline(query, self.plan))
 
+    @property
+    def executors(self) -> Negotiator:
+        """Who gets them, and what is there."""
+        if self._executors is None:
+            raise PenstockError("the run has not been started: it has no executors yet")
+        return self._executors
+
     def run_id(self, query: Query) -> str:
         """Spark's id of this start of a query; another one means that it was started again."""
         return str(self.running(query).runId)
@@ -112,14 +126,18 @@ class SparkEngine:
             cloudpickle.register_pickle_by_value(module)
         await_orphan(self.run)
         if self._spark is None:
-            self._spark = session(self._master, f"penstock {self.flow.name}")
+            self._spark = session(self._master, f"penstock {self.flow.name}", self._confs)
         note_jvm(self.run, self._spark)
+        self._executors = negotiator_of(self._spark, patience_s=self._executors_patience_s)
         if found is None:
             self._begin_anew()
         else:
             self._resume(found)
-        if self._asked is not None and found is not None and not diff(self.plan, self._with_slots(self._asked)).empty:
-            self.apply(self._asked)
+        if self._asked is not None and found is not None:
+            asked = self._asked.replace(slots=self._executors.begin(self._asked.slots))
+            if not diff(self.plan, asked).empty:
+                self._settled_on(asked.slots)
+                self.apply(asked)
 
     def apply(self, plan: Plan) -> Applied:
         with self._changing:
@@ -127,40 +145,62 @@ class SparkEngine:
             if committed is None:
                 raise PenstockError("the run has not been started: start it before changing its plan")
             validate(self.flow, plan)
-            if plan.slots != committed.plan.slots:
-                raise PlanError(
-                    f"the plan has {plan.slots} slots but this run has {committed.plan.slots}, fixed by its master; "
-                    f'set "slots": {committed.plan.slots}, or stop it and run it again with another --master'
-                )
-            words = str(diff(committed.plan, plan))
-            todo = change(self.flow, committed, plan)
-            if not todo.begin and not todo.stop:
-                return Applied(
-                    plan=committed.plan, generation=committed.generation, changed=words, pause_s=0.0, stopped=()
-                )
-            stopped = tuple(query.pipeline for query in todo.stop)
-            self._paused_at = None
-            started: list[RunningQuery] = []
+            self._executors.check(plan.slots)
+            wanted = plan.slots
+            if wanted > committed.plan.slots:  # first of all: the old plan goes on while they come
+                plan = plan.replace(slots=self._executors.settle(wanted))
             try:
-                drafts = self._compile_all(todo)  # what Spark would refuse, it refuses before anything is stopped
-                positions = self._stop_for(todo)
-                queries = []
-                for begin, (draft, compiled) in zip(todo.begin, drafts, strict=True):
-                    query = self._prepare(begin, draft, todo, positions)
-                    started.append(self._queries.start(query, begin.pipeline, compiled))
-                    queries.append(query)
-                order = [pipeline.name for pipeline in pipelines(self.flow, plan)]
-                everyone = sorted([*todo.keep, *queries], key=lambda query: order.index(query.pipeline))
-                self._commit(plan, todo, tuple(everyone))
-            except BaseException as error:
-                self._roll_back(committed, started)
-                if isinstance(error, PenstockError | KeyboardInterrupt | SystemExit):
-                    raise
-                raise PenstockError(
-                    f"the plan could not be applied ({words}): {_reason(error)}; the old plan is in force again"
-                ) from error
-            pause = time.monotonic() - self._paused_at if self._paused_at is not None else 0.0
-            return Applied(plan=plan, generation=todo.generation, changed=words, pause_s=pause, stopped=stopped)
+                applied = self._replan(committed, plan)
+            except BaseException:
+                if wanted > committed.plan.slots:
+                    self._executors.settle(committed.plan.slots)
+                raise
+            if wanted < committed.plan.slots:  # last of all: what is in force needs them no more
+                self._settled_on(self._executors.settle(wanted))
+            got = self.plan.slots
+            if got == wanted:
+                return applied
+            words = f"{applied.changed}; {wanted} slots were asked for and {got} are there"
+            return msgspec.structs.replace(applied, plan=self.plan, changed=words)
+
+    def _replan(self, committed: Committed, plan: Plan) -> Applied:
+        """All of a change but executors."""
+        words = str(diff(committed.plan, plan))
+        todo = change(self.flow, committed, plan)
+        if not todo.begin and not todo.stop:
+            if plan != committed.plan:
+                self._commit(plan, todo, committed.queries)
+            return Applied(plan=plan, generation=self.generation, changed=words, pause_s=0.0, stopped=())
+        stopped = tuple(query.pipeline for query in todo.stop)
+        self._paused_at = None
+        started: list[RunningQuery] = []
+        try:
+            drafts = self._compile_all(todo)  # what Spark would refuse, it refuses before anything is stopped
+            positions = self._stop_for(todo)
+            queries = []
+            for begin, (draft, compiled) in zip(todo.begin, drafts, strict=True):
+                query = self._prepare(begin, draft, todo, positions)
+                started.append(self._queries.start(query, begin.pipeline, compiled))
+                queries.append(query)
+            order = [pipeline.name for pipeline in pipelines(self.flow, plan)]
+            everyone = sorted([*todo.keep, *queries], key=lambda query: order.index(query.pipeline))
+            self._commit(plan, todo, tuple(everyone))
+        except BaseException as error:
+            self._roll_back(committed, started)
+            if isinstance(error, PenstockError | KeyboardInterrupt | SystemExit):
+                raise
+            raise PenstockError(
+                f"the plan could not be applied ({words}): {_reason(error)}; the old plan is in force again"
+            ) from error
+        pause = time.monotonic() - self._paused_at if self._paused_at is not None else 0.0
+        return Applied(plan=plan, generation=todo.generation, changed=words, pause_s=pause, stopped=stopped)
+
+    def _settled_on(self, slots: int) -> None:
+        """Notes the slots that the plan in force really has."""
+        committed = self._committed
+        if slots != committed.plan.slots:
+            self._committed = msgspec.structs.replace(committed, plan=committed.plan.replace(slots=slots))
+            self._committed.save(self.run)
 
     def observe(self) -> Window:
         with self._changing:
@@ -216,11 +256,9 @@ class SparkEngine:
 
     # ---- starting
 
-    def _with_slots(self, plan: Plan) -> Plan:
-        return plan.replace(slots=slots_of(self._spark))
-
     def _begin_anew(self) -> None:
-        plan = self._with_slots(self._asked or default_plan(self.flow, slots=slots_of(self._spark)))
+        slots = self._executors.begin(self._asked.slots if self._asked is not None else None)
+        plan = default_plan(self.flow, slots=slots) if self._asked is None else self._asked.replace(slots=slots)
         validate(self.flow, plan)
         self._open(None)
         todo = change(self.flow, None, plan)
@@ -232,7 +270,7 @@ class SparkEngine:
         self._commit(plan, todo, tuple(queries))
 
     def _resume(self, found: Committed) -> None:
-        plan = self._with_slots(found.plan)
+        plan = found.plan.replace(slots=self._executors.begin(found.plan.slots))
         validate(self.flow, plan)
         self._open(found)
         self._committed = Committed(

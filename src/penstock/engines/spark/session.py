@@ -7,6 +7,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from penstock.engines.spark.executors.negotiated import PARKED
+
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 CONFS = {
@@ -46,13 +48,9 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in (CONFS | LOCAL_DISK | (confs or {})).items():
+    elastic = {} if master.startswith("local") else PARKED
+    for key, value in (CONFS | LOCAL_DISK | elastic | (confs or {})).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
-
-
-def slots_of(spark: SparkSession) -> int:
-    """How many tasks run at once."""
-    return int(spark.sparkContext.defaultParallelism)

@@ -84,6 +84,12 @@ class NumberedSource:
         bounds = [low + (high - low) * part // parts for part in range(parts + 1)] if parts else []
         return [((pace.appended_at(a) + pace.appended_at(b - 1)) / 2, b - a) for a, b in itertools.pairwise(bounds)]
 
+    def size_of(self, rows: int) -> tuple[int, int]:
+        """Bytes of its first rows, and how many there were."""
+        known = self._pace.load().rows
+        batches = list(self._rows(0, rows if known is None else min(rows, known)))
+        return sum(one.nbytes for one in batches), sum(one.num_rows for one in batches)
+
     def resume(self, read_up_to: Offset) -> None:
         self._pace.save(self._pace.load().resumed(at_s=time.time(), row=read_up_to["row"]))
 

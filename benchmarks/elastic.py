@@ -1,0 +1,234 @@
+"""Executors on a real cluster of this machine: what is sustained, predicted and followed. `make bench-elastic`.
+
+Operators wait instead of computing, so that slots, and not the cores of the machine, are what there is too little of.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import penstock as ps
+from penstock.control.controller import Controller, Settings
+from penstock.control.guards import Cooldown
+from penstock.control.loop import run
+from penstock.control.policies.mst import Mst, MstSettings
+from penstock.control.requests import Requests
+from penstock.dataflow import Dataflow
+from penstock.engines.spark import cluster
+from penstock.engines.spark.cluster import Asked, Cluster
+from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.session import session
+from penstock.measure.smoothing import Windowed
+from penstock.measure.window import Window
+from penstock.models.mst.prediction import MstModel, fit_mst
+from penstock.plan import Plan
+from penstock.store import Run, Store
+from penstock.study.mst.design import PACED, SATURATED, Wanted, samples_of
+from penstock.study.mst.replicas import plan_for
+from penstock.study.mst.saturated import Saturation
+from penstock.study.mst.study import MstStudy
+
+WORKERS, SLOTS_EACH = 6, 2
+WAIT_S = 0.02  # 100 rows/s an executor, were there nothing else
+TRAIN, PREDICTED = (1, 2, 3), (5, 6)
+TRACE_S, PEAK_OVER_TROUGH = 480.0, 4.0
+LATE_S = 10.0  # worth of load: a backlog above that is a violation
+
+console = Console()
+
+
+def waited(row: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(WAIT_S)
+    return row
+
+
+def waiting() -> Dataflow:
+    flow = ps.Dataflow("waiting")
+    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=50))
+    rows.rows("wait", waited, "n bigint").sink("out", ps.noop())
+    return flow
+
+
+def measured(spark: Any, at: Path) -> tuple[MstModel, dict[tuple[str, int], float]]:
+    """MST on all counts; the model sees those to train on only."""
+
+    def fresh(wanted: Wanted, number: int) -> SparkEngine:
+        folder = at / f"{wanted.study}-{wanted.executors}-{wanted.repeat}-{number}".replace(" ", "-")
+        flow = waiting()
+        return SparkEngine(flow, folder, spark=spark, plan=plan_for(flow, wanted.executors, SLOTS_EACH), batch_s=4.0)
+
+    with Store(at) as store:
+        store.begin(Run(dataflow="waiting", flow_file="-", pid=0, master="bench", started_s=time.time()))
+        study = MstStudy(
+            app="waiting",
+            fresh=fresh,
+            store=store,
+            clock=time,
+            saturation=Saturation(every_s=8.0, warm_up=2, most=15),
+            slots_each=SLOTS_EACH,
+        )
+        study.run((*TRAIN, *PREDICTED), on=lambda trial, done, total: console.print(f"  {done}/{total} trials"))
+        study.run((1,), paced=True)
+        trials = store.trials()
+    samples = samples_of("waiting", trials)
+    assert samples is not None
+    model = fit_mst(samples.only(TRAIN), max_vms=WORKERS)
+    return model, {(one.study, one.executors): one.rows_per_s or math.nan for one in trials}
+
+
+def prediction(model: MstModel, found: dict[tuple[str, int], float]) -> None:
+    table = Table("executors", "measured", "predicted", "90% interval", "error", title="MST, rows/s")
+    worst = 0.0
+    for one in model.predict((*TRAIN, *PREDICTED)):
+        rate = found[SATURATED, one.vms]
+        error = abs(one.throughput - rate) / rate
+        worst = max(worst, error) if one.vms in PREDICTED else worst
+        table.add_row(
+            str(one.vms), f"{rate:.1f}", f"{one.throughput:.1f}", f"{one.low:.1f} to {one.high:.1f}", f"{error:.1%}"
+        )
+    console.print(table)
+    paced, saturated = found[PACED, 1], found[SATURATED, 1]
+    console.print(f"largest error at {PREDICTED}: {worst:.1%} ({_verdict(worst <= 0.10)}: at most 10%)")
+    apart = abs(paced - saturated) / saturated
+    console.print(f"the two definitions are {apart:.1%} apart on 1 executor ({_verdict(apart <= 0.15)}: at most 15%)")
+
+
+@dataclass
+class Seen:
+    """What happened while the trace was played."""
+
+    began_s: float
+    peak_per_s: float
+    windows: int = 0
+    late: int = 0
+    executor_s: float = 0.0
+    longest_batch_s: float = 0.0
+
+    def rate(self) -> float:
+        """Trough, peak in the middle, trough."""
+        done = min(1.0, (time.time() - self.began_s) / TRACE_S)
+        trough = self.peak_per_s / PEAK_OVER_TROUGH
+        return trough + (self.peak_per_s - trough) * math.sin(math.pi * done) ** 2
+
+    @property
+    def first_ramp(self) -> bool:
+        return time.time() - self.began_s < 60.0
+
+    def note(self, window: Window, plan: Plan) -> None:
+        self.executor_s += (window.end_s - window.start_s) * plan.slots / SLOTS_EACH
+        longest = max((one.batch_max_s or 0.0 for one in window.pipelines), default=0.0)
+        self.longest_batch_s = max(self.longest_batch_s, longest)
+        if self.first_ramp:
+            return
+        self.windows += 1
+        waiting_rows = sum(one.backlog_rows or 0 for one in window.pipelines)
+        self.late += waiting_rows > LATE_S * (window.external_rows_per_s or 0.0)
+
+
+def followed(spark: Any, at: Path, model: MstModel) -> None:
+    capacity = tuple(float(rate) for rate in model.capacity(confidence=0.9))
+    peak = 0.9 * capacity[-1]
+    flow = waiting()
+    engine = SparkEngine(flow, at, spark=spark, plan=plan_for(flow, 2, SLOTS_EACH), batch_s=1.0)
+    seen = Seen(began_s=time.time(), peak_per_s=peak)
+    policy = Mst(
+        MstSettings(
+            capacity=capacity, slots_each=SLOTS_EACH, most=WORKERS, lead_s=30.0, catch_up_s=60.0, stable_turns=4
+        )
+    )
+    began: list[float] = []
+
+    def on_window(window: Window, plan: Plan) -> None:
+        if not began:
+            began.append(time.time())
+            seen.began_s = began[0]
+        seen.note(window, plan)
+        engine.set_rate("rows", seen.rate())
+
+    with Store(at) as store:
+        store.begin(Run(dataflow="waiting", flow_file="-", pid=0, master="bench", started_s=time.time()))
+        settings = Settings(
+            mode="active",
+            smoothing=Windowed(2),
+            micro_batch=True,
+            warm_up_s=5.0,
+            stale_after_s=120.0,
+            max_slots=WORKERS * SLOTS_EACH,
+            tolerance=0.9,
+        )
+        run(
+            engine,
+            store,
+            Requests(at),
+            every_s=5.0,
+            until=lambda: bool(began) and time.time() - began[0] > TRACE_S,
+            on_window=on_window,
+            controller=Controller(Cooldown(policy, seconds=15.0), settings, engine, store),
+        )
+        changes = [row for _, row in store.decisions() if row.applied == "ok" and row.new is not None]
+    static = WORKERS * TRACE_S
+    violations = seen.late / max(1, seen.windows)
+    share = seen.executor_s / static
+    console.print(
+        f"changes: {', '.join(f'{row.old.slots // 2} -> {row.new.slots // 2}' for row in changes if row.new)}"
+    )
+    console.print(f"violations after the first ramp: {violations:.1%} ({_verdict(violations <= 0.01)}: at most 1%)")
+    console.print(f"executor-seconds of static peak: {share:.0%} ({_verdict(share <= 0.7)}: at most 70%)")
+    console.print(f"longest batch: {seen.longest_batch_s:.1f} s, with {len(steps)} changes on the way")
+
+
+def to_a_useful_executor(spark: Any, at: Path) -> None:
+    """From the decision to the end of an apply, after which the executor is there, warm and has its share."""
+    flow = waiting()
+    engine = SparkEngine(flow, at, spark=spark, plan=plan_for(flow, 1, SLOTS_EACH), batch_s=1.0)
+    engine.start()
+    try:
+        while engine.observe().pipelines[0].batches == 0:
+            time.sleep(0.5)
+        took = []
+        for executors in (2, 1, 3, 1):
+            began = time.monotonic()
+            applied = engine.apply(plan_for(flow, executors, SLOTS_EACH))
+            took.append((executors, time.monotonic() - began, applied.pause_s))
+    finally:
+        engine.stop()
+    for executors, seconds, pause_s in took:
+        console.print(f"to {executors} executors: {seconds:.1f} s in all, of which the query stood {pause_s:.1f} s")
+
+
+def _verdict(ok: bool) -> str:
+    return "ok" if ok else "NOT ok"
+
+
+def main() -> None:
+    at = Path(tempfile.mkdtemp(prefix="penstock-elastic-"))
+    asked = Asked(workers=WORKERS, slots=SLOTS_EACH, memory_mb=512)
+    try:
+        with cluster.start(at / "cluster", asked, dies_with_me=True, patience_s=300) as up:
+            _all(up, at)
+    finally:
+        shutil.rmtree(at, ignore_errors=True)
+
+
+def _all(up: Cluster, at: Path) -> None:
+    spark = session(up.master, "penstock bench-elastic", up.confs)
+    try:
+        to_a_useful_executor(spark, at / "useful")
+        model, found = measured(spark, at / "study")
+        prediction(model, found)
+        followed(spark, at / "follow", model)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""`penstock.watch`: two lines in a PySpark program that is already there."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.dataflow.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.control.controller import Controller
+    from penstock.control.watching import Watch
+    from penstock.engines.ports import Engine
+    from penstock.store import Store
+
+
+def watch(
+    spark: Any,
+    *,
+    at: str | Path,
+    policy: Literal["mst"] = "mst",
+    executors: tuple[int, int] = (1, 4),
+    mode: Literal["recommend", "active"] = "recommend",
+    every_s: float = 10.0,
+    catch_up_s: float = 120.0,
+) -> Watch:
+    """Takes the streaming queries of a program as a black box; recommends executors for their load, or sets them.
+
+    What it sees and decides is in the directory `at`, for 'penstock status' and 'penstock decisions'. It changes
+    nothing of the program's queries, checkpoints or session settings, and whatever goes wrong in it is logged and stays
+    there; only arguments that make no sense are refused. Mode "active" sets the number of executors, and needs a
+    session whose dynamic allocation is off, or never changes it by itself.
+    """
+    if policy != "mst":
+        raise PenstockError(f"policy='{policy}': a black box can be watched by 'mst' only, which needs no operators")
+    if mode not in ("recommend", "active"):
+        raise PenstockError(f"mode='{mode}': give 'recommend' or 'active'")
+    least, most = executors
+    if not 1 <= least <= most or every_s <= 0 or catch_up_s <= 0:
+        raise PenstockError(
+            f"executors={executors}, every_s={every_s}, catch_up_s={catch_up_s}: give 1 or more executors, the least "
+            "first, and times above 0"
+        )
+
+    def begin() -> tuple[Engine, Store, Controller]:
+        from penstock.control.controller import Controller, Settings
+        from penstock.control.guards import Cooldown
+        from penstock.control.policies.mst_seen import MstSeen
+        from penstock.engines.spark.watched import WatchedEngine
+        from penstock.measure.smoothing import Windowed
+        from penstock.store import Run, Store
+
+        engine = WatchedEngine(spark)
+        _, slots_each = engine.executors()
+        store = Store(Path(at))
+        try:
+            master = str(spark.sparkContext.master)
+            name = engine.flow.name
+            store.begin(Run(dataflow=name, flow_file="-", pid=os.getpid(), master=master, started_s=time.time()))
+            decides = Cooldown(
+                MstSeen(slots_each=slots_each, least=least, most=most, catch_up_s=catch_up_s), seconds=6 * every_s
+            )
+            settings = Settings(
+                mode=mode,
+                smoothing=Windowed(3),
+                micro_batch=True,
+                warm_up_s=every_s,
+                stale_after_s=max(30.0, 5 * every_s),
+                max_slots=most * slots_each,
+            )
+            return engine, store, Controller(decides, settings, engine, store)
+        except BaseException:
+            store.close()
+            raise
+
+    from penstock.control.watching import Watch
+
+    return Watch(begin, every_s=every_s)

@@ -1,0 +1,211 @@
+"""`penstock mst measure` and `predict`: MST of a dataflow by executor count, from trials on a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.given import Counts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
+    from penstock.dataflow import Dataflow
+    from penstock.engines.ports import Engine
+    from penstock.engines.spark.cluster import Cluster
+    from penstock.store import Trial
+    from penstock.study.mst.design import Wanted
+
+_LEVEL = click.option("--level", type=float, default=0.9, show_default=True, help="Share of new samples inside.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of tables.")
+
+
+@click.command()
+@click.argument("spec", metavar="FILE[:FLOW]")
+@click.option("--executors", type=Counts(), required=True, help="Counts to measure: 1,2,3,4.")
+@click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Trials of each count.")
+@click.option("--budget", type=click.IntRange(min=2), help="So many trials instead, each where it tells most.")
+@click.option("--paced", is_flag=True, help="Check each count by the highest paced rate that is kept up.")
+@click.option("--predict", type=Counts(), default=(), help="Executor counts to predict.")
+@click.option("--at", type=click.Path(path_type=Path, file_okay=False), help="The study's directory.  [studies/<flow>]")
+@click.option("--cluster", "cluster_dir", type=click.Path(path_type=Path), help="A running one.  [its own]")
+@click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Of an executor of its own.")
+@click.option("--memory-mb", type=click.IntRange(min=1), default=1024, show_default=True, help="The same.")
+@click.option(
+    "--every", "every_s", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Seconds a window."
+)
+@_LEVEL
+@_JSON
+def measure(
+    spec: str,
+    executors: tuple[int, ...],
+    repeats: int,
+    budget: int | None,
+    paced: bool,
+    predict: tuple[int, ...],
+    at: Path | None,
+    cluster_dir: Path | None,
+    slots: int,
+    memory_mb: int,
+    every_s: float,
+    level: float,
+    as_json: bool,
+) -> None:
+    """Measure what a dataflow sustains on so many executors, then fit, choose and predict.
+
+    Sources are sped up until rows always wait; sinks compute everything and write nothing. Trials are kept as they end:
+    the same command goes on where it was interrupted.
+
+    \b
+    Example:
+      penstock mst measure wordcount.py --executors 1,2,3 --repeats 3 --predict 5,6
+      penstock mst measure wordcount.py --executors 1,2,3,4 --budget 6 --at studies/wc
+    """
+    import contextlib
+    import os
+    import time
+
+    from penstock.dataflow.load import load
+    from penstock.store import Run, Store
+    from penstock.study.mst.design import grid
+    from penstock.study.mst.paced import Bisection
+    from penstock.study.mst.saturated import Saturation
+    from penstock.study.mst.study import MstStudy
+
+    flow = load(spec).without_output()
+    flow.check()
+    at = at or Path("studies") / flow.name
+    total = budget or len(grid(executors, repeats, paced=paced))
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(Store(at))
+        store.begin(Run(dataflow=flow.name, flow_file=spec, pid=os.getpid(), master="mst", started_s=time.time()))
+        if len(store.trials()) < total:
+            up = _cluster(stack, cluster_dir, at, max(executors), slots, memory_mb)
+            shown = stack.enter_context(_Shown(total, done=len(store.trials()), quiet=as_json))
+            study = MstStudy(
+                app=flow.name,
+                fresh=_fresh(stack, flow, up, at),
+                store=store,
+                clock=time,
+                saturation=Saturation(every_s=every_s),
+                bisection=Bisection(every_s=every_s),
+                slots_each=up.record.asked.slots,
+                bytes_per_row=_row_bytes(flow, at),
+            )
+            if budget is not None:
+                study.spend(budget, executors, predict=max((*predict, *executors)), on=shown.trial)
+            else:
+                study.run(executors, repeats=repeats, paced=paced, on=shown.trial)
+        store.ended(at_s=time.time(), why="all trials are made")
+    _print(at, predict or executors, level, as_json)
+
+
+@click.command()
+@click.argument("study", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--executors", type=Counts(), required=True, help="Counts to predict: 8,16,32.")
+@_LEVEL
+@_JSON
+def predict(study: Path, executors: tuple[int, ...], level: float, as_json: bool) -> None:
+    """What so many executors would sustain, by the trials in DIR.
+
+    \b
+    Example:
+      penstock mst predict studies/wc --executors 8,16,32
+    """
+    _print(study, executors, level, as_json)
+
+
+def _cluster(stack: ExitStack, directory: Path | None, at: Path, workers: int, slots: int, memory_mb: int) -> Cluster:
+    from penstock.engines.spark import cluster
+
+    if directory is not None:
+        return cluster.running(directory)
+    asked = cluster.Asked(workers=workers, slots=slots, memory_mb=memory_mb)
+    return stack.enter_context(cluster.start(at / "cluster", asked, dies_with_me=True))
+
+
+def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[[Wanted, int], Engine]:
+    import shutil
+
+    from penstock.engines.spark.engine import SparkEngine
+    from penstock.engines.spark.session import session
+    from penstock.study.mst.replicas import plan_for
+
+    spark = session(up.master, "penstock mst", up.confs)
+    stack.callback(spark.stop)
+    shutil.rmtree(at / "trials", ignore_errors=True)  # of trials that were interrupted
+
+    def fresh(wanted: Wanted, run: int) -> Engine:
+        folder = at / "trials" / f"{wanted.study.replace(' ', '-')}-{wanted.executors}-{wanted.repeat}-{run}"
+        plan = plan_for(flow, wanted.executors, up.record.asked.slots)
+        return SparkEngine(flow, folder, spark=spark, plan=plan)
+
+    return fresh
+
+
+def _row_bytes(flow: Dataflow, at: Path) -> float | None:
+    from penstock.engines.spark.sources.row_size import row_bytes
+
+    found: float | None = row_bytes(flow, at / "trials" / "sources")
+    return found
+
+
+class _Shown:
+    """A bar with the time that is left, and a line for each trial."""
+
+    def __init__(self, total: int, *, done: int, quiet: bool) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), disable=quiet
+        )
+        self._task = self._bar.add_task("trials", total=total, completed=done)
+
+    def trial(self, trial: Trial, done: int, total: int) -> None:
+        result = "no result" if trial.rows_per_s is None else f"{trial.rows_per_s:.4g} rows/s"
+        why = "" if trial.why is None else f" ({trial.why})"
+        took_s = trial.ended_s - trial.began_s
+        self._bar.console.print(
+            f"{trial.study}, {trial.executors} executors, {trial.repeat + 1}.: {result}{why}, {took_s:.0f} s",
+            highlight=False,
+        )
+        self._bar.update(self._task, completed=done)
+
+    def __enter__(self) -> _Shown:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool) -> None:
+    from penstock.dataflow.errors import PenstockError
+    from penstock.report.mst import fit_app
+    from penstock.study.mst.model import samples_in
+
+    samples = samples_in(study)
+    if len(samples.vms) < 2:
+        raise PenstockError(
+            f"'{study}' has trials on {samples.vms[0]} executors only; a curve needs two counts: measure another"
+        )
+    _, report = fit_app(samples, predict=executors, validation=None, step=0.0, level=level, seed=0)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("executors", "rows/s", f"{level:.0%} interval", "measured")
+    measured = dict(zip(samples.vms, samples.throughput, strict=True))
+    for one in report.predictions:
+        seen = ", ".join(f"{rate:.4g}" for rate in measured.get(one.vms, ()))
+        table.add_row(str(one.vms), f"{one.throughput:.4g}", f"{one.low:.4g} to {one.high:.4g}", seen)
+    console = Console()
+    console.print(table)
+    console.print(f"by {report.model}, fitted to {list(samples.vms)} executors", highlight=False)

@@ -1,0 +1,202 @@
+"""MST: the fewest executors whose maximum sustainable throughput covers what is to come.
+
+Source of the idea: Imai, Patterson and Varela (2017), section 6, which orders VMs for the load that is seen and some
+percent more. Here the capacity of m executors is a careful bound (from the interval of a fitted model, or from what was
+seen so far), and what has to be covered is
+
+    (forecast + backlog / catch_up_s) x margin  <=  capacity(m)
+
+with the forecast by Holt's method over the time that new executors take, and a margin that is learned: where a plan
+that should have sufficed did not keep up, it becomes what was missing, and it fades while all is well. More executors
+are had at once, fewer only when they have sufficed for a number of turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
+from penstock.control.situation import Memory, Situation
+from penstock.dataflow.errors import PenstockError
+from penstock.plan import Plan
+from penstock.planning.outcome import Alternative, Outcome
+
+LEVEL, SLOPE, AT_S = "mst.level", "mst.slope", "mst.at_s"
+MARGIN, LOW_TURNS, LOW_MOST = "mst.margin", "mst.low_turns", "mst.low_most"
+BACKLOG = "mst.backlog"
+_ALPHA, _BETA = 0.6, 0.3  # Holt's weights of what is new, in level and in slope
+_MOST_MARGIN = 2.0
+_FADING = 0.98  # of the margin above 1, a quiet turn
+_A_SECOND = 1.0  # of load: a backlog below that is the batch that is being made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MstSettings:
+    """`capacity[m - 1]` is what m executors sustain, in rows/s, never falling."""
+
+    capacity: tuple[float, ...]
+    slots_each: int
+    least: int = 1
+    most: int
+    lead_s: float = 30.0  # from a decision to the use of it, that is looked ahead
+    catch_up_s: float = 120.0  # in which a backlog is to be gone
+    stable_turns: int = 5  # that fewer executors must have sufficed
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise PenstockError(f"{self.least} to {self.most} executors: give 1 or more, and the least first")
+        if len(self.capacity) < self.most:
+            raise PenstockError(f"a capacity for up to {len(self.capacity)} executors, and {self.most} may be used")
+        if self.slots_each < 1 or self.stable_turns < 1 or not (self.lead_s >= 0 and self.catch_up_s > 0):
+            raise PenstockError("slots, turns and the time to catch up are above 0, and the lead is 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Mst:
+    settings: MstSettings
+    name: str = field(default="mst", init=False)
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        seen = _seen(situation)
+        if isinstance(seen, Hold):
+            return seen, memory
+        memory = _foreseen(self._learned(situation, seen, memory), seen.arriving, seen.at_s)
+        return self._decide(situation, seen, memory)
+
+    def _decide(self, situation: Situation, seen: _Seen, memory: Memory) -> tuple[Decision, Memory]:
+        how = self.settings
+        forecast = max(seen.arriving, memory[LEVEL] + memory[SLOPE] * how.lead_s)
+        margin = memory.get(MARGIN, 1.0)
+        wanted_per_s = (forecast + seen.backlog / how.catch_up_s) * margin
+        most = max(how.least, min(how.most, situation.max_slots // how.slots_each))
+        needed = next((m for m in range(how.least, most + 1) if how.capacity[m - 1] >= wanted_per_s), None)
+        now = max(1, situation.plan.slots // how.slots_each)
+        inputs: Inputs = {
+            "external_rows_per_s": seen.arriving,
+            "forecast_rows_per_s": forecast,
+            "backlog_rows": seen.backlog,
+            "margin": margin,
+            "wanted_rows_per_s": wanted_per_s,
+            "capacity_rows_per_s": how.capacity[min(now, len(how.capacity)) - 1],
+        }
+        target = most if needed is None else needed
+        if target < now:
+            turns, highest = memory.get(LOW_TURNS, 0.0) + 1, max(memory.get(LOW_MOST, 0.0), target)
+            memory = {**memory, LOW_TURNS: turns, LOW_MOST: highest}
+            if turns < how.stable_turns or seen.backlog > _A_SECOND * seen.arriving:
+                why = f"{target} of {now} executors suffice, for {turns:g} turns of {how.stable_turns} that it takes"
+                return Hold(reason=Reason.NOT_YET, why=why, inputs=inputs), memory
+            target = min(now, int(highest))
+        memory = {**memory, LOW_TURNS: 0.0, LOW_MOST: 0.0} if target >= now else memory
+        if target == now:
+            return self._stay(needed, wanted_per_s, most, inputs), memory
+        return self._change(situation, seen, target, now, needed, wanted_per_s, inputs), memory
+
+    def _stay(self, needed: int | None, wanted_per_s: float, most: int, inputs: Inputs) -> Hold:
+        if needed is not None:
+            why = f"{needed} executors are the fewest for {wanted_per_s:.4g} rows/s"
+            return Hold(reason=Reason.WITHIN_TARGET, why=why, inputs=inputs)
+        why = f"{wanted_per_s:.4g} rows/s are more than {most} executors sustain, and no more may be used"
+        return Hold(reason=Reason.AT_LIMIT, why=why, inputs=inputs, needs_slots=self._slots_for(wanted_per_s))
+
+    def _change(
+        self,
+        situation: Situation,
+        seen: _Seen,
+        target: int,
+        now: int,
+        needed: int | None,
+        wanted_per_s: float,
+        inputs: Inputs,
+    ) -> Change:
+        how = self.settings
+        plan = plan_with(situation, target * how.slots_each)
+        limited = "" if needed is not None else ", as many as may be used"
+        word = "fewest" if target > now else "fewest that have sufficed"
+        kept_per_s = min(seen.arriving, how.capacity[target - 1])
+        rejected = tuple(
+            Alternative(
+                replicas=plan.replicas,
+                expected=Outcome(slots=m * how.slots_each, rows_per_s=how.capacity[m - 1]),
+                why=f"{m} executors sustain {how.capacity[m - 1]:.4g} rows/s",
+            )
+            for m in (target - 1,)
+            if m >= how.least
+        )
+        return Change(
+            plan=plan,
+            reason=Reason.SHORTAGE if target > now else Reason.RELEASE,
+            why=f"{now} -> {target} executors, the {word} for {wanted_per_s:.4g} rows/s{limited}",
+            staying=Outcome(slots=situation.slots, rows_per_s=min(seen.arriving, how.capacity[now - 1])),
+            expected=Outcome(
+                slots=situation.shape.slots(plan, micro_batch=situation.micro_batch), rows_per_s=kept_per_s
+            ),
+            inputs=inputs,
+            alternatives=rejected,
+            needs_slots=None if needed is not None else self._slots_for(wanted_per_s),
+        )
+
+    def _slots_for(self, wanted_per_s: float) -> int | None:
+        """As far as the capacity is known."""
+        known = enumerate(self.settings.capacity, start=1)
+        return next((m * self.settings.slots_each for m, rate in known if rate >= wanted_per_s), None)
+
+    def _learned(self, situation: Situation, seen: _Seen, memory: Memory) -> dict[str, float]:
+        """The margin: what was missing where the plan should have sufficed, fading while nothing is missing."""
+        margin, before = memory.get(MARGIN, 1.0), memory.get(BACKLOG, seen.backlog)
+        now = max(1, situation.plan.slots // self.settings.slots_each)
+        known = self.settings.capacity[min(now, len(self.settings.capacity)) - 1]
+        span_s = seen.at_s - memory.get(AT_S, seen.at_s)
+        # Of what arrived, that which did not come to wait: a row that was read may still be waiting behind its source.
+        taken = seen.arriving - (seen.backlog - before) / span_s if span_s > 0 else seen.arriving
+        fell_behind = seen.backlog > max(before, _A_SECOND * seen.arriving)
+        if fell_behind and seen.arriving <= known and 0 < taken < seen.arriving:
+            margin = min(_MOST_MARGIN, max(margin, known / taken))
+        elif seen.backlog <= _A_SECOND * seen.arriving:
+            margin = 1.0 + (margin - 1.0) * _FADING
+        return {**memory, MARGIN: margin, BACKLOG: seen.backlog}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    at_s: float
+    arriving: float  # rows/s
+    backlog: float  # rows at the sources
+
+
+def _seen(situation: Situation) -> _Seen | Hold:
+    window, latest = situation.window, situation.latest
+    if window is None or latest is None:
+        return Hold(reason=Reason.MISSING, why="nothing has been measured under this plan yet")
+    if (age_s := situation.now_s - latest.end_s) > situation.stale_after_s:
+        return Hold(
+            reason=Reason.STALE,
+            why=f"the last window ended {age_s:.0f} s ago; older than {situation.stale_after_s:g} s is stale",
+        )
+    arriving = window.external_rows_per_s
+    if arriving is None:
+        return Hold(reason=Reason.MISSING, why="not known yet: the rows that arrive")
+    waiting = [one.backlog_rows for one in latest.operators if one.operator in situation.shape.sources]
+    if None in waiting:
+        return Hold(reason=Reason.MISSING, why="not known yet: the rows that wait")
+    return _Seen(at_s=latest.end_s, arriving=arriving, backlog=float(sum(one or 0 for one in waiting)))
+
+
+def _foreseen(memory: Mapping[str, float], rate: float, now_s: float) -> dict[str, float]:
+    """Holt's two equations, for turns that are not evenly apart."""
+    if LEVEL not in memory:
+        return {**memory, LEVEL: rate, SLOPE: 0.0, AT_S: now_s}
+    span_s = max(now_s - memory[AT_S], 1e-3)
+    level = _ALPHA * rate + (1.0 - _ALPHA) * (memory[LEVEL] + memory[SLOPE] * span_s)
+    slope = _BETA * (level - memory[LEVEL]) / span_s + (1.0 - _BETA) * memory[SLOPE]
+    return {**memory, LEVEL: level, SLOPE: slope, AT_S: now_s}
+
+
+def plan_with(situation: Situation, slots: int) -> Plan:
+    """So many slots, and as many replicas, shared by what runs at once: queries, or where there are none regions."""
+    shape = situation.shape
+    at_once = len(shape.queries(situation.plan.cuts)) if situation.micro_batch else len(shape.regions)
+    each = max(1, slots // max(1, at_once))
+    counts = {region.name: each for region in shape.regions if region.replicable}
+    return shape.rescaled(situation.plan, counts).replace(slots=slots)

@@ -1,0 +1,78 @@
+"""A loop beside somebody else's program: it looks, records and decides in a thread of its own, and disturbs nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from penstock.control.carry_out import described
+from penstock.control.controller import Controller
+from penstock.engines.ports import Engine
+from penstock.store import Store
+
+_LOG = logging.getLogger("penstock.watch")
+_MOST_ERRORS = 20  # one after another, after which it gives up
+
+Begin = Callable[[], tuple[Engine, Store, Controller]]
+
+
+class Watch:
+    """Runs until `stop`, until the program's session ends, or until it has failed too often; `error` says what last."""
+
+    def __init__(self, begin: Begin, *, every_s: float) -> None:
+        self._begin, self._every_s = begin, every_s
+        self._ending = threading.Event()
+        self.error: str | None = None
+        # A daemon: a program that has come to its end does not wait for its watcher.
+        self._thread = threading.Thread(target=self._run, name="penstock-watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Waits for the turn that is being made."""
+        self._ending.set()
+        self._thread.join(timeout=30.0)
+
+    def _run(self) -> None:
+        try:
+            engine, store, controller = self._begin()
+        except Exception as error:  # whatever it is, it is not the program's
+            self._note(error)
+            return
+        why = "stopped"
+        with store:
+            try:
+                engine.start()
+                store.started(engine.plan)
+                why = self._turns(engine, store, controller)
+            except Exception as error:
+                self._note(error)
+                why = f"{type(error).__name__}: {error}"
+            finally:
+                store.ended(at_s=time.time(), why=why)
+
+    def _turns(self, engine: Engine, store: Store, controller: Controller) -> str:
+        errors = 0
+        while not self._ending.wait(self._every_s):
+            try:
+                if (ended := engine.failure()) is not None:
+                    return ended
+                window = engine.observe()
+                controller.turn(window, number=store.add_window(window), at_s=time.time())
+                errors = 0
+            except Exception as error:
+                errors += 1
+                self._note(error)
+                store.add_error(described(error, where="watch", at_s=time.time()))
+                if errors >= _MOST_ERRORS:
+                    return f"{errors} errors one after another; the last was {type(error).__name__}: {error}"
+        return "stopped"
+
+    def _note(self, error: Exception) -> None:
+        self.error = f"{type(error).__name__}: {error}"
+        _LOG.warning("penstock.watch: %s; the program is not affected", self.error)

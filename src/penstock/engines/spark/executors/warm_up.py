@@ -1,0 +1,51 @@
+"""Python on a new executor takes seconds to start: that is done before the executor counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+_MOST_ROUNDS = 5
+_STAY_S = 0.2  # of a task, so that those behind it go to other slots
+
+
+def warm_up(spark: Any, ids: Sequence[str], slots_each: int) -> set[str]:
+    """Runs Python tasks until each of these executors has done some; returns those that did.
+
+    Spark offers tasks without a preference to whoever has free slots, which is what new executors have most of.
+    """
+    done: set[str] = set()
+    if not ids:
+        return done
+    store = spark.sparkContext._jsc.sc().statusStore()
+    before = _tasks_done(store)
+    context = spark.sparkContext
+    for _ in range(_MOST_ROUNDS):
+        tasks = len(ids) * slots_each * 2
+        context.setLocalProperty("spark.scheduler.pool", "penstock.warm-up")
+        context.setJobDescription("Penstock warms up new executors")
+        try:
+            spark.range(0, tasks, 1, tasks).mapInPandas(_touch, "id bigint").write.format("noop").mode("append").save()
+        finally:
+            context.setLocalProperty("spark.scheduler.pool", None)
+            context.setJobDescription(None)
+        now = _tasks_done(store)
+        done = {one for one in ids if now.get(one, 0) > before.get(one, 0)}
+        if done == {one for one in ids if one in now}:  # one may be lost again by now
+            break
+    return done
+
+
+def _touch(frames: Iterator[Any]) -> Iterator[Any]:
+    time.sleep(_STAY_S)
+    yield from frames
+
+
+def _tasks_done(store: Any) -> dict[str, int]:
+    found = {}
+    executors = store.executorList(True).iterator()
+    while executors.hasNext():
+        one = executors.next()
+        found[one.id()] = int(one.completedTasks())
+    return found

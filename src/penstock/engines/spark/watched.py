@@ -1,0 +1,237 @@
+"""Streaming queries of somebody else's program as one black box: what they read, how long it took, what waits.
+
+It only ever looks: at the progress that Spark keeps of each query, and at the list of executors. Nothing is set on the
+session, the queries or their checkpoints; executors are asked for through Spark's own calls, and only on `apply`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from penstock.dataflow import Dataflow, PenstockError
+from penstock.dataflow.sinks import noop
+from penstock.dataflow.sources import spark_source
+from penstock.engines.ports import Applied
+from penstock.engines.spark.executors import negotiator_of
+from penstock.measure.estimators import ratio
+from penstock.measure.window import OperatorWindow, PipelineWindow, Window
+from penstock.plan import Plan, default_plan, diff
+
+INPUT, OUTPUT = "input", "output"
+
+
+@dataclass(slots=True)
+class _Query:
+    """What is known of one query: up to which batch, and how many rows wait behind it."""
+
+    last: int = -1
+    backlog: float = 0.0
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class _Sums:
+    batches: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    longest_s: float = 0.0
+    phases_s: dict[str, float] = field(default_factory=dict)
+
+
+class WatchedEngine:
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        name = re.sub(r"[^A-Za-z0-9_]+", "_", spark.sparkContext.appName).strip("_") or "app"
+        self.flow = Dataflow(name if name[0].isalpha() else f"app_{name}")
+        self.flow.source(INPUT, spark_source(lambda spark: None)).sink(OUTPUT, noop())
+        self._queries: dict[str, _Query] = {}  # by id of the query, which survives its restarts
+        self._rows_total = 0
+        self._since_s = time.time()
+        self._generation = 1
+        self._executors_seen = 0
+
+    # ---- the contract
+
+    @property
+    def plan(self) -> Plan:
+        executors, slots_each = self.executors()
+        return default_plan(self.flow, slots=executors * slots_each)
+
+    def executors(self) -> tuple[int, int]:
+        """How many there are now, and the slots of one; a local master is one by itself."""
+        listed = self._spark.sparkContext._jsc.sc().statusStore().executorList(True).iterator()
+        cores = []
+        while listed.hasNext():
+            one = listed.next()
+            if one.id() != "driver":
+                cores.append(int(one.totalCores()))
+        if not cores:
+            return 1, max(1, int(self._spark.sparkContext.defaultParallelism))
+        return len(cores), max(1, max(cores))
+
+    def start(self) -> None:
+        """Batches from before are not counted, but they say where the queries stand."""
+        for _, seen, progress in self._progress():
+            self._queries[seen] = _Query(last=max((one["batchId"] for one in progress), default=-1))
+        self._since_s = time.time()
+
+    def observe(self) -> Window:
+        now = time.time()
+        span = max(now - self._since_s, 1e-3)
+        pipelines, appended, rows, backlog = [], 0.0, 0, 0.0
+        for name, seen, progress in self._progress():
+            query = self._queries.setdefault(seen, _Query())
+            fresh = [one for one in progress if one["batchId"] > query.last and "addBatch" in one["durationMs"]]
+            sums = _sums(fresh)
+            before = query.backlog
+            if fresh:
+                query.last = fresh[-1]["batchId"]
+                query.backlog = _backlog(fresh[-1])
+            query.rows += sums.rows
+            rows += sums.rows
+            backlog += query.backlog
+            appended += max(0.0, sums.rows + query.backlog - before)
+            pipelines.append(_pipeline(name, sums, query.backlog))
+        self._rows_total += rows
+        self._since_s = now
+        executors, _ = self.executors()
+        if executors != self._executors_seen:  # what was measured before was of another plan
+            self._generation += self._executors_seen > 0
+            self._executors_seen = executors
+        return Window(
+            start_s=now - span,
+            end_s=now,
+            generation=self._generation,
+            external_rows_per_s=appended / span,
+            sojourn=None,
+            pipelines=tuple(pipelines),
+            operators=(
+                self._operator(INPUT, rows, appended, span, round(backlog)),
+                self._operator(OUTPUT, rows, rows, span, None),
+            ),
+        )
+
+    def apply(self, plan: Plan) -> Applied:
+        before = self.plan
+        negotiator = negotiator_of(self._spark, warmed=False)
+        negotiator.check(plan.slots)
+        negotiator.settle(plan.slots)
+        self._generation += 1
+        self._executors_seen = self.executors()[0]
+        return Applied(
+            plan=self.plan,
+            generation=self._generation,
+            changed=str(diff(before, self.plan)),
+            pause_s=0.0,
+            stopped=(),
+        )
+
+    def set_rate(self, source: str, rows_per_s: float) -> None:
+        raise PenstockError("a watched program has its rates from outside; nobody changes them from here")
+
+    def failure(self) -> str | None:
+        stopped = self._spark.sparkContext._jsc is None or self._spark.sparkContext._jsc.sc().isStopped()
+        return "the program's Spark session has ended" if stopped else None
+
+    def idle(self) -> bool:
+        return False
+
+    def stop(self) -> None:
+        """The program goes on."""
+
+    # ---- what Spark says
+
+    def _progress(self) -> list[tuple[str, str, list[dict[str, Any]]]]:
+        """(name, id, progress) of the queries that are running now."""
+        found = []
+        for query in self._spark.streams.active:
+            raw = [json.loads(one.json()) for one in query._jsq.recentProgress()]
+            name = re.sub(r"[^A-Za-z0-9_]+", "_", query.name or f"query_{str(query.id)[:8]}")
+            found.append((name, str(query.id), raw))
+        return found
+
+    def _operator(self, name: str, rows: int, appended: float, span: float, backlog: int | None) -> OperatorWindow:
+        return OperatorWindow(
+            operator=name,
+            pipeline=OUTPUT,
+            replicas=None if name == INPUT else 1,
+            rows_in_total=self._rows_total,
+            rows_out_total=self._rows_total if name == INPUT else None,
+            rows_in=rows,
+            rows_out=rows if name == INPUT else None,
+            input_rows_per_s=appended / span,
+            processed_rows_per_s=rows / span,
+            true_rows_per_s=None,
+            selectivity=1.0 if name == INPUT else None,
+            seconds_per_row=None,
+            utilisation=None,
+            backlog_rows=backlog,
+            state_rows=None,
+            state_bytes=None,
+        )
+
+
+def _sums(progress: list[dict[str, Any]]) -> _Sums:
+    sums = _Sums()
+    for one in progress:
+        seconds = one["durationMs"].get("triggerExecution", 0) / 1000
+        if one["numInputRows"] > 0:  # batches without rows say nothing of the cost of rows
+            sums.batches += 1
+            sums.rows += one["numInputRows"]
+            sums.seconds += seconds
+            sums.longest_s = max(sums.longest_s, seconds)
+            for phase, milliseconds in one["durationMs"].items():
+                sums.phases_s[phase] = sums.phases_s.get(phase, 0.0) + milliseconds / 1000
+    return sums
+
+
+def _pipeline(name: str, sums: _Sums, backlog: float) -> PipelineWindow:
+    return PipelineWindow(
+        pipeline=name,
+        operators=(INPUT, OUTPUT),
+        batches=sums.batches,
+        rows_in=sums.rows,
+        batch_s=ratio(sums.seconds, sums.batches),
+        batch_max_s=sums.longest_s if sums.batches else None,
+        phases_s={phase: seconds / sums.batches for phase, seconds in sums.phases_s.items()},
+        busy_s=None,
+        backlog_rows=round(backlog),
+    )
+
+
+def _backlog(progress: dict[str, Any]) -> float:
+    """Rows between the end of a batch and the latest offset that its sources had, where both are told in numbers.
+
+    An offset may count rows (Kafka) or not (seconds); the batch itself says how many rows there are to one. A source
+    that takes all there is in each batch has no backlog: what it does not keep up with shows in its batches.
+    """
+    total = 0.0
+    for source in progress.get("sources", ()):
+        start, end, latest = (_number(source.get(key)) for key in ("startOffset", "endOffset", "latestOffset"))
+        if end is None or latest is None or latest <= end:
+            continue
+        taken, rows = end - (start or 0.0), source.get("numInputRows") or 0
+        total += (latest - end) * (rows / taken if taken > 0 and rows > 0 else 1.0)
+    return total
+
+
+def _number(offset: Any) -> float | None:
+    """The sum of all whole numbers in an offset; None where it has none."""
+    if isinstance(offset, bool) or offset is None:
+        return None
+    if isinstance(offset, int | float):
+        return float(offset)
+    if isinstance(offset, str):
+        try:
+            return _number(json.loads(offset))
+        except ValueError:
+            return None
+    parts = offset.values() if isinstance(offset, dict) else offset
+    known = [number for part in parts if (number := _number(part)) is not None]
+    return sum(known) if known else None

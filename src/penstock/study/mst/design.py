@@ -1,0 +1,61 @@
+"""Which executor counts to measure, when not all can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.models.mst.prediction import fit_mst
+from penstock.models.mst.samples import Samples
+from penstock.store import Trial
+
+SATURATED, PACED = "mst", "mst paced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A trial that is to be made."""
+
+    executors: int
+    repeat: int
+    study: str = SATURATED
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.study, self.executors, self.repeat
+
+
+def grid(counts: Sequence[int], repeats: int, *, paced: bool = False) -> list[Wanted]:
+    """Every count once, then again: a study that is cut short has seen them all."""
+    found = [Wanted(executors=count, repeat=repeat) for repeat in range(repeats) for count in sorted(set(counts))]
+    if paced:
+        found += [Wanted(executors=count, repeat=0, study=PACED) for count in sorted(set(counts))]
+    return found
+
+
+def samples_of(app: str, trials: Sequence[Trial]) -> Samples | None:
+    """Of the first definition; None where there are none yet."""
+    by_count: dict[int, list[float]] = {}
+    for trial in trials:
+        if trial.study == SATURATED and trial.rows_per_s:
+            by_count.setdefault(trial.executors, []).append(trial.rows_per_s)
+    return Samples.of(app, by_count) if by_count else None
+
+
+def next_wanted(app: str, trials: Sequence[Trial], allowed: Sequence[int], predict: int) -> Wanted:
+    """The least and the largest count first, then where the interval of the prediction is widest for its size.
+
+    Measuring at a count narrows the interval there and near by; of counts beyond those allowed the largest allowed is
+    the nearest.
+    """
+    counts = sorted(set(allowed))
+    samples = samples_of(app, trials)
+    tried = [one.executors for one in trials if one.study == SATURATED]
+    ends = [count for count in (counts[0], counts[-1]) if count not in tried]
+    if ends or samples is None or len(samples.vms) < 2:
+        count = ends[0] if ends else counts[0]
+    else:
+        model = fit_mst(samples, max_vms=max(predict, counts[-1]))
+        width = {one.vms: (one.high - one.low) / one.throughput for one in model.predict(counts)}
+        count = max(counts, key=lambda one: (width[one], -one))
+    return Wanted(executors=count, repeat=tried.count(count))

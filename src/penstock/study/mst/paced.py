@@ -1,0 +1,66 @@
+"""The second definition: the highest paced rate at which rows do not stay longer and longer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.control.loop import Clock
+from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.operators import Kind
+from penstock.engines.ports import Engine
+from penstock.measure.stability import grows
+from penstock.measure.window import Window
+from penstock.study.mst.saturated import Measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    every_s: float = 5.0
+    warm_up: int = 3  # windows of each rate that do not count
+    windows: int = 10  # that do
+    within: float = 0.05  # of the rate: closer is not looked for
+    around: float = 0.5  # of the guess, to either side
+
+
+def measure_paced(fresh: Callable[[], Engine], guess_per_s: float, how: Bisection, clock: Clock) -> Measured:
+    """Each rate is tried on an engine of its own, because what one rate piled up would be in the way of the next."""
+    low, high = guess_per_s * (1.0 - how.around), guess_per_s * (1.0 + how.around)
+    tried: list[float] = []
+    kept_up = False
+    while high - low > how.within * high:
+        rate = (low + high) / 2.0
+        tried.append(rate)
+        if keeps_up(fresh, rate, how, clock):
+            low, kept_up = rate, True
+        else:
+            high = rate
+    if not kept_up:
+        why = f"no rate from {guess_per_s * (1.0 - how.around):.4g} rows/s on was kept up"
+        return Measured(rows_per_s=None, settled=False, samples=tuple(tried), why=why)
+    return Measured(rows_per_s=(low + high) / 2.0, settled=True, samples=tuple(tried))
+
+
+def keeps_up(fresh: Callable[[], Engine], rows_per_s: float, how: Bisection, clock: Clock) -> bool:
+    engine = fresh()
+    engine.start()
+    try:
+        sources = [one.name for one in engine.flow.operators if one.kind is Kind.SOURCE]
+        for name in sources:
+            engine.set_rate(name, rows_per_s / len(sources))
+        windows = []
+        for _ in range(how.warm_up + how.windows):
+            clock.sleep(how.every_s)
+            if (failure := engine.failure()) is not None:
+                raise PenstockError(f"the run failed at {rows_per_s:.4g} rows/s: {failure}")
+            windows.append(engine.observe())
+        counted = windows[how.warm_up :]
+        return not grows([one.end_s for one in counted], [_behind_s(one, rows_per_s) for one in counted])
+    finally:
+        engine.stop()
+
+
+def _behind_s(window: Window, rows_per_s: float) -> float:
+    """How long a row that is appended now will stay, at least: all that waits before it, at the rate that is tried."""
+    waiting = sum(one.backlog_rows or 0 for one in window.pipelines)
+    return waiting / rows_per_s

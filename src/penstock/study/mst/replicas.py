@@ -1,0 +1,26 @@
+"""Replicas for a number of executors."""
+
+from __future__ import annotations
+
+from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.operators import Kind
+from penstock.dataflow.regions import regions
+from penstock.plan import Plan, default_plan, pipelines
+
+
+def replicas_each(executors: int, slots_each: int, units: int) -> int:
+    """d = max(1, floor(m gamma / n)): Imai et al. (2017), equation 1.
+
+    >>> replicas_each(3, 2, 3), replicas_each(5, 2, 3), replicas_each(1, 2, 3)
+    (2, 3, 1)
+    """
+    return max(1, executors * slots_each // units)
+
+
+def plan_for(flow: Dataflow, executors: int, slots_each: int) -> Plan:
+    """By the rule, with queries for processing units: those run at once, while the stages of one take turns."""
+    slots = executors * slots_each
+    units = len(pipelines(flow, default_plan(flow, slots=slots)))
+    each = replicas_each(executors, slots_each, units)
+    counts = {one.name: each for one in regions(flow) if one.kind is not Kind.SOURCE and one.replicable}
+    return default_plan(flow, slots=slots, replicas=counts)

@@ -1,0 +1,84 @@
+"""The first definition: what a pipeline takes from a source that always has more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from penstock.control.loop import Clock
+from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.operators import Kind
+from penstock.engines.ports import Engine
+from penstock.measure.convergence import settled
+from penstock.study.mst.throughput import sustained, waiting
+
+_AHEAD_WINDOWS = 3.0  # of work that has to wait, or the source is about to be the limit
+_FASTER = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saturation:
+    every_s: float = 5.0  # a window
+    warm_up: int = 3  # windows that do not count: workers start, code is compiled
+    most: int = 40  # windows that do, at most
+    n: int = 5
+    k: int = 4
+    tolerance: float = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    rows_per_s: float | None
+    settled: bool
+    samples: tuple[float, ...]
+    why: str | None = None
+
+
+def measure_saturated(engine: Engine, how: Saturation, clock: Clock) -> Measured:
+    """Of an engine that has just been started. The rate of its sources is raised until rows always wait."""
+    paced = _Sources(engine)
+    samples: list[float] = []
+    dry, before = False, None
+    for number in range(how.warm_up + how.most):
+        clock.sleep(how.every_s)
+        if (failure := engine.failure()) is not None:
+            raise PenstockError(f"the run failed while it was measured: {failure}")
+        window = engine.observe()
+        rate, before = sustained(engine.flow, window, before), window
+        dry = waiting(engine.flow, window) == 0
+        paced.stay_ahead(rate, waiting(engine.flow, window), how.every_s)
+        if rate is None or number < how.warm_up:
+            continue
+        if dry:
+            samples.clear()  # the source was the limit: what was seen says nothing of the pipeline
+            continue
+        samples.append(rate)
+        if settled(samples, n=how.n, k=how.k, tolerance=how.tolerance):
+            return Measured(rows_per_s=fmean(samples[-how.n :]), settled=True, samples=tuple(samples))
+    if not samples:
+        why = "the source ran dry: preload more rows, or give it a rate" if dry else "no batch was committed"
+        return Measured(rows_per_s=None, settled=False, samples=(), why=why)
+    why = f"{how.k} of {how.n} windows were not within {how.tolerance:.0%} of the one before them in {how.most} windows"
+    return Measured(rows_per_s=fmean(samples[-how.n :]), settled=False, samples=tuple(samples), why=why)
+
+
+class _Sources:
+    """The rates of all sources that have one; a preloaded backlog has none and needs none."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._names = [one.name for one in engine.flow.operators if one.kind is Kind.SOURCE]
+        self._rate = 100.0
+        self._set()
+
+    def stay_ahead(self, taken_per_s: float | None, waiting_rows: int, every_s: float) -> None:
+        if taken_per_s is not None and waiting_rows < _AHEAD_WINDOWS * every_s * taken_per_s:
+            self._rate = max(self._rate, taken_per_s) * _FASTER
+            self._set()
+
+    def _set(self) -> None:
+        for name in list(self._names):
+            try:
+                self._engine.set_rate(name, self._rate)
+            except PenstockError:
+                self._names.remove(name)

@@ -1,0 +1,120 @@
+"""The study: trials that are still to be made are made, and each is kept when it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from penstock.control.loop import Clock
+from penstock.dataflow.errors import PenstockError
+from penstock.engines.ports import Engine
+from penstock.store import Store, Trial
+from penstock.study.mst.design import SATURATED, Wanted, grid, next_wanted
+from penstock.study.mst.paced import Bisection, measure_paced
+from penstock.study.mst.saturated import Measured, Saturation, measure_saturated
+
+Fresh = Callable[[Wanted, int], Engine]  # a trial, and which of its runs -> an engine that was never started
+OnTrial = Callable[[Trial, int, int], None]  # one that has ended, how many have, of how many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MstStudy:
+    app: str
+    fresh: Fresh
+    store: Store
+    clock: Clock
+    saturation: Saturation = field(default_factory=Saturation)
+    bisection: Bisection = field(default_factory=Bisection)
+    slots_each: int = 1  # of an executor
+    bytes_per_row: float | None = None
+
+    def run(self, counts: Sequence[int], *, repeats: int = 1, paced: bool = False, on: OnTrial | None = None) -> None:
+        """All counts so many times; those that the store has are not repeated."""
+        wanted = grid(counts, repeats, paced=paced)
+        self._make(wanted, len(wanted), on)
+
+    def spend(self, budget: int, counts: Sequence[int], *, predict: int, on: OnTrial | None = None) -> None:
+        """So many trials in all, each where it tells most."""
+        while len(self._done()) < budget:
+            self._make([next_wanted(self.app, self.store.trials(), counts, predict)], budget, on)
+
+    def _done(self) -> set[tuple[str, int, int]]:
+        return {one.key for one in self.store.trials()}
+
+    def _make(self, wanted: Sequence[Wanted], total: int, on: OnTrial | None) -> None:
+        for one in self._open(wanted):
+            trial = self._trial(one)
+            self.store.add_trial(trial)
+            if on is not None:
+                on(trial, len(self._done()), total)
+
+    def _open(self, wanted: Sequence[Wanted]) -> Iterator[Wanted]:
+        done = self._done()
+        return (one for one in wanted if one.key not in done)
+
+    def _trial(self, wanted: Wanted) -> Trial:
+        began_s = self.clock.time()
+        engines = _Opened(self.fresh, wanted)
+        measured = self._saturated(engines) if wanted.study == SATURATED else self._paced(engines, wanted.executors)
+        plan = engines.last.plan
+        there = plan.slots // self.slots_each
+        if there < wanted.executors:
+            measured = Measured(
+                rows_per_s=None,
+                settled=False,
+                samples=measured.samples,
+                why=f"{wanted.executors} executors were asked for and {there} were there",
+            )
+        rate, size = measured.rows_per_s, self.bytes_per_row
+        return Trial(
+            study=wanted.study,
+            executors=wanted.executors,
+            repeat=wanted.repeat,
+            plan=plan,
+            began_s=began_s,
+            ended_s=self.clock.time(),
+            rows_per_s=rate,
+            bytes_per_s=None if rate is None or size is None else rate * size,
+            settled=measured.settled,
+            samples=measured.samples,
+            why=measured.why,
+        )
+
+    def _saturated(self, engines: _Opened) -> Measured:
+        engine = engines()
+        engine.start()
+        try:
+            return measure_saturated(engine, self.saturation, self.clock)
+        finally:
+            engine.stop()
+
+    def _paced(self, engines: _Opened, executors: int) -> Measured:
+        known = [
+            one.rows_per_s
+            for one in self.store.trials()
+            if one.study == SATURATED and one.executors == executors and one.rows_per_s is not None
+        ]
+        if not known:
+            raise PenstockError(
+                f"there is no measurement of {executors} executors to look around; measure it saturated first"
+            )
+        return measure_paced(engines, fmean(known), self.bisection, self.clock)
+
+
+class _Opened:
+    """The engines of one trial, one after the other."""
+
+    def __init__(self, fresh: Fresh, wanted: Wanted) -> None:
+        self._fresh, self._wanted, self._runs = fresh, wanted, 0
+        self._last: Engine | None = None
+
+    def __call__(self) -> Engine:
+        self._last = self._fresh(self._wanted, self._runs)
+        self._runs += 1
+        return self._last
+
+    @property
+    def last(self) -> Engine:
+        assert self._last is not None
+        return self._last

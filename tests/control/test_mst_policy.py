@@ -1,0 +1,258 @@
+"""The policy that follows the load with executors: by hand, on the simulated engine, and in recommend mode."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from driving import drive
+from hypothesis import given, settings
+from test_policy_contract import situations
+
+import penstock as ps
+from penstock.control.controller import Settings
+from penstock.control.decisions import Change, Hold, Reason
+from penstock.control.policies.mst import MARGIN, Mst, MstSettings
+from penstock.control.rehearsal import rehearse
+from penstock.control.shape import Shape
+from penstock.control.situation import Situation
+from penstock.dataflow import Dataflow
+from penstock.engines.ports import Applied
+from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
+from penstock.engines.simulated.behaviour import ChangePause, Cluster
+from penstock.measure.smoothing import Windowed
+from penstock.plan import Plan, default_plan, validate
+from penstock.store import Store
+
+EACH_PER_S = 100.0  # rows/s of an executor of one slot: 10 ms a row
+CAPACITY = tuple(0.9 * EACH_PER_S * m for m in range(1, 7))
+
+
+def policy(**how: Any) -> Mst:
+    return Mst(MstSettings(**{"capacity": CAPACITY, "slots_each": 1, "most": 6, "stable_turns": 3} | how))
+
+
+def waiting() -> Dataflow:
+    flow = ps.Dataflow("waiting")
+    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
+    rows.stateless("wait", lambda frame: frame).sink("out", ps.noop())
+    return flow
+
+
+def engine_at(rates: tuple[tuple[float, float], ...], slots: int = 1, *, row_s: float = 0.01) -> SimulatedEngine:
+    flow = waiting()
+    behaviour = Behaviour(
+        operators={"wait": OperatorBehaviour(service_s=Fixed(value=row_s))},
+        sources={"rows": SourceBehaviour(rates=rates)},
+        cluster=Cluster(slots_per_executor=1, most_executors=6, start_up_s=10.0),
+        change=ChangePause(fixed_s=1.0),
+    )
+    return SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=slots), mode="fluid")
+
+
+def situation_at(rate: float, slots: int, *, backlog: float = 0.0) -> Situation:
+    """Of the simulated engine in a steady state; the backlog is put in by hand."""
+    engine = engine_at(((0.0, rate),), slots)
+    engine.start()
+    for _ in range(3):
+        engine.advance(20.0)
+        window = engine.observe()
+    operators = tuple(
+        msgspec.structs.replace(one, backlog_rows=round(backlog)) if one.operator == "rows" else one
+        for one in window.operators
+    )
+    window = msgspec.structs.replace(window, operators=operators)
+    return Situation(
+        now_s=window.end_s,
+        shape=Shape.of(engine.flow),
+        plan=engine.plan,
+        window=window,
+        latest=window,
+        max_slots=6,
+    )
+
+
+@pytest.mark.parametrize(("rate", "executors"), [(80.0, 1), (100.0, 2), (260.0, 3), (271.0, 4), (530.0, 6)])
+def test_the_fewest_that_cover_the_rate(rate: float, executors: int) -> None:
+    # 90 rows/s each, carefully: ceil(rate / 90).
+    at = situation_at(rate, slots=executors + 1 if executors < 6 else 5)
+    memory: dict[str, float] = {}
+    for _ in range(3):  # fewer are taken when they have sufficed for three turns
+        decision, found = policy().decide(at, memory)
+        memory = dict(found)
+    assert isinstance(decision, Change) and decision.plan.slots == executors
+    assert decision.plan.replicas == {"wait": executors}
+
+
+def test_a_backlog_is_drained_within_the_time_to_catch_up() -> None:
+    # 80 rows/s need one; 12,000 rows within 120 s are 100 rows/s more: 180 rows/s need two.
+    decision, _ = policy(catch_up_s=120.0).decide(situation_at(80.0, 1, backlog=12_000), {})
+    assert isinstance(decision, Change) and decision.plan.slots == 2
+    assert decision.inputs["wanted_rows_per_s"] == pytest.approx(180.0, rel=0.01)
+
+
+def test_more_than_there_may_be_is_said() -> None:
+    decision, _ = policy(most=2, capacity=CAPACITY).decide(situation_at(400.0, 2), {})
+    assert isinstance(decision, Hold) and decision.reason is Reason.AT_LIMIT
+    assert decision.needs_slots == 5  # ceil(400 / 90)
+
+
+def test_a_rising_load_is_foreseen() -> None:
+    memory: dict[str, float] = {}
+    for turn, rate in enumerate((40.0, 50.0, 60.0, 70.0)):  # one row/s more each second
+        at = replace(situation_at(rate, 1), now_s=1000.0 + 10.0 * turn, stale_after_s=1e9)
+        assert at.latest is not None
+        at = replace(at, latest=msgspec.structs.replace(at.latest, end_s=at.now_s))
+        decision, found = policy(lead_s=60.0).decide(at, memory)
+        memory = dict(found)
+    assert isinstance(decision, Change) and decision.plan.slots == 2  # 70 are within 90, 130 are not
+
+
+def test_a_model_that_promised_too_much_is_learned_from() -> None:
+    # It says 90 rows/s an executor, but a row takes 20 ms: 50.
+    engine = engine_at(((0.0, 85.0),), 1, row_s=0.02)
+    decided = policy(catch_up_s=600.0)
+    engine.start()
+    memory: dict[str, float] = {}
+    for _ in range(4):
+        engine.advance(10.0)
+        window = engine.observe()
+        at = Situation(
+            now_s=window.end_s,
+            shape=Shape.of(engine.flow),
+            plan=engine.plan,
+            window=window,
+            latest=window,
+            max_slots=6,
+        )
+        decision, found = decided.decide(at, memory)
+        memory = dict(found)
+    assert memory[MARGIN] == pytest.approx(90.0 / 50.0, rel=0.05)
+    assert isinstance(decision, Change) and decision.plan.slots == 2
+
+
+@given(situation=situations)
+@settings(max_examples=40, deadline=None)
+def test_plans_are_valid_and_nothing_is_changed_on_the_way(situation: Situation) -> None:
+    decides = Mst(MstSettings(capacity=tuple(2.0 * m for m in range(1, 13)), slots_each=2, most=12, stable_turns=1))
+    memory = {"other": 1.0}
+    decision, found = decides.decide(situation, memory)
+    assert (decision, found) == decides.decide(situation, memory) and memory == {"other": 1.0}
+    if isinstance(decision, Change):
+        validate(situation.shape.flow, decision.plan)
+        slots = situation.shape.slots(decision.plan, micro_batch=situation.micro_batch)
+        assert decision.expected.slots == slots <= max(situation.max_slots, situation.slots)
+        assert decision.plan.slots <= situation.max_slots
+    for missing in (replace(situation, window=None), replace(situation, latest=None)):
+        held, _ = decides.decide(missing, {})
+        assert isinstance(held, Hold) and held.reason is Reason.MISSING
+    stale, _ = decides.decide(replace(situation, now_s=situation.now_s + 61.0), {})
+    assert isinstance(stale, Hold) and stale.reason is Reason.STALE
+
+
+def test_a_load_with_a_peak_is_followed_with_fewer_executors_and_few_violations(tmp_path: Path) -> None:
+    day = [(float(minute * 60), 120.0 + 360.0 * max(0.0, 1.0 - abs(minute - 60) / 30)) for minute in range(120)]
+    engine = engine_at(tuple(day), 2)
+    with Store(tmp_path) as store:
+        sums, changes = rehearse(
+            policy(stable_turns=4),
+            engine,
+            engine.clock,
+            store,
+            windows=720,
+            every_s=10.0,
+            settings=Settings(
+                mode="active", smoothing=Windowed(2), warm_up_s=10.0, stale_after_s=60.0, max_slots=6, tolerance=0.9
+            ),
+            max_s=5.0,
+        )
+    assert sums.violations is not None and sums.violations <= 0.01 * sums.windows
+    assert sums.slot_seconds <= 0.7 * 6 * sums.seconds  # a static plan for the peak takes six all the time
+    assert {row.new.slots for row in changes if row.new is not None} >= {3, 4, 5, 6}
+    assert sums.rolled_back == 0
+
+
+def test_recommending_changes_nothing(tmp_path: Path) -> None:
+    engine = engine_at(((0.0, 350.0),), 1)
+    rows = drive(
+        tmp_path,
+        engine,
+        engine.clock,
+        policy(),
+        windows=6,
+        every_s=10.0,
+        mode="recommend",
+        max_slots=6,  # type: ignore[arg-type]
+    )
+    assert engine.plan.slots == 1
+    recommended = [row for row in rows if row.applied == "recommended"]
+    # After 30 s 7,500 of 350 rows/s wait, and are to be gone in 120 s: 412.5 rows/s, of 90 each.
+    assert recommended and recommended[0].new is not None and recommended[0].new.slots == 5
+
+
+class Stingy(SimulatedEngine):
+    """A cluster that has three executors, whatever it is asked for."""
+
+    asked: list[int]
+
+    def apply(self, plan: Plan) -> Applied:
+        self.asked.append(plan.slots)
+        return super().apply(plan.replace(slots=min(plan.slots, 3)))
+
+
+def test_executors_that_do_not_come_are_not_asked_for_again(tmp_path: Path) -> None:
+    given = engine_at(((0.0, 400.0),), 1)
+    engine = Stingy(given.flow, given.behaviour, plan=given.plan, mode="fluid")
+    engine.asked = []
+    rows = drive(
+        tmp_path,
+        engine,
+        engine.clock,
+        policy(),
+        windows=30,
+        every_s=10.0,
+        max_slots=6,  # type: ignore[arg-type]
+    )
+    assert engine.plan.slots == 3
+    assert engine.asked.count(6) <= 2 and len(engine.asked) <= 3
+    assert rows[-1].kind == "hold"
+
+
+def test_capacity_is_learned_from_batches_of_different_sizes() -> None:
+    # A batch takes 0.4 s and 5 ms a row on 2 executors: within 10 s it sustains (1 - 0.04) / 0.005 = 192 rows/s.
+    from penstock.control.policies.mst_seen import capacities, learned
+    from penstock.measure.window import PipelineWindow, Window
+
+    memory: dict[str, float] = {}
+    for rows in (20, 50, 80, 110):
+        seconds = 0.4 + 0.005 * rows
+        pipeline = PipelineWindow(
+            pipeline="out",
+            operators=("rows", "out"),
+            batches=4,
+            rows_in=4 * rows,
+            batch_s=seconds,
+            batch_max_s=seconds,
+            phases_s={},
+            busy_s=None,
+            backlog_rows=0,
+        )
+        window = Window(
+            start_s=0.0,
+            end_s=10.0,
+            generation=1,
+            external_rows_per_s=4 * rows / 10.0,
+            sojourn=None,
+            pipelines=(pipeline,),
+            operators=(),
+        )
+        memory = learned(memory, window, 2)
+    found = capacities(memory, 4, batch_most_s=10.0)
+    assert found is not None
+    assert found[1] == pytest.approx(192.0, rel=0.02)
+    assert found[0] == pytest.approx(96.0, rel=0.02)
+    assert found[1] < found[2] < found[3] < 2 * found[1]
+    assert capacities({}, 4, batch_most_s=10.0) is None

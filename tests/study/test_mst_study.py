@@ -1,0 +1,170 @@
+"""MST measured on the simulated engine, whose capacity is known in closed form; and a study that is interrupted."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.dataflow import Dataflow
+from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
+from penstock.engines.simulated.behaviour import BatchCosts, Cluster
+from penstock.measure.stability import grows, latency_slope
+from penstock.store import Run, Store, StoreReader, Trial
+from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wanted, samples_of
+from penstock.study.mst.paced import Bisection
+from penstock.study.mst.replicas import plan_for, replicas_each
+from penstock.study.mst.saturated import Saturation
+from penstock.study.mst.study import MstStudy
+
+WAIT_S = 0.02
+SLOTS_EACH = 2
+
+
+def waiting_bound() -> Dataflow:
+    flow = ps.Dataflow("waiting")
+    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
+    rows.stateless("wait", lambda frame: frame).sink("out", ps.noop())
+    return flow
+
+
+def engine_of(executors: int, *, mode: str, seed: int = 0) -> SimulatedEngine:
+    flow = waiting_bound()
+    behaviour = Behaviour(
+        operators={"wait": OperatorBehaviour(service_s=Fixed(value=WAIT_S))},
+        cluster=Cluster(slots_per_executor=SLOTS_EACH, most_executors=4),
+        batch=BatchCosts(batch_s=0.05, task_s=0.0, most_rows=2_000),
+    )
+    return SimulatedEngine(flow, behaviour, plan=plan_for(flow, executors, SLOTS_EACH), mode=mode, seed=seed)
+
+
+class Time:
+    """Of whichever engine is measured now."""
+
+    engine: SimulatedEngine
+
+    def time(self) -> float:
+        return self.engine.clock.time()
+
+    monotonic = time
+
+    def sleep(self, seconds: float, /) -> None:
+        self.engine.clock.sleep(seconds)
+
+
+def study_in(store: Store, mode: str, made: list[tuple[Wanted, int]] | None = None, die_at: int = -1) -> MstStudy:
+    clock = Time()
+    count = [0]
+
+    def fresh(wanted: Wanted, run: int) -> SimulatedEngine:
+        if count[0] == die_at:
+            raise KeyboardInterrupt
+        count[0] += 1
+        if made is not None:
+            made.append((wanted, run))
+        clock.engine = engine_of(wanted.executors, mode=mode, seed=wanted.repeat)
+        return clock.engine
+
+    clock.engine = engine_of(1, mode=mode)
+    return MstStudy(
+        app="waiting",
+        fresh=fresh,
+        store=store,
+        clock=clock,
+        saturation=Saturation(every_s=10.0, warm_up=2),
+        bisection=Bisection(every_s=20.0, warm_up=3, windows=10),
+        slots_each=SLOTS_EACH,
+    )
+
+
+def begun(at: Path) -> Store:
+    store = Store(at)
+    store.begin(Run(dataflow="waiting", flow_file="-", pid=1, master="simulated", started_s=0.0))
+    return store
+
+
+@pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
+def test_both_definitions_find_the_capacity(tmp_path: Path, mode: str) -> None:
+    with begun(tmp_path) as store:
+        study_in(store, mode).run([1, 3], paced=True)
+        trials = {(one.study, one.executors): one for one in store.trials()}
+    for executors in (1, 3):
+        capacity = executors * SLOTS_EACH / WAIT_S  # slots over seconds a row
+        first, second = trials[SATURATED, executors], trials[PACED, executors]
+        assert first.settled and second.settled
+        assert first.rows_per_s == pytest.approx(capacity, rel=0.1)
+        assert second.rows_per_s == pytest.approx(first.rows_per_s, rel=0.15)
+
+
+def test_an_interrupted_study_resumes_and_repeats_nothing(tmp_path: Path) -> None:
+    first: list[tuple[Wanted, int]] = []
+    with pytest.raises(KeyboardInterrupt), begun(tmp_path) as store:
+        study_in(store, "row-by-row", first, die_at=3).run([1, 2, 3], repeats=2)
+    with StoreReader(tmp_path) as reader:
+        assert len(reader.trials()) == 3
+    second: list[tuple[Wanted, int]] = []
+    seen: list[tuple[int, int]] = []
+    with begun(tmp_path) as store:
+        study_in(store, "row-by-row", second).run(
+            [1, 2, 3], repeats=2, on=lambda trial, done, total: seen.append((done, total))
+        )
+        assert [one.key for one in store.trials()] == [one.key for one in grid([1, 2, 3], 2)]
+    assert {one.key for one, _ in first}.isdisjoint(one.key for one, _ in second)
+    assert seen == [(4, 6), (5, 6), (6, 6)]
+
+
+def test_executors_that_did_not_come_make_no_sample(tmp_path: Path) -> None:
+    with begun(tmp_path) as store:
+        study = study_in(store, "row-by-row")
+
+        def fewer(wanted: Wanted, run: int) -> SimulatedEngine:
+            return study.fresh(Wanted(executors=2, repeat=wanted.repeat), run)
+
+        MstStudy(app="waiting", fresh=fewer, store=store, clock=study.clock, slots_each=SLOTS_EACH).run([3])
+        (trial,) = store.trials()
+    assert trial.rows_per_s is None and trial.why == "3 executors were asked for and 2 were there"
+    assert samples_of("waiting", [trial]) is None
+
+
+def trial_of(executors: int, rows_per_s: float, repeat: int = 0) -> Trial:
+    plan = plan_for(waiting_bound(), executors, SLOTS_EACH)
+    return Trial(
+        study=SATURATED,
+        executors=executors,
+        repeat=repeat,
+        plan=plan,
+        began_s=0.0,
+        ended_s=1.0,
+        rows_per_s=rows_per_s,
+        settled=True,
+    )
+
+
+def test_a_budget_goes_to_the_ends_first_and_then_where_least_is_known(tmp_path: Path) -> None:
+    allowed = [1, 2, 3, 4]
+    assert next_wanted("a", [], allowed, 8) == Wanted(executors=1, repeat=0)
+    assert next_wanted("a", [trial_of(1, 100.0)], allowed, 8) == Wanted(executors=4, repeat=0)
+    noisy = [trial_of(1, 100.0), trial_of(1, 101.0, 1), trial_of(4, 250.0), trial_of(4, 390.0, 1)]
+    wanted = next_wanted("a", noisy, allowed, 8)
+    assert wanted.executors in (2, 3)  # nothing was measured there
+    with begun(tmp_path) as store:
+        study_in(store, "row-by-row").spend(4, allowed, predict=8)
+        done = store.trials()
+    assert len(done) == 4 and {1, 4} < {one.executors for one in done}
+
+
+def test_the_paper_s_rule_for_replicas() -> None:
+    assert [replicas_each(m, 2, 3) for m in (1, 3, 5)] == [1, 2, 3]  # figure 2: n = 3, gamma = 2
+    assert plan_for(waiting_bound(), 3, 2).replicas == {"wait": 6}  # one query: its stages take turns
+
+
+def test_latency_that_grows_is_told_from_noise() -> None:
+    chance = random.Random(0)
+    times = [float(n) for n in range(12)]
+    noise = [chance.gauss(0.0, 0.05) for _ in times]
+    assert not grows(times, [1.0 + one for one in noise])
+    assert grows(times, [1.0 + 0.1 * at + one for at, one in zip(times, noise, strict=True)])
+    assert not grows(times, [5.0 - 0.1 * at for at in times])
+    assert latency_slope([0.0, 1.0], [0.0, 9.0]) == (0.0, 1.0)  # two points are a line whatever they are
