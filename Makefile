@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint soak bench-spark bench-models bench-control bench-sim java clean
+.PHONY: demo test test-fast lint soak bench-spark bench-models bench-control bench-sim bench-sojourn java clean
 
 demo: $(READY) java
 	@$(BIN)/penstock demo
@@ -42,6 +42,9 @@ bench-control: $(READY)
 
 bench-sim: $(READY)
 	$(BIN)/python -m benchmarks.simulated
+
+bench-sojourn: $(READY) java
+	$(BIN)/python -m benchmarks.sojourn
 
 java:
 	@sh tools/java.sh

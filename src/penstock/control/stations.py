@@ -111,8 +111,7 @@ def query_stations(
             arrival_per_s=demand.external_per_s,
             batch_s=max(_LEAST_BATCH_S, batch_s if known is None else known),
             row_s=sum(load.work for load in loads) / demand.external_per_s,
-            replica_s=replica_s,
-            slots=situation.max_slots,
+            replica_s=replica_s,  # and no bound on slots: the planner's budget is one, and what is needed has none
         )
         operators.append(Operator(name=name, station=station, most=None if single.isdisjoint(query) else 1))
         members[name] = query
@@ -150,7 +149,8 @@ def present_counts(stations: Stations, situation: Situation, demand: Demand) -> 
     for operator in stations.workload.operators:
         regions = stations.members[operator.name]
         works = [demand.loads[name].work if name in demand.loads else 0.0 for name in regions]
-        replicas = [situation.plan.replicas[name] for name in regions]
+        # More replicas than slots take turns.
+        replicas = [min(situation.plan.replicas[name], situation.plan.slots) for name in regions]
         if len(set(replicas)) == 1 or not sum(works):
             counts.append(max(replicas))
             continue
