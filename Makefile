@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint soak bench-spark bench-models bench-control bench-sim bench-elastic java clean
+.PHONY: demo test test-fast lint soak bench-spark bench-models bench-control bench-sim bench-elastic bench-sojourn java clean
 
 demo: $(READY) java
 	@$(BIN)/penstock demo
@@ -48,6 +48,9 @@ bench-elastic: $(READY) java
 
 bench-sim: $(READY)
 	$(BIN)/python -m benchmarks.simulated
+
+bench-sojourn: $(READY) java
+	$(BIN)/python -m benchmarks.sojourn
 
 java:
 	@sh tools/java.sh

@@ -21,6 +21,13 @@ from penstock.cli import policy
 @click.option(
     "--every", "every_s", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds a window."
 )
+@click.option(
+    "--sample-every",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    help="Of row functions, one row in so many is timed by itself, for the spread of its time.",
+)
 @policy.options()
 @click.option("--until-idle", is_flag=True, help="Stop when all input is processed.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -32,6 +39,7 @@ def command(
     cluster_dir: Path | None,
     plan_file: Path | None,
     every_s: float,
+    sample_every: int,
     until_idle: bool,
     quiet: bool,
     as_json: bool,
@@ -84,7 +92,7 @@ def command(
 
         from penstock.engines.spark.engine import SparkEngine
 
-        engine = SparkEngine(flow, at, master=master, confs=confs, plan=plan)
+        engine = SparkEngine(flow, at, master=master, confs=confs, plan=plan, sample_every=sample_every)
         ended = run(
             engine,
             store,

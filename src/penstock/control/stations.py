@@ -114,7 +114,7 @@ def query_stations(
             batch_s=max(_LEAST_BATCH_S, batch_s if known is None else known),
             row_s=sum(load.work for load in loads) / demand.external_per_s,
             replica_s=replica_s * len(query),
-            slots=situation.max_slots,
+            # No bound on slots: the planner's budget is one, and what is needed has none.
             spread_s=sum(load.spread_s * math.sqrt(load.arrival_per_s / demand.external_per_s) for load in loads),
         )
         operators.append(Operator(name=name, station=station, most=None if single.isdisjoint(query) else 1))
@@ -153,7 +153,8 @@ def present_counts(stations: Stations, situation: Situation, demand: Demand) -> 
     for operator in stations.workload.operators:
         regions = stations.members[operator.name]
         works = [demand.loads[name].work if name in demand.loads else 0.0 for name in regions]
-        replicas = [situation.plan.replicas[name] for name in regions]
+        # More replicas than slots take turns.
+        replicas = [min(situation.plan.replicas[name], situation.plan.slots) for name in regions]
         if len(set(replicas)) == 1 or not sum(works):
             counts.append(max(replicas))
             continue

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,3 +87,33 @@ def cost_per_row(samples: Sequence[tuple[int, float]]) -> float | None:
         return plain
     slope, intercept = np.polyfit(rows, busy, 1)
     return float(slope) if intercept >= 0 and slope > 0 else plain
+
+
+class ServiceSample(NamedTuple):
+    """Rows that were timed one by one: how many, the sum of their times, and the sum of the squares."""
+
+    rows: int
+    seconds: float
+    squares_s2: float
+
+    def __sub__(self, earlier: ServiceSample) -> ServiceSample:
+        return ServiceSample(
+            self.rows - earlier.rows, self.seconds - earlier.seconds, self.squares_s2 - earlier.squares_s2
+        )
+
+
+def service_moments(samples: Iterable[ServiceSample]) -> tuple[float, float] | None:
+    """Mean (s) and squared coefficient of variation of the time of a row; None before two rows were timed.
+
+    >>> mean_s, scv = service_moments([ServiceSample(3, 6.0, 14.0)])  # 1, 2 and 3 s: variance 1
+    >>> mean_s, scv
+    (2.0, 0.25)
+    """
+    known = [sample for sample in samples if sample.rows]
+    rows = sum(sample.rows for sample in known)
+    total_s = sum(sample.seconds for sample in known)
+    if rows < 2 or total_s <= 0:
+        return None
+    mean_s = total_s / rows
+    variance_s2 = max(0.0, sum(sample.squares_s2 for sample in known) - rows * mean_s**2) / (rows - 1)
+    return mean_s, variance_s2 / mean_s**2

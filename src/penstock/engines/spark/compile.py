@@ -50,13 +50,13 @@ class Compiled:
 
 class Compiler:
     def __init__(
-        self, spark: SparkSession, flow: Dataflow, pipeline: Pipeline, read: Read, measured: bool = True
+        self, spark: SparkSession, flow: Dataflow, pipeline: Pipeline, read: Read, sample_every: int | None
     ) -> None:
         self._spark = spark
         self._flow = flow
         self._pipeline = pipeline
         self._read = read
-        self._measured = measured
+        self._sample_every = sample_every  # None: nothing is measured
         self._replicas = dict(pipeline.replicas)
         self._dfs: dict[str, DataFrame] = {}
         self._partitions: dict[str, int] = {}
@@ -124,7 +124,7 @@ class Compiler:
             # The times of a join's sides may lie apart: what comes out can be older than the watermark.
             kept = None if operator.takes_each_input and len(inputs) > 1 else _events(df)
             partitions, events = replicas, [kept] if kept else []
-        if operator.kind is not Kind.SINK and self._measured and operator.name != self._result.counted:
+        if operator.kind is not Kind.SINK and self._sample_every and operator.name != self._result.counted:
             df = df.observe(f"rows_{operator.name}", F.count(F.lit(1)).alias("rows"))
         if operator.kind.has_state or any(name in self._after_state for name in operator.inputs):
             self._after_state.add(operator.name)
@@ -148,7 +148,7 @@ class Compiler:
         fn = operator.fn
         if fn is None:
             return frames[0]
-        timing = Timing(self._spark.sparkContext) if self._measured else None
+        timing = Timing(self._spark.sparkContext, self._sample_every) if self._sample_every else None
         if timing is not None:
             self._result.timings[operator.name] = timing
         if isinstance(fn, RowFunction):

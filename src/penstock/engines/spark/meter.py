@@ -24,7 +24,15 @@ from penstock.engines.spark.running import RunningQuery
 from penstock.engines.spark.sources.contract import LiveSource, Offset
 from penstock.engines.spark.stages import Stages
 from penstock.engines.spark.timing import ReadingTime
-from penstock.measure.estimators import cost_per_row, ratio, sojourn, true_rate, utilisation
+from penstock.measure.estimators import (
+    ServiceSample,
+    cost_per_row,
+    ratio,
+    service_moments,
+    sojourn,
+    true_rate,
+    utilisation,
+)
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 
 _KEPT_SAMPLES = 64
@@ -51,9 +59,8 @@ class Tally:
 
     rows_in: int = 0
     rows_out: int = 0
-    python_s: float = 0.0  # read last time, to see what came since
     samples: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))
-    service_scv: float | None = None  # of row functions
+    timed: deque[ServiceSample] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # rows, of row functions
     clocked: bool = False  # by a clock of its own, which knows nothing of what a batch costs besides
 
     def cost(self) -> float | None:
@@ -96,10 +103,7 @@ class Meter:
         self._load()
 
     def started(self, running: RunningQuery) -> None:
-        """A new query has new clocks, which begin at nothing."""
         self._lineage.know(running.record)
-        for name in running.compiled.timings:
-            self._tallies[name].python_s = 0.0
 
     def settle(self, running: RunningQuery) -> None:
         """A query has stopped: what it did since the last window is added to the totals; its stays go to the next."""
@@ -309,9 +313,8 @@ class Meter:
             timing = running.compiled.timings.get(name)
             spent = 0.0
             if timing is not None:
-                total = timing.read()
-                spent, tally.python_s = max(0.0, total - tally.python_s), total
-                tally.service_scv = timing.service_scv()
+                spent, sample = timing.pull()
+                tally.timed.append(sample)
             if operator.kind.has_state:
                 spent += sum(batch.state_s for batch in batches)
             left -= spent * share
@@ -349,7 +352,7 @@ class Meter:
     ) -> OperatorWindow:
         tally = self._tallies[operator.name]
         rows_in, rows_out = rows[operator.name]
-        cost = tally.cost()
+        cost, service = tally.cost(), service_moments(tally.timed)
         replicas = query.replicas.get(operator.name)
         at_entrance = operator.kind is Kind.SOURCE or any(
             f"{name}>{operator.name}" in query.reads for name in operator.inputs
@@ -381,7 +384,7 @@ class Meter:
             backlog_rows=waiting if at_entrance else None,
             state_rows=state[0] if state else None,
             state_bytes=state[1] if state else None,
-            service_scv=tally.service_scv,
+            service_scv=None if service is None else service[1],
         )
 
     def _external(self) -> int | None:

@@ -34,7 +34,7 @@ class Queries:
         *,
         batch_s: float,
         most_rows: int | None,
-        measured: bool,
+        sample_every: int | None,
     ) -> None:
         self._spark = spark
         self._flow = flow
@@ -43,7 +43,7 @@ class Queries:
         self._meter = meter
         self._batch_s = batch_s
         self._most_rows = most_rows
-        self._measured = measured
+        self._sample_every = sample_every
         self.running: dict[str, RunningQuery] = {}  # by checkpoint
         self._falls: dict[str, tuple[Any, Fall]] = {}  # by checkpoint: the start that ended by itself last
 
@@ -91,7 +91,7 @@ class Queries:
         if self._is_opaque(pipeline):
             self._spark.conf.set(_EVOLUTION, "false")
         try:
-            return Compiler(self._spark, self._flow, pipeline, read, self._measured).compile()
+            return Compiler(self._spark, self._flow, pipeline, read, self._sample_every).compile()
         finally:
             self._spark.conf.set(_EVOLUTION, "true")
 

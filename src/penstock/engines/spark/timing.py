@@ -13,33 +13,42 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
 
+from penstock.measure.estimators import ServiceSample
+
+
+class Pull(NamedTuple):
+    """What the workers added between two pulls."""
+
+    busy_s: float  # of all replicas, every row counted
+    sample: ServiceSample
+
 
 class Timing:
-    """Sums that the workers add to and the driver reads: rows and seconds, and of sampled rows also squares."""
+    """Sums that the workers add to and the driver pulls: the two layers of DRS's sampling.
 
-    def __init__(self, context: Any) -> None:
-        self.rows = context.accumulator(0)
+    In the workers one row in `every` (their N_m) is timed by itself; the driver pulls the sums once a window (their
+    T_m is the window's length). A Spark task hands over its sums when it ends, so a pull costs no message.
+    """
+
+    def __init__(self, context: Any, every: int) -> None:
+        self.every = every
         self.seconds = context.accumulator(0.0)
         self.sampled = context.accumulator(0)
         self.sampled_s = context.accumulator(0.0)
         self.sampled_s2 = context.accumulator(0.0)
+        self._pulled = Pull(0.0, ServiceSample(0, 0.0, 0.0))
 
-    def read(self) -> float:
-        """Busy seconds so far, of all replicas."""
-        return float(self.seconds.value)
-
-    def service_scv(self) -> float | None:
-        """Squared coefficient of variation of the time of one row, from the sampled rows."""
-        n, total, squares = self.sampled.value, self.sampled_s.value, self.sampled_s2.value
-        if n < 2 or total <= 0:
-            return None
-        mean = total / n
-        return max(0.0, squares / n - mean * mean) / (mean * mean)
+    def pull(self) -> Pull:
+        """What came since the last pull."""
+        before = self._pulled
+        rows, total_s, total_s2 = self.sampled.value, self.sampled_s.value, self.sampled_s2.value
+        self._pulled = Pull(float(self.seconds.value), ServiceSample(rows, total_s, total_s2))
+        return Pull(self._pulled.busy_s - before.busy_s, self._pulled.sample - before.sample)
 
 
 @contextlib.contextmanager

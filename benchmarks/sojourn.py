@@ -1,0 +1,214 @@
+"""Predicted against measured mean sojourn on Spark: `python -m benchmarks.sojourn [--json] [--seconds S]`.
+
+Three operators that wait, a query each, in `local[16]`. A few plans are run to fit the micro-batch station of each
+query from its batches (rows, replicas, batch time); then other plans are predicted, written down, and only then run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import spearmanr
+
+import penstock as ps
+from penstock.dataflow import Dataflow
+from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.session import session
+from penstock.measure.window import Window
+from penstock.models.microbatch import BatchSample, MicroBatchFit, fit_microbatch
+from penstock.plan import Plan
+
+SLOTS = 16
+RATE = 100.0  # rows/s
+EXTRACT_S, MATCH_S, DESCRIBE_S = 0.010, 0.016, 0.006  # a row: 1, 1.6 and 0.6 slots' worth at that rate
+CAMERAS = 256  # enough for state partitions to be about equal
+Counts = tuple[int, int, int]
+
+# Few and many replicas at both rates: what tells a, b and c apart.
+FITTED: tuple[tuple[Counts, float], ...] = (
+    ((2, 3, 1), 0.5 * RATE),
+    ((2, 3, 1), RATE),
+    ((5, 6, 5), 0.5 * RATE),
+    ((5, 6, 5), RATE),
+)
+PREDICTED: tuple[tuple[Counts, float], ...] = (
+    ((2, 2, 1), RATE),
+    ((2, 2, 2), RATE),
+    ((3, 2, 2), RATE),
+    ((3, 4, 2), RATE),
+    ((4, 4, 3), RATE),
+    ((4, 5, 2), 1.3 * RATE),
+    ((2, 3, 1), 1.3 * RATE),
+    ((6, 8, 2), 1.3 * RATE),
+)
+
+
+def extract(row: dict[str, int]) -> dict[str, int]:
+    time.sleep(EXTRACT_S)
+    return row | {"camera": row["n"] % CAMERAS}
+
+
+def numbered(key: tuple[int], batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    (before,) = state.get if state.exists else (0,)
+    for batch in batches:
+        time.sleep(MATCH_S * len(batch))
+        yield pd.DataFrame({"n": batch.n, "nth": range(before + 1, before + 1 + len(batch))})
+        before += len(batch)
+    state.update((before,))
+
+
+def match(df: DataFrame) -> DataFrame:
+    return df.groupBy("camera").applyInPandasWithState(
+        numbered, "n bigint, nth bigint", "rows bigint", "append", GroupStateTimeout.NoTimeout
+    )
+
+
+def describe(row: dict[str, int]) -> dict[str, int]:
+    time.sleep(DESCRIBE_S)
+    return row
+
+
+def waiting() -> Dataflow:
+    flow = ps.Dataflow("waiting")
+    frames = flow.source("frames", ps.generate(lambda n: n, schema="n bigint", rows_per_s=RATE))
+    features = frames.rows("extract", extract, "n bigint, camera bigint")
+    matches = features.keyed("match", keys=["camera"], fn=match, emit="append", columns=["n", "nth"])
+    matches.rows("describe", describe, "n bigint, nth bigint").sink("out", ps.noop())
+    return flow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A plan under a rate, once what piled up during the change was gone."""
+
+    counts: Counts
+    rows_per_s: float
+    sojourn_s: float
+    samples: tuple[BatchSample, ...]  # one a query: means over its batches, which is enough of a straight line
+
+
+def tried(engine: SparkEngine, counts: Counts, rows_per_s: float, seconds: float) -> Trial:
+    names = ("extract", "match", "describe")
+    engine.apply(engine.plan.replace(replicas=dict(zip(names, counts, strict=True))))
+    engine.set_rate("frames", rows_per_s)
+    warm_until = time.monotonic() + 0.4 * seconds
+    give_up_at = time.monotonic() + 10 * seconds
+    windows: list[Window] = []
+    span_s = 0.0
+    while span_s < seconds:
+        time.sleep(1.0)
+        window = engine.observe()
+        if (failure := engine.failure()) is not None or time.monotonic() > give_up_at:
+            raise RuntimeError(failure or f"{counts} do not keep up with {rows_per_s} rows/s")
+        waiting_rows = sum(one.backlog_rows or 0 for one in window.pipelines)
+        if not windows and (time.monotonic() < warm_until or waiting_rows > 3 * rows_per_s):
+            continue
+        windows.append(window)
+        span_s = windows[-1].end_s - windows[0].start_s
+    stays = [window.sojourn for window in windows if window.sojourn is not None]
+    rows = sum(stay.rows for stay in stays)
+    return Trial(
+        counts=counts,
+        rows_per_s=rows_per_s,
+        sojourn_s=sum(stay.rows * stay.mean_s for stay in stays) / rows,
+        samples=tuple(_mean_batch(windows, number, counts[number]) for number in range(3)),
+    )
+
+
+def _mean_batch(windows: list[Window], query: int, replicas: int) -> BatchSample:
+    seen = [window.pipelines[query] for window in windows]
+    batches = sum(one.batches for one in seen)
+    return BatchSample(
+        rows=sum(one.rows_in for one in seen) / batches,
+        replicas=replicas,
+        batch_s=sum((one.batch_s or 0.0) * one.batches for one in seen) / batches,
+    )
+
+
+def fitted(trials: list[Trial]) -> list[MicroBatchFit]:
+    return [fit_microbatch([trial.samples[query] for trial in trials]) for query in range(3)]
+
+
+def predicted_s(fits: list[MicroBatchFit], counts: Counts, rows_per_s: float) -> float:
+    """1.5 D* in each query on the way."""
+    return sum(fit.station(rows_per_s).mean_s(k) for fit, k in zip(fits, counts, strict=True))
+
+
+def measured(seconds: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    spark = session(f"local[{SLOTS}]", "sojourn")
+    flow = waiting()
+    names = ("extract", "match", "describe")
+    first = dict(zip(names, FITTED[0][0], strict=True))
+    plan = Plan(dataflow=flow.name, cuts=frozenset({"extract", "match"}), replicas=first, slots=SLOTS)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
+        engine = SparkEngine(flow, at, spark=spark, plan=plan)
+        engine.start()
+        try:
+            tried(engine, FITTED[0][0], 0.5 * RATE, seconds)  # workers start and code is compiled on nobody's account
+            trials = [tried(engine, counts, rate, seconds) for counts, rate in FITTED]
+            fits = fitted(trials)
+            said = [predicted_s(fits, counts, rate) for counts, rate in PREDICTED]
+            seen = [tried(engine, counts, rate, seconds) for counts, rate in PREDICTED]
+        finally:
+            engine.stop()
+            spark.stop()
+    rows = [
+        {"plan": trial.counts, "rows_per_s": trial.rows_per_s, "predicted_s": s, "measured_s": trial.sojourn_s}
+        for s, trial in zip(said, seen, strict=True)
+    ]
+    for row in rows:
+        row["error"] = abs(row["predicted_s"] / row["measured_s"] - 1)
+    rank = float(spearmanr([row["predicted_s"] for row in rows], [row["measured_s"] for row in rows]).statistic)
+    summary = {
+        "rank_correlation": rank,
+        "median_error": statistics.median(row["error"] for row in rows),
+        "stations": {
+            name: {"batch_s": fit.batch_s.value, "row_s": fit.row_s.value, "replica_s": fit.replica_s.value}
+            for name, fit in zip(names, fits, strict=True)
+        },
+    }
+    return rows, summary
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0, help="measured a plan, behind its warm-up")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    rows, summary = measured(given.seconds)
+    if given.json:
+        print(json.dumps({"plans": rows, **summary}, indent=2))
+        return
+    table = Table("extract, match, describe", "rows/s", "predicted", "measured", "error")
+    for row in rows:
+        counts = ", ".join(str(k) for k in row["plan"])
+        said, seen = f"{row['predicted_s']:.2f} s", f"{row['measured_s']:.2f} s"
+        table.add_row(counts, f"{row['rows_per_s']:.0f}", said, seen, f"{row['error']:.0%}")
+    console = Console()
+    console.print(table)
+    rank, error = summary["rank_correlation"], summary["median_error"]
+    console.print(f"rank correlation {rank:.2f} (aim: at least 0.9), median error {error:.0%} (aim: at most 20%)")
+    for name, one in summary["stations"].items():
+        console.print(
+            f"{name}: a batch {one['batch_s'] * 1000:.0f} ms, a row {one['row_s'] * 1000:.1f} ms, a replica "
+            f"{one['replica_s'] * 1000:.0f} ms"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""DRS where operators are queries of micro-batches: what it asks for beyond the slots there are."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import pytest
+from test_policy_contract import situation_of
+
+from penstock.control.decisions import Change, Hold
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
+
+BATCH_S, REPLICA_S = 0.1, 0.02  # of the engine under it
+WORK = (1 / 5.0 + 1 / 4.5, 1 / 100.0)  # s a row: extract and match in one query, aggregate in another
+
+
+def fewest(rate: float, target_s: float) -> int:
+    """Of all counts, those with 1.5 (a + b k) / (1 - rate c / k) summed over the queries within the target."""
+    found = []
+    for counts in product(range(1, 60), range(1, 6)):
+        if all(rate * c < k for c, k in zip(WORK, counts, strict=True)):
+            stays = [1.5 * (BATCH_S + REPLICA_S * k) / (1 - rate * c / k) for c, k in zip(WORK, counts, strict=True)]
+            found += [sum(counts)] if sum(stays) <= target_s else []
+    return min(found)
+
+
+def decided(counts: tuple[int, int, int], slots: int, rate: float, target_s: float) -> Hold | Change:
+    situation = situation_of("video", counts, rate, slots, micro_batch=True)
+    uncut = DrsSettings(goal=FewestSlots(max_s=target_s), worth_slots=math.inf)
+    decision, _ = Drs(uncut).decide(situation, {})
+    return decision
+
+
+@pytest.mark.parametrize(
+    ("counts", "slots", "rate", "target_s"), [((3, 3, 1), 5, 5.0, 0.72), ((6, 6, 1), 7, 10.0, 1.05)]
+)
+def test_slots_beyond_the_master_s_are_reported(
+    counts: tuple[int, int, int], slots: int, rate: float, target_s: float
+) -> None:
+    decision = decided(counts, slots, rate, target_s)
+    assert decision.needs_slots == fewest(rate, target_s) > slots
+    assert str(decision.needs_slots) in decision.why
+
+
+def test_also_where_one_query_alone_needs_more_than_there_are() -> None:
+    decision = decided((1, 1, 1), 3, 40.0, 4.0)  # a backlog tells little of a batch's fixed time, so no exact number
+    assert decision.needs_slots is not None and decision.needs_slots > 40.0 * sum(WORK)

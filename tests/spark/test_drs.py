@@ -1,0 +1,153 @@
+"""DRS on Spark, through the loop: the rate steps up and down, slots follow it, and the output stays exact."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from math import inf
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+import penstock as ps
+from penstock.control.controller import Controller, Settings
+from penstock.control.guards import Cooldown
+from penstock.control.loop import run
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
+from penstock.control.requests import Requests
+from penstock.dataflow import Dataflow
+from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.session import session
+from penstock.engines.spark.sources.numbered import PaceFile
+from penstock.measure.smoothing import Windowed
+from penstock.measure.window import Window
+from penstock.plan import Plan
+from penstock.store import Run, Store
+
+pytestmark = pytest.mark.spark
+
+CAMERAS = 256  # enough for state partitions to be about equal
+LOW, HIGH = 30.0, 210.0  # rows/s; one replica takes 100 at most
+TARGET_S, RELEASE_BELOW_S = 8.0, 5.0
+SLOTS = 16
+
+
+def extract(row: dict[str, int]) -> dict[str, int]:
+    time.sleep(0.01)
+    return row | {"camera": row["n"] % CAMERAS}
+
+
+def describe(row: dict[str, int]) -> dict[str, int]:
+    time.sleep(0.005)
+    return row
+
+
+def number_by_camera(key: tuple[int], batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    (before,) = state.get if state.exists else (0,)
+    for batch in batches:
+        time.sleep(0.01 * len(batch))
+        yield pd.DataFrame({"n": batch.n, "camera": key[0], "nth": range(before + 1, before + 1 + len(batch))})
+        before += len(batch)
+    state.update((before,))
+
+
+def match(df: DataFrame) -> DataFrame:
+    return df.groupBy("camera").applyInPandasWithState(
+        number_by_camera, "n bigint, camera bigint, nth bigint", "rows bigint", "append", GroupStateTimeout.NoTimeout
+    )
+
+
+def waiting() -> Dataflow:
+    """Three operators that wait for something else than the processor, so that 16 slots are 16 slots on two cores."""
+    flow = ps.Dataflow("waiting")
+    frames = flow.source("frames", ps.generate(lambda n: n, schema="n bigint", rows_per_s=LOW))
+    features = frames.rows("extract", extract, "n bigint, camera bigint")
+    matches = features.keyed("match", keys=["camera"], fn=match, emit="append", columns=["n", "nth"])
+    matches.rows("describe", describe, "n bigint, camera bigint, nth bigint").sink("out", ps.memory())
+    return flow
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    spark = session(f"local[{SLOTS}]", "penstock tests")
+    yield spark
+    spark.stop()
+
+
+class Load:
+    """Up once the run has settled, down once the target is met again, and to nothing once slots were released."""
+
+    def __init__(self, engine: SparkEngine, store: Store) -> None:
+        self._engine, self._store = engine, store
+        self._pace = PaceFile(engine.run / "sources" / "frames.pace.json")
+        self.phase = "low"
+
+    def seen(self, window: Window, plan: Plan) -> None:
+        rows = [row for _, row in self._store.decisions()]
+        grown = [row for row in rows if row.reason == "shortage" and row.applied == "ok"]
+        if self.phase == "low" and rows and rows[-1].reason == "within-target":
+            self._step("high", HIGH)
+        elif self.phase == "high" and grown and grown[-1].verdict == "kept":
+            assert window.sojourn is not None and rows[-1].before is not None
+            if (rows[-1].before.sojourn_s or inf) <= TARGET_S:
+                self._step("low again", LOW)
+        elif self.phase == "low again" and any(row.reason == "release" and row.applied == "ok" for row in rows):
+            self._step("nothing", 0.0)
+
+    def over(self) -> bool:
+        """Nothing more comes, and nothing is on its way."""
+        return self.phase == "nothing" and len(self._engine.rows("out")) >= self.appended()
+
+    def appended(self) -> int:
+        return self._pace.load().available(time.time())
+
+    def _step(self, phase: str, rows_per_s: float) -> None:
+        self.phase = phase
+        self._engine.set_rate("frames", rows_per_s)
+
+
+@pytest.mark.timeout(600)
+def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path: Path) -> None:
+    flow = waiting()
+    few = {"extract": 1, "match": 1, "describe": 1}
+    plan = Plan(dataflow=flow.name, cuts=frozenset({"extract", "match"}), replicas=few, slots=SLOTS)
+    engine = SparkEngine(flow, tmp_path, spark=spark, plan=plan, batch_s=1.0)
+    policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=TARGET_S, min_s=RELEASE_BELOW_S, aim=0.8))), seconds=5.0)
+    settings = Settings(mode="active", smoothing=Windowed(3), micro_batch=True, warm_up_s=4.0)
+    with Store(tmp_path) as store:
+        store.begin(Run(dataflow=flow.name, flow_file="", pid=os.getpid(), master="local", started_s=time.time()))
+        load = Load(engine, store)
+        run(
+            engine,
+            store,
+            Requests(tmp_path),
+            every_s=1.0,
+            until=load.over,
+            on_window=load.seen,
+            controller=Controller(policy, settings, engine, store),
+        )
+        rows = [row for _, row in store.decisions()]
+        errors = store.errors()
+    assert errors == []
+    changes = [row for row in rows if row.kind == "change"]
+    (*_, grown), (*_, released) = (
+        [row for row in changes if row.reason == reason and row.applied == "ok"] for reason in ("shortage", "release")
+    )
+    for row in (grown, released):
+        assert row.expected is not None and row.expected.sojourn_s is not None and row.before is not None
+        assert row.expected.sojourn_s <= TARGET_S and "slots" in row.why and row.inputs["external_rows_per_s"]
+    assert grown.before.sojourn_s > TARGET_S >= grown.observed.sojourn_s and grown.verdict == "kept"
+    assert grown.expected.slots > 3 and released.expected.slots < released.before.slots
+    # What one batch over all rows would give: each row once, and the rows of a camera numbered without a gap.
+    out, appended = engine.rows("out"), load.appended()
+    assert Counter(row["n"] for row in out) == Counter(range(appended))
+    by_camera = Counter(n % CAMERAS for n in range(appended))
+    expected = Counter((camera, nth) for camera, count in by_camera.items() for nth in range(1, count + 1))
+    assert Counter((row["camera"], row["nth"]) for row in out) == expected
+    assert all(row["camera"] == row["n"] % CAMERAS for row in out)
