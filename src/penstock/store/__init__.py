@@ -3,11 +3,12 @@
 from penstock.store.errors import StoreError, UnkeepableError
 from penstock.store.lock import Owner, RunLock, owner
 from penstock.store.reader import StoreReader
-from penstock.store.records import Decided, PlanChange, Run, RunError
+from penstock.store.records import Decided, Declared, PlanChange, Run, RunError, declared
 from penstock.store.store import Store
 
 __all__ = [
     "Decided",
+    "Declared",
     "Owner",
     "PlanChange",
     "Run",
@@ -17,5 +18,6 @@ __all__ = [
     "StoreError",
     "StoreReader",
     "UnkeepableError",
+    "declared",
     "owner",
 ]
