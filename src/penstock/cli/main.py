@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("run", "Run a dataflow, or resume it."),
     "status": ("status", "What a run is doing."),
     "decisions": ("decisions", "What a policy decided, why, and what came of it."),
+    "report": ("report", "A run as one HTML file: graph, load and latency over time, cost, decisions."),
     "apply": ("apply", "Give a running run another plan."),
     "rescale": ("rescale", "Change replicas of a running run."),
     "rate": ("rate", "Change the rate of a source of a running run."),

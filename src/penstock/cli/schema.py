@@ -25,6 +25,7 @@ SCHEMAS: dict[str, tuple[str, str]] = {
     "request": ("penstock.control.requests", "Request"),
     "answer": ("penstock.control.requests", "Answer"),
     "outline": ("penstock.report.outline", "Outline"),
+    "report": ("penstock.report.record", "Report"),
     "status": ("penstock.report.status", "Status"),
 }
 

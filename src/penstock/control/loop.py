@@ -14,7 +14,7 @@ from penstock.control.signals import StopSignals
 from penstock.engines.ports import Engine
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
-from penstock.store import RunError, Store
+from penstock.store import RunError, Store, declared
 
 POLL_S = 0.1  # how long a request may lie unseen
 OnWindow = Callable[[Window, Plan], None]
@@ -56,7 +56,7 @@ def run(
         try:
             engine.start()
             signals.listen()
-            store.started(engine.plan)
+            store.started(engine.plan, declared(engine.flow))
             due = clock.monotonic() + every_s
             while ended is None:
                 stop_ids += _serve(requests, engine, store, clock)

@@ -9,7 +9,7 @@ from penstock.control.loop import Clock
 from penstock.control.shape import Shape
 from penstock.control.situation import Policy
 from penstock.engines.ports import Engine
-from penstock.store import Decided, Run, Store
+from penstock.store import Decided, Run, Store, declared
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ def rehearse(
     controller = Controller(policy, settings, engine, store)
     shape = Shape.of(engine.flow)
     engine.start()
-    store.started(engine.plan)
+    store.started(engine.plan, declared(engine.flow))
     slot_seconds = seconds = rows = stayed_s = 0.0
     violations = 0
     for _ in range(windows):

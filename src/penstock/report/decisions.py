@@ -19,8 +19,8 @@ def table(rows: Sequence[Decided]) -> Table:
     drawn = Table(box=box.HORIZONTALS, pad_edge=False)
     for heading in ("at", "decision", "reason", "why", "before", "expected", "observed", "outcome"):
         drawn.add_column(heading, no_wrap=heading in ("at", "reason"))
-    for _, alike in groupby(rows, key=_key):
-        some = list(alike)
+    for _, same in groupby(rows, key=alike):
+        some = list(same)
         drawn.add_row(*cells(some[-1], times=len(some)))
     return drawn
 
@@ -62,6 +62,6 @@ def _became(row: Decided) -> str:
     return f"{row.verdict or 'applied'}{pause}"
 
 
-def _key(row: Decided) -> tuple[str, str, float]:
-    """Changes stand alone."""
+def alike(row: Decided) -> tuple[str, str, float]:
+    """What is shown as one where it follows upon each other. Changes that were carried out stand alone."""
     return (row.kind, row.reason, row.at_s if row.kind == "change" and row.applied != "recommended" else 0.0)

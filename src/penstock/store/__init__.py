@@ -3,11 +3,12 @@
 from penstock.store.errors import StoreError, UnkeepableError
 from penstock.store.lock import Owner, RunLock, owner
 from penstock.store.reader import StoreReader
-from penstock.store.records import Decided, PlanChange, Run, RunError, Trial
+from penstock.store.records import Decided, Declared, PlanChange, Run, RunError, Trial, declared
 from penstock.store.store import Store
 
 __all__ = [
     "Decided",
+    "Declared",
     "Owner",
     "PlanChange",
     "Run",
@@ -18,5 +19,6 @@ __all__ = [
     "StoreReader",
     "Trial",
     "UnkeepableError",
+    "declared",
     "owner",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -16,6 +17,7 @@ from penstock.store.errors import StoreError
 from penstock.store.records import Decided, PlanChange, Run, RunError, Trial
 
 Row = TypeVar("Row", Run, PlanChange, RunError, Trial)
+Each = TypeVar("Each", Window, Decided, RunError)
 
 
 class StoreReader:
@@ -69,6 +71,18 @@ class StoreReader:
             old = schema.version(self._db) < 3
         return [] if old else self._all("trials", Trial)
 
+    def each_window(self) -> Iterator[tuple[int, Window]]:
+        """All of them, oldest first and one at a time: those of a week do not fit into memory."""
+        return self._each("windows", Window)
+
+    def each_decision(self) -> Iterator[tuple[int, Decided]]:
+        with schema.explained(self.path):
+            before_decisions = schema.version(self._db) == 1
+        return iter(()) if before_decisions else self._each("decisions", Decided)
+
+    def each_error(self) -> Iterator[tuple[int, RunError]]:
+        return self._each("errors", RunError)
+
     def runs(self) -> list[Run]:
         return self._all("runs", Run)
 
@@ -98,6 +112,11 @@ class StoreReader:
 
     def __enter__(self) -> StoreReader:
         return self
+
+    def _each(self, table: str, of: type[Each]) -> Iterator[tuple[int, Each]]:
+        with schema.explained(self.path):
+            for number, body in self._db.execute(f"SELECT id, body FROM {table} ORDER BY id"):
+                yield number, msgspec.json.decode(body, type=of)
 
     def _all(self, table: str, of: type[Row], last: int | None = None) -> list[Row]:
         with schema.explained(self.path):

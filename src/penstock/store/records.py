@@ -6,8 +6,26 @@ from typing import Literal
 
 import msgspec
 
+from penstock.dataflow.dataflow import Dataflow
 from penstock.plan.plan import Plan
 from penstock.planning.outcome import Alternative, Outcome
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator as the dataflow declares it: enough to draw the graph when the file that declared it is gone."""
+
+    operator: str
+    kind: str  # source, stateless, keyed, stateful, sink
+    inputs: tuple[str, ...] = ()
+    feedback: tuple[str, ...] = ()  # those of the inputs that close a loop
+
+
+def declared(flow: Dataflow) -> tuple[Declared, ...]:
+    """Upstream first."""
+    return tuple(
+        Declared(operator=one.name, kind=one.kind.value, inputs=one.inputs, feedback=tuple(sorted(one.feedback)))
+        for one in flow.operators
+    )
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +37,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     master: str
     started_s: float  # wall clock, seconds since the epoch
     plan: Plan | None = None  # in force when it started; None until the engine is up
+    operators: tuple[Declared, ...] = ()  # upstream first; none where nobody declared a dataflow
     stopped_s: float | None = None  # None: still running, or killed
     stopped_why: str | None = None
 

@@ -14,7 +14,7 @@ from penstock.store import schema
 from penstock.store.errors import StoreError, UnkeepableError
 from penstock.store.lock import RunLock
 from penstock.store.reader import StoreReader
-from penstock.store.records import Decided, PlanChange, Run, RunError, Trial
+from penstock.store.records import Decided, Declared, PlanChange, Run, RunError, Trial
 
 
 class Store(StoreReader):
@@ -68,9 +68,9 @@ class Store(StoreReader):
             added = self._db.execute("INSERT INTO runs (started_s, body) VALUES (?, ?)", (run.started_s, _json(run)))
             self._run = (added.lastrowid or 0, run)
 
-    def started(self, plan: Plan) -> None:
+    def started(self, plan: Plan, operators: tuple[Declared, ...] = ()) -> None:
         """The engine is up, under this plan."""
-        self._update_run(plan=plan)
+        self._update_run(plan=plan, operators=operators)
 
     def ended(self, *, at_s: float, why: str) -> None:
         self._update_run(stopped_s=at_s, stopped_why=why)

@@ -135,6 +135,9 @@ class WatchedEngine:
     def set_rate(self, source: str, rows_per_s: float) -> None:
         raise PenstockError("a watched program has its rates from outside; nobody changes them from here")
 
+    def mend(self) -> tuple[str, ...]:
+        return ()
+
     def failure(self) -> str | None:
         stopped = self._spark.sparkContext._jsc is None or self._spark.sparkContext._jsc.sc().isStopped()
         return "the program's Spark session has ended" if stopped else None

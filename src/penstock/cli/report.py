@@ -1,0 +1,61 @@
+"""penstock report: a run or a study as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("run_dir", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path, allow_dash=True), help="Where to.  [DIR/report.html]")
+@click.option(
+    "--price", type=click.FloatRange(min=0), help="Of a slot for an hour, in any currency: says what the run cost."
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON, to where -o says or to the terminal.")
+def command(run_dir: Path, output: Path | None, price: float | None, as_json: bool) -> None:
+    """One self-contained HTML file: the graph, load and latency over time, cost, decisions, plan changes, errors.
+
+    It is read from the run's record alone, also while the run goes on; the file needs nothing else and no network.
+
+    \b
+    Example:
+      penstock report runs/wc
+      penstock report runs/wc -o wc.html --price 0.05
+      penstock report runs/wc --json | jq .totals
+    """
+    import time
+
+    import msgspec
+
+    from penstock.report.page import rendered
+    from penstock.report.record import report
+    from penstock.store import StoreReader
+
+    with StoreReader(run_dir) as reader:
+        made = report(run_dir, reader, now_s=time.time(), price_per_slot_hour=price)
+    text = msgspec.json.format(msgspec.json.encode(made)).decode() if as_json else rendered(made)
+    if str(output) == "-" or (output is None and as_json):
+        click.echo(text)
+        return
+    output = output or run_dir / "report.html"
+    _write(output, text)
+    click.echo(f"{output} ({len(text.encode()) / 1e3:,.0f} kB)")
+
+
+def _write(path: Path, text: str) -> None:
+    """Whoever has the page open sees the old one or the new one, never half of it."""
+    import os
+
+    from penstock.dataflow.errors import PenstockError
+
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise PenstockError(
+            f"the report cannot be written to '{path}' ({error.strerror}); give another place with -o FILE"
+        ) from None
