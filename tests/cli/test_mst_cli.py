@@ -93,6 +93,7 @@ def test_schema(name: str) -> None:
         (("mst", "fit", "SAMPLES", "--app", "wc"), "no samples of app 'wc'"),
         (("mst", "fit", "SAMPLES", "--validate", "5"), "no samples on [5]"),
         (("mst", "fit", "SAMPLES", "--plot", "/nowhere/at/all.png"), "cannot be written"),
+        (("mst", "fit", "SAMPLES", "--step", "nan"), "a step of nan VMs"),
         (("mst", "fit", "TRACE"), "must have app,vms,throughput"),
         (("mst", "subset", "SAMPLES", "--max-vms", "1"), "VM counts up to 1"),
         (("elastic", "SAMPLES", "--samples", "SAMPLES", "--app", "grep"), "must have time_s,rate"),

@@ -181,6 +181,8 @@ def test_a_larger_budget_is_never_worse() -> None:
         ("app,vms,throughput\n\na,x,2\n", "line 3: 'a,x,2'"),
         ("app,vms,throughput\na,1,-2\n", "above 0"),
         ("app,vms,throughput\na,1,nan\n", "above 0"),
+        ("app,vms,throughput\na,1,1e308\n", r"throughput 1e\+308 on 1 VMs; .* another unit"),
+        ("app,vms,throughput\na,1,1e-300\n", "throughput 1e-300 on 1 VMs; .* another unit"),
         ("app,vms,throughput\na,0,2\n", "at least 1"),
         ("app,vms,throughput\na,1000000000,2\n", "at most 10000"),
         ("app,vms,throughput\n,1,2\n", "no name"),

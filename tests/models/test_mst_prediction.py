@@ -197,6 +197,9 @@ def test_what_cannot_be_asked_is_refused() -> None:
         fit_mst(samples, max_vms=10, validation=TRAIN)
     with pytest.raises(SamplesError, match=r"no samples on \[5\]"):
         fit_mst(samples, max_vms=10, validation=(5,))
+    for step in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(SamplesError, match="a step of"):
+            fit_mst(samples, max_vms=10, steps=(0.0, step))
     model = fit_mst(samples, max_vms=30, resamples=50)
     with pytest.raises(SamplesError, match="up to 30"):
         model.predict([31])

@@ -39,7 +39,13 @@ command.add_command(mst_measure.predict)
     "--step", type=click.FloatRange(min=0), default=0.0, help="VMs that one more thread a unit takes; 0: none."
 )
 @click.option("--level", type=float, default=0.9, show_default=True, help="Share of new samples inside the interval.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the redrawn samples behind the intervals.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the redrawn samples behind the intervals.",
+)
 @click.option("--plot", type=click.Path(path_type=Path), help="Write curves, intervals and samples to this PNG.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
 def fit(
@@ -108,7 +114,9 @@ def fit(
 @click.argument("samples", type=click.Path(path_type=Path))
 @click.option("--max-vms", type=click.IntRange(min=1), required=True, help="The largest VM count to pay for.")
 @click.option("--sizes", type=Counts(), default=(3, 4, 5), help="How many VM counts to measure.  [default: 3,4,5]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the draw, beyond a million subsets.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draw, beyond a million subsets."
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
 def subset(samples: Path, max_vms: int, sizes: tuple[int, ...], seed: int, as_json: bool) -> None:
     """Which VM counts to measure: the subset from which the models predict the other counts of SAMPLES best.

@@ -13,6 +13,7 @@ from penstock.models.mst.errors import SamplesError
 from penstock.models.mst.rows import csv_rows, shown
 
 Floats = NDArray[np.float64]
+MAX_THROUGHPUT = 1e30  # in any unit: sums of squares of it, and of its inverse, are finite
 MAX_VMS = 10_000  # curves are tables by VM count: what they take in memory must stay bounded
 
 
@@ -45,6 +46,11 @@ class Samples:
             for value in values:
                 if not (math.isfinite(value) and value > 0):
                     raise SamplesError(f"app '{app}' has throughput {value} on {count} VMs; it must be above 0")
+                if not 1 / MAX_THROUGHPUT <= value <= MAX_THROUGHPUT:
+                    raise SamplesError(
+                        f"app '{app}' has throughput {value:g} on {count} VMs; it must lie between "
+                        f"{1 / MAX_THROUGHPUT:g} and {MAX_THROUGHPUT:g}: give it in another unit"
+                    )
         return samples
 
     def only(self, counts: Iterable[int]) -> Samples:

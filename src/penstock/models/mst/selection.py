@@ -10,7 +10,7 @@ import numpy as np
 from penstock.models.mst.candidate import Candidate, Weighting, absolute_rmse, relative_rmse
 from penstock.models.mst.errors import SamplesError
 from penstock.models.mst.fitted import CANDIDATES, Fitted, fit_candidate
-from penstock.models.mst.samples import Samples
+from penstock.models.mst.samples import MAX_VMS, Samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,9 @@ def select(
     Without validation counts each count in turn is predicted from the others: the training error, which the paper falls
     back on, favours whoever has most parameters. With `refit` the winner then learns from the validation samples too.
     """
+    for step in steps:
+        if not 0 <= step <= MAX_VMS:
+            raise SamplesError(f"a step of {step} VMs was given; it must be a number from 0 (no steps) to {MAX_VMS}")
     training = samples.without(validation)
     if not training.vms:
         raise SamplesError(f"all VM counts of app '{samples.app}' are for validation; leave some to train on")
