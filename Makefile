@@ -4,13 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint soak bench-spark bench-models bench-control bench-sim bench-elastic bench-sojourn java clean
+.PHONY: demo test test-fast lint soak bench-spark bench-models bench-control bench-sim bench-elastic bench-sojourn java chromium clean
 
 demo: $(READY) java
 	@$(BIN)/penstock demo
 
-test: test-fast java
-	@$(MAKE) --no-print-directory $(SPARK_TESTS)
+test: test-fast java chromium
+	@$(MAKE) --no-print-directory $(SPARK_TESTS) test-pages
 
 # Each in a process and a session of its own. The JVM's better compiler never earns back what it costs in so short a life.
 SPARK_TESTS := $(wildcard tests/spark/test_*.py) tests/apps
@@ -19,8 +19,12 @@ $(SPARK_TESTS): export JDK_JAVA_OPTIONS = -XX:TieredStopAtLevel=1 -XX:+UseSerial
 $(SPARK_TESTS):
 	@echo $@ && $(BIN)/python -m pytest -m "spark and not soak" $@
 
+.PHONY: test-pages
+test-pages:
+	@echo $@ && $(BIN)/python -m pytest -rs -m browser tests/report
+
 test-fast: lint
-	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" src tests
+	$(BIN)/python -m pytest -n 2 -m "not spark and not soak and not browser" src tests
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks
@@ -54,6 +58,9 @@ bench-sojourn: $(READY) java
 
 java:
 	@sh tools/java.sh
+
+chromium:
+	@sh tools/chromium.sh
 
 $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

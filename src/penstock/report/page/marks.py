@@ -8,7 +8,9 @@ from penstock.plan.plan import diff
 from penstock.report.page.axes import Timeline
 from penstock.report.record import Report
 
-_LABEL_APART = 0.06  # of the width: so much a label takes on a phone
+_LABEL_APART = 0.06  # of the width
+_LABEL_APART_ON_A_PHONE = 0.2
+_MOST_TEXTS = 5
 _LINE_APART = 0.004
 
 
@@ -19,6 +21,16 @@ class Mark:
     label: str
     anchor: str | None  # of the row that tells more
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """Of a mark, and of those too close to it to have one of their own."""
+
+    mark: Mark
+    label: str
+    text: str
+    tight: bool  # has no room on a phone
 
 
 def marks(report: Report, line: Timeline) -> tuple[Mark, ...]:
@@ -68,8 +80,8 @@ def marks(report: Report, line: Timeline) -> tuple[Mark, ...]:
     return tuple(sorted(found, key=lambda one: one.at))
 
 
-def labelled(found: tuple[Mark, ...]) -> tuple[Mark, ...]:
-    """Those whose labels have room; a label that would cover another is counted in it, as in 'P3 +2'."""
+def labelled(found: tuple[Mark, ...]) -> tuple[Label, ...]:
+    """A label that would cover another is counted in it, as in 'P3 +2'."""
     groups: list[list[Mark]] = []
     for mark in found:
         if mark.anchor is None:
@@ -78,16 +90,18 @@ def labelled(found: tuple[Mark, ...]) -> tuple[Mark, ...]:
             groups[-1].append(mark)
         else:
             groups.append([mark])
-    return tuple(
-        Mark(
-            at=first.at,
-            kind=first.kind,
-            label=first.label + (f" +{len(more)}" if more else ""),
-            anchor=first.anchor,
-            text="; ".join([one.text for one in (first, *more)][:5]),
+    labels: list[Label] = []
+    for first, *more in groups:
+        before = next((one for one in reversed(labels) if not one.tight), None)
+        labels.append(
+            Label(
+                mark=first,
+                label=first.label + (f" +{len(more)}" if more else ""),
+                text="; ".join([one.text for one in (first, *more)][:_MOST_TEXTS]),
+                tight=before is not None and first.at - before.mark.at < _LABEL_APART_ON_A_PHONE,
+            )
         )
-        for first, *more in groups
-    )
+    return tuple(labels)
 
 
 def apart(found: tuple[Mark, ...]) -> tuple[Mark, ...]:

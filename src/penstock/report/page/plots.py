@@ -56,7 +56,10 @@ def throughput(points: Sequence[Point], line: Timeline, clock: Callable[[float],
         "Throughput, rows/s",
         points,
         line,
-        (("arriving", lambda one: one.arriving_rows_per_s), ("processed", lambda one: one.processed_rows_per_s)),
+        (
+            ("arriving", lambda one: one.arriving_rows_per_s, "area"),  # or one line would hide the other
+            ("processed", lambda one: one.processed_rows_per_s, "line"),
+        ),
         say=lambda number: f"{count(number)} rows/s",
         tick=compact,
         clock=clock,
@@ -68,7 +71,7 @@ def backlog(points: Sequence[Point], line: Timeline, clock: Callable[[float], st
         "Backlog, rows that wait",
         points,
         line,
-        (("waiting", lambda one: one.backlog_rows),),
+        (("waiting", lambda one: one.backlog_rows, "line"),),
         say=lambda number: f"{count(number)} rows",
         tick=compact,
         clock=clock,
@@ -80,7 +83,7 @@ def sojourn(points: Sequence[Point], line: Timeline, clock: Callable[[float], st
         "Sojourn, from append to result",
         points,
         line,
-        (("mean", lambda one: one.sojourn_mean_s), ("p95", lambda one: one.sojourn_p95_s)),
+        (("mean", lambda one: one.sojourn_mean_s, "line"), ("p95", lambda one: one.sojourn_p95_s, "line")),
         say=seconds,
         tick=lambda number: "0" if number == 0 else seconds(number),
         clock=clock,
@@ -164,29 +167,29 @@ def _over_time(
     title: str,
     points: Sequence[Point],
     line: Timeline,
-    series: Iterable[tuple[str, Value]],
+    series: Iterable[tuple[str, Value, str]],
     *,
     say: Callable[[float], str],
     tick: Callable[[float], str],
     clock: Callable[[float], str],
 ) -> Plot | None:
     """None where nothing of it is known."""
-    known = [(name, value) for name, value in series if any(value(one) is not None for one in points)]
+    known = [one for one in series if any(one[1](point) is not None for point in points)]
     if not known:
         return None
-    highest = max(value(one) or 0.0 for _, value in known for one in points)
+    highest = max(value(one) or 0.0 for _, value, _ in known for one in points)
     x, y = time_axis(line.length_s), value_axis(highest, tick)
     spots = []
     for one in points:
         left, right = (x.share(line.ran_s(moment)) * WIDTH for moment in (one.start_s, one.end_s))
-        said = [f"{name} {say(number)}" for name, value in known if (number := value(one)) is not None]
+        said = [f"{name} {say(number)}" for name, value, _ in known if (number := value(one)) is not None]
         spots.append(Spot(x=left, width=max(right - left, 0.1), text=f"{clock(one.start_s)}: {', '.join(said) or '-'}"))
     return Plot(
         title=title,
-        summary=f"{title}: {' and '.join(name for name, _ in known)}, at most {say(highest)}.",
+        summary=f"{title}: {' and '.join(name for name, _, _ in known)}, at most {say(highest)}.",
         lines=tuple(
-            Line(name=name, colour=number, path=_path(points, value, line, x, y))
-            for number, (name, value) in enumerate(known)
+            Line(name=name, colour=number, path=_path(points, value, line, x, y, filled=drawn == "area"), drawn=drawn)
+            for number, (name, value, drawn) in enumerate(known)
         ),
         x_ticks=x.ticks,
         y_ticks=y.ticks,
@@ -195,9 +198,9 @@ def _over_time(
     )
 
 
-def _path(points: Sequence[Point], value: Value, line: Timeline, x: Axis, y: Axis) -> str:
-    """Through the middles of the points; broken where one is unknown and between two starts. A lone one is a dot."""
-    pieces: list[list[str]] = [[]]
+def _path(points: Sequence[Point], value: Value, line: Timeline, x: Axis, y: Axis, *, filled: bool) -> str:
+    """Through the middles of the points; broken where one is unknown and between two starts."""
+    pieces: list[list[tuple[Point, float]]] = [[]]
     stretch = None
     for one in points:
         number = value(one)
@@ -205,9 +208,20 @@ def _path(points: Sequence[Point], value: Value, line: Timeline, x: Axis, y: Axi
             pieces.append([])
             stretch = one.stretch
         if number is not None:
-            middle = (line.ran_s(one.start_s) + line.ran_s(one.end_s)) / 2
-            pieces[-1].append(f"{_n(x.share(middle) * WIDTH)} {_y(y, number)}")
-    return "".join(f"M{'L'.join(piece)}" if len(piece) > 1 else f"M{piece[0]}h0" for piece in pieces if piece)
+            pieces[-1].append((one, number))
+
+    def at(time_s: float) -> float:
+        return x.share(line.ran_s(time_s)) * WIDTH
+
+    path = ""
+    for piece in filter(None, pieces):
+        places = [((at(one.start_s) + at(one.end_s)) / 2, number) for one, number in piece]
+        if len(piece) == 1:  # has no other to be joined to: as long as it lasted
+            one, number = piece[0]
+            places = [(at(one.start_s), number), (at(one.end_s), number)]
+        through = "L".join(f"{_n(left)} {_y(y, number)}" for left, number in places)
+        path += f"M{_n(places[0][0])} {_n(HEIGHT)}L{through}V{_n(HEIGHT)}Z" if filled else f"M{through}"
+    return path
 
 
 def _y(axis: Axis, value: float) -> str:

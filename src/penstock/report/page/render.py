@@ -48,7 +48,7 @@ def rendered(report: Report) -> str:
             mst_plots=[plots.mst(one) for one in report.mst if one.points],
             marks=apart(found),
             labels=labelled(found),
-            ran_s=line.length_s,
+            simulated=report.run is not None and report.run.master == "simulated",
         )
     )
 
@@ -67,6 +67,7 @@ def _environment(clock: _Clock) -> Environment:
         "share": share,
         "short": lambda text: shortened(text, _LONGEST_TEXT),
         "trace": lambda text: shortened(text, _LONGEST_TRACE),
+        "arrows": lambda text: text.replace("->", "→"),
         "cells": cells,
         "money": lambda amount: f"{amount:,.4g}" if amount < 100 else f"{amount:,.0f}",
     }

@@ -1,0 +1,100 @@
+"""The page in a real browser: light and dark, on a phone and on a desk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+from sample_runs import HOSTILE, START_S, eventful
+
+from penstock.models.mst.prediction import fit_mst
+from penstock.models.mst.samples import Samples
+from penstock.report.mst_curve import mst_curve
+from penstock.report.page import rendered
+from penstock.report.record import report
+from penstock.store import StoreReader
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+# Boxes that stick out of the window, but for what is in a part that scrolls by itself.
+STICKING_OUT = """() => [...document.body.querySelectorAll("*")].filter(one => {
+    const box = one.getBoundingClientRect();
+    return box.width && !one.closest(".scroll, .graph, svg") && (box.right > innerWidth + 1 || box.left < -1);
+}).map(one => one.outerHTML.slice(0, 200))"""
+
+# Labels of the axes and of changes that lie on top of each other.
+OVERLAPPING = """() => [...document.querySelectorAll(".plot, .labels")].flatMap(plot => {
+    const boxes = [...plot.querySelectorAll(".x, .y, .chip")].map(one => one.getBoundingClientRect())
+        .filter(one => one.width);
+    return boxes.flatMap((one, index) => boxes.slice(index + 1).filter(other =>
+        one.left < other.right - 1 && other.left < one.right - 1 &&
+        one.top < other.bottom - 1 && other.top < one.bottom - 1).map(other => [one, other]));
+}).length"""
+
+# Texts of a node that are taller than its box.
+CLIPPED = """() => [...document.querySelectorAll(".node")].filter(one => one.scrollHeight > one.clientHeight + 1)
+    .map(one => one.textContent)"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if found is None:
+        pytest.skip("there is no Chromium here, so no page was looked at: 'sh tools/chromium.sh' installs one")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With everything on it that there can be, under a name that would do harm if it could."""
+    at = tmp_path_factory.mktemp("run")
+    eventful(at, name=HOSTILE)
+    trials = {1: [950.0, 1010.0], 2: [1900.0, 1850.0], 3: [2700.0, 2790.0]}
+    model = fit_mst(Samples.of("grep", trials), max_vms=6, resamples=200)
+    curve = mst_curve(HOSTILE, [(count, rate) for count, rates in trials.items() for rate in rates], model)
+    with StoreReader(at) as reader:
+        made = report(at, reader, now_s=START_S + 1e6, price_per_slot_hour=0.05, mst=(curve,))
+    (at / "report.html").write_text(rendered(made))
+    return at / "report.html"
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_reads_well(browser: Browser, page_file: Path, width: int, scheme: str) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    said: list[str] = []
+    asked_for: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on("request", lambda request: asked_for.append(request.url))
+    page.goto(page_file.as_uri())
+    for details in page.query_selector_all("details"):  # what is folded has to read well too
+        details.evaluate("one => one.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(STICKING_OUT) == []
+    assert page.evaluate(OVERLAPPING) == 0
+    assert page.evaluate(CLIPPED) == []
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, background.removeprefix("rgb(").removesuffix(")").split(","))) < 3 * 128) is (scheme == "dark")
+    _accessible(page)
+    assert page.locator("script, img").count() == 0
+    assert said == []
+    assert [one for one in asked_for if not one.startswith("data:")] == [page_file.as_uri()]
+    context.close()
+
+
+def _accessible(page: Page) -> None:
+    """Contrast, names, landmarks and the rest of what axe knows of WCAG."""
+    found = Axe().run(page).response["violations"]
+    assert [(one["id"], [node["html"][:160] for node in one["nodes"]][:3]) for one in found] == []

@@ -1,0 +1,212 @@
+"""`penstock report` on generated stores: what it says, and that it says it of any store."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+from applications import plan_of, video
+from click.testing import CliRunner
+from driving import drive
+from memory_engine import FakeClock
+from queueing_engine import QueueingEngine
+from sample_runs import HOSTILE, START_S, changed, decided, eventful, plan, window_at
+
+from penstock.cli.main import cli
+from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
+from penstock.dataflow import PenstockError
+from penstock.models.mst.prediction import fit_mst
+from penstock.models.mst.samples import Samples
+from penstock.report.mst_curve import mst_curve
+from penstock.report.page import rendered
+from penstock.report.record import Report, report
+from penstock.store import Run, RunError, Store, StoreReader
+
+RUN = Run(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=START_S)
+
+
+class Parsed(HTMLParser):
+    """Tags with their attributes, and all text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def printed(*arguments: object, fails: bool = False) -> str:
+    result = CliRunner().invoke(cli, ["report", *map(str, arguments)])
+    assert isinstance(result.exception, PenstockError) if fails else result.exception is None, result.output
+    return str(result.exception) if fails else result.output
+
+
+def page_of(at: Path) -> Parsed:
+    """Made by the command, and self-contained."""
+    printed(at)
+    text = (at / "report.html").read_text()
+    page = Parsed(text)
+    for tag, attributes in page.tags:
+        assert tag not in ("script", "img", "iframe", "object", "base"), tag
+        for name, value in attributes.items():
+            assert not name.startswith("on") and name != "src"
+            assert name != "href" or (value or "").startswith(("#", "data:"))
+    assert "url(" not in text and "@import" not in text
+    return page
+
+
+def read(at: Path, **options: object) -> Report:
+    with StoreReader(at) as reader:
+        return report(at, reader, now_s=START_S + 1e6, **options)  # type: ignore[arg-type]
+
+
+def test_everything_is_on_the_page(tmp_path: Path) -> None:
+    eventful(tmp_path)
+    text = page_of(tmp_path).text
+    for said in ("split", "Throughput, rows/s", "Backlog", "Sojourn", "Replicas", "kept", "rolled back", "recommended"):
+        assert said in text
+    assert "count 2 → 8 replicas" in text and "600 ms, 4 slots" in text and "700 ms, 4 slots" in text
+    assert "within-target 58 times" in text and "no wordcount" in text and "Traceback" in text
+    ids = [attributes["id"] for _, attributes in page_of(tmp_path).tags if "id" in attributes]
+    links = {str(attributes["href"])[1:] for tag, attributes in page_of(tmp_path).tags if tag == "a"}
+    assert len(ids) == len(set(ids)) and links <= set(ids)
+
+
+def test_what_a_run_is_called_is_never_markup(tmp_path: Path) -> None:
+    eventful(tmp_path, name=HOSTILE)
+    assert page_of(tmp_path).text.count(HOSTILE) > 10
+    assert json.loads(printed(tmp_path, "--json"))["run"]["dataflow"] == HOSTILE
+
+
+def test_json_is_the_same_report(tmp_path: Path) -> None:
+    eventful(tmp_path)
+    made = msgspec.json.decode(printed(tmp_path, "--json", "--price", "0.1"), type=Report)
+    assert msgspec.structs.replace(made, made_s=START_S + 1e6) == read(tmp_path, price_per_slot_hour=0.1)
+
+
+@pytest.mark.parametrize("windows", [0, 1, 2])
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_run_that_hardly_began(tmp_path: Path, windows: int, ended: bool) -> None:
+    with Store(tmp_path) as store:
+        store.begin(RUN)
+        store.started(plan())
+        for number in range(windows):
+            store.add_window(window_at(number))
+        if ended:
+            store.ended(at_s=START_S + 60, why="asked to stop")
+        else:
+            store._run = None  # closed without a word, as after kill -9
+    page = page_of(tmp_path)
+    assert ("No windows yet" in page.text) is (windows == 0)
+    assert ("asked to stop" if ended else "killed") in page.text
+
+
+def test_an_empty_store(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    assert "nothing has been run here yet" in page_of(tmp_path).text
+
+
+def test_no_store_or_a_broken_one_is_one_error(tmp_path: Path) -> None:
+    assert "there is no run in" in printed(tmp_path / "none", fails=True)
+    eventful(tmp_path)
+    (tmp_path / "report.html").touch()
+    with sqlite3.connect(tmp_path / "store.sqlite") as db:
+        db.execute("UPDATE windows SET body = 'no window' WHERE id = 40")
+    assert "is corrupt or is not a store" in printed(tmp_path, fails=True)
+    assert (tmp_path / "report.html").read_bytes() == b""  # what was there is still there
+    (tmp_path / "store.sqlite").write_bytes(b"no database" * 1000)
+    assert "is corrupt or is not a store" in printed(tmp_path, fails=True)
+
+
+def test_where_it_cannot_be_written(tmp_path: Path) -> None:
+    eventful(tmp_path)
+    assert "give another place with -o" in printed(tmp_path, "-o", tmp_path / "no" / "such" / "page.html", fails=True)
+    assert printed(tmp_path, "-o", "-").startswith("<!DOCTYPE html>")
+
+
+def test_an_hour_is_small_and_keeps_its_peaks(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.begin(RUN)
+        store.started(plan())
+        for number in range(1800):
+            store.add_window(window_at(number, sojourn_s=60.0 if number == 777 else 0.5))
+            # Changing all the time, and never for the same reason: the most there can be to show.
+            decision, change = changed(START_S + 2 * number, "kept", count=2 + number % 3)
+            store.add_decision(decision if number % 2 else decided(START_S + 2 * number, reason=f"reason {number % 5}"))
+            store.add_plan_change(change)
+            store.add_error(
+                RunError(at_s=START_S + 2 * number, where="observe", message=f"{number}", traceback="x" * 9999)
+            )
+    page_of(tmp_path)
+    assert (tmp_path / "report.html").stat().st_size < 1_000_000
+    made = read(tmp_path)
+    assert len(made.points) <= 240
+    assert max(point.sojourn_p95_s or 0 for point in made.points) == made.totals.worst_p95_s == 120.0
+    rows = sum(window_at(number).operators[0].rows_in or 0 for number in range(1800))
+    drawn = sum((point.processed_rows_per_s or 0) * (point.end_s - point.start_s) for point in made.points)
+    assert made.totals.rows == rows == pytest.approx(drawn)
+    assert made.plan_changes_in_all == 1800 and made.plan_changes[-1].number == 1800
+    assert made.errors_in_all == 1800
+
+
+def test_a_resumed_run_is_drawn_without_the_time_between(tmp_path: Path) -> None:
+    eventful(tmp_path, windows=60)
+    made = read(tmp_path)
+    assert made.totals.observed_s == 2 * 60 + 2 * 30 and len(made.starts) == 2
+    assert {point.stretch for point in made.points} == {1, 2}
+    assert made.cost is not None and made.cost.seconds == 120 + 60
+
+
+def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
+    """2 slots for 100 s, then 4 for 50 s: 400 slot-seconds, which at 0.9 a slot and hour are 0.1."""
+    with Store(tmp_path) as store:
+        store.begin(RUN)
+        store.started(plan(slots=2))
+        store.add_window(window_at(0, every_s=150.0))
+        _, change = changed(START_S + 100, "kept", count=4)
+        store.add_plan_change(msgspec.structs.replace(change, new=plan(slots=4)))
+        store.add_plan_change(msgspec.structs.replace(change, outcome="rolled back", new=plan(slots=99)))
+        store.ended(at_s=START_S + 150, why="asked to stop")
+    cost = read(tmp_path, price_per_slot_hour=0.9).cost
+    assert cost is not None
+    assert (cost.slot_seconds, cost.peak_slots, cost.peak_slot_seconds) == (400.0, 4, 600.0)
+    assert cost.money == pytest.approx(0.1)
+    rows = window_at(0, every_s=150.0).operators[0].rows_in
+    assert cost.money_per_million_rows == pytest.approx(0.1e6 / rows)
+
+
+def test_a_run_of_the_loop_records_its_graph_and_its_decisions(tmp_path: Path) -> None:
+    flow, clock = video(), FakeClock()
+    replicas = {"extract": 4, "match": 2, "aggregate": 1}
+    service = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
+    engine = QueueingEngine(
+        flow, plan_of(flow, replicas, slots=7), clock=clock, rate=lambda _: 6.0, service_per_s=service
+    )
+    drive(tmp_path, engine, clock, Drs(DrsSettings(goal=LeastSojourn())), windows=8)
+    made = read(tmp_path)
+    assert {one.operator: one.inputs for one in made.operators} == {one.name: one.inputs for one in flow.operators}
+    assert [one.replicas for one in made.operators if one.operator in ("extract", "match")] == [3, 3]
+    (change,), (decision,) = made.plan_changes, made.change_decisions
+    assert change.decision == decision.number and decision.decided.verdict == "kept"
+
+
+def test_trials_of_a_study_with_the_curve_through_them(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    trials = [(executors, 1000.0 * executors**0.9 * noise) for executors in (1, 2, 3, 4) for noise in (0.98, 1.02)]
+    samples = Samples.of("grep", {m: [rate for n, rate in trials if n == m] for m in (1, 2, 3, 4)})
+    curve = mst_curve("grep", trials, fit_mst(samples, max_vms=6))
+    assert [one.executors for one in curve.fitted] == [1, 2, 3, 4, 5, 6]
+    assert all(one.low <= one.rows_per_s <= one.high for one in curve.fitted)
+    page = rendered(read(tmp_path, mst=(curve, mst_curve("alone", [(1, 10.0)]))))
+    assert "Maximum sustainable throughput" in page and "90% of new trials" in page and "alone" in page
