@@ -10,6 +10,7 @@ demo: $(READY) java
 	@$(BIN)/penstock demo
 
 test: lint java
+	@sh tools/kafka.sh $(BIN)/python || echo "Kafka cannot be had here (see above): its tests are SKIPPED."
 	$(BIN)/python -m pytest -n 2 -m "not spark and not soak" src tests
 	$(BIN)/python -m pytest -m "spark and not soak" tests/apps
 	@set -e; for file in tests/spark/test_*.py; do \
