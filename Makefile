@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint soak bench-spark bench-models bench-control bench-sim java clean
+.PHONY: demo test test-fast lint soak bench-spark bench-kafka bench-models bench-control bench-sim java clean
 
 demo: $(READY) java
 	@$(BIN)/penstock demo
@@ -32,6 +32,10 @@ soak: $(READY) java
 
 bench-spark: $(READY) java
 	$(BIN)/python -m benchmarks.spark
+
+bench-kafka: $(READY) java
+	sh tools/kafka.sh $(BIN)/python
+	$(BIN)/python -m benchmarks.kafka
 
 bench-models: $(READY)
 	$(BIN)/python -m benchmarks.models_queueing

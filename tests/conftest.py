@@ -24,8 +24,8 @@ def spark() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real Kafka broker, which ends with this process, however that ends."""
-    from penstock.kafka.artifacts import ArtifactsError
-    from penstock.kafka.broker import Broker
+    from penstock.brokers.artifacts import ArtifactsError
+    from penstock.brokers.broker import Broker
 
     try:
         started = Broker(tmp_path_factory.mktemp("broker")).start()

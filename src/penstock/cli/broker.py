@@ -33,7 +33,7 @@ def command() -> None:
 @_json
 def start(at: Path, as_json: bool) -> None:
     """Start it; it runs until it is stopped."""
-    from penstock.kafka.broker import Broker, status
+    from penstock.brokers.broker import Broker, status
 
     Broker(at).start().let_go()
     _show(at, status(at), as_json)
@@ -44,7 +44,7 @@ def start(at: Path, as_json: bool) -> None:
 @_json
 def show(at: Path, as_json: bool) -> None:
     """Whether it runs, and where; exit code 1 if it does not."""
-    from penstock.kafka.broker import status
+    from penstock.brokers.broker import status
 
     running = status(at)
     _show(at, running, as_json)
@@ -58,7 +58,7 @@ def show(at: Path, as_json: bool) -> None:
 @_json
 def end(at: Path, forget: bool, as_json: bool) -> None:
     """Stop it; its topics stay, unless told otherwise."""
-    from penstock.kafka.broker import stop
+    from penstock.brokers.broker import stop
 
     stopped = stop(at, forget=forget)
     if as_json:

@@ -18,6 +18,21 @@ from penstock.cli import policy
 @click.option(
     "--every", "every_s", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds a window."
 )
+@click.option(
+    "--channel",
+    type=click.Choice(["embedded", "kafka"]),
+    default="embedded",
+    show_default=True,
+    help="Where new cuts keep their rows: the run's directory, or Kafka topics.",
+)
+@click.option("--servers", help="Of Kafka, for --channel kafka, such as localhost:9092.")
+@click.option(
+    "--kafka-option",
+    "kafka_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of the Kafka client, for --channel kafka; secrets as env:NAME or file:PATH.",
+)
 @policy.options()
 @click.option("--until-idle", is_flag=True, help="Stop when all input is processed.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -28,6 +43,9 @@ def command(
     master: str,
     plan_file: Path | None,
     every_s: float,
+    channel: str,
+    servers: str | None,
+    kafka_options: tuple[str, ...],
     until_idle: bool,
     quiet: bool,
     as_json: bool,
@@ -42,11 +60,12 @@ def command(
       penstock run wordcount.py --at runs/wc --master local[4]
       penstock run wordcount.py:flow --at runs/wc --plan plan.json --until-idle
       penstock run wordcount.py --at runs/wc --policy drs --sojourn-ms 2000 --mode active
+      penstock run wordcount.py --at runs/wc --channel kafka --servers localhost:9092
     """
     import os
     import time
 
-    from penstock.cli.given import read_plan
+    from penstock.cli.given import kafka_cluster, read_plan
     from penstock.control.controller import Controller
     from penstock.control.loop import run
     from penstock.control.requests import Requests
@@ -58,6 +77,7 @@ def command(
 
     asked = policy.Asked(**asked_for)
     asked.check()
+    kafka = kafka_cluster(channel, servers, kafka_options)
     decides = None if asked.policy is None else policy.policy_of(asked)
     flow = load(spec)
     flow.check()
@@ -72,7 +92,7 @@ def command(
 
         from penstock.engines.spark.engine import SparkEngine
 
-        engine = SparkEngine(flow, at, master=master, plan=plan)
+        engine = SparkEngine(flow, at, master=master, plan=plan, kafka=kafka)
         ended = run(
             engine,
             store,

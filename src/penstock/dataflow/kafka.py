@@ -13,7 +13,7 @@ STARTS = ("earliest", "latest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kafka:
-    """Of the options, secrets are names of where they are found; see `penstock.kafka.cluster`."""
+    """Of the options, secrets are names of where they are found; see `penstock.brokers.cluster`."""
 
     topic: str
     servers: str

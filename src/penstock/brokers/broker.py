@@ -17,9 +17,9 @@ from uuid import uuid4
 import msgspec
 import psutil
 
+from penstock.brokers import keeper
+from penstock.brokers.artifacts import resolved
 from penstock.dataflow.errors import PenstockError
-from penstock.kafka import keeper
-from penstock.kafka.artifacts import resolved
 
 _FILE = "broker.json"
 _SAME_START_S = 2.0  # the kernel rounds the boot time, and shifts it when the clock is set
@@ -132,7 +132,7 @@ class Broker:
         self.stop()
 
     def _await_ready(self) -> None:
-        from penstock.kafka.cluster import Cluster
+        from penstock.brokers.cluster import Cluster
 
         deadline = time.monotonic() + _START_S
         while not Cluster(servers=self.servers).answers(timeout_s=1.0):
