@@ -4,12 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint soak bench-spark bench-models bench-control bench-sim bench-elastic bench-sojourn java chromium clean
+.PHONY: demo test test-fast lint soak bench-spark bench-kafka bench-models bench-control bench-sim bench-elastic bench-sojourn
+.PHONY: java chromium kafka clean
 
 demo: $(READY) java
 	@$(BIN)/penstock demo
 
-test: test-fast java chromium
+test: test-fast java chromium kafka
 	@$(MAKE) --no-print-directory $(SPARK_TESTS) test-pages
 
 # Each in a process and a session of its own. The JVM's better compiler never earns back what it costs in so short a life.
@@ -39,6 +40,10 @@ soak: $(READY) java
 bench-spark: $(READY) java
 	$(BIN)/python -m benchmarks.spark
 
+bench-kafka: $(READY) java
+	sh tools/kafka.sh $(BIN)/python
+	$(BIN)/python -m benchmarks.kafka
+
 bench-models: $(READY)
 	$(BIN)/python -m benchmarks.models_queueing
 	$(BIN)/python -m benchmarks.models_curves
@@ -61,6 +66,9 @@ java:
 
 chromium:
 	@sh tools/chromium.sh
+
+kafka: $(READY)
+	@sh tools/kafka.sh $(BIN)/python || echo "Kafka cannot be had here (see above): its tests are SKIPPED."
 
 $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -284,9 +284,9 @@ def cuts(master: str) -> list[Row]:
     return found
 
 
-def stays(spark: SparkSession, flow: Dataflow, plan: ps.Plan) -> float:
+def stays(spark: SparkSession, flow: Dataflow, plan: ps.Plan, **how: Any) -> float:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
-        engine = SparkEngine(flow, at, spark=spark, plan=plan)
+        engine = SparkEngine(flow, at, spark=spark, plan=plan, **how)
         engine.start()
         try:
             medians: list[float] = []
@@ -369,6 +369,15 @@ def parquet_hop(spark: SparkSession) -> tuple[float, float]:
         return hop(append, read, spark, at)
 
 
+def shown(rows: list[Row]) -> Table:
+    table = Table("figure", "value", "unit", "bar", "ok")
+    for one in rows:
+        ok = "" if one["ok"] is None else "yes" if one["ok"] else "NO"
+        value = f"{one['value']:,.3g}" if one["value"] < 100 else f"{one['value']:,.0f}"
+        table.add_row(one["name"], value, one["unit"], one["bar"], ok)
+    return table
+
+
 PARTS = {"word-count": word_count, "overhead": overhead, "pauses": pauses, "cuts": cuts}
 
 
@@ -391,12 +400,7 @@ def main() -> None:
     if given.json:
         print(json.dumps(rows))
     else:
-        table = Table("figure", "value", "unit", "bar", "ok")
-        for one in rows:
-            ok = "" if one["ok"] is None else "yes" if one["ok"] else "NO"
-            value = f"{one['value']:,.3g}" if one["value"] < 100 else f"{one['value']:,.0f}"
-            table.add_row(one["name"], value, one["unit"], one["bar"], ok)
-        Console(width=120).print(table)
+        Console(width=120).print(shown(rows))
 
 
 if __name__ == "__main__":

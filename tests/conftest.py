@@ -21,6 +21,20 @@ def spark() -> Iterator[Any]:
     spark.stop()
 
 
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real Kafka broker, which ends with this process, however that ends."""
+    from penstock.brokers.artifacts import ArtifactsError
+    from penstock.brokers.broker import Broker
+
+    try:
+        started = Broker(tmp_path_factory.mktemp("broker")).start()
+    except ArtifactsError as error:
+        pytest.skip(f"no Kafka here, so nothing of Kafka is tested: {error}")
+    with started:
+        yield started
+
+
 @pytest.fixture(scope="module")
 def plain_spark(spark: Any) -> Any:
     """A session for queries written by hand: their sources have no names, and the time zone is an odd one."""

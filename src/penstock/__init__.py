@@ -2,6 +2,7 @@
 
 from penstock.black_box import watch
 from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, Stream, regions
+from penstock.dataflow.kafka import kafka
 from penstock.dataflow.sinks import foreach_batch, memory, noop, parquet
 from penstock.dataflow.sources import backlog, files, generate, replay, spark_source
 from penstock.plan import Plan, default_plan, diff, rescaled
@@ -19,6 +20,7 @@ __all__ = [
     "files",
     "foreach_batch",
     "generate",
+    "kafka",
     "memory",
     "noop",
     "parquet",

@@ -10,13 +10,25 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.engines.spark.channels import Channel, EmbeddedChannel
+from penstock.brokers.cluster import Cluster
+from penstock.engines.spark.channels import Channel, EmbeddedChannel, KafkaChannel
 from penstock.engines.spark.gate import COMMITTED, save_starts
 
 pytestmark = pytest.mark.spark
 
-Make = Callable[[Path, str], Channel]
-MAKERS: list[Make] = [lambda run, schema: EmbeddedChannel.create(run / "channels" / "c", schema, None)]
+Make = Callable[[pytest.FixtureRequest, Path, str], Channel]
+
+
+def embedded(request: pytest.FixtureRequest, folder: Path, schema: str) -> Channel:
+    return EmbeddedChannel.create(folder, schema, None)
+
+
+def kafka(request: pytest.FixtureRequest, folder: Path, schema: str) -> Channel:
+    cluster = Cluster(servers=request.getfixturevalue("broker").servers)
+    return KafkaChannel.create(folder, schema, None, cluster=cluster, keys=("s",), groups=4)
+
+
+MAKERS: list[Make] = [embedded, kafka]
 
 
 def rows(spark: SparkSession, start: int, stop: int) -> DataFrame:
@@ -26,7 +38,7 @@ def rows(spark: SparkSession, start: int, stop: int) -> DataFrame:
 @pytest.fixture(params=MAKERS)
 def channel(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Channel:
     (tmp_path / COMMITTED).write_text('{"generation": 1}')
-    return request.param(tmp_path, rows(spark, 0, 1).schema.json())
+    return request.param(request, tmp_path / "channels" / "c", rows(spark, 0, 1).schema.json())
 
 
 def read(
@@ -86,6 +98,27 @@ def test_a_reader_may_start_in_the_middle_and_what_is_read_may_be_forgotten(
     assert channel.append(rows(spark, 10, 20), "q.00000001") == 10  # its key is still known
     channel.append(rows(spark, 20, 25), "q.00000002")
     assert channel.rows_between(middle, channel.end()) == 15 or channel.end() == {"entry": 3}
+
+
+@pytest.mark.parametrize("replicas", [3, 6])
+def test_rows_of_a_key_keep_their_order(spark: SparkSession, channel: Channel, tmp_path: Path, replicas: int) -> None:
+    for number in range(3):
+        keyed = spark.range(100 * number, 100 * number + 100, numPartitions=1)
+        channel.append(keyed.selectExpr("id as n", "cast(id % 7 as string) as s"), f"q.{number:08d}")
+    save_starts(tmp_path, "order", {"c": channel.first()})
+    found: list[Any] = []
+    df = channel.read(spark, name="c", replicas=replicas, query="order", opens_at=1)
+    stream = df.writeStream.foreachBatch(lambda df, number: found.extend(df.collect()))
+    query = stream.option("checkpointLocation", str(tmp_path / "order")).start()
+    try:
+        deadline = time.monotonic() + 60
+        while len(found) < 300 and time.monotonic() < deadline:
+            assert query.exception() is None
+            time.sleep(0.05)
+    finally:
+        query.stop()
+    for key in {row.s for row in found}:
+        assert [row.n for row in found if row.s == key] == [n for n in range(300) if str(n % 7) == key]
 
 
 def test_nothing_is_read_before_the_plan_is_committed(spark: SparkSession, channel: Channel, tmp_path: Path) -> None:

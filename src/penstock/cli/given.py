@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from penstock.brokers.cluster import Cluster
 from penstock.dataflow.errors import PenstockError, PlanError
 from penstock.plan.plan import Plan
 
@@ -94,3 +95,26 @@ class Between(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gener
         if not 1 <= found[0] <= found[1]:
             self.fail(f"'{value}': give 1 or more, and the least first", param, ctx)
         return found
+
+
+def kafka_cluster(channel: str, servers: str | None, options: Iterable[str]) -> Cluster | None:
+    """The cluster that --channel kafka and its options name; None for the embedded channel."""
+    given = list(options)
+    if channel != "kafka":
+        if servers is not None or given:
+            raise click.UsageError("--servers and --kafka-option are for --channel kafka; give that too")
+        return None
+    if servers is None:
+        raise click.UsageError("--channel kafka needs --servers, such as --servers localhost:9092")
+    return Cluster.of(servers, named(given, "--kafka-option"))
+
+
+def named(given: Iterable[str], what: str) -> dict[str, str]:
+    """NAME=VALUE, as words."""
+    found = {}
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"{what} '{word}': give NAME=VALUE, such as security.protocol=SASL_SSL")
+        found[name] = value
+    return found

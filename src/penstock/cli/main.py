@@ -22,6 +22,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rate": ("rate", "Change the rate of a source of a running run."),
     "stop": ("stop", "Stop a running run cleanly."),
     "cluster": ("cluster", "A standalone Spark cluster on this machine: start, status, stop."),
+    "broker": ("broker", "A Kafka broker on loopback, for those who have none."),
+    "load": ("load", "Append generated rows to a Kafka topic, at a rate, along a trace, or as a backlog."),
     "assign": ("assign", "Processors for operators: least sojourn in a budget, or fewest for a target."),
     "allocate": ("allocate", "Threads, slots and VMs for a rate, from performance curves."),
     "mst": ("mst", "Maximum sustainable throughput by VM count: fit, and which counts to measure."),

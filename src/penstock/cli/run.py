@@ -28,6 +28,21 @@ from penstock.cli import policy
     show_default=True,
     help="Of row functions, one row in so many is timed by itself, for the spread of its time.",
 )
+@click.option(
+    "--channel",
+    type=click.Choice(["embedded", "kafka"]),
+    default="embedded",
+    show_default=True,
+    help="Where new cuts keep their rows: the run's directory, or Kafka topics.",
+)
+@click.option("--servers", help="Of Kafka, for --channel kafka, such as localhost:9092.")
+@click.option(
+    "--kafka-option",
+    "kafka_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of the Kafka client, for --channel kafka; secrets as env:NAME or file:PATH.",
+)
 @policy.options()
 @click.option("--until-idle", is_flag=True, help="Stop when all input is processed.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -40,6 +55,9 @@ def command(
     plan_file: Path | None,
     every_s: float,
     sample_every: int,
+    channel: str,
+    servers: str | None,
+    kafka_options: tuple[str, ...],
     until_idle: bool,
     quiet: bool,
     as_json: bool,
@@ -55,11 +73,12 @@ def command(
       penstock run wordcount.py:flow --at runs/wc --plan plan.json --until-idle
       penstock run wordcount.py --at runs/wc --policy drs --sojourn-ms 2000 --mode active
       penstock run wordcount.py --cluster runs/cluster --policy mst --executors 1..6 --mode active
+      penstock run wordcount.py --at runs/wc --channel kafka --servers localhost:9092
     """
     import os
     import time
 
-    from penstock.cli.given import read_plan
+    from penstock.cli.given import kafka_cluster, read_plan
     from penstock.control.controller import Controller
     from penstock.control.loop import run
     from penstock.control.requests import Requests
@@ -78,6 +97,7 @@ def command(
         asked_for["slots_each"] = asked_for["slots_each"] or up.record.asked.slots
     asked = policy.Asked(**asked_for)
     asked.check()
+    kafka = kafka_cluster(channel, servers, kafka_options)
     decides = None if asked.policy is None else policy.policy_of(asked)
     flow = load(spec)
     flow.check()
@@ -92,7 +112,7 @@ def command(
 
         from penstock.engines.spark.engine import SparkEngine
 
-        engine = SparkEngine(flow, at, master=master, confs=confs, plan=plan, sample_every=sample_every)
+        engine = SparkEngine(flow, at, master=master, confs=confs, plan=plan, sample_every=sample_every, kafka=kafka)
         ended = run(
             engine,
             store,

@@ -80,7 +80,7 @@ class Dataflow:
         if not isinstance(source, Source):
             raise DataflowError(
                 f"source '{name}' is given {source!r}; give it ps.replay(...), ps.files(...), ps.backlog(...), "
-                "ps.generate(...) or ps.spark_source(...)"
+                "ps.generate(...), ps.kafka(...) or ps.spark_source(...)"
             )
         columns = None if isinstance(source, SparkSource) else schema_columns(source.schema)
         stream = self._add(Operator(name=name, kind=Kind.SOURCE, source=source, columns=columns))
@@ -188,8 +188,8 @@ class Dataflow:
     def sink(self, name: str, sink: Sink, *, inputs: Sequence[Stream]) -> None:
         if not isinstance(sink, Sink):
             raise DataflowError(
-                f"sink '{name}' is given {sink!r}; give it ps.parquet(...), ps.memory(), ps.noop() or "
-                "ps.foreach_batch(...)"
+                f"sink '{name}' is given {sink!r}; give it ps.parquet(...), ps.kafka(...), ps.memory(), "
+                "ps.noop() or ps.foreach_batch(...)"
             )
         if isinstance(sink, Parquet):
             for other in self._operators.values():

@@ -53,6 +53,17 @@ def load(spec: str) -> Dataflow:
     return value
 
 
+def load_function(spec: str, default: str) -> Callable[..., Any]:
+    """The function that `FILE[:name]` or `module[:name]` names; `name` defaults to `default`."""
+    place, name = _split(spec)
+    module = _from_file(Path(place)) if _is_file(place) else _from_name(place)
+    value = getattr(module, name or default, None)
+    if not callable(value):
+        raise LoadError(f"'{place}' has no function '{name or default}'; say which, such as {place}:{default}")
+    found: Callable[..., Any] = value
+    return found
+
+
 def modules_by_value(flow: Dataflow | None = None) -> tuple[ModuleType, ...]:
     """Modules that no worker can be relied on to import: flow files, the modules that the functions of `flow` come
     from unless they are installed, and the modules and packages that lie beside either.

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.dataflow.kafka import Kafka
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parquet:
@@ -29,7 +31,7 @@ class ForeachBatch:
     fn: Callable[[Any, str], None]
 
 
-Sink = Parquet | Memory | Noop | ForeachBatch
+Sink = Parquet | Memory | Noop | ForeachBatch | Kafka
 
 
 def parquet(path: str) -> Parquet:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.dataflow.errors import DataflowError
+from penstock.dataflow.kafka import Kafka
 
 FORMATS = ("text", "csv", "json", "parquet")
 
@@ -48,7 +49,7 @@ class SparkSource:
     fn: Callable[[Any], Any]
 
 
-Source = Replay | Files | Generate | SparkSource
+Source = Replay | Files | Generate | SparkSource | Kafka
 
 
 def _rate(rows_per_s: float | None) -> float | None:

@@ -6,17 +6,19 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from penstock.engines.spark.channels import Channel, EmbeddedChannel, EventTime
+from penstock.brokers.cluster import Cluster
+from penstock.engines.spark.channels import Channel, ChannelBusyError, EventTime, create_channel, open_channel
 from penstock.engines.spark.checkpoint import Checkpoint
 from penstock.engines.spark.committed import Committed, Query
 from penstock.engines.spark.sources.contract import Offset
 
 
 class RunDirectory:
-    def __init__(self, path: Path, batch_s: float, most_rows: int | None) -> None:
+    def __init__(self, path: Path, batch_s: float, most_rows: int | None, kafka: Cluster | None = None) -> None:
         self.path = path
         self._batch_s = batch_s
         self._most_rows = most_rows
+        self._kafka = kafka
         self._channels: dict[str, Channel] = {}  # by folder
 
     def checkpoint(self, query: Query) -> Checkpoint:
@@ -27,15 +29,25 @@ class RunDirectory:
 
     def channel(self, folder: str) -> Channel:
         if folder not in self._channels:
-            self._channels[folder] = EmbeddedChannel(self._channel_folder(folder), self._batch_s, self._most_rows)
+            self._channels[folder] = open_channel(
+                self._channel_folder(folder), batch_s=self._batch_s, most_rows=self._most_rows
+            )
         return self._channels[folder]
 
     def has_channel(self, folder: str) -> bool:
         return (self._channel_folder(folder) / "channel.json").exists()
 
-    def create_channel(self, folder: str, schema: str, event_time: EventTime | None) -> None:
-        self._channels[folder] = EmbeddedChannel.create(
-            self._channel_folder(folder), schema, event_time, batch_s=self._batch_s, most_rows=self._most_rows
+    def create_channel(
+        self, folder: str, schema: str, event_time: EventTime | None, keys: tuple[str, ...] = ()
+    ) -> None:
+        self._channels[folder] = create_channel(
+            self._channel_folder(folder),
+            schema,
+            event_time,
+            keys=keys,
+            kafka=self._kafka,
+            batch_s=self._batch_s,
+            most_rows=self._most_rows,
         )
 
     def position(self, query: Query, key: str) -> Offset:
@@ -65,10 +77,20 @@ class RunDirectory:
         }
         for kind, names in keep.items():
             for path in (self.path / kind).glob("*"):
-                if path.name not in names:
-                    # Spark may still be laying up state of a query that was stopped: what stays goes next time.
-                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
-                    self._channels.pop(path.name, None)
+                if path.name in names or (kind == "channels" and not self._dropped(path.name)):
+                    continue
+                # Spark may still be laying up state of a query that was stopped: what stays goes next time.
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+                self._channels.pop(path.name, None)
+
+    def _dropped(self, folder: str) -> bool:
+        """Whether the rows of a channel are gone; where that cannot be done now, it is tried again next time."""
+        if self.has_channel(folder):
+            try:
+                self.channel(folder).drop()
+            except ChannelBusyError:
+                return False
+        return True
 
     def _channel_folder(self, folder: str) -> Path:
         return self.path / "channels" / folder

@@ -19,6 +19,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from penstock.brokers.cluster import Cluster
 from penstock.dataflow import Dataflow, Kind, PenstockError, PlanError
 from penstock.dataflow.load import modules_by_value
 from penstock.engines.ports import Applied
@@ -57,6 +58,7 @@ class SparkEngine:
         most_rows_a_batch: int | None = None,
         measured: bool = True,
         sample_every: int = SAMPLE_EVERY,
+        kafka: Cluster | None = None,  # where new cuts keep their rows; None: in the run's directory
     ) -> None:
         """`sample_every`: of row functions, one row in so many is timed by itself."""
         flow.check()
@@ -75,7 +77,7 @@ class SparkEngine:
         self._most_rows = most_rows_a_batch
         self._sample_every = sample_every if measured else None
         self._sources: dict[str, LiveSource] = {}
-        self._directory = RunDirectory(self.run, batch_s, most_rows_a_batch)
+        self._directory = RunDirectory(self.run, batch_s, most_rows_a_batch, kafka)
         self._queries: Queries | None = None
         self._committed: Committed | None = None
         self._changing = threading.RLock()
@@ -212,6 +214,10 @@ class SparkEngine:
         with self._changing:
             if self._meter is None or self._committed is None:
                 raise PenstockError("the run has not been started: there is nothing to observe")
+            for source in self._sources.values():
+                source.available()  # what is away has stale metrics: better no window than a wrong one
+            for folder in self._committed.channels.values():
+                self._directory.channel(folder).check()
             window = self._meter.window(self._committed, self._queries.running)
             self._directory.forget(self.queries, up_to=self._meter.counted_up_to)
             return window
@@ -297,6 +303,8 @@ class SparkEngine:
         for operator in self.flow.operators:
             if operator.kind is Kind.SOURCE:
                 self._sources[operator.name] = live_source(operator, self.run / "sources")
+            elif operator.kind is Kind.SINK:
+                outputs.check_reachable(operator.name, operator.sink)
         self._meter = Meter(self.flow, self._spark, self._sources, self._directory.channel, self.run)
         self._queries = Queries(
             self._spark,
@@ -342,9 +350,16 @@ class SparkEngine:
             folder = todo.channels.get(begin.pipeline.output)
             if folder is not None and not self._directory.has_channel(folder):
                 event_time = compiled.events.time if compiled.events else None
-                self._directory.create_channel(folder, compiled.df.schema.json(), event_time)
+                keys = self._keys_behind(begin.pipeline.output, compiled.df.columns)
+                self._directory.create_channel(folder, compiled.df.schema.json(), event_time, keys)
             drafts.append((draft, compiled))
         return drafts
+
+    def _keys_behind(self, cut: str, columns: list[str]) -> tuple[str, ...]:
+        """The keys by which the rows of a cut are read, if its readers agree on them."""
+        found = {reader.keys for reader in self.flow.consumers(cut)}
+        keys = found.pop() if len(found) == 1 else ()
+        return keys if set(keys) <= set(columns) else ()
 
     def _draft(self, begin: Begin, todo: Change) -> Query:
         """The query before it is known where it starts to read."""

@@ -10,9 +10,13 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from penstock.brokers.cluster import Cluster
+from penstock.brokers.topics import Topic
+from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.sinks import ForeachBatch, Memory, Noop, Parquet, Sink
-from penstock.engines.spark.channels.embedded import write_rows
+from penstock.engines.spark.channels.files import write_rows
 from penstock.engines.spark.files import create_once, write_whole
+from penstock.engines.spark.kafka_sink import KafkaSink
 
 Write = Callable[[DataFrame, str], int | None]  # of a batch and its key -> its rows, if the writer has counted them
 
@@ -32,13 +36,21 @@ def writer(name: str, sink: Sink, run: Path) -> Write | None:
         write: Write = sink.fn
     elif isinstance(sink, Parquet):
         write = FolderSink(Path(sink.path), "parquet")
+    elif isinstance(sink, Kafka):
+        write = KafkaSink(sink, f"penstock-{mark_of(run)}-{name}", run / "aside" / name)
     else:
         raise TypeError(f"sink '{name}' is not one that this engine knows: {sink!r}")
-    mark = _mark_of(run)
+    mark = mark_of(run)
     return lambda df, key: write(df, f"{mark}-{key}")
 
 
-def _mark_of(run: Path) -> str:
+def check_reachable(name: str, sink: Sink) -> None:
+    """One clear error before anything runs, where it is known that no batch could be written."""
+    if isinstance(sink, Kafka):
+        Topic(Cluster(servers=sink.servers, options=sink.options), sink.topic).required(f"sink '{name}'")
+
+
+def mark_of(run: Path) -> str:
     """A few letters that are this run's own, for as long as it lives."""
     path = run / "mark"
     create_once(path, uuid4().hex[:8].encode())

@@ -1,4 +1,4 @@
-"""The log of an embedded channel: one file an entry, numbered without gaps, each created whole and once."""
+"""The log of a channel: one file an entry, numbered without gaps, each created whole and once."""
 
 from __future__ import annotations
 
@@ -58,16 +58,17 @@ class Log:
                 "stop the run that does not belong to this directory"
             )
 
-    def forget(self, before: int) -> None:
-        """Deletes entries below `before` and their files; the last entry stays, for its key and its number."""
+    def forget(self, before: int) -> list[Entry]:
+        """Deletes entries below `before` and returns them; the last entry stays, for its key and its number."""
+        forgotten = []
         for path in sorted(self.folder.glob("[0-9]*.json")):
             number = int(path.stem)
             if number >= min(before, self.end() - 1):
                 break
-            for file in self.entry(number).files:
-                Path(file.path).unlink(missing_ok=True)
+            forgotten.append(self.entry(number))
             path.unlink(missing_ok=True)
             self._known.pop(number, None)
+        return forgotten
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:012d}.json"

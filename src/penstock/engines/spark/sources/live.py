@@ -8,11 +8,13 @@ from pathlib import Path
 from pyspark.sql.types import StructType
 
 from penstock.dataflow.errors import DataflowError
+from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.operators import Operator
 from penstock.dataflow.sources import Files, Generate, Replay, SparkSource
 from penstock.engines.pace import Pace
 from penstock.engines.spark.sources.appearing import AppearingSource
 from penstock.engines.spark.sources.contract import LiveSource
+from penstock.engines.spark.sources.kafka import KafkaSource
 from penstock.engines.spark.sources.numbered import NumberedSource, generated
 from penstock.engines.spark.sources.opaque import OpaqueSource
 from penstock.engines.spark.sources.replayed import replayed
@@ -25,6 +27,8 @@ def live_source(operator: Operator, folder: Path) -> LiveSource:
     if isinstance(source, SparkSource):
         return OpaqueSource(name, source.fn)
     schema = _schema(name, source.schema)
+    if isinstance(source, Kafka):
+        return KafkaSource(name, folder, schema, source)
     if isinstance(source, Files):
         return AppearingSource(name, folder, schema, source.glob, source.format)
     if isinstance(source, Replay):

@@ -1,4 +1,4 @@
-"""How Spark reads an embedded channel: a Python data source that hands out Arrow batches of any range of rows."""
+"""How Spark reads a channel: a Python data source that hands out Arrow batches of any range of its rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import BooleanType, StructField, StructType
 
+from penstock.engines.spark.channels.contract import Place
 from penstock.engines.spark.channels.log import Log
 from penstock.engines.spark.gate import Gate, Tick, load_start
 from penstock.engines.spark.pacer import BatchSizer
-from penstock.engines.spark.rowfiles import Slice, arrow_schema, conformed, read, shares
+from penstock.engines.spark.rowfiles import Slice, arrow_schema, conformed
 from penstock.engines.spark.timing import ReadingTime
 
 MARK = "__penstock_mark"
@@ -28,7 +29,8 @@ class Share(InputPartition):
 
 
 class ChannelReader(DataSourceStreamReader):
-    def __init__(self, options: dict[str, str], schema: pa.Schema, event_column: str | None) -> None:
+    def __init__(self, options: dict[str, str], schema: pa.Schema, event_column: str | None, place: Place) -> None:
+        self._place = place
         self._log = Log(Path(options["folder"]))
         self._gate = Gate(options["run"], options["query"], int(options["opens_at"]))
         self._where = (options["run"], options["query"], options["name"])
@@ -65,8 +67,7 @@ class ChannelReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
         entries = self._log.entries(start["entry"], end["entry"])
         files = [file for entry in entries for file in entry.files]
-        rows = sum(file.rows for file in files)
-        parts = [Share(part, []) for part in shares(files, 0, rows, self._replicas)]
+        parts = [Share(part, []) for part in self._place.shares(files, self._replicas)]
         if self._event_column is not None:
             marks = [entry.latest_event_s for entry in entries if entry.latest_event_s is not None]
             parts[0].marks = [max(marks)] if marks else []
@@ -77,7 +78,7 @@ class ChannelReader(DataSourceStreamReader):
 
     def _batches(self, partition: Share) -> Iterator[pa.RecordBatch]:
         rows = pa.schema([field for field in self._schema if field.name != MARK])
-        for batch in read(partition.slices, rows):
+        for batch in self._place.read(partition.slices, rows):
             if self._event_column is None:
                 yield batch
             else:
@@ -93,7 +94,7 @@ class ChannelReader(DataSourceStreamReader):
         return {self._event_column: moment, MARK: True}
 
 
-def source_class(name: str, schema: StructType, event_column: str | None) -> type[DataSource]:
+def source_class(name: str, schema: StructType, event_column: str | None, place: Place) -> type[DataSource]:
     """A data source for rows of this schema; Spark ships the class to its workers."""
     nullable = StructType([StructField(field.name, field.dataType, True) for field in schema])
     if event_column is not None:
@@ -101,7 +102,7 @@ def source_class(name: str, schema: StructType, event_column: str | None) -> typ
     arrow = arrow_schema(nullable)
     full_name = f"penstock_channel_{name}"
 
-    class EmbeddedSource(DataSource):
+    class ChannelSource(DataSource):
         @classmethod
         def name(cls) -> str:
             return full_name
@@ -110,6 +111,6 @@ def source_class(name: str, schema: StructType, event_column: str | None) -> typ
             return nullable
 
         def streamReader(self, schema: StructType) -> ChannelReader:  # noqa: N802
-            return ChannelReader(dict(self.options), arrow, event_column)
+            return ChannelReader(dict(self.options), arrow, event_column, place)
 
-    return EmbeddedSource
+    return ChannelSource

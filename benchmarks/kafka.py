@@ -1,0 +1,198 @@
+"""What Kafka costs, in ratios within one run on one broker: `python -m benchmarks.kafka [--json] [--only PART]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console
+
+import penstock as ps
+from benchmarks.spark import Row, arrow_hop, hop, row, shown, stays
+from penstock.apps import wordcount
+from penstock.brokers.artifacts import ArtifactsError, resolved
+from penstock.brokers.broker import Broker
+from penstock.brokers.cluster import Cluster
+from penstock.brokers.loading import Backlog, load
+from penstock.brokers.topics import Topic
+from penstock.engines.spark.channels import KafkaChannel
+from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.gate import COMMITTED, save_starts
+from penstock.engines.spark.session import session
+from penstock.plan import default_plan
+
+LINES = 400_000
+SMALL = b"a row of a stream, as small as rows often are"
+
+
+def cuts(cluster: Cluster) -> list[Row]:
+    """The embedded channel and the Kafka channel side by side."""
+    spark = session("local[2]")
+    flow = ps.Dataflow("cut")
+    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=2_000))
+    numbers.stateless("one", lambda df: df.selectExpr("n + 1 as n")).stateless(
+        "two", lambda df: df.selectExpr("n * 2 as n")
+    ).sink("out", ps.noop())
+    base = default_plan(flow, slots=2)
+    cut = base.replace(cuts=frozenset({"one"}))
+    uncut_s = stays(spark, flow, base)
+    found = [
+        row("median sojourn without a cut", uncut_s, "s"),
+        row("added by a cut: embedded", stays(spark, flow, cut) - uncut_s, "s"),
+        row("added by a cut: Kafka", stays(spark, flow, cut, kafka=cluster) - uncut_s, "s"),
+    ]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        at = Path(folder)
+        (at / COMMITTED).write_text('{"generation": 1}')
+        save_starts(at, "reader", {"hop": {"entry": 0}})
+        schema = spark.range(1).selectExpr("id as n").schema.json()
+        channel = KafkaChannel.create(at / "channels" / "hop", schema, None, cluster=cluster)
+        theirs = hop(
+            lambda df, key: channel.append(df, key),
+            lambda: channel.read(spark, name="hop", replicas=2, query="reader", opens_at=1),
+            spark,
+            at,
+        )
+    for name, (latency, rows_per_s) in (("embedded", arrow_hop(spark)), ("Kafka", theirs)):
+        found += [
+            row(f"one hop: {name}: median", latency, "s"),
+            row(f"one hop: {name}: rows/s at 200k-row appends", rows_per_s, "rows/s"),
+        ]
+    spark.stop()
+    return found
+
+
+def loading(cluster: Cluster) -> list[Row]:
+    """The load generator against its client alone, which is asked for nothing but to send."""
+    from confluent_kafka import Producer
+
+    Topic(cluster, "small").create(4)
+    rows = 1_000_000
+    loaded = load(cluster, "small", lambda n: SMALL, Backlog(rows))
+    client = Producer(cluster.config(**{"linger.ms": 10, "batch.size": 1 << 20, "queue.buffering.max.messages": rows}))
+    began = time.monotonic()
+    for _ in range(rows // 5_000):
+        while len(client) > 200_000:
+            client.poll(0.01)
+        client.produce_batch("small", [{"value": SMALL} for _ in range(5_000)])
+    client.flush()
+    alone = rows / (time.monotonic() - began)
+    bar = min(200_000.0, alone)
+    return [
+        row("the client alone", alone, "rows/s"),
+        row("load generator", loaded.rows_per_s, "rows/s", f">= {bar:,.0f}", loaded.rows_per_s >= bar),
+    ]
+
+
+def word_count(cluster: Cluster) -> list[Row]:
+    """From topic to topic, preloaded: Penstock against the same query by hand, through Spark's own connector."""
+    try:
+        jars = resolved((f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')}",))
+    except ArtifactsError as error:
+        print(f"word count by hand is NOT measured: {error}", file=sys.stderr)
+        jars = None
+    for topic in ("lines", "counts", "counts-by-hand"):
+        Topic(cluster, topic).create(2)
+    load(cluster, "lines", wordcount.generator, Backlog(LINES))
+    confs = {"spark.jars": ",".join(str(path) for path in sorted(jars.glob("*.jar")))} if jars else {}
+    spark = session("local[2]", confs=confs)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
+        flow = ps.Dataflow("wordcount")
+        words = flow.source("lines", ps.kafka("lines", cluster.servers)).stateless("split", wordcount.split)
+        words.keyed("count", ["word"], wordcount.count).sink(
+            "out", ps.kafka("counts", cluster.servers, format="json", key="word")
+        )
+        engine = SparkEngine(flow, at, spark=spark, plan=default_plan(flow, slots=2, replicas={"count": 2}))
+        engine.start()
+        try:
+            ours = timed(lambda: engine.position(engine.queries[0], "lines"), engine.failure)
+        finally:
+            engine.stop()
+    found = [row("word count from topic to topic: Penstock", ours, "rows/s")]
+    if jars is not None:
+        theirs = by_hand(spark, cluster)
+        ratio = ours / theirs
+        found += [
+            row("word count from topic to topic: by hand", theirs, "rows/s"),
+            row("Penstock / by hand", ratio, "ratio", ">= 0.9", ratio >= 0.9),
+        ]
+    spark.stop()
+    return found
+
+
+def timed(position: Callable[[], dict[str, int]], failure: Callable[[], str | None]) -> float:
+    """Rows a second from a tenth of the lines on, when workers are warm, to the end."""
+    begun: tuple[float, int] | None = None
+    while True:
+        rows = sum(position().values())
+        if begun is None and rows >= LINES // 10:
+            begun = (time.monotonic(), rows)
+        if rows >= LINES and begun is not None:
+            return (rows - begun[1]) / max(time.monotonic() - begun[0], 1e-3)
+        if (why := failure()) is not None:
+            raise SystemExit(why)
+        time.sleep(0.02)
+
+
+def by_hand(spark: object, cluster: Cluster) -> float:
+    spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "false")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    read = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", cluster.servers)
+        .option("subscribe", "lines")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 50_000)
+        .load()
+    )
+    counted = wordcount.count(wordcount.split(read.select(F.col("value").cast("string"))))
+    records = counted.select(F.col("word").alias("key"), F.to_json(F.struct("word", "count")).alias("value"))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
+        query = (
+            records.writeStream.format("kafka")
+            .outputMode("update")
+            .option("kafka.bootstrap.servers", cluster.servers)
+            .option("topic", "counts-by-hand")
+            .option("checkpointLocation", at)
+            .start()
+        )
+
+        def position() -> dict[str, int]:
+            last = query.lastProgress
+            return json.loads(last["sources"][0]["endOffset"])["lines"] if last else {}
+
+        try:
+            return timed(position, lambda: str(query.exception()) if query.exception() else None)
+        finally:
+            query.stop()
+
+
+PARTS = {"load": loading, "word-count": word_count, "cuts": cuts}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=PARTS)
+    given = parser.parse_args()
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at, Broker(Path(at)) as broker:
+        for name, part in PARTS.items():
+            if given.only in (None, name):
+                print(f"{name} ...", file=sys.stderr, flush=True)
+                rows += part(Cluster(servers=broker.servers))
+    if given.json:
+        print(json.dumps(rows))
+    else:
+        Console(width=120).print(shown(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Load for a topic: rows made from their number, appended at a rate, along a trace, or as fast as they go."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.brokers.cluster import Cluster
+from penstock.brokers.topics import Topic
+from penstock.dataflow.errors import PenstockError
+
+_AT_ONCE = 5_000
+_ROOM = 200_000  # records on their way
+_FLUSH_S = 600.0
+
+
+class Schedule(Protocol):
+    """How many rows are due."""
+
+    @property
+    def rows(self) -> int | None:
+        """In all; None: without end."""
+
+    def due(self, elapsed_s: float) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """All of them at once."""
+
+    rows: int
+
+    def due(self, elapsed_s: float) -> int:
+        return self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """
+    >>> Steady(rows_per_s=100.0, rows=250).due(2.0), Steady(rows_per_s=100.0, rows=250).due(9.0)
+    (200, 250)
+    """
+
+    rows_per_s: float
+    rows: int | None
+
+    def due(self, elapsed_s: float) -> int:
+        due = int(elapsed_s * self.rows_per_s)
+        return due if self.rows is None else min(due, self.rows)
+
+
+class Stepped:
+    """Rates that hold for an interval each, one after the other.
+
+    >>> trace = Stepped((10.0, 0.0, 20.0), interval_s=2.0)
+    >>> [trace.due(at) for at in (1.0, 3.0, 5.0, 99.0)], trace.rows
+    ([10, 20, 40, 60], 60)
+    """
+
+    def __init__(self, rates: Iterable[float], interval_s: float) -> None:
+        self._rates = tuple(rates)
+        self._interval_s = interval_s
+        self._sums = list(accumulate((rate * interval_s for rate in self._rates), initial=0.0))
+        self._starts = [interval_s * number for number in range(len(self._rates))]
+
+    @property
+    def rows(self) -> int:
+        return int(self._sums[-1])
+
+    def due(self, elapsed_s: float) -> int:
+        step = bisect_right(self._starts, elapsed_s) - 1
+        within = min(elapsed_s - self._starts[step], self._interval_s)
+        return int(self._sums[step] + self._rates[step] * within)
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """What was appended, by the broker's own count."""
+
+    topic: str
+    rows: int
+    seconds: float
+    rows_per_s: float
+    behind_s: float  # at worst, how late a row was
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How it goes, now."""
+
+    rows: int
+    due: int
+    rows_per_s: float
+    elapsed_s: float
+
+
+def load(
+    cluster: Cluster,
+    topic: str,
+    row: Callable[[int], Any],
+    schedule: Schedule,
+    *,
+    seconds: float | None = None,
+    on_pace: Callable[[Pace], None] | None = None,
+    every_s: float = 1.0,
+) -> Loaded:
+    """Appends rows 0, 1, 2, ... until the schedule or the time is at its end, or the user interrupts it.
+
+    Every row that was begun is in the topic when it returns, once; the broker's offsets are compared with the count, so
+    nobody else may write to the topic meanwhile.
+    """
+    from confluent_kafka import Producer
+
+    target = Topic(cluster, topic)
+    target.required("load")
+    before = sum(target.ends().values())
+    producer = Producer(
+        cluster.config(
+            **{
+                "enable.idempotence": True,
+                "linger.ms": 10,
+                "batch.size": 1 << 20,
+                "queue.buffering.max.messages": 2 * _ROOM,
+                "delivery.timeout.ms": int(_FLUSH_S * 1000),
+                "sticky.partitioning.linger.ms": 20,
+                "delivery.report.only.error": True,
+            }
+        )
+    )
+    refused: list[Any] = []
+    began = time.monotonic()
+    sent, worst_s, told_s, told = 0, 0.0, 0.0, 0
+    try:
+        while schedule.rows is None or sent < schedule.rows:
+            elapsed = time.monotonic() - began
+            if seconds is not None and elapsed >= seconds:
+                break
+            due = schedule.due(elapsed)
+            if due > sent:
+                some = min(_AT_ONCE, due - sent)
+                _append(producer, topic, [{"value": encoded(row(n))} for n in range(sent, sent + some)], refused)
+                sent += some
+                worst_s = max(worst_s, _late(schedule, sent, time.monotonic() - began))
+            else:
+                producer.poll(0.002)
+            if refused:
+                break
+            if on_pace is not None and elapsed - told_s >= every_s:
+                on_pace(Pace(rows=sent, due=due, rows_per_s=(sent - told) / (elapsed - told_s), elapsed_s=elapsed))
+                told_s, told = elapsed, sent
+    except KeyboardInterrupt:
+        pass  # what was begun is brought to its end
+    left = producer.flush(_FLUSH_S)
+    took = time.monotonic() - began
+    if refused or left:
+        why = refused[0].str() if refused else f"no broker has confirmed {left} of them for {_FLUSH_S:g} s"
+        raise PenstockError(f"rows cannot be written to topic '{topic}': {why}")
+    appended = sum(target.ends().values()) - before
+    if appended != sent:
+        raise PenstockError(
+            f"topic '{topic}' has grown by {appended:,} records and not by the {sent:,} that were sent; does somebody "
+            "else write to it?"
+        )
+    return Loaded(topic=topic, rows=sent, seconds=took, rows_per_s=sent / took, behind_s=worst_s)
+
+
+def encoded(row: Any) -> bytes:
+    """A record's value: text as it is, everything else as JSON.
+
+    >>> encoded("to be"), encoded({"n": 1})
+    (b'to be', b'{"n":1}')
+    """
+    if isinstance(row, bytes):
+        return row
+    return row.encode() if isinstance(row, str) else msgspec.json.encode(row)
+
+
+def _append(producer: Any, topic: str, messages: list[dict[str, Any]], refused: list[Any]) -> None:
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            refused.append(error)
+
+    while len(producer) > _ROOM:
+        producer.poll(0.01)
+    queued = producer.produce_batch(topic, messages, on_delivery=delivered)
+    if queued != len(messages):
+        refused.extend(one["_error"] for one in messages if "_error" in one)
+    producer.poll(0)
+
+
+def _late(schedule: Schedule, sent: int, elapsed_s: float) -> float:
+    """How long ago the last row was due, by the rows that are due since."""
+    behind = schedule.due(elapsed_s) - sent
+    if behind <= 0 or isinstance(schedule, Backlog):
+        return 0.0
+    rate = (schedule.due(elapsed_s) - schedule.due(max(0.0, elapsed_s - 1.0))) or 1
+    return behind / rate

@@ -1,0 +1,78 @@
+"""penstock broker: one Kafka broker on loopback, for those who have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_at = click.option(
+    "--at",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("runs/broker"),
+    show_default=True,
+    help="The broker's folder: its topics and its log.",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+
+
+@click.group()
+def command() -> None:
+    """A real Kafka broker on loopback, on free ports. Maven fetches it once; Java 17 or newer runs it.
+
+    \b
+    Example:
+      penstock broker start
+      penstock broker status
+      penstock broker stop
+    """
+
+
+@command.command()
+@_at
+@_json
+def start(at: Path, as_json: bool) -> None:
+    """Start it; it runs until it is stopped."""
+    from penstock.brokers.broker import Broker, status
+
+    Broker(at).start().let_go()
+    _show(at, status(at), as_json)
+
+
+@command.command("status")
+@_at
+@_json
+def show(at: Path, as_json: bool) -> None:
+    """Whether it runs, and where; exit code 1 if it does not."""
+    from penstock.brokers.broker import status
+
+    running = status(at)
+    _show(at, running, as_json)
+    if running is None:
+        raise SystemExit(1)
+
+
+@command.command("stop")
+@_at
+@click.option("--forget", is_flag=True, help="Delete its topics, too.")
+@_json
+def end(at: Path, forget: bool, as_json: bool) -> None:
+    """Stop it; its topics stay, unless told otherwise."""
+    from penstock.brokers.broker import stop
+
+    stopped = stop(at, forget=forget)
+    if as_json:
+        _show(at, None, as_json)
+    else:
+        click.echo(f"stopped the broker at {stopped.servers}" if stopped else f"no broker runs in '{at}'")
+
+
+def _show(at: Path, running: object, as_json: bool) -> None:
+    import msgspec
+
+    if as_json:
+        click.echo(msgspec.json.encode(running).decode())
+    elif running is None:
+        click.echo(f"no broker runs in '{at}'")
+    else:
+        click.echo(f"a broker runs in '{at}' at {running.servers} (process {running.pid})")  # type: ignore[attr-defined]

@@ -1,0 +1,95 @@
+"""penstock load: rows for a Kafka topic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--servers", required=True, help="Of Kafka, such as localhost:9092.")
+@click.option(
+    "--rows", "generator", required=True, metavar="FILE[:FUNCTION]", help="A function of the row's number.  [generator]"
+)
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Rows a second.")
+@click.option("--trace", type=click.Path(path_type=Path), help="CSV: time_s,rate or time,rate.")
+@click.option("--peak", type=click.FloatRange(min=0, min_open=True), help="Scale the trace to this peak rate.")
+@click.option("--backlog", type=click.IntRange(min=1), help="So many rows, as fast as they go.")
+@click.option("--most", type=click.IntRange(min=1), help="Stop after so many rows; with --rate.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long.")
+@click.option("--partitions", type=click.IntRange(min=1), help="Create the topic with so many, if it is not there.")
+@click.option(
+    "--kafka-option", "options", multiple=True, metavar="NAME=VALUE", help="Secrets as env:NAME or file:PATH."
+)
+@click.option("--json", "as_json", is_flag=True, help="Only the outcome, as JSON.")
+def command(
+    topic: str,
+    servers: str,
+    generator: str,
+    rate: float | None,
+    trace: Path | None,
+    peak: float | None,
+    backlog: int | None,
+    most: int | None,
+    seconds: float | None,
+    partitions: int | None,
+    options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Append rows to TOPIC: at a rate, along a trace, or as a backlog. Text goes as it is, anything else as JSON.
+
+    The end is exact: it waits for the broker to confirm every row, and compares the topic's offsets with the count.
+    Ctrl-C ends it as well, exactly.
+
+    \b
+    Example:
+      penstock load lines --servers localhost:9092 --rows penstock.apps.wordcount --rate 5000
+      penstock load lines --servers localhost:9092 --rows my.py:line --trace day.csv --peak 20000
+      penstock load lines --servers localhost:9092 --rows my.py:line --backlog 5000000 --partitions 8
+    """
+    import msgspec
+    from rich.console import Console
+
+    from penstock.brokers.cluster import Cluster
+    from penstock.brokers.loading import Backlog, Pace, Schedule, Steady, Stepped, load
+    from penstock.brokers.topics import Topic
+    from penstock.cli.given import named, read_text
+    from penstock.dataflow.load import load_function
+    from penstock.planning.trace import parse_trace
+
+    if sum(one is not None for one in (rate, trace, backlog)) != 1:
+        raise click.UsageError("give one of --rate, --trace and --backlog")
+    if (peak is not None and trace is None) or (most is not None and rate is None):
+        raise click.UsageError("--peak goes with --trace, and --most with --rate")
+    schedule: Schedule
+    if rate is not None:
+        schedule = Steady(rate, most)
+    elif backlog is not None:
+        schedule = Backlog(backlog)
+    else:
+        assert trace is not None
+        course = parse_trace(read_text(trace), source=str(trace))
+        course = course if peak is None else course.scaled_to(peak)
+        schedule = Stepped(course.rates, course.interval_s)
+    cluster = Cluster.of(servers, named(options, "--kafka-option"))
+    row = load_function(generator, "generator")
+    if partitions is not None:
+        Topic(cluster, topic).create(partitions)
+    of = f" of {schedule.rows:,}" if schedule.rows is not None else ""
+    console = Console(stderr=True)
+    with console.status(f"loading '{topic}' ...") as shown:
+
+        def tell(pace: Pace) -> None:
+            behind = f", {pace.due - pace.rows:,} behind" if backlog is None and pace.due > pace.rows else ""
+            shown.update(f"{pace.rows:,}{of} rows, {pace.rows_per_s:,.0f} rows/s{behind}, {pace.elapsed_s:.0f} s")
+
+        loaded = load(cluster, topic, row, schedule, seconds=seconds, on_pace=None if as_json else tell)
+    if as_json:
+        click.echo(msgspec.json.encode(loaded).decode())
+    else:
+        click.echo(
+            f"topic '{topic}' has {loaded.rows:,} rows more, counted by the broker: {loaded.seconds:.1f} s, "
+            f"{loaded.rows_per_s:,.0f} rows/s, at worst {loaded.behind_s:.1f} s behind"
+        )

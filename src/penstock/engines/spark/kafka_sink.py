@@ -1,0 +1,163 @@
+"""A Kafka topic as a sink: each batch is one transaction, which also says which batch it is.
+
+Tasks write their records aside, and the driver's one producer sends them: a transaction belongs to one producer, and
+Spark's own sink, which has one a task and no transactions, may write a batch twice. The mark of the last batch is a
+committed offset of a consumer group that nobody joins, and is part of the transaction: both are there or neither is.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType
+
+from penstock.brokers.cluster import Cluster
+from penstock.brokers.records import LARGEST_RECORD
+from penstock.dataflow.errors import DataflowError, PenstockError
+from penstock.dataflow.kafka import Kafka
+from penstock.engines.spark.channels.files import write_rows
+from penstock.engines.spark.rowfiles import RowFile
+
+_PATIENCE_S = 600.0
+_ROOM = 200_000  # records on their way to the broker
+
+
+class KafkaSink:
+    """Writes in the order of its calls. `name` is this sink's own in the cluster, and stays over restarts."""
+
+    def __init__(self, sink: Kafka, name: str, aside: Path) -> None:
+        self._sink = sink
+        self._name = name
+        self._aside = aside
+        self._cluster = Cluster(servers=sink.servers, options=sink.options)
+        self._producer: Any = None
+        self._group: Any = None
+        self._last: str | None = None  # the key of the last batch that is there
+        aside.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, df: DataFrame, key: str) -> int:
+        files = write_rows(df.select(*_record(df, self._sink)), self._aside)
+        try:
+            self._publish(files, key)
+        finally:
+            for file in files:
+                Path(file.path).unlink(missing_ok=True)
+        return sum(file.rows for file in files)
+
+    def _publish(self, files: list[RowFile], key: str) -> None:
+        """Until the batch is there, once: the rows are at hand, and a transaction that failed has left nothing."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                if self._producer is None:
+                    self._open()
+                if not _follows(key, self._last):
+                    return
+                self._transaction(files, key)
+                self._last = key
+                return
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+                    raise PenstockError(f"another query has taken over the writing to '{self._sink.topic}'") from None
+                self._producer = None  # a new one ends what the old one has left open
+                if (
+                    cause.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+                    or time.monotonic() > deadline
+                ):
+                    raise PenstockError(
+                        f"topic '{self._sink.topic}' at '{self._cluster.servers}' cannot be written: {cause.str()}"
+                    ) from None
+                time.sleep(0.5)
+
+    def _open(self) -> None:
+        from confluent_kafka import Consumer, Producer
+
+        producer = Producer(
+            self._cluster.config(
+                **{
+                    "transactional.id": self._name,
+                    "transaction.timeout.ms": 300_000,
+                    "message.max.bytes": LARGEST_RECORD,
+                    "linger.ms": 5,
+                    "batch.size": 1 << 20,
+                    "queue.buffering.max.messages": 2 * _ROOM,
+                    "reconnect.backoff.max.ms": 1000,
+                }
+            )
+        )
+        producer.init_transactions(60.0)
+        group = {"group.id": self._name, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        self._group = Consumer(self._cluster.config(**group))
+        (mark,) = self._group.committed([self._mark()], timeout=30.0)
+        self._last = mark.metadata
+        self._producer = producer
+
+    def _transaction(self, files: list[RowFile], key: str) -> None:
+        from confluent_kafka import KafkaException
+
+        producer = self._producer
+        producer.begin_transaction()
+        for file in files:
+            with pa.memory_map(file.path) as source, pa.ipc.open_file(source) as rows:
+                for number in range(rows.num_record_batches):
+                    batch = rows.get_batch(number)
+                    keys, values = batch.column(0).to_pylist(), batch.column(1).to_pylist()
+                    some = [{"key": one, "value": value} for one, value in zip(keys, values, strict=True)]
+                    if producer.produce_batch(self._sink.topic, some) != len(some):
+                        raise KafkaException(next(one["_error"] for one in some if "_error" in one))
+                    while len(producer) > _ROOM:
+                        producer.poll(0.05)
+                    producer.poll(0)
+        producer.send_offsets_to_transaction([self._mark(key)], self._group.consumer_group_metadata(), 60.0)
+        producer.commit_transaction(60.0)  # flushes first, and fails if a record did
+
+    def _mark(self, key: str | None = None) -> Any:
+        from confluent_kafka import TopicPartition
+
+        if key is None:
+            return TopicPartition(self._sink.topic, 0)
+        return TopicPartition(self._sink.topic, 0, int(key.rpartition(".")[2]), metadata=key)
+
+
+def _follows(key: str, last: str | None) -> bool:
+    """Whether a batch is still to be written; Spark never repeats one before the last.
+
+    >>> _follows("a.00000002", "a.00000001"), _follows("a.00000001", "a.00000001"), _follows("b.00000000", "a.00000001")
+    (True, False, True)
+    """
+    checkpoint, _, number = key.rpartition(".")
+    before, _, latest = (last or "").rpartition(".")
+    return checkpoint != before or int(number) > int(latest)
+
+
+def _record(df: DataFrame, sink: Kafka) -> list[Column]:
+    """Key and value of a row's record."""
+    if sink.key is not None and sink.key not in df.columns:
+        raise DataflowError(
+            f"the sink to topic '{sink.topic}' is keyed by '{sink.key}', which is not among its columns "
+            f"{', '.join(df.columns)}"
+        )
+    key = F.col(sink.key).cast("string").cast("binary") if sink.key is not None else None
+    if sink.format == "json":
+        value = F.to_json(F.struct(*df.columns)).cast("binary")
+    elif sink.format == "text":
+        if len(df.columns) != 1:
+            raise DataflowError(
+                f"the sink to topic '{sink.topic}' writes text, which is one column, and is given "
+                f"{', '.join(df.columns)}; give it format='json'"
+            )
+        value = F.col(df.columns[0]).cast("string").cast("binary")
+    else:
+        if "value" not in df.columns or not isinstance(df.schema["value"].dataType, BinaryType):
+            raise DataflowError(f"the sink to topic '{sink.topic}' writes bytes, and needs a column 'value binary'")
+        value = F.col("value")
+        key = key if key is not None or "key" not in df.columns else F.col("key").cast("binary")
+    return [(F.lit(None).cast("binary") if key is None else key).alias("key"), value.alias("value")]

@@ -1,0 +1,62 @@
+"""How a cluster is named: secrets are looked up where a client is made, and are nowhere else."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.brokers.artifacts import ArtifactsError, resolved
+from penstock.brokers.cluster import Cluster
+
+
+def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("from a file\n")
+    monkeypatch.setenv("THE_PASSWORD", "from the environment")
+    options = {"sasl.password": "env:THE_PASSWORD", "ssl.key.password": f"file:{tmp_path / 'key'}"}
+    declared = ps.kafka("t", "localhost:1", options=options)
+    cluster = Cluster(servers=declared.servers, options=declared.options)
+    config = cluster.config()
+    assert config["sasl.password"] == "from the environment" and config["ssl.key.password"] == "from a file"
+    for kept in (repr(declared), repr(cluster), pickle.dumps(declared).decode("latin1")):
+        assert "from the environment" not in kept and "from a file" not in kept
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"options": {"sasl.password": "hunter2"}}, "'sasl.password' is a secret and is given as it is"),
+        ({"options": {"bootstrap.servers": "x"}}, "leave it out"),
+        ({"format": "avro"}, "choose one of text, json, bytes"),
+        ({"schema": "a int"}, "have the columns 'value string'"),
+        ({"start": "yesterday"}, "choose one of earliest, latest"),
+        ({"dead_letter": "t"}, "is the topic itself"),
+    ],
+)
+def test_a_wrong_declaration_gets_one_sentence(how: dict[str, object], said: str) -> None:
+    with pytest.raises(ps.DataflowError, match=said) as refused:
+        ps.kafka("t", "localhost:1", **how)  # type: ignore[arg-type]
+    assert "hunter2" not in str(refused.value)
+
+
+def test_json_needs_a_schema_to_be_read_and_none_to_be_written() -> None:
+    topic = ps.kafka("t", "localhost:1", format="json")
+    flow = ps.Dataflow("f")
+    with pytest.raises(ps.DataflowError, match="which needs a schema"):
+        flow.source("in", topic)
+    flow.source("in", ps.kafka("t", "localhost:1")).sink("out", topic)
+
+
+def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
+    for value in ("env:NO_SUCH_VARIABLE", f"file:{tmp_path / 'nothing'}"):
+        with pytest.raises(ps.PenstockError, match="'sasl.password' is taken from"):
+            Cluster.of("localhost:1", {"sasl.password": value}).config()
+
+
+def test_without_maven_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ArtifactsError, match="there is no 'mvn'"):
+        resolved()

@@ -1,0 +1,73 @@
+"""A broker's process never outlives its purpose, however its starter and its keeper die."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from penstock.brokers import keeper
+
+_SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+# Starts a keeper, says its number, and waits to be killed.
+_STARTER = f"""
+import subprocess, sys, time
+kept = subprocess.Popen([sys.executable, "-m", {keeper.__name__!r}, *{_SLEEPER!r}], stdin=subprocess.PIPE)
+print(kept.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def await_end(process: psutil.Process) -> None:
+    _, alive = psutil.wait_procs([process], timeout=60)
+    assert not alive
+
+
+def child_of(pid: int) -> psutil.Process:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        children = psutil.Process(pid).children()
+        if children and "sleep" in " ".join(children[0].cmdline()):
+            return children[0]
+        time.sleep(0.02)
+    raise AssertionError("the keeper has started nothing")
+
+
+@pytest.fixture
+def kept() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-m", keeper.__name__, *_SLEEPER], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_it_ends_when_the_starter_is_killed() -> None:
+    starter = subprocess.Popen([sys.executable, "-c", _STARTER], stdout=subprocess.PIPE)
+    assert starter.stdout is not None
+    sleeper = child_of(int(starter.stdout.readline()))
+    starter.kill()
+    starter.wait()
+    await_end(sleeper)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_it_ends_when_the_keeper_is_killed(kept: subprocess.Popen[bytes]) -> None:
+    sleeper = child_of(kept.pid)
+    kept.kill()
+    await_end(sleeper)
+
+
+def test_let_go_it_lives_on_until_it_is_stopped(kept: subprocess.Popen[bytes]) -> None:
+    sleeper = child_of(kept.pid)
+    assert kept.stdin is not None
+    kept.stdin.write(keeper.LET_GO)
+    kept.stdin.close()
+    with pytest.raises(subprocess.TimeoutExpired):
+        kept.wait(1.0)
+    assert sleeper.is_running()
+    kept.terminate()
+    await_end(sleeper)

@@ -1,0 +1,189 @@
+"""Kafka as source, sink and channel, on a real broker: exact, whatever happens to the driver and to the broker."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_flows import APPS, ROWS, counting, fill, rows_of, topics, wrong_counts
+from playing import engine_for, plan_of, wait_until
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock.apps import wordcount
+from penstock.brokers import topics as broker_topics
+from penstock.brokers.broker import Broker
+from penstock.brokers.cluster import Cluster
+from penstock.brokers.loading import Backlog, Steady, Stepped, load
+from penstock.brokers.topics import Topic
+from penstock.control.controller import Controller, Settings
+from penstock.control.policies.ds2 import Ds2
+from penstock.store import Store
+
+pytestmark = pytest.mark.spark
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("app", list(APPS))
+def test_exact_from_topic_to_topic_after_a_kill(broker: Broker, tmp_path: Path, app: str) -> None:
+    _, line, partitions, wrong = APPS[app]
+    lines, out = topics(broker.servers, f"kill-{app}", partitions)
+    fill(broker.servers, lines, line, range(ROWS))
+    chance, killed = random.Random(len(app)), False
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+    for _ in range(5):
+        words = [app, str(tmp_path / "run"), broker.servers, lines, out, str(chance.randrange(10**6))]
+        with (tmp_path / "driver.log").open("ab") as log:
+            driver = subprocess.Popen(
+                [sys.executable, str(HERE / "kafka_driver.py"), *words], env=environment, stderr=log
+            )
+            try:
+                while not killed and driver.poll() is None:
+                    if (tmp_path / "run" / "alive").exists():
+                        time.sleep(chance.uniform(0.0, 5.0))
+                        driver.send_signal(signal.SIGKILL)
+                        killed = True
+                    time.sleep(0.02)
+                code = driver.wait(timeout=400)
+            finally:
+                if driver.poll() is None:
+                    driver.kill()
+                    driver.wait()
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, (tmp_path / "driver.log").read_text()[-3000:]
+    assert killed and wrong(rows_of(broker.servers, out)) == []
+
+
+def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    lines, out = topics(broker.servers, "away", 3)
+    flow = counting(broker.servers, lines, out)
+    cut = plan_of(flow, {"split": 2, "count": 2}, {"split"})
+    fill(broker.servers, lines, wordcount.generator, range(ROWS // 2))
+    engine = engine_for(
+        flow, spark, tmp_path / "run", cut, most_rows_a_batch=100, kafka=Cluster(servers=broker.servers)
+    )
+    down = threading.Event()
+
+    def away() -> None:
+        broker.stop()
+        down.set()
+        time.sleep(20)
+        broker.start()
+
+    try:
+        engine.start()
+        wait_until(lambda: any(engine.position(query, "lines") for query in engine.queries[:1]), engine)
+        outage = threading.Thread(target=away)
+        outage.start()
+        down.wait()
+        with Store(tmp_path / "store") as store:
+            controller = Controller(Ds2(), Settings(mode="active", warm_up_s=0), engine, store)
+            with pytest.raises(ps.PenstockError, match="no Kafka broker answers"):
+                engine.observe()
+            assert controller.turn(None, number=None, at_s=time.time()).kind == "hold"
+        engine.apply(plan_of(flow, {"split": 1, "count": 3}, {"lines", "split"}))
+        outage.join()
+        fill(broker.servers, lines, wordcount.generator, range(ROWS // 2, ROWS))
+        wait_until(engine.idle, engine)
+        assert engine.plan.replicas["count"] == 3
+        window = engine.observe()
+        assert window.operator("lines").rows_in_total == ROWS and window.operator("lines").backlog_rows == 0
+    finally:
+        engine.stop()
+    assert wrong_counts(rows_of(broker.servers, out)) == []
+
+
+def test_what_is_read_of_a_cut_is_deleted(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    lines, out = topics(broker.servers, "deleted", 1)
+    flow = counting(broker.servers, lines, out)
+    fill(broker.servers, lines, wordcount.generator, range(ROWS))
+    cluster = Cluster(servers=broker.servers)
+    plan = plan_of(flow, {"split": 1, "count": 1}, {"split"})
+    engine = engine_for(flow, spark, tmp_path / "run", plan, most_rows_a_batch=500, kafka=cluster)
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        sojourn = engine.observe().sojourn
+        assert sojourn is not None and sojourn.rows == ROWS  # by the records' own times
+        names = Topic(cluster, lines)._admin().list_topics(timeout=10).topics
+        (cut,) = [Topic(cluster, name) for name in names if name.endswith("-split_g1")]
+        left = sum(cut.ends().values())
+        wait_until(lambda: left - sum(cut.starts().values()) < left / 2, engine)  # all but the last append
+        engine.apply(plan_of(flow, {"split": 1, "count": 1}, set()))
+        engine.apply(plan_of(flow, {"split": 1, "count": 2}, set()))  # what the plan before last had goes now
+        wait_until(lambda: cut.name not in cut._admin().list_topics(timeout=10).topics, engine)
+    finally:
+        engine.stop()
+    assert wrong_counts(rows_of(broker.servers, out)) == []
+
+
+def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
+    broker: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    servers, cluster = broker.servers, Cluster(servers=broker.servers)
+    for topic in ("poison", "poison-dead", "poison-out"):
+        Topic(cluster, topic).create(1)
+    good = [{"n": n, "at": f"2026-01-01T00:00:{n:02d}Z"} for n in range(20)]
+    bad = ['{"n": "seven"}', "no json at all", "[1]", ""]
+    fill(servers, "poison", lambda n: [*good[:10], *bad, *good[10:]][n], range(24))
+
+    def flow(**how: Any) -> ps.Dataflow:
+        flow = ps.Dataflow("poisoned")
+        read = flow.source("rows", ps.kafka("poison", servers, format="json", schema="n bigint, at timestamp", **how))
+        read.stateless("same", lambda df: df).sink("out", ps.memory())
+        return flow
+
+    engine = engine_for(flow(), spark, tmp_path / "run")
+    try:
+        engine.start()
+        deadline = time.monotonic() + 120
+        while engine.failure() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert "record 10 of partition 0 of topic 'poison' does not read as json" in str(engine.failure())
+    finally:
+        engine.stop()
+    engine = engine_for(flow(dead_letter="poison-dead"), spark, tmp_path / "run")
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        found = engine.rows("out")
+    finally:
+        engine.stop()
+    assert [row["n"] for row in found] == list(range(20)) and [row["at"].second for row in found] == list(range(20))
+    assert sum(Topic(cluster, "poison-dead").ends().values()) == len(bad)
+
+
+def test_mistakes_get_one_sentence(
+    broker: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, out = topics(broker.servers, "mistakes", 1)
+    with pytest.raises(ps.PenstockError, match="source 'lines': there is no topic 'nowhere'"):
+        engine_for(counting(broker.servers, "nowhere", out), spark, tmp_path / "a").start()
+    with pytest.raises(ps.PenstockError, match="sink 'out': there is no topic 'nowhere'"):
+        engine_for(counting(broker.servers, lines, "nowhere"), spark, tmp_path / "b").start()
+    monkeypatch.setattr(broker_topics, "_PATIENCE_S", 2.0)
+    with pytest.raises(ps.PenstockError, match="no Kafka broker answers at '127.0.0.1:1'"):
+        engine_for(counting("127.0.0.1:1", lines, out), spark, tmp_path / "c").start()
+    secret = {"security.protocol": "SASL_SSL", "sasl.password": "env:PENSTOCK_NO_SUCH_SECRET"}
+    with pytest.raises(ps.PenstockError, match="the environment, which has no 'PENSTOCK_NO_SUCH_SECRET'"):
+        engine_for(counting(broker.servers, lines, out, options=secret), spark, tmp_path / "d").start()
+
+
+def test_a_load_is_exact(broker: Broker) -> None:
+    cluster = Cluster(servers=broker.servers)
+    Topic(cluster, "load").create(2)
+    schedules = [Backlog(20_000), Steady(4_000.0, 1_000), Stepped((1_000.0, 0.0, 3_000.0), interval_s=0.2)]
+    for schedule, rows in zip(schedules, (20_000, 1_000, 800), strict=True):
+        before = sum(Topic(cluster, "load").ends().values())
+        assert load(cluster, "load", wordcount.generator, schedule).rows == rows
+        assert sum(Topic(cluster, "load").ends().values()) - before == rows
