@@ -57,7 +57,7 @@ def test_the_dataflow_has_a_stateless_and_a_keyed_region() -> None:
     flow.check()
     assert [(region.operators, region.keys) for region in ps.regions(flow)][1:] == [
         (("extract", "match"), ()),
-        (("aggregate", "out"), ("frame",)),
+        (("aggregate", "out"), ("frame", "logo")),
     ]
     source = pickle.loads(pickle.dumps(flow["frames"].source))
     assert source.fn(3) == logos.generator(3, ROWS)

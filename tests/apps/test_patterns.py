@@ -14,7 +14,7 @@ from playing import engine_for, play
 import penstock as ps
 from penstock.apps import patterns
 
-ROWS, THRESHOLD = 700, 14
+ROWS, THRESHOLD = 700, patterns.THRESHOLD
 
 
 def in_batches(rows: int, sizes: list[int], threshold: int, chance: random.Random) -> tuple[Counter[Any], int]:

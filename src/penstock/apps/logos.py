@@ -170,7 +170,10 @@ def flow(
         .rows("match", match, MATCHES)
         .watermark("ts", f"{DELAY_S} seconds")
         .keyed(
-            "aggregate", ["frame"], functools.partial(aggregate, enough=enough), columns=["frame", "logo", "matches"]
+            "aggregate",
+            ["frame", "logo"],
+            functools.partial(aggregate, enough=enough),
+            columns=["frame", "logo", "matches"],
         )
         .sink("out", kept_if_finite(output, rows))
     )

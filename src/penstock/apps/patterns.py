@@ -37,10 +37,12 @@ from penstock.apps.inputs import ROWS_PER_S, kept_if_finite
 from penstock.dataflow.sinks import Sink
 
 WINDOW = 200  # messages
-THRESHOLD = 12  # of them
+THRESHOLD = 8  # of them
 TAGS = 64
 _SEED = 0x74616773
-_TAGS = zipf_table([f"#{'bcdfghjklmnprstv'[i // 4]}{'aeiou'[i % 4]}" for i in range(TAGS)], bits=10)
+_TAGS = [f"#{'bcdfghjklmnprstv'[i // 4]}{'aeio'[i % 4]}" for i in range(TAGS)]
+_TOPICS = zipf_table(range(8), bits=8)  # of four tags each
+_TREND = 150  # messages, after which the topics that are talked of most are others
 
 MESSAGES = "position bigint, entering string, leaving string"  # tags, one blank apart; null: nobody leaves yet
 CANDIDATES = "pattern string, position bigint, change int"  # 0: a superset became frequent there
@@ -49,13 +51,15 @@ _STATE = "count bigint, since bigint, covered boolean, spans string"
 
 
 def message(n: int) -> str:
-    """The tags of message n: one to four, in order, a few of them in most messages.
+    """The tags of message n: one to four, in order, most of them of one topic.
 
     >>> message(3) == message(3), 1 <= len(message(3).split()) <= 4
     (True, True)
     """
     bits = draw(n, _SEED)
-    drawn = {_TAGS[bits >> shift & 0x3FF] for shift in (0, 10, 20, 30)[: 1 + (bits >> 40) % 4]}
+    topic = (_TOPICS[bits & 0xFF] + n // _TREND) % 8
+    parts = [bits >> shift & 0x3FF for shift in (10, 20, 30, 40)[: 1 + (bits >> 8) % 4]]
+    drawn = {_TAGS[part >> 4] if part % 8 == 0 else _TAGS[4 * topic + (part >> 3 & 3)] for part in parts}
     return " ".join(sorted(drawn))
 
 
