@@ -178,9 +178,8 @@ def followed(spark: Any, at: Path, model: MstModel) -> None:
     static = WORKERS * TRACE_S
     violations = seen.late / max(1, seen.windows)
     share = seen.executor_s / static
-    console.print(
-        f"changes: {', '.join(f'{row.old.slots // 2} -> {row.new.slots // 2}' for row in changes if row.new)}"
-    )
+    steps = [f"{row.old.slots // SLOTS_EACH} -> {row.new.slots // SLOTS_EACH}" for row in changes if row.new]
+    console.print(f"executors: {', '.join(steps)}")
     console.print(f"violations after the first ramp: {violations:.1%} ({_verdict(violations <= 0.01)}: at most 1%)")
     console.print(f"executor-seconds of static peak: {share:.0%} ({_verdict(share <= 0.7)}: at most 70%)")
     console.print(f"longest batch: {seen.longest_batch_s:.1f} s, with {len(steps)} changes on the way")

@@ -36,7 +36,7 @@ WORKERS = 4
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     asked = Asked(workers=WORKERS, slots=1, memory_mb=512)
-    with cluster.start(tmp_path_factory.mktemp("cluster"), asked, dies_with_me=True, patience_s=300) as found:
+    with cluster.start(tmp_path_factory.mktemp("cluster"), asked, dies_with_me=True, patience_s=1200) as found:
         yield found
 
 
@@ -126,7 +126,7 @@ def executor_processes(up: Cluster) -> list[psutil.Process]:
     return found
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 240.0) -> None:
+def eventually(condition: Callable[[], bool], timeout_s: float = 500.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "what was waited for did not happen"
@@ -236,7 +236,7 @@ def test_nothing_outlives_a_starter_or_a_supervisor_that_is_killed(tmp_path: Pat
     at = tmp_path / "cluster"
     code = (
         "import sys, time; from pathlib import Path; from penstock.engines.spark import cluster; "
-        "cluster.start(Path(sys.argv[1]), cluster.Asked(workers=1, slots=1), dies_with_me=True, patience_s=300); "
+        "cluster.start(Path(sys.argv[1]), cluster.Asked(workers=1, slots=1), dies_with_me=True, patience_s=1200); "
         "time.sleep(600)"
     )
     starter = subprocess.Popen([sys.executable, "-c", code, str(at)])
@@ -256,7 +256,7 @@ def test_nothing_outlives_a_starter_or_a_supervisor_that_is_killed(tmp_path: Pat
         starter.wait()
     with pytest.raises(ClusterError, match="no cluster is running"):
         cluster.status(at)
-    up = cluster.start(at, Asked(workers=1, slots=1), patience_s=300)
+    up = cluster.start(at, Asked(workers=1, slots=1), patience_s=1200)
     children = [psutil.Process(one.process.pid) for one in up.record.daemons]
     os.kill(up.record.supervisor.pid, signal.SIGKILL)
     psutil.Process(up.record.supervisor.pid).wait()

@@ -1,0 +1,103 @@
+"""The commands about executors, as far as they need no Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import penstock as ps
+from penstock.cli.main import cli
+from penstock.plan import Plan
+from penstock.store import Run, Store, Trial
+
+
+def printed(*words: str, fails: bool = False) -> str:
+    result = CliRunner().invoke(cli, list(words))
+    assert (result.exit_code != 0) is fails, result.output
+    return result.output + ("" if result.exception is None or not fails else str(result.exception))
+
+
+def study_in(at: Path, rates: dict[int, list[float]]) -> None:
+    with Store(at) as store:
+        store.begin(Run(dataflow="waiting", flow_file="-", pid=1, master="mst", started_s=0.0))
+        for executors, seen in rates.items():
+            for repeat, rate in enumerate(seen):
+                store.add_trial(
+                    Trial(
+                        study="mst",
+                        executors=executors,
+                        repeat=repeat,
+                        plan=Plan(dataflow="waiting", slots=executors),
+                        began_s=0.0,
+                        ended_s=1.0,
+                        rows_per_s=rate,
+                        settled=True,
+                    )
+                )
+
+
+def test_what_was_measured_predicts_the_rest(tmp_path: Path) -> None:
+    # Rows that wait, and nothing else: 100 rows/s an executor.
+    study_in(tmp_path, {m: [99.0 * m, 101.0 * m] for m in (1, 2, 3)})
+    found = json.loads(printed("mst", "predict", str(tmp_path), "--executors", "5,6", "--json"))
+    for one in found["predictions"]:
+        assert one["throughput"] == pytest.approx(100.0 * one["vms"], rel=0.05)
+        assert one["low"] < 100.0 * one["vms"] < one["high"]
+
+
+def test_a_study_that_says_nothing_is_refused(tmp_path: Path) -> None:
+    study_in(tmp_path / "none", {})
+    assert "has no trial with a result" in printed(
+        "mst", "predict", str(tmp_path / "none"), "--executors", "5", fails=True
+    )
+    study_in(tmp_path / "one", {2: [200.0]})
+    said = printed("mst", "predict", str(tmp_path / "one"), "--executors", "5", fails=True)
+    assert "a curve needs two counts" in said
+
+
+def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
+    study_in(tmp_path / "study", {m: [99.0 * m, 101.0 * m] for m in (1, 2, 3)})
+    (tmp_path / "flow.py").write_text(
+        "import penstock as ps\n"
+        'flow = ps.Dataflow("waiting")\n'
+        'rows = flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=1))\n'
+        'rows.stateless("wait", lambda df: df).sink("out", ps.noop())\n'
+    )
+    costs = {
+        "operators": {"wait": {"service_s": {"kind": "fixed", "value": 0.01}}},
+        "cluster": {"slots_per_executor": 1},
+    }
+    (tmp_path / "costs.json").write_text(json.dumps(costs))
+    rates = [60.0] * 20 + [250.0] * 20 + [60.0] * 20
+    lines = [f"{minute * 60},{rate}" for minute, rate in enumerate(rates)]
+    (tmp_path / "trace.csv").write_text("\n".join(["time_s,rate", *lines]))
+    words = ["simulate", f"{tmp_path}/flow.py", "--trace", f"{tmp_path}/trace.csv", "--engine", "fluid"]
+    words += ["--behaviour", f"{tmp_path}/costs.json", "--slots", "1", "--policy", "mst", "--json"]
+    sums = json.loads(printed(*words, "--executors", "1..4", "--mst", f"{tmp_path}/study"))
+    assert sums["changes"] >= 2 and sums["rolled_back"] == 0
+    # Three for a third of the time and one for the rest would be the least: 5/3 of what one takes.
+    assert 1.5 * sums["seconds"] < sums["slot_seconds"] < 2.5 * sums["seconds"]
+    assert "--policy mst takes --executors" in printed(*words, fails=True)
+
+
+def test_mistakes_about_clusters_are_said(tmp_path: Path) -> None:
+    assert "no cluster is running" in printed("cluster", "status", "--at", str(tmp_path / "c"), fails=True)
+    assert "no cluster is running" in printed("cluster", "stop", "--at", str(tmp_path / "c"), fails=True)
+    said = printed("cluster", "start", "--at", str(tmp_path / "c"), "--memory-mb", "100", fails=True)
+    assert "Spark starts no executor below 472 MB" in said
+    (tmp_path / "cluster.json").write_text("{}")
+    assert "is no record of a cluster" in printed("cluster", "status", "--at", str(tmp_path), fails=True)
+    said = printed("run", "flow.py", "--policy", "mst", "--executors", "4..1", fails=True)
+    assert "the least first" in said
+
+
+def test_a_dataflow_that_is_measured_writes_nothing() -> None:
+    flow = ps.Dataflow("writes")
+    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows=10))
+    rows.stateless("same", lambda df: df).sink("out", ps.parquet("somewhere"))
+    silent = flow.without_output()
+    assert silent["out"].sink == ps.noop() and flow["out"].sink == ps.parquet("somewhere")
+    assert [one.name for one in silent.operators] == [one.name for one in flow.operators]
