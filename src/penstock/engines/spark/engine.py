@@ -8,7 +8,6 @@ A change prepares new checkpoints beside the old ones, starts the new queries be
 from __future__ import annotations
 
 import hashlib
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -17,19 +16,17 @@ from typing import Any
 import msgspec
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from penstock.brokers.cluster import Cluster
 from penstock.dataflow import Dataflow, Kind, PenstockError, PlanError
 from penstock.dataflow.load import modules_by_value
 from penstock.engines.ports import Applied
 from penstock.engines.spark import outputs
-from penstock.engines.spark.change import Begin, Change, change, source_operators
-from penstock.engines.spark.committed import Committed, Query, Use
-from penstock.engines.spark.compile import Compiled
+from penstock.engines.spark.change import Change, change, source_operators
+from penstock.engines.spark.changeover import Changeover
+from penstock.engines.spark.committed import Committed, Query
 from penstock.engines.spark.directory import RunDirectory
 from penstock.engines.spark.executors import Negotiator, negotiator_of
-from penstock.engines.spark.gate import save_starts
 from penstock.engines.spark.meter import Meter
 from penstock.engines.spark.orphans import await_orphan, note_jvm
 from penstock.engines.spark.queries import Queries
@@ -38,7 +35,7 @@ from penstock.engines.spark.session import session
 from penstock.engines.spark.sources.contract import LiveSource, Offset
 from penstock.engines.spark.sources.live import live_source
 from penstock.measure.window import Window
-from penstock.plan import Pipeline, Plan, default_plan, diff, pipelines, validate
+from penstock.plan import Plan, default_plan, diff, pipelines, validate
 
 SAMPLE_EVERY = 16  # of 1 ms rows the clocks then cost less than can be measured
 
@@ -82,7 +79,6 @@ class SparkEngine:
         self._committed: Committed | None = None
         self._changing = threading.RLock()
         self._meter: Meter | None = None
-        self._paused_at: float | None = None
         self._executors: Negotiator | None = None
         self._executors_patience_s = executors_patience_s
         self._patience_s = 2 * batch_s  # how long a batch is waited for where it may as well be interrupted
@@ -112,7 +108,7 @@ class SparkEngine:
         """Stops a query and starts it again under the same plan."""
         with self._changing:
             self._queries.halt(self._queries.running[query.checkpoint])
-            self._queries.start(query, self._pipeline(query, self.plan))
+            self._queries.start(query, self._queries.pipeline(query, self.plan))
 
     @property
     def executors(self) -> Negotiator:
@@ -179,29 +175,26 @@ class SparkEngine:
             if plan != committed.plan:
                 self._commit(plan, todo, committed.queries)
             return Applied(plan=plan, generation=self.generation, changed=words, pause_s=0.0, stopped=())
-        stopped = tuple(query.pipeline for query in todo.stop)
-        self._paused_at = None
-        started: list[RunningQuery] = []
+        changeover = self._changeover(todo, committed.plan)
         try:
-            drafts = self._compile_all(todo)  # what Spark would refuse, it refuses before anything is stopped
-            positions = self._stop_for(todo)
-            queries = []
-            for begin, (draft, compiled) in zip(todo.begin, drafts, strict=True):
-                query = self._prepare(begin, draft, todo, positions)
-                started.append(self._queries.start(query, begin.pipeline, compiled))
-                queries.append(query)
+            queries = changeover.carry_out()
             order = [pipeline.name for pipeline in pipelines(self.flow, plan)]
             everyone = sorted([*todo.keep, *queries], key=lambda query: order.index(query.pipeline))
             self._commit(plan, todo, tuple(everyone))
         except BaseException as error:
-            self._roll_back(committed, started)
+            self._roll_back(committed, changeover.started)
             if isinstance(error, PenstockError | KeyboardInterrupt | SystemExit):
                 raise
             raise PenstockError(
                 f"the plan could not be applied ({words}): {_reason(error)}; the old plan is in force again"
             ) from error
-        pause = time.monotonic() - self._paused_at if self._paused_at is not None else 0.0
-        return Applied(plan=plan, generation=todo.generation, changed=words, pause_s=pause, stopped=stopped)
+        return Applied(
+            plan=plan,
+            generation=todo.generation,
+            changed=words,
+            pause_s=0.0 if changeover.paused_at is None else time.monotonic() - changeover.paused_at,
+            stopped=tuple(query.pipeline for query in todo.stop),
+        )
 
     def _settled_on(self, slots: int) -> None:
         """Notes the slots that the plan in force really has."""
@@ -274,12 +267,7 @@ class SparkEngine:
         validate(self.flow, plan)
         self._open(None)
         todo = change(self.flow, None, plan)
-        queries = []
-        for begin, (draft, compiled) in zip(todo.begin, self._compile_all(todo), strict=True):
-            query = self._prepare(begin, draft, todo, {})
-            self._queries.start(query, begin.pipeline, compiled)
-            queries.append(query)
-        self._commit(plan, todo, tuple(queries))
+        self._commit(plan, todo, tuple(self._changeover(todo, None).carry_out()))
 
     def _resume(self, found: Committed) -> None:
         plan = found.plan.replace(slots=self._executors.begin(found.plan.slots))
@@ -295,7 +283,7 @@ class SparkEngine:
                 use = query.sources[name]
                 self._sources[name].resume(planned.get(use.name, use.start))
         for query in found.queries:
-            self._queries.start(query, self._pipeline(query, plan))
+            self._queries.start(query, self._queries.pipeline(query, plan))
         self._committed.save(self.run)
 
     def _open(self, found: Committed | None) -> None:
@@ -317,9 +305,6 @@ class SparkEngine:
             sample_every=self._sample_every,
         )
 
-    def _pipeline(self, query: Query, plan: Plan) -> Pipeline:
-        return next(one for one in pipelines(self.flow, plan) if one.name == query.pipeline)
-
     def _check_same_dataflow(self, found: Committed) -> None:
         if found.plan.dataflow != self.flow.name:
             raise PlanError(
@@ -334,98 +319,17 @@ class SparkEngine:
 
     # ---- changing
 
-    def _compile_all(self, todo: Change) -> list[tuple[Query, Compiled]]:
-        """Compiles every new pipeline, upstream first, creating the channels that are new on the way.
-
-        A loop's channel is created before all others, from the schema that was declared for it.
-        """
-        for name, folder in todo.channels.items():
-            declared = self.flow[name].feedback_schema
-            if declared is not None and not self._directory.has_channel(folder):
-                self._directory.create_channel(folder, StructType.fromDDL(declared).json(), None)
-        drafts = []
-        for begin in todo.begin:
-            draft = self._draft(begin, todo)
-            compiled = self._queries.compile(draft, begin.pipeline)
-            folder = todo.channels.get(begin.pipeline.output)
-            if folder is not None and not self._directory.has_channel(folder):
-                event_time = compiled.events.time if compiled.events else None
-                keys = self._keys_behind(begin.pipeline.output, compiled.df.columns)
-                self._directory.create_channel(folder, compiled.df.schema.json(), event_time, keys)
-            drafts.append((draft, compiled))
-        return drafts
-
-    def _keys_behind(self, cut: str, columns: list[str]) -> tuple[str, ...]:
-        """The keys by which the rows of a cut are read, if its readers agree on them."""
-        found = {reader.keys for reader in self.flow.consumers(cut)}
-        keys = found.pop() if len(found) == 1 else ()
-        return keys if set(keys) <= set(columns) else ()
-
-    def _draft(self, begin: Begin, todo: Change) -> Query:
-        """The query before it is known where it starts to read."""
-        heir = begin.heir_of
-        if begin.in_place and heir is not None:
-            return self._query(begin, todo, heir.checkpoint, heir.sources)
-        sources: dict[str, Use] = {}
-        for key in (*source_operators(self.flow, begin.pipeline.operators), *begin.inputs):
-            folder = begin.channels.get(key.partition(">")[0]) if ">" in key else None
-            if heir is not None and key in heir.sources and heir.reads.get(key) == folder:
-                sources[key] = heir.sources[key]  # its checkpoint knows how far it is
-            else:
-                sources[key] = Use(name=_source_name(key, todo.generation), start={})
-        return self._query(begin, todo, f"{begin.pipeline.name}_g{todo.generation}", sources)
-
-    def _query(self, begin: Begin, todo: Change, checkpoint: str, sources: dict[str, Use]) -> Query:
-        return Query(
-            operators=begin.pipeline.operators,
-            replicas=dict(begin.pipeline.replicas),
-            checkpoint=checkpoint,
-            opens_at=todo.generation,
-            sources=sources,
-            reads={key: todo.channels[key.partition(">")[0]] for key in begin.inputs},
-            appends_to=todo.channels.get(begin.pipeline.output),
+    def _changeover(self, todo: Change, before: Plan | None) -> Changeover:
+        return Changeover(
+            self._spark,
+            self.flow,
+            self._directory,
+            self._sources,
+            self._queries,
+            before=before,
+            todo=todo,
+            patience_s=self._patience_s,
         )
-
-    def _stop_for(self, todo: Change) -> dict[str, dict[str, Offset]]:
-        """Stops what the change touches, upstream first; says where each stood: checkpoint -> key -> offset."""
-        positions: dict[str, dict[str, Offset]] = {}
-        for query in todo.stop:
-            running = self._queries.running[query.checkpoint]
-            if todo.drains(query):
-                for key in todo.vanishing(query):
-                    end = self._directory.channel(query.reads[key]).end()
-                    self._queries.await_position(query, key, end)
-                running.drain(self.run)
-            else:
-                running.drain(self.run, self._patience_s)
-            self._paused_at = self._paused_at or time.monotonic()
-            self._queries.halt(running)
-            if todo.drains(query) and self._directory.checkpoint(query).interrupted():
-                self._queries.finish_batch(query, self._pipeline(query, self.plan))
-            positions[query.checkpoint] = {key: self.position(query, key) for key in query.sources}
-        return positions
-
-    def _prepare(self, begin: Begin, draft: Query, todo: Change, positions: dict[str, dict[str, Offset]]) -> Query:
-        """The new query with its starting points, and its checkpoint laid ready."""
-        if begin.in_place:
-            return draft
-        sources = {}
-        for key, use in draft.sources.items():
-            folder = draft.reads.get(key)
-            readers = [query for query in todo.stop if key in query.sources and query.reads.get(key) == folder]
-            start = positions[readers[0].checkpoint][key] if readers else self._first(key, folder)
-            inherited = begin.heir_of is not None and begin.heir_of.sources.get(key) == use
-            sources[key] = use if inherited else Use(name=use.name, start=start)
-        save_starts(self.run, draft.checkpoint, {use.name: use.start for use in sources.values()})
-        target = self._directory.checkpoint_folder(draft)
-        shutil.rmtree(target, ignore_errors=True)
-        if begin.heir_of is None:
-            target.mkdir(parents=True)
-        else:
-            checkpoint = self._directory.checkpoint(begin.heir_of).hand_on(target)
-            if begin.repartition_to is not None and checkpoint.committed() is not None:
-                self._spark._streamingCheckpointManager.repartition(str(target), begin.repartition_to)
-        return self._query(begin, todo, draft.checkpoint, sources)
 
     def _commit(self, plan: Plan, todo: Change, queries: tuple[Query, ...]) -> None:
         for running, reason in self._queries.fallen():
@@ -451,12 +355,9 @@ class SparkEngine:
             if running is None or not running.active():
                 if running is not None:
                     running.stop()
-                self._queries.start(query, self._pipeline(query, committed.plan))
+                self._queries.start(query, self._queries.pipeline(query, committed.plan))
             self._queries.running[query.checkpoint].release(self.run)
         self._directory.clear(committed)
-
-    def _first(self, key: str, folder: str | None) -> Offset:
-        return self._directory.channel(folder).first() if folder is not None else self._sources[key].first()
 
 
 def shape_of(flow: Dataflow) -> str:
@@ -465,10 +366,6 @@ def shape_of(flow: Dataflow) -> str:
         f"{one.name}:{one.kind}:{','.join(one.inputs)}:{','.join(one.keys)}:{one.emit or ''}" for one in flow.operators
     ]
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
-
-
-def _source_name(key: str, generation: int) -> str:
-    return f"{key.replace('>', '_to_')}_g{generation}"
 
 
 def _reason(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from penstock.engines.spark.meter import Meter
 from penstock.engines.spark.retries import Fall
 from penstock.engines.spark.running import RunningQuery
 from penstock.engines.spark.sources.contract import LiveSource, Offset, Reading
-from penstock.plan import Pipeline
+from penstock.plan import Pipeline, Plan, pipelines
 
 _EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
@@ -94,6 +94,9 @@ class Queries:
             return Compiler(self._spark, self._flow, pipeline, read, self._sample_every).compile()
         finally:
             self._spark.conf.set(_EVOLUTION, "true")
+
+    def pipeline(self, query: Query, plan: Plan) -> Pipeline:
+        return next(one for one in pipelines(self._flow, plan) if one.name == query.pipeline)
 
     def halt(self, running: RunningQuery) -> None:
         """Stops a query for good; what it has done is counted."""
