@@ -27,9 +27,9 @@ class MemoryEngine:
         at: Path,
         *,
         master: str = "local[2]",
-        confs: dict[str, str] | None = None,
         plan: Plan | None = None,
         clock: Any = time,
+        **_of_spark: Any,
     ) -> None:
         self.flow = flow
         self.plan = plan or default_plan(flow, slots=int(master.removeprefix("local[").removesuffix("]")))

@@ -128,7 +128,7 @@ class QueueingEngine:
             }
         return visits
 
-    # ---- micro-batches: D* = (a + b k) / (1 - lambda c / k), 1.5 D* in each query
+    # ---- micro-batches: D* = (a + sum b k) / (1 - lambda sum c / k) over a query's stages, 1.5 D* in each query
 
     def _settled_s(self, external: float, operators: tuple[str, ...]) -> float:
         assert self.batch_s is not None
@@ -136,9 +136,8 @@ class QueueingEngine:
         if not names:  # a source that is copied into a channel
             return self.batch_s
         visits = self._visits
-        replicas = max(self.plan.replicas[name] for name in names)
         load = sum(visits[name] / self.service_per_s[name] / self.plan.replicas[name] for name in names)
-        fixed = self.batch_s + self.replica_s * replicas
+        fixed = self.batch_s + self.replica_s * sum(self.plan.replicas[name] for name in names)
         return fixed / (1 - external * load) if external * load < 1 else 10.0
 
     def _batches_s(self, external: float) -> float:

@@ -13,14 +13,16 @@ from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
 
 BATCH_S, REPLICA_S = 0.1, 0.02  # of the engine under it
 WORK = (1 / 5.0 + 1 / 4.5, 1 / 100.0)  # s a row: extract and match in one query, aggregate in another
+STAGES = (2, 1)
 
 
 def fewest(rate: float, target_s: float) -> int:
-    """Of all counts, those with 1.5 (a + b k) / (1 - rate c / k) summed over the queries within the target."""
+    """Of all counts, those with 1.5 (a + s b k) / (1 - rate c / k) summed over the queries within the target."""
     found = []
     for counts in product(range(1, 60), range(1, 6)):
         if all(rate * c < k for c, k in zip(WORK, counts, strict=True)):
-            stays = [1.5 * (BATCH_S + REPLICA_S * k) / (1 - rate * c / k) for c, k in zip(WORK, counts, strict=True)]
+            each = zip(WORK, STAGES, counts, strict=True)
+            stays = [1.5 * (BATCH_S + s * REPLICA_S * k) / (1 - rate * c / k) for c, s, k in each]
             found += [sum(counts)] if sum(stays) <= target_s else []
     return min(found)
 
@@ -33,7 +35,7 @@ def decided(counts: tuple[int, int, int], slots: int, rate: float, target_s: flo
 
 
 @pytest.mark.parametrize(
-    ("counts", "slots", "rate", "target_s"), [((3, 3, 1), 5, 5.0, 0.72), ((6, 6, 1), 7, 10.0, 1.05)]
+    ("counts", "slots", "rate", "target_s"), [((3, 3, 1), 5, 5.0, 0.98), ((6, 6, 1), 7, 10.0, 1.6)]
 )
 def test_slots_beyond_the_master_s_are_reported(
     counts: tuple[int, int, int], slots: int, rate: float, target_s: float

@@ -32,7 +32,12 @@ def command() -> None:
 @_at
 @_json
 def start(at: Path, as_json: bool) -> None:
-    """Start it; it runs until it is stopped."""
+    """Start it; it runs until it is stopped.
+
+    \b
+    Example:
+      penstock broker start --at runs/broker
+    """
     from penstock.brokers.broker import Broker, status
 
     Broker(at).start().let_go()
@@ -43,7 +48,12 @@ def start(at: Path, as_json: bool) -> None:
 @_at
 @_json
 def show(at: Path, as_json: bool) -> None:
-    """Whether it runs, and where; exit code 1 if it does not."""
+    """Whether it runs, and where; exit code 1 if it does not.
+
+    \b
+    Example:
+      penstock broker status --json
+    """
     from penstock.brokers.broker import status
 
     running = status(at)
@@ -57,7 +67,12 @@ def show(at: Path, as_json: bool) -> None:
 @click.option("--forget", is_flag=True, help="Delete its topics, too.")
 @_json
 def end(at: Path, forget: bool, as_json: bool) -> None:
-    """Stop it; its topics stay, unless told otherwise."""
+    """Stop it; its topics stay, unless told otherwise.
+
+    \b
+    Example:
+      penstock broker stop --forget
+    """
     from penstock.brokers.broker import stop
 
     stopped = stop(at, forget=forget)

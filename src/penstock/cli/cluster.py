@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ _AT = click.option(
     show_default=True,
     help="The cluster's directory: its record and its logs.",
 )
+_JSON = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
 @click.group()
@@ -32,20 +34,34 @@ def command() -> None:
 @click.option("--workers", type=click.IntRange(min=1), default=3, show_default=True, help="Executors at most.")
 @click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Tasks at once on each.")
 @click.option("--memory-mb", type=click.IntRange(min=1), default=1024, show_default=True, help="Of each worker.")
-def start(at: Path, workers: int, slots: int, memory_mb: int) -> None:
-    """Start master and workers, and wait until they are up. Slots may exceed the cores of the machine."""
+@_JSON
+def start(at: Path, workers: int, slots: int, memory_mb: int, as_json: bool) -> None:
+    """Start master and workers, and wait until they are up. Slots may exceed the cores of the machine.
+
+    \b
+    Example:
+      penstock cluster start --workers 3 --slots 2
+    """
     from penstock.engines.spark import cluster
 
     asked = cluster.Asked(workers=workers, slots=slots, memory_mb=memory_mb)
     up = cluster.start(at, asked)
-    click.echo(f"{up.master} is up with {workers} workers of {slots} slots each; use it with --cluster {at}")
+    if as_json:
+        click.echo(json.dumps({"master": up.master, "workers": workers, "slots": slots, "at": str(at)}))
+    else:
+        click.echo(f"{up.master} is up with {workers} workers of {slots} slots each; use it with --cluster {at}")
 
 
 @command.command()
 @_AT
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@_JSON
 def status(at: Path, as_json: bool) -> None:
-    """What is running, and what the master says of it. The exit code is 1 where something is missing."""
+    """What is running, and what the master says of it. The exit code is 1 where something is missing.
+
+    \b
+    Example:
+      penstock cluster status --json
+    """
     import msgspec
 
     from penstock.engines.spark import cluster
@@ -72,10 +88,16 @@ def status(at: Path, as_json: bool) -> None:
 
 @command.command()
 @_AT
-def stop(at: Path) -> None:
-    """End master and workers, and with them the executors."""
+@_JSON
+def stop(at: Path, as_json: bool) -> None:
+    """End master and workers, and with them the executors.
+
+    \b
+    Example:
+      penstock cluster stop --at runs/cluster
+    """
     from penstock.engines.spark import cluster
 
-    cluster.running(at)
+    master = cluster.running(at).master
     cluster.stop(at)
-    click.echo("stopped")
+    click.echo(json.dumps({"stopped": master}) if as_json else f"stopped {master}")
