@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich import box
 from rich.table import Table
 
 from penstock.control.arena import Summary
@@ -12,9 +13,9 @@ from penstock.control.arena import Summary
 def table(title: str, ranked: Sequence[Summary]) -> Table:
     drawn = Table(
         "policy", "share", "worst", "reached", "after", "most", "changes", "slot-h", "missed", "paused",
-        title=title, title_justify="left", caption_justify="left",
-        caption="share of the best plan, in the middle and at worst; starts from which it was reached, after so many "
-        "changes;\nwindows that missed twice the best sojourn",
+        box=box.HORIZONTALS, pad_edge=False, title=title, title_justify="left", caption_justify="left",
+        caption="share of the best plan; starts from which it was reached, and after how many changes;\n"
+        "slot-hours; windows with more than twice the best sojourn",
     )  # fmt: skip
     for one in ranked:
         drawn.add_row(
