@@ -28,7 +28,7 @@ from penstock.store import Store
 
 Judge = Callable[[Plan], float]  # the sojourn (s) under a plan; infinite where it does not keep up
 
-_GROWS = 1.5  # a sojourn that grows by half from one half of a trial to the next has no steady state
+_GROWS = 1.25  # from one half of a trial to the next; without a steady state it is 1.75 / 1.25
 _FINALISTS = 24
 
 

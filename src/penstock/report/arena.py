@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich import box
 from rich.table import Table
 
 from penstock.control.arena import Summary
@@ -12,16 +13,16 @@ from penstock.control.arena import Summary
 def table(title: str, ranked: Sequence[Summary]) -> Table:
     drawn = Table(
         "policy", "share", "worst", "reached", "after", "most", "changes", "slot-h", "missed", "paused",
-        title=title, title_justify="left", caption_justify="left",
-        caption="share of the best plan, in the middle and at worst; starts from which it was reached, after so many "
-        "changes;\nwindows that missed twice the best sojourn",
+        box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left", caption_justify="left",
+        caption="share of the best plan; starts from which it was reached, and after how many changes;\n"
+        "slot-hours; windows with more than twice the best sojourn",
     )  # fmt: skip
     for one in ranked:
         drawn.add_row(
             one.policy,
             f"{one.share:.1%}",
             f"{one.worst_share:.1%}",
-            f"{one.reached} of {one.starts}",
+            f"{one.reached}/{one.starts}",
             "-" if one.rounds is None else f"{one.rounds:g}",
             "-" if one.most_rounds is None else str(one.most_rounds),
             f"{one.changes:g}",
