@@ -22,7 +22,14 @@ ROWS_PER_S_A_REPLICA = 100.0
 
 class MemoryEngine:
     def __init__(
-        self, flow: Dataflow, at: Path, *, master: str = "local[2]", plan: Plan | None = None, clock: Any = time
+        self,
+        flow: Dataflow,
+        at: Path,
+        *,
+        master: str = "local[2]",
+        plan: Plan | None = None,
+        sample_every: int = 1,  # nothing is timed here
+        clock: Any = time,
     ) -> None:
         self.flow = flow
         self.plan = plan or default_plan(flow, slots=int(master.removeprefix("local[").removesuffix("]")))
