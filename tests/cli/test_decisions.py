@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,17 @@ def test_options_that_do_not_fit(options: list[str], says: str) -> None:
     assert result.exit_code == 2 and says in result.output
 
 
+def test_more_slots_than_the_master_has(tmp_path: Path) -> None:
+    flow = tmp_path / "double.py"
+    flow.write_text(FLOW.format(rows=10, rate=100))
+    command = [*PENSTOCK, "run", str(flow), "--at", str(tmp_path / "run"), "--every", "0.1", "--until-idle"]
+    for policy, says in ((["--max-slots", "8"], True), (["--max-slots", "2"], False), (["--sojourn-ms", "9"], False)):
+        done = subprocess.run([*command, "--policy", "drs", *policy], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and ("local[2] has 2; give --master local[8]" in done.stdout) == says
+
+
 @pytest.mark.parametrize("policy", [["drs", "--max-slots", "2"], ["drs", "--sojourn-ms", "500"], ["threshold"]])
 def test_a_run_with_a_policy_records_what_it_decides(tmp_path: Path, policy: list[str]) -> None:
-    import subprocess
-
     flow = tmp_path / "double.py"
     flow.write_text(FLOW.format(rows=100, rate=100))
     arguments = ["run", flow, "--at", tmp_path / "run", "--every", "0.1", "--until-idle", "--quiet", "--warm-up", "0"]

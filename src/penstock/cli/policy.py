@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,6 +64,14 @@ class Asked:
             raise click.UsageError(f"--sojourn-ms goes with --policy drs; {self.policy} knows no latency target")
         if self.sojourn_ms is None and (self.release_below_ms is not None or self.quantile is not None):
             raise click.UsageError("--release-below-ms and --quantile go with --sojourn-ms")
+
+
+def too_few(asked: Asked, master: str) -> str | None:
+    """What to say where more slots may be used than a local master has."""
+    local = re.fullmatch(r"local\[(\d+)\]", master)
+    if asked.max_slots is None or local is None or int(local[1]) >= asked.max_slots:
+        return None
+    return f"--max-slots {asked.max_slots}, but {master} has {local[1]}; give --master local[{asked.max_slots}] for all"
 
 
 def options(*, mode: str = "recommend") -> Callable[[Callable[..., Any]], Callable[..., Any]]:

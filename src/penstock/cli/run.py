@@ -110,6 +110,9 @@ def command(
         store.begin(Run(dataflow=flow.name, flow_file=spec, pid=os.getpid(), master=master, started_s=time.time()))
         viewer.say(f"{'Resuming' if resumed else 'Starting'} {flow.name} in {at} on {master} ...")
 
+        if (few := policy.too_few(asked, master)) is not None:
+            viewer.say(few)
+
         from penstock.engines.spark.engine import SparkEngine
 
         engine = SparkEngine(flow, at, master=master, confs=confs, plan=plan, sample_every=sample_every, kafka=kafka)
