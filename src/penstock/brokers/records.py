@@ -15,7 +15,7 @@ from penstock.brokers.cluster import Cluster
 from penstock.dataflow.errors import PenstockError
 
 _PATIENCE_S = 600.0  # a broker that is away for so long is waited for
-_POLL_S = 1.0
+_POLL_S = 0.1
 _AT_ONCE = 10_000
 LARGEST_RECORD = 32 << 20
 
@@ -37,6 +37,7 @@ def records(cluster: Cluster, topic: str, spans: Sequence[Span]) -> Iterator[lis
     from confluent_kafka import KafkaError, TopicPartition
 
     stops = {span.partition: span.stop for span in spans if span.start < span.stop}
+    at = {span.partition: span.start for span in spans}
     if not stops:
         return
     consumer = _consumer(cluster, topic)
@@ -45,7 +46,9 @@ def records(cluster: Cluster, topic: str, spans: Sequence[Span]) -> Iterator[lis
     heard_s = time.monotonic()
     try:
         while stops:
-            some = consumer.consume(_AT_ONCE, timeout=_POLL_S)
+            # It waits for as many as it is asked for: never for more than can come.
+            left = sum(stop - at[partition] for partition, stop in stops.items())
+            some = consumer.consume(min(_AT_ONCE, left), timeout=_POLL_S)
             if some:
                 heard_s = time.monotonic()
             elif time.monotonic() - heard_s > _PATIENCE_S:
@@ -59,6 +62,7 @@ def records(cluster: Cluster, topic: str, spans: Sequence[Span]) -> Iterator[lis
                 if stop is None:
                     continue  # asked for by the task before
                 if error is None:
+                    at[partition] = min(offset + 1, stop)
                     if offset < stop:
                         found.append(record)
                     if offset >= stop - 1:
@@ -100,6 +104,7 @@ def _consumer(cluster: Cluster, topic: str) -> Any:
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
                 "fetch.message.max.bytes": LARGEST_RECORD,
+                "fetch.wait.max.ms": 10,  # one that waits for records to come is in the way of the next span
                 "fetch.error.backoff.ms": 100,
                 "reconnect.backoff.max.ms": 1000,
                 "check.crcs": False,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -30,12 +30,15 @@ _ROOM = 200_000  # records on their way to the broker
 class KafkaSink:
     """Writes in the order of its calls. `name` is this sink's own in the cluster, and stays over restarts."""
 
+    _latest: ClassVar[dict[str, KafkaSink]] = {}  # of this process, by name
+
     def __init__(self, sink: Kafka, name: str, aside: Path) -> None:
         self._sink = sink
         self._name = name
         self._aside = aside
         self._cluster = Cluster(servers=sink.servers, options=sink.options)
         self._producer: Any = None
+        self._opened = False
         self._group: Any = None
         self._last: str | None = None  # the key of the last batch that is there
         aside.mkdir(parents=True, exist_ok=True)
@@ -80,6 +83,11 @@ class KafkaSink:
     def _open(self) -> None:
         from confluent_kafka import Consumer, Producer
 
+        if self._latest.setdefault(self._name, self) is not self:
+            if self._opened:  # a query that was stopped goes on for a moment: it must not shut out its heir
+                raise PenstockError(f"another query has taken over the writing to '{self._sink.topic}'")
+            self._latest[self._name] = self
+        self._opened = True
         producer = Producer(
             self._cluster.config(
                 **{
