@@ -168,6 +168,20 @@ def test_a_resumed_run_is_drawn_without_the_time_between(tmp_path: Path) -> None
     assert made.cost is not None and made.cost.seconds == 120 + 60
 
 
+def test_rows_of_the_moment_of_a_change_count(tmp_path: Path) -> None:
+    """They are in the next window's total, and in no window's own count."""
+    with Store(tmp_path) as store:
+        store.begin(RUN)
+        store.started(plan())
+        for number, (own, total) in enumerate([(100, 100), (50, 150), (0, 950), (50, 1000)]):
+            one = window_at(number)
+            source = msgspec.structs.replace(one.operators[0], rows_in=own, rows_in_total=total)
+            store.add_window(msgspec.structs.replace(one, operators=(source, *one.operators[1:])))
+    made = read(tmp_path)
+    assert [point.processed_rows_per_s for point in made.points] == [50.0, 25.0, 400.0, 25.0]
+    assert (made.totals.rows, made.totals.peak_rows_per_s, made.operators[0].rows_in_per_s) == (1000, 400.0, 125.0)
+
+
 def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
     """2 slots for 100 s, then 4 for 50 s: 400 slot-seconds, which at 0.9 a slot and hour are 0.1."""
     with Store(tmp_path) as store:

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.plan.plan import Plan
 from penstock.report.costs import Cost, InForce, cost, in_force
+from penstock.report.counted import Counted
 from penstock.report.decisions import alike
 from penstock.report.history import Moment, Point, Totals, moment, points, totals, windows_per_point
 from penstock.report.mst_curve import MstCurve
@@ -126,8 +127,9 @@ def report(
 
 def _observed(reader: StoreReader, declared: tuple[Declared, ...]) -> tuple[list[Moment], Recent]:
     named = {one.operator for one in declared if one.kind == "source"}
-    moments, recent = [], Recent()
-    for _, window in reader.each_window():
+    moments, recent, rows = [], Recent(), Counted()
+    for _, observed in reader.each_window():
+        window = rows.counted(observed)
         # Where nothing was declared, what has no replicas of its own is a source.
         sources = named or {one.operator for one in window.operators if one.replicas is None}
         moments.append(moment(window, sources))

@@ -16,6 +16,10 @@ from penstock.report.operators import OperatorSummary
 
 _GAP = 0.12  # of a cell, on either side of a box along the layers
 _WIDEST = 6.0  # pixels, of the busiest edge
+_WAY_BACK = 2.5
+
+Place = tuple[float, float]  # along the layers, and the lane; in cells
+Bend = tuple[Place, Place, Place]  # of a curve: where it heads, where it comes from, where it ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,29 +62,31 @@ def laid_out(operators: Sequence[OperatorSummary]) -> Graph:
     most = max((by_name[one].rows_out_per_s or 0.0 for one, _ in edges), default=0.0)
     drawn = []
     for producer, consumer in edges:
+        begin = (layer[producer] + 1 - _GAP, lane[producer])
+        end = (layer[consumer] + _GAP, lane[consumer])
         if (producer, consumer) in back:
-            points = _way_back(layer[producer], lane[producer], layer[consumer], lane[consumer], lanes)
+            kind, width, bends = "feedback", _WAY_BACK, _way_back(begin, end, lanes + 0.2)
         else:
-            points = [(layer[producer] + 1 - _GAP, lane[producer])]
-            for dummy in routes.get((producer, consumer), ()):
+            points = [begin]
+            for dummy in routes[producer, consumer]:
                 points += [(layer[dummy] + _GAP, lane[dummy]), (layer[dummy] + 1 - _GAP, lane[dummy])]
-            points.append((layer[consumer] + _GAP, lane[consumer]))
-        kind = "feedback" if (producer, consumer) in back else "cut" if by_name[producer].cut else "inside"
+            kind = "cut" if by_name[producer].cut else "inside"
+            width, bends = _width(by_name[producer].rows_out_per_s, most), _way_on([*points, end])
         drawn.append(
             Edge(
                 producer=producer,
                 consumer=consumer,
                 kind=kind,
-                width=_width(by_name[producer].rows_out_per_s, most),
-                across=_curve(points),
-                down=_curve(points, swapped=True),
+                width=width,
+                across=_path(begin, bends),
+                down=_path(begin, bends, swapped=True),
             )
         )
     return Graph(
         nodes=tuple(Node(operator=one, layer=layer[one.operator], lane=lane[one.operator]) for one in operators),
         edges=tuple(drawn),
         layers=max(layer.values(), default=0) + 1,
-        lanes=lanes + (0.5 if back else 0.0),
+        lanes=lanes + (0.4 if back else 0.0),
         connected=connected,
     )
 
@@ -130,30 +136,30 @@ def _middle(lanes: list[float], width: float) -> float:
     return sum(lanes) / len(lanes) if lanes else width / 2
 
 
-def _way_back(
-    from_layer: int, from_lane: float, to_layer: int, to_lane: float, lanes: float
-) -> list[tuple[float, float]]:
-    """Out behind the producer, past all lanes, in before the consumer."""
-    out, into = from_layer + 1 - _GAP / 2, to_layer + _GAP / 2
+def _way_on(points: list[Place]) -> list[Bend]:
+    """Smooth along the layers, from place to place."""
     return [
-        (from_layer + 1 - _GAP, from_lane),
-        (out, lanes + 0.25),
-        (into, lanes + 0.25),
-        (to_layer + _GAP, to_lane),
+        (((along + next_along) / 2, lane), ((along + next_along) / 2, next_lane), (next_along, next_lane))
+        for (along, lane), (next_along, next_lane) in pairwise(points)
     ]
 
 
-def _curve(points: list[tuple[float, float]], *, swapped: bool = False) -> str:
-    """Smooth along the layers, from point to point."""
+def _way_back(begin: Place, end: Place, beyond: float) -> list[Bend]:
+    """Out behind the producer, back beyond all lanes, in before the consumer."""
+    (out, lane), (into, end_lane) = begin, end
+    return [
+        ((out + _GAP, lane), (out + _GAP, beyond), (out, beyond)),
+        ((out, beyond), (into, beyond), (into, beyond)),
+        ((into - _GAP, beyond), (into - _GAP, end_lane), (into, end_lane)),
+    ]
 
-    def at(along: float, lane: float) -> str:
+
+def _path(begin: Place, bends: list[Bend], *, swapped: bool = False) -> str:
+    def at(place: Place) -> str:
+        along, lane = place
         return f"{lane:.2f} {along:.2f}" if swapped else f"{along:.2f} {lane:.2f}"
 
-    path = [f"M{at(*points[0])}"]
-    for (along, lane), (next_along, next_lane) in pairwise(points):
-        middle = (along + next_along) / 2
-        path.append(f"C{at(middle, lane)} {at(middle, next_lane)} {at(next_along, next_lane)}")
-    return "".join(path)
+    return f"M{at(begin)}" + "".join(f"C{' '.join(map(at, bend))}" for bend in bends)
 
 
 def _width(rate: float | None, most: float) -> float:
