@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from plain_query import collect_stream, compose, write_files
 from playing import engine_for, play
 from pyspark.sql import SparkSession
 
@@ -60,3 +62,15 @@ def test_output_is_the_oracle_s_after_a_plan_change(
         assert app.check(engine.rows("out"), ROWS, **how) == []
     finally:
         engine.stop()
+
+
+def test_a_tree_learns_in_order_from_rows_that_come_in_none(plain_spark: Any, tmp_path: Path) -> None:
+    how = {"features": 8, "classes": 3}
+    lines = ["{};{}".format(*decision_tree.generator(n, **how)) for n in range(ROWS)]
+    random.Random(3).shuffle(lines)
+    folder = write_files(tmp_path / "rows", lines, [1, 400])
+    text = plain_spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+    rows = text.selectExpr("cast(split(value, ';')[0] as bigint) as n", "split(value, ';')[1] as value")
+    frame = compose(decision_tree.flow(rows=ROWS, **how), {"rows": rows})
+    output = collect_stream(frame, tmp_path / "checkpoint", "append")
+    assert decision_tree.check(output, ROWS, **how) == []
