@@ -12,13 +12,18 @@ from penstock.dataflow.sources import Source
 ROWS_PER_S = 2_000.0  # where neither a rate nor an end is given
 
 
+def generated(fn: Callable[[int], Any], schema: str, rows: int | None, rows_per_s: float | None) -> Source:
+    """`rows` at once where no rate is given, an endless stream where no number of rows is."""
+    rate = ROWS_PER_S if rows is None and rows_per_s is None else rows_per_s
+    return ps.generate(fn, schema=schema, rows=rows, rows_per_s=rate)
+
+
 def generated_or_files(
     fn: Callable[[int], Any], schema: str, *, input: str | None, rows: int | None, rows_per_s: float | None
 ) -> Source:
-    """`rows` at once where no rate is given, an endless stream where no number of rows is."""
+    """The rows generated, or those of the files of the glob `input` where it is given."""
     if input is None:
-        rate = ROWS_PER_S if rows is None and rows_per_s is None else rows_per_s
-        return ps.generate(fn, schema=schema, rows=rows, rows_per_s=rate)
+        return generated(fn, schema, rows, rows_per_s)
     if rows is not None:
         raise ps.DataflowError(f"input={input!r} and rows={rows} are both given; rows is for generated data only")
     files_schema = None if schema == "value string" else schema

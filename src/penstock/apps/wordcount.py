@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock as ps
-from penstock.apps.differences import differences
 from penstock.apps.draws import draw, zipf_table
+from penstock.apps.growing_counts import check_counts, last_counts
 from penstock.apps.inputs import generated_or_files, kept_if_finite
 from penstock.dataflow.sinks import Sink
 
@@ -103,16 +103,10 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
 
 
 def actual(output: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Word -> its last count. Counts only grow, so that is the largest."""
-    last: Counter[str] = Counter()
-    for row in output:
-        last[row["word"]] = max(last[row["word"]], row["count"])
-    return last
+    """Word -> its last count."""
+    return last_counts(output, "word")
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
-    """How the output differs from the oracle's; also a count that was sent twice, since each update is a growth."""
-    output = list(output)
-    sent = Counter((row["word"], row["count"]) for row in output)
-    twice = [f"'{word}': count {n} was sent {times} times" for (word, n), times in sent.items() if times > 1]
-    return differences(oracle(rows), actual(output)) + sorted(twice)
+    """How the output differs from the oracle's."""
+    return check_counts(oracle(rows), output, "word")

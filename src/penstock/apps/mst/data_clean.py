@@ -1,0 +1,60 @@
+"""Data clean: of access logs, the calls that were answered with status 200. One stateless region, no state at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+import penstock as ps
+from penstock.apps.differences import differences, epoch_ms
+from penstock.apps.inputs import generated_or_files, kept_if_finite
+from penstock.apps.mst import weblog
+from penstock.dataflow.sinks import Sink
+
+
+def answered(accesses: DataFrame) -> DataFrame:
+    return accesses.where("status = 200")
+
+
+def flow(
+    input: str | None = None,
+    output: Sink | None = None,
+    *,
+    rows: int | None = None,
+    rows_per_s: float | None = None,
+) -> ps.Dataflow:
+    """The dataflow on generated logs, or on the log files of the glob `input`."""
+    flow = ps.Dataflow("data_clean")
+    source = generated_or_files(weblog.generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
+    (
+        flow.source("lines", source)
+        .stateless("parse", weblog.parse, columns=weblog.COLUMNS)
+        .stateless("answered", answered, columns=weblog.COLUMNS)
+        .sink("out", kept_if_finite(output, rows))
+    )
+    return flow
+
+
+Call = tuple[str, str, int, str, int, int]  # site, visitor, time in ms, path, status, bytes
+
+
+def oracle(rows: int) -> Counter[Call]:
+    """The calls with status 200 in the first `rows` lines; two equal ones are two."""
+    return Counter(_call(access) for access in weblog.accesses(rows) if access[4] == 200)
+
+
+def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Call]:
+    return Counter(_call(tuple(row[column] for column in weblog.COLUMNS)) for row in output)
+
+
+def _call(access: weblog.Access) -> Call:
+    site, visitor, at, path, status, size = access
+    return site, visitor, epoch_ms(at), path, status, size
+
+
+def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
+    """How the output differs from the oracle's: calls that are missing, wrong, or there more than once."""
+    return differences(oracle(rows), actual(output))

@@ -1,0 +1,87 @@
+"""Rolling count: how often each word was said in the last three minutes, told every minute.
+
+A stateless region and one keyed by word, with sliding windows of event time: each count comes once, when the watermark
+has passed its window, so it is the same whatever the batches were.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+import penstock as ps
+from penstock.apps import wordcount
+from penstock.apps.differences import differences, epoch_ms
+from penstock.apps.inputs import generated, kept_if_finite
+from penstock.apps.mst.event_time import DELAY_S, event_time, is_closed
+from penstock.dataflow.sinks import Sink
+
+WINDOW_S = 180
+SLIDE_S = 60
+SCHEMA = "ts timestamp, value string"
+
+
+def generator(n: int, rows: int | None = None) -> tuple[datetime, str]:
+    """Line n and when it was said; the last of `rows` is the flush."""
+    return event_time(n, rows), wordcount.generator(n)
+
+
+def split(lines: DataFrame) -> DataFrame:
+    return lines.select("ts", F.explode(F.split("value", r"\s+")).alias("word")).where("word != ''")
+
+
+def count(words: DataFrame) -> DataFrame:
+    windows = F.window("ts", f"{WINDOW_S} seconds", f"{SLIDE_S} seconds")
+    return words.groupBy(windows, "word").count().select("word", F.col("window.end").alias("window_end"), "count")
+
+
+def flow(output: Sink | None = None, *, rows: int | None = None, rows_per_s: float | None = None) -> ps.Dataflow:
+    flow = ps.Dataflow("rolling_count")
+    lines = flow.source("lines", generated(functools.partial(generator, rows=rows), SCHEMA, rows, rows_per_s))
+    (
+        lines.stateless("split", split, columns=["ts", "word"])
+        .watermark("ts", f"{DELAY_S} seconds")
+        .keyed("count", ["word"], count, columns=["word", "window_end", "count"])
+        .sink("out", kept_if_finite(output, rows))
+    )
+    return flow
+
+
+Said = tuple[str, int, int]  # word, end of the window in ms, how often
+
+
+def oracle(rows: int) -> Counter[Said]:
+    return said(generator(n, rows) for n in range(rows))
+
+
+def said(lines: Iterable[tuple[datetime, str]]) -> Counter[Said]:
+    """What must come out for these lines: the counts of all windows that the watermark has passed, each once.
+
+    >>> at = [datetime.fromisoformat(f"1970-01-01T00:0{time}Z") for time in ("3:00", "5:10")]
+    >>> said([(at[0], "a a"), (at[1], "b")])
+    Counter({('a', 240000, 2): 1, ('a', 300000, 2): 1})
+    """
+    counts: Counter[tuple[str, int]] = Counter()
+    latest_ms = 0
+    for at, line in lines:
+        at_ms = epoch_ms(at)
+        latest_ms = max(latest_ms, at_ms)
+        first_end_ms = (at_ms // (SLIDE_S * 1000) + 1) * SLIDE_S * 1000
+        for end_ms in range(first_end_ms, first_end_ms + WINDOW_S * 1000, SLIDE_S * 1000):
+            counts.update((word, end_ms) for word in line.split())
+    return Counter({(word, end_ms, n): 1 for (word, end_ms), n in counts.items() if is_closed(end_ms, latest_ms)})
+
+
+def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Said]:
+    return Counter((row["word"], epoch_ms(row["window_end"]), row["count"]) for row in output)
+
+
+def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
+    """How the output differs from the oracle's: counts that are missing, wrong, or there more than once."""
+    return differences(oracle(rows), actual(output))

@@ -1,0 +1,57 @@
+"""Unique visitor: how many different visitors each website had, from access logs.
+
+Two keyed regions: the first lets each visitor of a site pass once, keyed by both; the second counts by site.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+import penstock as ps
+from penstock.apps.growing_counts import check_counts, last_counts
+from penstock.apps.inputs import generated_or_files, kept_if_finite
+from penstock.apps.mst import weblog
+from penstock.apps.mst.page_view import count
+from penstock.dataflow.sinks import Sink
+
+
+def first_visit(accesses: DataFrame) -> DataFrame:
+    return accesses.select("site", "visitor").dropDuplicates()
+
+
+def flow(
+    input: str | None = None,
+    output: Sink | None = None,
+    *,
+    rows: int | None = None,
+    rows_per_s: float | None = None,
+) -> ps.Dataflow:
+    """The dataflow on generated logs, or on the log files of the glob `input`."""
+    flow = ps.Dataflow("unique_visitor")
+    source = generated_or_files(weblog.generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
+    (
+        flow.source("lines", source)
+        .stateless("parse", weblog.parse, columns=weblog.COLUMNS)
+        .keyed("first_visit", ["site", "visitor"], first_visit, emit="append", columns=["site", "visitor"])
+        .keyed("visitors", ["site"], count, columns=["site", "count"])
+        .sink("out", kept_if_finite(output, rows))
+    )
+    return flow
+
+
+def oracle(rows: int) -> Counter[str]:
+    """Site -> how many visitors the first `rows` lines have of it."""
+    return Counter(site for site, _ in {access[:2] for access in weblog.accesses(rows)})
+
+
+def actual(output: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    return last_counts(output, "site")
+
+
+def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
+    """How the output differs from the oracle's."""
+    return check_counts(oracle(rows), output, "site")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.apps.mst import decision_tree, hoeffding
+
+ROWS = 1_200
+SHAPE = {"features": 8, "classes": 3}
+
+
+def examples() -> list[hoeffding.Example]:
+    return [decision_tree.example(*decision_tree.generator(n, **SHAPE)) for n in range(ROWS)]
+
+
+def test_the_hidden_tree_uses_every_class_and_one_label_in_sixteen_is_drawn() -> None:
+    rows = [decision_tree.example(*decision_tree.generator(n)) for n in range(400)]
+    assert {label for _, label, _ in rows} == set(range(decision_tree.CLASSES))
+    assert {len(features) for _, _, features in rows} == {decision_tree.FEATURES}
+    # The label is a function of the features but for the noise: shifted to other row numbers it is mostly the same.
+    same = [decision_tree.label(n + 1, features, 10) == label for n, label, features in rows]
+    assert 0.8 < sum(same) / len(same) < 0.95
+
+
+def test_it_learns_to_tell_what_is_not_noise() -> None:
+    """Of the labels, 15 in 16 follow the hidden tree, and a third of the rest by chance: no more than 0.958."""
+    seen = sorted(decision_tree.oracle(ROWS, **SHAPE))
+    assert [n for n, _, _ in seen] == list(range(ROWS))
+    assert seen[0][2] is None
+    late = [label == predicted for _, label, predicted in seen[ROWS // 2 :]]
+    assert 0.8 < sum(late) / len(late) < 0.98
+
+
+def test_a_tree_that_was_saved_and_loaded_at_any_time_goes_on_as_if_it_had_not_been() -> None:
+    rows = examples()
+    whole = hoeffding.seedling()
+    expected = list(hoeffding.learn(whole, rows))
+    assert whole.n_branches >= 2  # it has split, so that every part of a tree is saved
+    tree, got, chance = hoeffding.seedling(), [], random.Random(5)
+    while len(got) < ROWS:
+        got += hoeffding.learn(tree, rows[len(got) : len(got) + chance.randrange(1, 200)])
+        tree = hoeffding.from_bytes(hoeffding.to_bytes(tree))
+    assert got == expected
+    assert len(hoeffding.to_bytes(tree)) < 40_000
+
+
+def test_bytes_that_name_anything_but_parts_of_a_tree_are_refused() -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return exec, ("raise SystemExit",)
+
+    with pytest.raises(ps.PenstockError, match="names builtins.exec, which no tree consists of"):
+        hoeffding.from_bytes(pickle.dumps(Evil()))
+
+
+@given(st.permutations(range(12)), st.lists(st.integers(0, 12), max_size=4))
+def test_rows_take_their_turn_in_whatever_order_and_batches_they_come(order: list[int], ends: list[int]) -> None:
+    waiting: dict[int, hoeffding.Example] = {}
+    taken: list[int] = []
+    edges = [0, *sorted(ends), 12]
+    for start, end in itertools.pairwise(edges):
+        waiting |= {n: (n, 0, []) for n in order[start:end]}
+        taken += [n for n, _, _ in decision_tree.in_turn(waiting, len(taken))]
+    assert taken == list(range(12))
+    assert waiting == {}
+
+
+def test_without_river_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "river.tree", None)
+    with pytest.raises(ps.PenstockError, match=r"needs the package river .*pip install 'penstock\[apps\]'"):
+        decision_tree.flow()
+
+
+def test_the_dataflow_has_a_stateless_region_and_one_replica_that_learns() -> None:
+    flow = decision_tree.flow(rows=ROWS, **SHAPE)
+    flow.check()
+    assert [(one.operators, one.replicable) for one in ps.regions(flow)][1:] == [
+        (("parse",), True),
+        (("predict", "out"), False),
+    ]
+    assert flow["rows"].source.fn(7) == decision_tree.generator(7, **SHAPE)
+    with pytest.raises(ps.DataflowError, match="given 8 features and 1 classes; it needs 1 and 2 or more"):
+        decision_tree.flow(features=8, classes=1)
