@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -148,15 +149,17 @@ def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
         engine.start()
         deadline = time.monotonic() + 120
         while engine.failure() is None and time.monotonic() < deadline:
+            engine.mend()
             time.sleep(0.1)
-        assert "record 10 of partition 0 of topic 'poison' does not read as json" in str(engine.failure())
+        # Which of two replicas comes to its first one first is open.
+        assert re.search(r"record 1[0-3] of partition 0 of topic 'poison' does not read as json", str(engine.failure()))
     finally:
         engine.stop()
     engine = engine_for(flow(dead_letter="poison-dead"), spark, tmp_path / "run")
     try:
         engine.start()
         wait_until(engine.idle, engine)
-        found = engine.rows("out")
+        found = sorted(engine.rows("out"), key=lambda row: row["n"])
     finally:
         engine.stop()
     assert [row["n"] for row in found] == list(range(20)) and [row["at"].second for row in found] == list(range(20))

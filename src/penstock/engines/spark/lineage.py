@@ -27,6 +27,8 @@ class Lineage:
         self._sources = sources
         self._channel = channel
         self._queries: dict[str, Query] = {}  # every query ever started in this process, by checkpoint
+        self._depth = 0
+        # Asked once for each batch, whoever asks: a source may forget what it was asked for before.
         self.moments = lru_cache(maxsize=4096)(self._moments)
 
     def know(self, query: Query) -> None:
@@ -52,33 +54,39 @@ class Lineage:
             if use.name in ends
         }
 
-    def _moments(self, checkpoint: str, batch: int, depth: int = 0) -> Moments | None:
+    def _moments(self, checkpoint: str, batch: int) -> Moments | None:
         """When the rows behind this batch were appended at the sources; None if unknown."""
         ranges = self.ranges(checkpoint, batch)
-        if ranges is None or depth > _DEEPEST:
+        if ranges is None or self._depth > _DEEPEST:
+            return None
+        self._depth += 1
+        try:
+            found: Moments = []
+            for key, (start, end) in ranges.items():
+                if start != end:
+                    some = self._of_range(checkpoint, key, start, end)
+                    if some is None:
+                        return None
+                    found += some
+            return _thinned(found)
+        finally:
+            self._depth -= 1
+
+    def _of_range(self, checkpoint: str, key: str, start: Offset, end: Offset) -> Moments | None:
+        if ">" not in key:
+            return self._sources[key].append_times(start, end)
+        try:
+            appends = self._channel(self._queries[checkpoint].reads[key]).appends_between(start, end)
+        except FileNotFoundError:
             return None
         found: Moments = []
-        for key, (start, end) in ranges.items():
-            if start == end:
-                continue
-            if ">" in key:
-                channel = self._channel(self._queries[checkpoint].reads[key])
-                try:
-                    appends = channel.appends_between(start, end)
-                except FileNotFoundError:
-                    return None
-                for append in appends:
-                    made_by, _, number = append.key.rpartition(".")
-                    before = self.moments(made_by, int(number), depth + 1)
-                    if before is None:
-                        return None
-                    found += before
-            else:
-                times = self._sources[key].append_times(start, end)
-                if times is None:
-                    return None
-                found += times
-        return _thinned(found)
+        for append in appends:
+            made_by, _, number = append.key.rpartition(".")
+            before = self.moments(made_by, int(number))
+            if before is None:
+                return None
+            found += before
+        return found
 
 
 def _thinned(moments: Moments) -> Moments:
