@@ -18,7 +18,7 @@ SPARK_TESTS := $(wildcard tests/spark/test_*.py) tests/apps
 .PHONY: $(SPARK_TESTS)
 $(SPARK_TESTS): export JDK_JAVA_OPTIONS = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 $(SPARK_TESTS):
-	@echo $@ && $(BIN)/python -m pytest -m "spark and not soak" $@
+	@echo $@ && $(BIN)/python -m pytest --durations=3 -m "spark and not soak" $@
 
 .PHONY: test-pages
 test-pages:

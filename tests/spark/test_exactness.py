@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.apps import finance, netmon, wordcount
 
 ROWS = 1_200
-EXAMPLES = int(os.environ.get("PENSTOCK_SEQUENCES", "3"))
+EXAMPLES = int(os.environ.get("PENSTOCK_SEQUENCES", "2"))
 # Rare losses show only if every address counts, hence no threshold.
 APPS = [(wordcount, {}), (netmon, {"threshold": 1}), (finance, {})]
 
