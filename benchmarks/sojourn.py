@@ -116,7 +116,7 @@ def tried(engine: SparkEngine, counts: Counts, rows_per_s: float, seconds: float
         if (failure := engine.failure()) is not None or time.monotonic() > give_up_at:
             raise RuntimeError(failure or f"{counts} do not keep up with {rows_per_s} rows/s")
         waiting_rows = sum(one.backlog_rows or 0 for one in window.pipelines)
-        if not windows and (time.monotonic() < warm_until or waiting_rows > 3 * rows_per_s):
+        if not windows and (time.monotonic() < warm_until or waiting_rows > 10 * rows_per_s):
             continue
         windows.append(window)
         span_s = windows[-1].end_s - windows[0].start_s

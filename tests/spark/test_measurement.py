@@ -9,8 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from playing import engine_for, wait_until
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 import penstock as ps
 from penstock.engines.spark.rows import apply_rows
@@ -20,7 +21,7 @@ from penstock.measure.estimators import service_moments
 pytestmark = pytest.mark.spark
 
 ROWS = 6_000
-ROW_S, BATCH_ROW_S = 0.002, 0.001  # waiting, so that a busy machine does not change the truth
+ROW_S, BATCH_ROW_S, STATE_ROW_S = 0.002, 0.001, 0.02  # waiting, so that a busy machine does not change the truth
 
 
 def wait_a_row(row: dict[str, int]) -> list[dict[str, int]]:
@@ -84,6 +85,32 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
     assert all(0 < one.p50_s <= one.p95_s <= one.p99_s for one in sojourns)
     assert 0.9 * ROWS <= appended <= ROWS  # the first few may have been appended before the meter was there
     assert shown["numbers"].backlog_rows == 0 and shown["native"].backlog_rows is None
+
+
+def wait_with_state(key: tuple[int], batches: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    state.update((1,))
+    for batch in batches:
+        time.sleep(STATE_ROW_S * len(batch))
+        yield batch
+
+
+def test_a_python_function_with_state_is_counted_once(spark: SparkSession, tmp_path: Path) -> None:
+    def with_state(df: DataFrame) -> DataFrame:
+        kept = ("n bigint, k bigint", "seen bigint", "append", GroupStateTimeout.NoTimeout)
+        return df.groupBy("k").applyInPandasWithState(wait_with_state, *kept)
+
+    flow = ps.Dataflow("stateful")
+    numbers = flow.source("numbers", ps.generate(lambda n: (n, n % 4), schema="n bigint, k bigint", rows=400))
+    numbers.keyed("kept", keys=["k"], fn=with_state, emit="append").sink("out", ps.memory())
+    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=100)
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        cost_s = engine.observe().operator("kept").seconds_per_row
+    finally:
+        engine.stop()
+    # Counted by its clock and by Spark's time of updates it would be twice that and more.
+    assert cost_s is not None and STATE_ROW_S < cost_s < 1.7 * STATE_ROW_S
 
 
 def wait_by_turns(row: dict[str, int]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from penstock.engines.spark.channels.contract import Place
 from penstock.engines.spark.channels.log import Log
+from penstock.engines.spark.data_source import data_source
 from penstock.engines.spark.gate import Gate, Tick, load_start
 from penstock.engines.spark.pacer import BatchSizer
 from penstock.engines.spark.rowfiles import Slice, arrow_schema, conformed
@@ -95,22 +96,13 @@ class ChannelReader(DataSourceStreamReader):
 
 
 def source_class(name: str, schema: StructType, event_column: str | None, place: Place) -> type[DataSource]:
-    """A data source for rows of this schema; Spark ships the class to its workers."""
+    """A data source for rows of this schema."""
     nullable = StructType([StructField(field.name, field.dataType, True) for field in schema])
     if event_column is not None:
         nullable = nullable.add(MARK, BooleanType())
     arrow = arrow_schema(nullable)
-    full_name = f"penstock_channel_{name}"
 
-    class ChannelSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return full_name
+    def reader(options: dict[str, str]) -> ChannelReader:
+        return ChannelReader(options, arrow, event_column, place)
 
-        def schema(self) -> StructType:
-            return nullable
-
-        def streamReader(self, schema: StructType) -> ChannelReader:  # noqa: N802
-            return ChannelReader(dict(self.options), arrow, event_column, place)
-
-    return ChannelSource
+    return data_source(f"penstock_channel_{name}", nullable, reader)

@@ -10,7 +10,6 @@ import glob
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock.dataflow.errors import PenstockError
+from penstock.engines.spark.data_source import data_source
 from penstock.engines.spark.gate import Gate, Tick, load_start
 from penstock.engines.spark.rowfiles import arrow_schema
 from penstock.engines.spark.sources.contract import Offset, Reading
@@ -159,18 +159,9 @@ class AppearingReader(DataSourceStreamReader):
 
 
 def _source_class(name: str, schema: StructType, pattern: str, format: str, ledger: str) -> type[DataSource]:
-    full_name = f"penstock_source_{name}"
     arrow = arrow_schema(schema)
 
-    class AppearingDataSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return full_name
+    def reader(options: dict[str, str]) -> AppearingReader:
+        return AppearingReader(options, pattern, format, arrow, ledger)
 
-        def schema(self) -> StructType:
-            return schema
-
-        def streamReader(self, schema: StructType) -> Any:  # noqa: N802
-            return AppearingReader(dict(self.options), pattern, format, arrow, ledger)
-
-    return AppearingDataSource
+    return data_source(f"penstock_source_{name}", schema, reader)

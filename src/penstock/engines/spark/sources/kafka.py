@@ -10,7 +10,6 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -24,6 +23,7 @@ from penstock.brokers.records import Span, records
 from penstock.brokers.topics import Offsets, Topic
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.kafka import Kafka
+from penstock.engines.spark.data_source import data_source
 from penstock.engines.spark.files import write_whole
 from penstock.engines.spark.gate import Gate, Tick, load_start
 from penstock.engines.spark.pacer import BatchSizer
@@ -212,18 +212,5 @@ def _cluster(declared: Kafka) -> Cluster:
 
 
 def _source_class(name: str, schema: StructType, declared: Kafka) -> type[DataSource]:
-    full_name = f"penstock_source_{name}"
     arrow = arrow_schema(schema)
-
-    class KafkaDataSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return full_name
-
-        def schema(self) -> StructType:
-            return schema
-
-        def streamReader(self, schema: StructType) -> Any:  # noqa: N802
-            return KafkaReader(dict(self.options), declared, arrow)
-
-    return KafkaDataSource
+    return data_source(f"penstock_source_{name}", schema, lambda options: KafkaReader(options, declared, arrow))

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.pace import Pace
+from penstock.engines.spark.data_source import data_source
 from penstock.engines.spark.files import write_whole
 from penstock.engines.spark.gate import Gate, Tick, load_start
 from penstock.engines.spark.pacer import BatchSizer
@@ -167,17 +168,4 @@ def generated(fn: Callable[[int], Any], schema: StructType) -> Rows:
 
 
 def _source_class(name: str, schema: StructType, rows: Rows, pace: str) -> type[DataSource]:
-    full_name = f"penstock_source_{name}"
-
-    class NumberedDataSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return full_name
-
-        def schema(self) -> StructType:
-            return schema
-
-        def streamReader(self, schema: StructType) -> NumberedReader:  # noqa: N802
-            return NumberedReader(dict(self.options), rows, pace)
-
-    return NumberedDataSource
+    return data_source(f"penstock_source_{name}", schema, lambda options: NumberedReader(options, rows, pace))
