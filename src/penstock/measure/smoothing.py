@@ -174,8 +174,7 @@ def _sojourn(seen: Sequence[Sojourn | None], weights: Sequence[float]) -> Sojour
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
     if None not in values:  # as it is mostly, and a policy waits for it
-        weighted: float = sum(map(mul, values, weights))
-        return weighted / sum(weights)
+        return float(sum(map(mul, values, weights)) / sum(weights))
     total = seen = 0.0
     for value, weight in zip(values, weights, strict=True):
         if value is not None:
