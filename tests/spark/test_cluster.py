@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +122,9 @@ def executor_processes(up: Cluster) -> list[psutil.Process]:
     found = []
     for number in range(WORKERS):
         for process in daemon(up, f"worker-{number}").children():
-            if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
-                found.append(process)
+            with suppress(psutil.NoSuchProcess):  # as one that the script which became this worker has left unreaped
+                if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
+                    found.append(process)
     return found
 
 
