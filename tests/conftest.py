@@ -17,8 +17,11 @@ def spark() -> Iterator[Any]:
     # Workers unpickle functions of the tests by the name of their module.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent / "spark"), os.environ.get("PYTHONPATH", "")])
     spark = session("local[2]", "penstock tests")
+    jvm = spark.sparkContext._gateway.proc
     yield spark
     spark.stop()
+    jvm.stdin.close()  # its sign to end
+    jvm.wait()
 
 
 @pytest.fixture(scope="session")

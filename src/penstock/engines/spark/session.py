@@ -8,7 +8,9 @@ import sys
 from pyspark.sql import SparkSession
 
 from penstock.engines.spark.executors.negotiated import PARKED
+from penstock.engines.spark.interpreter import worker_python
 
+HOST = "127.0.0.1"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 CONFS = {
@@ -32,9 +34,9 @@ CONFS = {
     # Spark walks the plans of long dataflows recursively, and so does its search for an interruption in a stopped
     # query's error, letter by letter.
     "spark.driver.extraJavaOptions": "-Xss16m",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
+# Executors of this machine reach the driver without a network; those of others could not reach it so.
+LOOPBACK = {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
 # On a local disk a rename is atomic, and the checkpoint files cost half as much; elsewhere Spark's own default stays.
 LOCAL_DISK = {
     "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -43,13 +45,13 @@ LOCAL_DISK = {
 
 def session(master: str, name: str = "penstock", confs: dict[str, str] | None = None) -> SparkSession:
     """A session with Penstock's settings; yours, given in `confs`, win."""
-    # Workers run what the driver runs; Spark's default is whatever 'python3' is on the PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    here = master.startswith(("local", f"spark://{HOST}:"))
+    environment = worker_python() | {"SPARK_LOCAL_IP": HOST} if here else {"PYSPARK_PYTHON": sys.executable}
+    for key, value in (environment | {"PYSPARK_DRIVER_PYTHON": sys.executable}).items():
+        os.environ.setdefault(key, value)
     builder = SparkSession.builder.master(master).appName(name)
     elastic = {} if master.startswith("local") else PARKED
-    for key, value in (CONFS | LOCAL_DISK | elastic | (confs or {})).items():
+    for key, value in (CONFS | LOCAL_DISK | (LOOPBACK if here else {}) | elastic | (confs or {})).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -14,8 +14,9 @@ from pathlib import Path
 import pyspark
 
 from penstock.engines.spark.cluster.record import Asked
+from penstock.engines.spark.interpreter import worker_python
+from penstock.engines.spark.session import HOST
 
-HOST = "127.0.0.1"
 _PR_SET_PDEATHSIG = 1
 _DEPLOY = "org.apache.spark.deploy"
 # They do little: a small heap and a quick compiler leave the machine to the executors.
@@ -55,8 +56,7 @@ def _start(at: Path, name: str, arguments: list[str], env: Mapping[str, str]) ->
         "SPARK_LOCAL_IP": HOST,  # what the web pages listen on
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": _SMALL,
-        "PYSPARK_PYTHON": sys.executable,
-    }
+    } | worker_python()
     (at / "logs").mkdir(parents=True, exist_ok=True)
     with (at / "logs" / f"{name}.log").open("ab") as log:
         return subprocess.Popen(
