@@ -7,8 +7,8 @@ Micro-batch: each query is one station, seen from outside. Of each external row 
     c = sum over its operators of visits x seconds a row,     D* = (a + s b k) / (1 - lambda c / k)
 
 seconds of work in s stages, one a region, and a row stays 1.5 D* in each query on its way, whatever it is split into
-there. `a` comes from the batches themselves: what is left of a measured batch without its work, without b for each
-replica of each stage, and without what the slowest task of a stage takes longer than the others.
+there. `a` comes from the batches themselves: what is left of a measured batch without its work, without what the
+slowest task of a stage takes longer than the others, and without b for each replica of each stage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 
 from penstock.control.demand import Demand, traffic_of
 from penstock.control.situation import Situation
-from penstock.measure.window import Window
+from penstock.control.task_cost import Query, Rest
 from penstock.models.microbatch import MicroBatch, slowest_of
 from penstock.models.network import propagated_scv
 from penstock.models.queueing import GIGk, MMk
@@ -102,16 +102,17 @@ def query_stations(
     shape, window = situation.shape, situation.window
     assert window is not None
     operators, members = [], {}
-    fixed = _fixed_s(situation, demand, window, replica_s)
+    rests = rests_of_batches(situation, demand)
+    whole = {region: query for query in shape.queries(situation.plan.cuts) for region in query}
     single = {region.name for region in shape.regions if not region.replicable}
     for query in shape.queries(situation.plan.cuts | cuts):
         # A query that comes of splitting another has the fixed part of that one, until it has batches of its own.
-        known = fixed[query[0]]
+        rest = rests.get(whole[query[0]])
         loads = [demand.loads[name] for name in query if name in demand.loads]
         name = query[0]
         station = MicroBatch(
             arrival_per_s=demand.external_per_s,
-            batch_s=max(_LEAST_BATCH_S, batch_s if known is None else known),
+            batch_s=batch_s if rest is None else max(_LEAST_BATCH_S, rest.seconds - replica_s * rest.tasks),
             row_s=sum(load.work for load in loads) / demand.external_per_s,
             replica_s=replica_s * len(query),
             # No bound on slots: the planner's budget is one, and what is needed has none.
@@ -163,8 +164,10 @@ def present_counts(stations: Stations, situation: Situation, demand: Demand) -> 
     return counts
 
 
-def _fixed_s(situation: Situation, demand: Demand, window: Window, replica_s: float) -> dict[str, float | None]:
-    """a = D - work of a batch / k - b k of each stage, by region, over the batches of its query; None without any."""
+def rests_of_batches(situation: Situation, demand: Demand) -> dict[Query, Rest]:
+    """a + b x: what a query's batches took beside the work of their rows, for those that made any."""
+    window = situation.window
+    assert window is not None
     span_s = window.end_s - window.start_s
     work_s = {
         one.operator: one.processed_rows_per_s * span_s * one.seconds_per_row
@@ -174,23 +177,23 @@ def _fixed_s(situation: Situation, demand: Demand, window: Window, replica_s: fl
     rows_per_s = {one.operator: one.processed_rows_per_s or 0.0 for one in window.operators}
     batches_of = {name: one for one in window.pipelines if one.batches and one.batch_s for name in one.operators}
     inside = {region.name: region.operators for region in situation.shape.regions}
-    found: dict[str, float | None] = {}
+    found: dict[Query, Rest] = {}
     for query in situation.shape.queries(situation.plan.cuts):
         names = [name for region in query for name in inside[region]]
         batches = {one.pipeline: one for name in names if (one := batches_of.get(name)) is not None}.values()
-        fixed = None
-        if batches:
-            # A region cut inside has several queries, one after another: their batches' times add up.
-            fixed = sum(one.batch_s or 0.0 for one in batches)
-            for region in query:
-                replicas = situation.plan.replicas[region]
-                at_once, made = min(replicas, situation.plan.slots), max(one.batches for one in batches)
-                fixed -= sum(work_s.get(name, 0.0) for name in inside[region]) / made / at_once + replica_s * replicas
-                if (load := demand.loads.get(region)) is not None:
-                    rows = rows_per_s.get(region, 0.0) * span_s / made
-                    fixed -= slowest_of(at_once) * load.spread_s * math.sqrt(rows / at_once)
-            fixed = max(0.0, fixed)
-        found |= dict.fromkeys(query, fixed)
+        if not batches:
+            continue
+        # A region cut inside has several queries, one after another: their batches' times add up.
+        rest_s = sum(one.batch_s or 0.0 for one in batches)
+        made = max(one.batches for one in batches)
+        for region in query:
+            at_once = min(situation.plan.replicas[region], situation.plan.slots)
+            rest_s -= sum(work_s.get(name, 0.0) for name in inside[region]) / made / at_once
+            if (load := demand.loads.get(region)) is not None:
+                rows = rows_per_s.get(region, 0.0) * span_s / made
+                rest_s -= slowest_of(at_once) * load.spread_s * math.sqrt(rows / at_once)
+        tasks = sum(situation.plan.replicas[region] for region in query)
+        found[query] = Rest(tasks, max(0.0, rest_s))
     return found
 
 

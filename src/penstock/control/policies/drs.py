@@ -26,8 +26,10 @@ from penstock.control.stations import (
     operator_stations,
     present_counts,
     query_stations,
+    rests_of_batches,
     worthwhile_cuts,
 )
+from penstock.control.task_cost import remembered, task_s
 from penstock.dataflow.errors import PenstockError
 from penstock.planning.outcome import Alternative, Outcome
 from penstock.planning.processors import Assignment, assign_processors, min_processors, one_less
@@ -70,7 +72,7 @@ class FewestSlots:
 class DrsSettings:
     goal: LeastSojourn | FewestSlots
     queue: Queue = "mmk"  # of operator-at-a-time engines; "gigk" where SCVs are measured and not near 1
-    replica_s: float = 0.02  # of micro-batch engines: what a replica adds to a batch
+    replica_s: float = 0.02  # of micro-batch engines: what a replica adds to a batch, to begin with
     batch_s: float = 0.1  # and an empty batch of a query that made none yet
     worth_slots: float = 0.5  # work from which on a region is tried as a query of its own
     learning: float = 0.3  # of the correction, a turn
@@ -127,7 +129,9 @@ class _Case:
         assert window is not None
         others: tuple[Stations, ...] = ()
         if situation.micro_batch:
-            costs = {"replica_s": settings.replica_s, "batch_s": settings.batch_s}
+            if steady(situation):
+                memory = remembered(memory, rests_of_batches(situation, demand), rate=settings.learning)
+            costs = {"replica_s": task_s(memory, settings.replica_s), "batch_s": settings.batch_s}
             now = query_stations(situation, demand, frozenset(), **costs)
             cuts = worthwhile_cuts(situation, demand, worth_slots=settings.worth_slots)
             if cuts:
