@@ -59,12 +59,18 @@ def rows_read(engine: SparkEngine) -> int:
 
 def play(engine: SparkEngine, changes: Iterable[Plan]) -> None:
     """Applies the plans one after the other while rows flow, then lets the run come to its end."""
+
+    def rests() -> bool:
+        engine.observe()  # as a run does all the time: what has been read is forgotten
+        return engine.idle()
+
     for plan in changes:
         before = rows_read(engine)
         # A change in the middle of things: some rows have gone through since the last one, or all have.
-        wait_until(lambda before=before: rows_read(engine) > before or engine.idle(), engine)
+        wait_until(lambda before=before: rows_read(engine) > before or rests(), engine)
+        engine.observe()
         engine.apply(plan)
-    wait_until(engine.idle, engine)
+    wait_until(rests, engine)
 
 
 def engine_for(flow: Dataflow, spark: Any, at: Path, plan: Plan | None = None, **how: Any) -> SparkEngine:

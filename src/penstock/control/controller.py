@@ -11,7 +11,7 @@ import msgspec
 from penstock.control.carry_out import change_plan, described
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.demand import load_of
-from penstock.control.promise import draining, kept, observed_outcome
+from penstock.control.promise import draining, kept, observed_outcome, overrun
 from penstock.control.shape import Shape
 from penstock.control.situation import Memory, PastChange, Policy, Situation
 from penstock.engines.ports import Engine
@@ -23,7 +23,8 @@ from penstock.planning.outcome import Outcome
 from penstock.store import Decided, Store, UnkeepableError
 
 Mode = Literal["off", "recommend", "active"]
-Verdict = Literal["kept", "rolled back", "load changed", "superseded"]
+Verdict = Literal["kept", "fell short", "rolled back", "load changed", "superseded"]
+_PATIENCE = 6  # warm-ups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,7 @@ class Controller:
         self._windows: deque[Window] = deque(maxlen=settings.smoothing.reach)
         self._latest: Window | None = None
         self._previous: Window | None = None
+        self._knows_sojourn = False
         self._promise: _Promise | None = None
         self._refuted: list[tuple[Plan, Load]] = []
         self._changes, self._memory = _remembered(store, policy.name)
@@ -99,8 +101,17 @@ class Controller:
             return
         self._previous, self._latest = self._latest, window
         self._generation = max(self._generation, window.generation)
-        if window.start_s >= self._warm_s and window.generation >= self._generation:
+        if window.generation >= self._generation and self._is_of_this_plan(window):
             self._windows.append(window)
+
+    def _is_of_this_plan(self, window: Window) -> bool:
+        """Not of the warm-up, and its rows not from before; rows that never come are not waited for without end."""
+        if window.start_s < self._warm_s:
+            return False
+        if window.sojourn is not None:
+            self._knows_sojourn = True
+            return window.end_s - window.sojourn.mean_s >= self._warm_s
+        return not self._knows_sojourn or window.start_s >= self._warm_s + _PATIENCE * self.settings.warm_up_s
 
     def _changed(self, change: PastChange, *, generation: int) -> None:
         self._plan = change.new
@@ -158,6 +169,9 @@ class Controller:
             row.before, row.expected, observed, tolerance=self.settings.tolerance
         ):
             self._close_promise("kept", observed, now_s)
+            return None
+        if overrun(row.before, observed, situation.window.external_rows_per_s):
+            self._close_promise("fell short", observed, now_s)
             return None
         self._close_promise("rolled back", observed, now_s)
         self._refuted.append((situation.plan, load_of(situation)))

@@ -44,6 +44,18 @@ def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, toleran
     return is_now <= (1.0 + tolerance) * promised
 
 
+def overrun(before: Outcome, observed: Outcome, comes_per_s: float | None) -> bool:
+    """Whether the plan before took in less than what comes, and no more than this one: there is no way back to it.
+
+    >>> [overrun(Outcome(slots=3, rows_per_s=r), Outcome(slots=9, rows_per_s=150.0), 200.0) for r in (70.0, 190.0)]
+    [True, False]
+    """
+    was, is_now = before.rows_per_s, observed.rows_per_s
+    if was is None or is_now is None or comes_per_s is None:
+        return False
+    return was < comes_per_s * (1.0 - _NOISE) and was <= is_now
+
+
 def observed_outcome(situation: Situation, quantile: float | None) -> Outcome:
     """What the windows under the plan in force say."""
     window = situation.window

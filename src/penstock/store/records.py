@@ -82,7 +82,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     pause_s: float | None = None
     observed: Outcome | None = None  # after the change
     observed_at_s: float | None = None
-    verdict: Literal["kept", "rolled back", "load changed", "superseded"] | None = None
+    verdict: Literal["kept", "fell short", "rolled back", "load changed", "superseded"] | None = None
     memory: dict[str, float] = {}  # what the policy knew then
 
 

@@ -2,41 +2,76 @@
 
 Spark asks for the next offset when a batch is done, so the time between two questions is what the last batch took. Part
 of it a batch costs however few its rows; fewer rows do not make that part shorter, so a batch always gets at least as
-much time for its rows as goes into that.
+much time for its rows as goes into that. The first batches of a process say nothing of it: workers start, code is cold.
+
+What fits is kept in a file: a query that is started again, with other replicas or after a crash, need not find out
+again, with a batch that is far too large for what its operators cost.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
-FIRST_ROWS = 2_000
+import msgspec
+
+FIRST_ROWS = 500
 GROWTH = 4.0
+_COLD = 3  # batches
+_WORTH_KEEPING = 1.25  # times what is kept
+
+
+class Kept(msgspec.Struct, frozen=True):
+    rows: float  # a replica
+    overhead_s: float
 
 
 class BatchSizer:
     """
     >>> now = iter([0.0, 0.5, 2.5, 5.5]).__next__
-    >>> sizer = BatchSizer(target_s=2.0, most_rows=None, clock=now)
+    >>> sizer = BatchSizer(target_s=2.0, clock=now)
     >>> for _ in range(4):
     ...     rows = sizer.room()
     ...     print(rows)
     ...     sizer.gave(rows)
+    500
     2000
-    8000
-    8000
-    4800
+    2000
+    1333
     """
 
-    def __init__(self, target_s: float, most_rows: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        target_s: float,
+        *,
+        most_rows: int | None = None,
+        replicas: int = 1,
+        kept_in: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._target_s = target_s
         self._most = most_rows
+        self._replicas = replicas
+        self._kept_in = kept_in
         self._clock = clock
         self._asked_at = 0.0
         self._given = 0
-        self._cap = float(FIRST_ROWS)
+        self._kept = _kept(kept_in)
+        self._cap = float(FIRST_ROWS) if self._kept is None else max(1.0, self._kept.rows * replicas)
+        self._before_s = 0.0 if self._kept is None else self._kept.overhead_s  # the overhead of earlier starts
         self._took: deque[float] = deque(maxlen=32)  # of the last batches
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> BatchSizer:
+        """As a reader's options say."""
+        return BatchSizer(
+            float(options["batch_s"]),
+            most_rows=int(options["most_rows"]) if options["most_rows"] else None,
+            replicas=int(options["replicas"]),
+            kept_in=Path(options["run"], "batches", options["name"]),
+        )
 
     def room(self) -> int:
         """How many rows the next batch may have."""
@@ -44,7 +79,7 @@ class BatchSizer:
         if self._given > 0:
             took = max(now - self._asked_at, 1e-3)
             self._took.append(took)
-            overhead = min(self._took)
+            overhead = min(self._took) if len(self._took) > _COLD else min(self._before_s, took)
             budget = max(self._target_s, 2 * overhead) - overhead
             fit = self._given * budget / max(took - overhead, budget / GROWTH)
             if fit < self._cap:
@@ -52,9 +87,27 @@ class BatchSizer:
                 self._cap = max(1.0, self._cap / 2, fit)
             elif self._given >= self._cap * 0.5:  # only a full batch says that a fuller one would do
                 self._cap = min(fit, self._cap * GROWTH)
+            self._keep(overhead)
         self._asked_at, self._given = now, 0
         return int(self._cap) if self._most is None else min(int(self._cap), self._most)
 
     def gave(self, rows: int) -> None:
         """How many it was given, which may be more where rows come in lumps."""
         self._given = rows
+
+    def _keep(self, overhead_s: float) -> None:
+        rows = self._cap / self._replicas
+        if self._kept is not None and 1 / _WORTH_KEEPING < rows / self._kept.rows < _WORTH_KEEPING:
+            return
+        self._kept = Kept(rows, overhead_s)
+        if self._kept_in is not None:
+            self._kept_in.parent.mkdir(exist_ok=True)
+            self._kept_in.write_bytes(msgspec.json.encode(self._kept))
+
+
+def _kept(file: Path | None) -> Kept | None:
+    """A file that a crash left half-written says nothing."""
+    try:
+        return None if file is None else msgspec.json.decode(file.read_bytes(), type=Kept)
+    except (OSError, msgspec.DecodeError):
+        return None

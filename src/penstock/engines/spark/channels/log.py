@@ -21,21 +21,29 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Log:
-    """Entries are immutable, so what was read once is remembered; the end is found by looking for the next number."""
+    """Entries are immutable, so what was read once is remembered; the end is looked for behind where it was."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "log"
         self._known: dict[int, Entry] = {}
-        self._end: int | None = None
+        self._end = 0
 
     def end(self) -> int:
-        """The number behind the last entry."""
-        if self._end is None:
-            numbers = [int(path.stem) for path in self.folder.glob("[0-9]*.json")]
-            self._end = max(numbers) + 1 if numbers else 0
-        while self._path(self._end).exists():
-            self._end += 1
-        return self._end
+        """The number behind the last entry.
+
+        The last entry is never forgotten: where it is gone, others have appended and forgotten since this log was
+        asked last, and what was remembered is a place that readers have behind them.
+        """
+        end = self._end
+        while True:
+            if end == 0 or not self._path(end - 1).exists():
+                numbers = [int(path.stem) for path in self.folder.glob("[0-9]*.json")]
+                end = max(numbers) + 1 if numbers else 0
+            while self._path(end).exists():
+                end += 1
+            if end == 0 or self._path(end - 1).exists():
+                self._end = end
+                return end
 
     def last(self) -> Entry | None:
         end = self.end()

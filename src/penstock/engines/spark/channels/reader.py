@@ -37,8 +37,7 @@ class ChannelReader(DataSourceStreamReader):
         self._where = (options["run"], options["query"], options["name"])
         self._tick = Tick(options["tick"])
         self._replicas = int(options["replicas"])
-        most = options.get("most_rows")
-        self._sizer = BatchSizer(float(options["batch_s"]), int(most) if most else None)
+        self._sizer = BatchSizer.of(options)
         self._schema = schema
         self._event_column = event_column
         self._time = ReadingTime(Path(options["timings"]))

@@ -118,8 +118,7 @@ class NumberedReader(DataSourceStreamReader):
         self._where = (options["run"], options["query"], options["name"])
         self._tick = Tick(options["tick"])
         self._replicas = int(options["replicas"])
-        most = options.get("most_rows")
-        self._sizer = BatchSizer(float(options["batch_s"]), int(most) if most else None)
+        self._sizer = BatchSizer.of(options)
         self._rows = rows
         self._time = ReadingTime(Path(options["timings"]))
 
