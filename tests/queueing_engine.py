@@ -212,6 +212,7 @@ class QueueingEngine:
             known |= {
                 "replicas": k,
                 "input_rows_per_s": sums.get(f"{region}.in", 0.0) / span_s,
+                "rows_in": round(done * span_s),
                 "processed_rows_per_s": done,
                 "true_rows_per_s": 1 / cost if cost else None,
                 "selectivity": self.selectivity.get(name, 1.0),

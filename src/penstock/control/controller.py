@@ -11,7 +11,7 @@ import msgspec
 from penstock.control.carry_out import change_plan, described
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.demand import load_of
-from penstock.control.promise import draining, kept, observed_outcome, overrun
+from penstock.control.promise import draining, kept, left_over, observed_outcome, overrun
 from penstock.control.shape import Shape
 from penstock.control.situation import Memory, PastChange, Policy, Situation
 from penstock.engines.ports import Engine
@@ -59,10 +59,10 @@ class Controller:
         self._plan: Plan | None = None  # None until the first turn
         self._generation = 0  # windows of an earlier one are not of this plan
         self._warm_s = 0.0  # windows that began before this moment do not count
+        self._started = False  # whether rows have come out that came when it was warm
         self._windows: deque[Window] = deque(maxlen=settings.smoothing.reach)
         self._latest: Window | None = None
         self._previous: Window | None = None
-        self._knows_sojourn = False
         self._promise: _Promise | None = None
         self._refuted: list[tuple[Plan, Load]] = []
         self._changes, self._memory = _remembered(store, policy.name)
@@ -101,17 +101,8 @@ class Controller:
             return
         self._previous, self._latest = self._latest, window
         self._generation = max(self._generation, window.generation)
-        if window.generation >= self._generation and self._is_of_this_plan(window):
+        if window.start_s >= self._warm_s and window.generation >= self._generation:
             self._windows.append(window)
-
-    def _is_of_this_plan(self, window: Window) -> bool:
-        """Not of the warm-up, and its rows not from before; rows that never come are not waited for without end."""
-        if window.start_s < self._warm_s:
-            return False
-        if window.sojourn is not None:
-            self._knows_sojourn = True
-            return window.end_s - window.sojourn.mean_s >= self._warm_s
-        return not self._knows_sojourn or window.start_s >= self._warm_s + _PATIENCE * self.settings.warm_up_s
 
     def _changed(self, change: PastChange, *, generation: int) -> None:
         self._plan = change.new
@@ -149,6 +140,11 @@ class Controller:
         if situation.window is None:
             why = f"{len(self._windows)} windows under this plan; {self.settings.smoothing.reach} make a measurement"
             return Hold(reason=Reason.SETTLING, why=why)
+        if not self._started and (stay := situation.window.sojourn) is not None:
+            if latest.end_s - stay.mean_s < self._warm_s:
+                self._windows.clear()
+                return Hold(reason=Reason.SETTLING, why="rows that came before it was warm are still on their way")
+            self._started = True
         self._refuted = [(plan, load) for plan, load in self._refuted if self._same_load(load, situation)]
         return None if self._promise is None else self._judged(self._promise, situation)
 
@@ -162,6 +158,10 @@ class Controller:
             self._windows.clear()
             return Hold(reason=Reason.CATCHING_UP, why="the backlog from before the change is still draining")
         observed = observed_outcome(situation, row.expected.quantile)
+        patient = now_s < promise.at_s + _PATIENCE * self.settings.warm_up_s
+        if left_over(row.before, observed, came_s=now_s, since_s=promise.at_s, patient=patient):
+            self._windows.clear()
+            return Hold(reason=Reason.CATCHING_UP, why="rows that came before the change are still on their way")
         if not self._same_load(promise.load, situation):
             self._close_promise("load changed", observed, now_s)
             return None

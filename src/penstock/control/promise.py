@@ -44,6 +44,18 @@ def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, toleran
     return is_now <= (1.0 + tolerance) * promised
 
 
+def left_over(before: Outcome, observed: Outcome, *, came_s: float, since_s: float, patient: bool) -> bool:
+    """Whether the rows that come out are those from before the change, or none do that would; `patient`: may wait.
+
+    >>> before, slow = Outcome(slots=3, sojourn_s=9.0), Outcome(slots=9, sojourn_s=20.0)
+    >>> [left_over(before, slow, came_s=at_s, since_s=100.0, patient=True) for at_s in (115.0, 125.0)]
+    [True, False]
+    """
+    if observed.sojourn_s is None or observed.rows_per_s == 0:
+        return patient and before.sojourn_s is not None
+    return came_s - observed.sojourn_s < since_s
+
+
 def overrun(before: Outcome, observed: Outcome, comes_per_s: float | None) -> bool:
     """Whether the plan before took in less than what comes, and no more than this one: there is no way back to it.
 
@@ -80,10 +92,14 @@ def taken_in(situation: Situation, window: Window) -> float | None:
 
 
 def draining(latest: Window, previous: Window | None) -> bool:
-    """Whether a backlog worth a second or more got smaller: what is measured meanwhile is of the past."""
+    """Whether a backlog worth a second or more got smaller: what is measured meanwhile is of the past.
+
+    What comes while a batch runs always waits for the next one, and is no backlog.
+    """
     if previous is None:
         return False
-    return _backlog(latest) < _backlog(previous) and _backlog(previous) > (latest.external_rows_per_s or 0.0)
+    ordinary_s = 1.0 + sum(one.batch_s or 0.0 for one in previous.pipelines)
+    return _backlog(previous) > max(_backlog(latest), ordinary_s * (latest.external_rows_per_s or 0.0))
 
 
 def _backlog(window: Window) -> int:

@@ -14,7 +14,7 @@ slowest task of a stage takes longer than the others, and without b for each rep
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -95,26 +95,35 @@ def operator_stations(situation: Situation, demand: Demand, *, queue: Queue) -> 
     )
 
 
-def query_stations(
-    situation: Situation, demand: Demand, cuts: frozenset[str], *, replica_s: float, batch_s: float
-) -> Stations:
-    """One station a query, were the plan cut in these places too. `batch_s`: of queries that made no batch yet."""
-    shape, window = situation.shape, situation.window
-    assert window is not None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCosts:
+    """What batches take beside the work of their rows."""
+
+    rests: Mapping[Query, Rest]
+    replica_s: float  # b
+    batch_s: float  # a of queries that made no batch yet
+
+    def fixed_s(self, query: Query) -> float:
+        """a"""
+        rest = self.rests.get(query)
+        return self.batch_s if rest is None else max(_LEAST_BATCH_S, rest.seconds - self.replica_s * rest.tasks)
+
+
+def query_stations(situation: Situation, demand: Demand, cuts: frozenset[str], costs: BatchCosts) -> Stations:
+    """One station a query, were the plan cut in these places too."""
+    shape = situation.shape
     operators, members = [], {}
-    rests = rests_of_batches(situation, demand)
     whole = {region: query for query in shape.queries(situation.plan.cuts) for region in query}
     single = {region.name for region in shape.regions if not region.replicable}
     for query in shape.queries(situation.plan.cuts | cuts):
-        # A query that comes of splitting another has the fixed part of that one, until it has batches of its own.
-        rest = rests.get(whole[query[0]])
         loads = [demand.loads[name] for name in query if name in demand.loads]
         name = query[0]
         station = MicroBatch(
             arrival_per_s=demand.external_per_s,
-            batch_s=batch_s if rest is None else max(_LEAST_BATCH_S, rest.seconds - replica_s * rest.tasks),
+            # A query that comes of splitting another has the fixed part of that one, until it has batches of its own.
+            batch_s=costs.fixed_s(whole[query[0]]),
             row_s=sum(load.work for load in loads) / demand.external_per_s,
-            replica_s=replica_s * len(query),
+            replica_s=costs.replica_s * len(query),
             # No bound on slots: the planner's budget is one, and what is needed has none.
             spread_s=sum(load.spread_s * math.sqrt(load.arrival_per_s / demand.external_per_s) for load in loads),
         )
@@ -168,13 +177,8 @@ def rests_of_batches(situation: Situation, demand: Demand) -> dict[Query, Rest]:
     """a + b x: what a query's batches took beside the work of their rows, for those that made any."""
     window = situation.window
     assert window is not None
-    span_s = window.end_s - window.start_s
-    work_s = {
-        one.operator: one.processed_rows_per_s * span_s * one.seconds_per_row
-        for one in window.operators
-        if one.processed_rows_per_s and one.seconds_per_row
-    }
-    rows_per_s = {one.operator: one.processed_rows_per_s or 0.0 for one in window.operators}
+    rows_in = {one.operator: one.rows_in or 0 for one in window.operators}
+    work_s = {one.operator: rows_in[one.operator] * (one.seconds_per_row or 0.0) for one in window.operators}
     batches_of = {name: one for one in window.pipelines if one.batches and one.batch_s for name in one.operators}
     inside = {region.name: region.operators for region in situation.shape.regions}
     found: dict[Query, Rest] = {}
@@ -190,8 +194,7 @@ def rests_of_batches(situation: Situation, demand: Demand) -> dict[Query, Rest]:
             at_once = min(situation.plan.replicas[region], situation.plan.slots)
             rest_s -= sum(work_s.get(name, 0.0) for name in inside[region]) / made / at_once
             if (load := demand.loads.get(region)) is not None:
-                rows = rows_per_s.get(region, 0.0) * span_s / made
-                rest_s -= slowest_of(at_once) * load.spread_s * math.sqrt(rows / at_once)
+                rest_s -= slowest_of(at_once) * load.spread_s * math.sqrt(rows_in.get(region, 0) / made / at_once)
         tasks = sum(situation.plan.replicas[region] for region in query)
         found[query] = Rest(tasks, max(0.0, rest_s))
     return found

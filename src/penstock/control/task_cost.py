@@ -34,10 +34,18 @@ def remembered(memory: Memory, rests: Mapping[Query, Rest], *, rate: float) -> M
     """With what was seen now, a running mean for each number of tasks."""
     found = dict(memory)
     for query, rest in rests.items():
-        key = f"{_KEY} {'+'.join(query)} {rest.tasks}"
-        before = found.get(key, rest.seconds)
+        before = found.get(key := _key(query, rest.tasks), rest.seconds)
         found[key] = (1.0 - rate) * before + rate * rest.seconds
     return found
+
+
+def recalled(memory: Memory, rests: Mapping[Query, Rest]) -> dict[Query, Rest]:
+    """What is remembered of them: under a backlog batches are nearly all work, and what is left of one is an error."""
+    return {query: Rest(one.tasks, memory.get(_key(query, one.tasks), one.seconds)) for query, one in rests.items()}
+
+
+def _key(query: Query, tasks: int) -> str:
+    return f"{_KEY} {'+'.join(query)} {tasks}"
 
 
 def task_s(memory: Memory, expected_s: float) -> float:

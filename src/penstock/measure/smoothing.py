@@ -145,6 +145,8 @@ def _operators(windows: Sequence[Window], weights: Sequence[float]) -> tuple[Ope
 
 def _pipeline(last: PipelineWindow, seen: Sequence[PipelineWindow | None], weights: Sequence[float]) -> PipelineWindow:
     known = [one for one in seen if one is not None]
+    # A mean over batches is one of more or fewer of them.
+    weights = [weight * (0 if one is None else one.batches) for one, weight in zip(seen, weights, strict=True)]
     phases = {
         phase: _mean([None if one is None else one.phases_s.get(phase) for one in seen], weights) or 0.0
         for phase in last.phases_s
@@ -174,7 +176,7 @@ def _sojourn(seen: Sequence[Sojourn | None], weights: Sequence[float]) -> Sojour
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
     if None not in values:  # as it is mostly, and a policy waits for it
-        return float(sum(map(mul, values, weights)) / sum(weights))
+        return float(sum(map(mul, values, weights)) / total) if (total := sum(weights)) else None
     total = seen = 0.0
     for value, weight in zip(values, weights, strict=True):
         if value is not None:

@@ -21,6 +21,7 @@ from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
 from penstock.control.demand import Demand, demand_of
 from penstock.control.situation import Memory, Situation
 from penstock.control.stations import (
+    BatchCosts,
     Queue,
     Stations,
     operator_stations,
@@ -29,7 +30,7 @@ from penstock.control.stations import (
     rests_of_batches,
     worthwhile_cuts,
 )
-from penstock.control.task_cost import remembered, task_s
+from penstock.control.task_cost import recalled, remembered, task_s
 from penstock.dataflow.errors import PenstockError
 from penstock.planning.outcome import Alternative, Outcome
 from penstock.planning.processors import Assignment, assign_processors, min_processors, one_less
@@ -129,13 +130,18 @@ class _Case:
         assert window is not None
         others: tuple[Stations, ...] = ()
         if situation.micro_batch:
+            rests = rests_of_batches(situation, demand)
             if steady(situation):
-                memory = remembered(memory, rests_of_batches(situation, demand), rate=settings.learning)
-            costs = {"replica_s": task_s(memory, settings.replica_s), "batch_s": settings.batch_s}
-            now = query_stations(situation, demand, frozenset(), **costs)
+                memory = remembered(memory, rests, rate=settings.learning)
+            costs = BatchCosts(
+                rests=recalled(memory, rests),
+                replica_s=task_s(memory, settings.replica_s),
+                batch_s=settings.batch_s,
+            )
+            now = query_stations(situation, demand, frozenset(), costs)
             cuts = worthwhile_cuts(situation, demand, worth_slots=settings.worth_slots)
             if cuts:
-                others = (query_stations(situation, demand, cuts, **costs),)
+                others = (query_stations(situation, demand, cuts, costs),)
         else:
             now = operator_stations(situation, demand, queue=settings.queue)
         quantile = None if isinstance(goal, LeastSojourn) else goal.quantile
@@ -245,7 +251,7 @@ def _reallocated(case: _Case, why: str) -> Decision:
     best = case.option(case.now, assign_processors(case.now.workload, in_use))
     short = case.at_most_s is not None and case.measured_s is not None and case.measured_s > case.at_most_s
     if _better(best.expected, case.staying):
-        return _towards(case, best, Reason.REALLOCATION)
+        return _towards(case, best, _reason(case, best.expected.slots))
     reason = Reason.CATCHING_UP if short else Reason.WITHIN_TARGET
     return Hold(reason=reason, why=why, inputs=case.inputs, binding=best.assigned.bottleneck)
 

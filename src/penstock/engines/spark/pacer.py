@@ -3,6 +3,7 @@
 Spark asks for the next offset when a batch is done, so the time between two questions is what the last batch took. Part
 of it a batch costs however few its rows; fewer rows do not make that part shorter, so a batch always gets at least as
 much time for its rows as goes into that. The first batches of a process say nothing of it: workers start, code is cold.
+Where more rows wait than a batch may have, batches get longer, up to `_STRETCH` times: of a long one less is overhead.
 
 What fits is kept in a file: a query that is started again, with other replicas or after a crash, need not find out
 again, with a batch that is far too large for what its operators cost.
@@ -20,6 +21,7 @@ import msgspec
 FIRST_ROWS = 500
 GROWTH = 4.0
 _COLD = 3  # batches
+_STRETCH = 4.0
 _WORTH_KEEPING = 1.25  # times what is kept
 
 
@@ -35,7 +37,7 @@ class BatchSizer:
     >>> for _ in range(4):
     ...     rows = sizer.room()
     ...     print(rows)
-    ...     sizer.gave(rows)
+    ...     sizer.gave(rows, left=False)
     500
     2000
     2000
@@ -62,6 +64,7 @@ class BatchSizer:
         self._cap = float(FIRST_ROWS) if self._kept is None else max(1.0, self._kept.rows * replicas)
         self._before_s = 0.0 if self._kept is None else self._kept.overhead_s  # the overhead of earlier starts
         self._took: deque[float] = deque(maxlen=32)  # of the last batches
+        self._stretch = 1.0
 
     @staticmethod
     def of(options: Mapping[str, str]) -> BatchSizer:
@@ -80,7 +83,7 @@ class BatchSizer:
             took = max(now - self._asked_at, 1e-3)
             self._took.append(took)
             overhead = min(self._took) if len(self._took) > _COLD else min(self._before_s, took)
-            budget = max(self._target_s, 2 * overhead) - overhead
+            budget = max(self._target_s * self._stretch, 2 * overhead) - overhead
             fit = self._given * budget / max(took - overhead, budget / GROWTH)
             if fit < self._cap:
                 # Slowly down: a cold start is slow, and says little of the batches to come.
@@ -91,9 +94,10 @@ class BatchSizer:
         self._asked_at, self._given = now, 0
         return int(self._cap) if self._most is None else min(int(self._cap), self._most)
 
-    def gave(self, rows: int) -> None:
-        """How many it was given, which may be more where rows come in lumps."""
+    def gave(self, rows: int, *, left: bool) -> None:
+        """How many it was given, which may be more where rows come in lumps, and whether others had to stay."""
         self._given = rows
+        self._stretch = min(_STRETCH, self._stretch * 1.5) if left else max(1.0, self._stretch / 1.5)
 
     def _keep(self, overhead_s: float) -> None:
         rows = self._cap / self._replicas

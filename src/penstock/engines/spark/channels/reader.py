@@ -61,7 +61,7 @@ class ChannelReader(DataSourceStreamReader):
             if rows and rows + more > room:
                 break
             rows, stop = rows + more, stop + 1
-        self._sizer.gave(rows)
+        self._sizer.gave(rows, left=stop < end)
         return self._tick.on({"entry": stop})
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:

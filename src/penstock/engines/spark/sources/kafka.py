@@ -159,7 +159,7 @@ class KafkaReader(DataSourceStreamReader):
         room = min(total, self._sizer.room())
         # Each partition gives its part of the backlog, rounded up so that none waits for ever.
         given = {partition: -(-waiting * room // total) for partition, waiting in backlog.items()}
-        self._sizer.gave(sum(given.values()))
+        self._sizer.gave(sum(given.values()), left=room < total)
         return self._tick.on({str(partition): at[partition] + given[partition] for partition in at})
 
     def partitions(self, start: Offset, end: Offset) -> list[Share]:

@@ -135,7 +135,7 @@ class NumberedReader(DataSourceStreamReader):
         if backlog <= 0:
             return self._tick.on({"row": start["row"]})
         rows = min(backlog, self._sizer.room())
-        self._sizer.gave(rows)
+        self._sizer.gave(rows, left=rows < backlog)
         return self._tick.on({"row": start["row"] + rows})
 
     def partitions(self, start: Offset, end: Offset) -> list[Range]:
