@@ -79,7 +79,6 @@ def command(
     import time
 
     from penstock.cli.given import kafka_cluster, read_plan
-    from penstock.control.controller import Controller
     from penstock.control.loop import run
     from penstock.control.requests import Requests
     from penstock.dataflow.errors import PenstockError
@@ -116,6 +115,12 @@ def command(
         from penstock.engines.spark.engine import SparkEngine
 
         engine = SparkEngine(flow, at, master=master, confs=confs, plan=plan, sample_every=sample_every, kafka=kafka)
+        controller = None
+        if decides is not None:
+            from penstock.control.controller import Controller
+
+            settings = policy.settings_of(asked, every_s=every_s, micro_batch=True)
+            controller = Controller(decides, settings, engine, store)
         ended = run(
             engine,
             store,
@@ -123,9 +128,7 @@ def command(
             every_s=every_s,
             until=engine.idle if until_idle else None,
             on_window=viewer.show,
-            controller=None
-            if decides is None
-            else Controller(decides, policy.settings_of(asked, every_s=every_s, micro_batch=True), engine, store),
+            controller=controller,
         )
         where = f"--master {master}" if cluster_dir is None else f"--cluster {cluster_dir}"
         resume = f"resume with: penstock run {spec} --at {at} {where}"
