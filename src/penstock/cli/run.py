@@ -106,7 +106,16 @@ def command(
     at = at or Path("runs") / flow.name
     with Store(at) as store, Viewer(quiet=quiet, as_json=as_json) as viewer:
         resumed = store.last_run() is not None
-        store.begin(Run(dataflow=flow.name, flow_file=spec, pid=os.getpid(), master=master, started_s=time.time()))
+        store.begin(
+            Run(
+                dataflow=flow.name,
+                flow_file=spec,
+                pid=os.getpid(),
+                master=master,
+                slots_each=asked.slots_each,
+                started_s=time.time(),
+            )
+        )
         viewer.say(f"{'Resuming' if resumed else 'Starting'} {flow.name} in {at} on {master} ...")
 
         if (few := policy.too_few(asked, master)) is not None:
