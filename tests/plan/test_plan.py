@@ -112,6 +112,11 @@ def test_what_is_not_a_plan_is_said_so(text: str) -> None:
         Plan.from_json(text)
 
 
+def test_a_key_that_is_given_twice_is_named() -> None:
+    with pytest.raises(PlanError, match="this is not a plan: 'count' is given twice in one object"):
+        Plan.from_json('{"dataflow": "f", "slots": 2, "replicas": {"count": 2, "count": 3}}')
+
+
 plans = st.builds(
     Plan,
     dataflow=st.just("f"),
