@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -126,12 +126,14 @@ plans = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(plans)
 def test_json_in_and_out_is_the_same_plan(plan: Plan) -> None:
     assert Plan.from_json(plan.to_json()) == plan
     assert diff(plan, plan).empty
 
 
+@settings(deadline=None)
 @given(plans, plans)
 def test_a_difference_says_what_to_change(old: Plan, new: Plan) -> None:
     found = diff(old, new)
@@ -143,6 +145,7 @@ def test_a_difference_says_what_to_change(old: Plan, new: Plan) -> None:
     assert again == new
 
 
+@settings(deadline=None)
 @given(plans)
 def test_pipelines_are_a_partition_of_the_operators(plan: Plan) -> None:
     flow = counting()
