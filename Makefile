@@ -28,8 +28,14 @@ $(SPARK_TESTS):
 test-pages:
 	@echo $@ && $(BIN)/python -m pytest -rs -m browser tests/report
 
-test-fast: lint
-	$(BIN)/python -m pytest -n 2 -m "not spark and not soak and not browser" src tests
+test-fast: $(READY)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint test-simulated
+	$(BIN)/python -m pytest -n 2 -m "not spark and not soak and not browser" --ignore=tests/simulated --ignore=tests/spark src tests
+
+# Beside the lint, which takes one core, and in one process: two would both compile the loops.
+.PHONY: test-simulated
+test-simulated: $(READY)
+	$(BIN)/python -m pytest tests/simulated
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks

@@ -11,7 +11,7 @@ import penstock.cli.main
 
 stand_in = types.ModuleType("penstock.engines.spark.engine")
 stand_in.SparkEngine = MemoryEngine  # type: ignore[attr-defined]
-sys.modules["penstock.engines.spark.engine"] = stand_in
 
 if __name__ == "__main__":
+    sys.modules[stand_in.__name__] = stand_in
     penstock.cli.main.main()

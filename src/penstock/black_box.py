@@ -58,7 +58,16 @@ def watch(
         try:
             master = str(spark.sparkContext.master)
             name = engine.flow.name
-            store.begin(Run(dataflow=name, flow_file="-", pid=os.getpid(), master=master, started_s=time.time()))
+            store.begin(
+                Run(
+                    dataflow=name,
+                    flow_file="-",
+                    pid=os.getpid(),
+                    master=master,
+                    slots_each=slots_each,
+                    started_s=time.time(),
+                )
+            )
             decides = Cooldown(
                 MstSeen(slots_each=slots_each, least=least, most=most, catch_up_s=catch_up_s), seconds=6 * every_s
             )

@@ -6,7 +6,7 @@ import random
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -60,6 +60,7 @@ def test_bytes_that_name_anything_but_parts_of_a_tree_are_refused() -> None:
         hoeffding.from_bytes(pickle.dumps(Evil()))
 
 
+@settings(deadline=None)
 @given(st.permutations(range(12)), st.lists(st.integers(0, 12), max_size=4))
 def test_rows_take_their_turn_in_whatever_order_and_batches_they_come(order: list[int], ends: list[int]) -> None:
     waiting: dict[int, hoeffding.Example] = {}

@@ -1,6 +1,6 @@
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.apps.differences import differences
@@ -25,6 +25,7 @@ def test_every_bit_is_set_half_of_the_time() -> None:
         assert abs(ones - 2000) < 5 * 1000**0.5  # five standard deviations of a fair coin
 
 
+@settings(deadline=None)
 @given(values=st.integers(1, 60), bits=st.integers(6, 12))
 def test_a_zipf_table_is_full_and_each_share_is_right_to_one_entry(values: int, bits: int) -> None:
     table = zipf_table(range(values), bits=bits)
@@ -35,6 +36,10 @@ def test_a_zipf_table_is_full_and_each_share_is_right_to_one_entry(values: int, 
         assert abs(counts[rank - 1] - 2**bits / rank / harmonic) <= 1 + 1e-6
 
 
-@given(st.dictionaries(st.text(max_size=3), st.integers(1, 5)), st.dictionaries(st.text(max_size=3), st.integers(1, 5)))
+counts = st.dictionaries(st.text("abc", max_size=3), st.integers(1, 5))
+
+
+@settings(deadline=None)
+@given(counts, counts)
 def test_differences_are_empty_only_for_equal_counts(one: dict[str, int], other: dict[str, int]) -> None:
     assert (differences(Counter(one), Counter(other)) == []) == (one == other)

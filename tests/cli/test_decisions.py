@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from applications import plan_of, video
 from click.testing import CliRunner
 from driving import drive
 from memory_engine import FakeClock
+from penstock_in_memory import stand_in
 from queueing_engine import QueueingEngine
-from test_running import FLOW, PENSTOCK
+from test_running import FLOW
 
 from penstock.cli.main import cli
 from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
@@ -79,23 +81,30 @@ def test_options_that_do_not_fit(options: list[str], says: str) -> None:
     assert result.exit_code == 2 and says in result.output
 
 
-def test_more_slots_than_the_master_has(tmp_path: Path) -> None:
+@pytest.fixture
+def run_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """`penstock run` of a few rows to their end; what it prints."""
+    monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
     flow = tmp_path / "double.py"
-    flow.write_text(FLOW.format(rows=10, rate=100))
-    command = [*PENSTOCK, "run", str(flow), "--at", str(tmp_path / "run"), "--every", "0.1", "--until-idle"]
+
+    def run(*options: str, rows: int) -> str:
+        flow.write_text(FLOW.format(rows=rows, rate=100))
+        return printed("run", flow, "--at", tmp_path / "run", "--every", "0.1", "--until-idle", *options)
+
+    return run
+
+
+def test_more_slots_than_the_master_has(run_in_memory: Callable[..., str]) -> None:
     for policy, says in ((["--max-slots", "8"], True), (["--max-slots", "2"], False), (["--sojourn-ms", "9"], False)):
-        done = subprocess.run([*command, "--policy", "drs", *policy], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0 and ("local[2] has 2; give --master local[8]" in done.stdout) == says
+        printed = run_in_memory("--policy", "drs", *policy, rows=10)
+        assert ("local[2] has 2; give --master local[8]" in printed) == says
 
 
 @pytest.mark.parametrize("policy", [["drs", "--max-slots", "2"], ["drs", "--sojourn-ms", "500"], ["threshold"]])
-def test_a_run_with_a_policy_records_what_it_decides(tmp_path: Path, policy: list[str]) -> None:
-    flow = tmp_path / "double.py"
-    flow.write_text(FLOW.format(rows=100, rate=100))
-    arguments = ["run", flow, "--at", tmp_path / "run", "--every", "0.1", "--until-idle", "--quiet", "--warm-up", "0"]
-    command = [*PENSTOCK, *map(str, arguments), "--mode", "active", "--policy", *policy]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_a_run_with_a_policy_records_what_it_decides(
+    tmp_path: Path, run_in_memory: Callable[..., str], policy: list[str]
+) -> None:
+    assert run_in_memory("--quiet", "--warm-up", "0", "--mode", "active", "--policy", *policy, rows=100) == ""
     rows = json.loads(printed("decisions", tmp_path / "run", "--json"))
     # The engine in memory knows no costs: nothing is ever decided on it, and that is on record.
     assert {row["reason"] for row in rows} == {"settling", "missing-metrics"}

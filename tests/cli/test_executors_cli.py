@@ -71,7 +71,7 @@ def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
         "cluster": {"slots_per_executor": 1},
     }
     (tmp_path / "costs.json").write_text(json.dumps(costs))
-    rates = [60.0] * 20 + [250.0] * 20 + [60.0] * 20
+    rates = [60.0] * 10 + [250.0] * 10 + [60.0] * 10
     lines = [f"{minute * 60},{rate}" for minute, rate in enumerate(rates)]
     (tmp_path / "trace.csv").write_text("\n".join(["time_s,rate", *lines]))
     words = ["simulate", f"{tmp_path}/flow.py", "--trace", f"{tmp_path}/trace.csv", "--engine", "fluid"]

@@ -35,6 +35,22 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
+@pytest.mark.parametrize(
+    "command", [("mst", "fit", "no.csv"), ("elastic", "no.csv", "--samples", "no.csv", "--app", "a")]
+)
+@pytest.mark.parametrize("name", ["curves.xyz", "curves"])
+def test_a_picture_of_an_unknown_kind_is_refused_before_anything_is_read(command: tuple[str, ...], name: str) -> None:
+    result = run(*command, "--plot", name)
+    assert result.exit_code == 2 and f"'{name}' is no picture" in result.output
+    for kind in (".png", ".svg", ".pdf"):
+        assert kind in result.output
+
+
+def test_a_picture_is_of_the_kind_that_its_name_says(samples: Path, tmp_path: Path) -> None:
+    assert run("mst", "fit", samples, "--app", "grep", "--plot", tmp_path / "mst.SVG").exit_code == 0
+    assert "<svg" in (tmp_path / "mst.SVG").read_text()
+
+
 def test_fit_json_has_predictions_with_intervals_around_the_truth(samples: Path, tmp_path: Path) -> None:
     plot = tmp_path / "mst.png"
     result = run("mst", "fit", samples, "--predict", "12,24,64", "--json", "--plot", plot)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -104,6 +104,7 @@ def test_the_applications_of_the_paper() -> None:
 operators = st.tuples(st.sampled_from(["SL", "PS", "ST"]), st.sets(st.sampled_from("ABC"), min_size=1))
 
 
+@settings(deadline=None)
 @given(st.lists(operators, min_size=1, max_size=8))
 def test_of_any_chain_regions_are_a_partition_in_order_and_every_operator_fits_its_own(ops: list[Op]) -> None:
     flow = chain(*ops)

@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.measure.convergence import ConvergenceError, settled, settled_at
@@ -25,6 +25,7 @@ def test_missing_samples_are_near_to_nothing() -> None:
     assert settled_at([5.0, math.nan, 5.0, math.nan, 5.0, math.nan, 5.0, math.nan]) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 100), max_size=30), st.integers(1, 6), st.integers(0, 5))
 def test_settled_is_a_count_over_the_last_n(samples: list[float], n: int, lenience: int) -> None:
     k = max(1, n - lenience)

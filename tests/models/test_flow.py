@@ -74,7 +74,15 @@ def test_what_has_no_rates(broken: Flow, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"operators": ["a"], "streams": [], "x": 1}', '{"operators": "a", "streams": []}', b"\xff"]
+    "text",
+    [
+        "",
+        "[]",
+        '{"operators": ["a"], "streams": [], "x": 1}',
+        '{"operators": "a", "streams": []}',
+        '{"operators": ["a"], "operators": ["a"], "streams": [{"from": null, "to": "a"}]}',
+        b"\xff",
+    ],
 )
 def test_what_is_no_dataflow(text: str | bytes) -> None:
     with pytest.raises(DataflowError, match="this is not a dataflow"):

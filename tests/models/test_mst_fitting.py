@@ -112,6 +112,7 @@ def test_a_step_makes_two_vm_counts_one() -> None:
     assert fitted.predict([6, 7, 16]) == pytest.approx([12.0, 12.0, 30.0], rel=1e-6)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=20))
 def test_running_maximum(values: list[float]) -> None:
     assert running_maximum(np.array(values)).tolist() == [max(values[: i + 1]) for i in range(len(values))]

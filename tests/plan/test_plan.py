@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -112,6 +112,11 @@ def test_what_is_not_a_plan_is_said_so(text: str) -> None:
         Plan.from_json(text)
 
 
+def test_a_key_that_is_given_twice_is_named() -> None:
+    with pytest.raises(PlanError, match="this is not a plan: 'count' is given twice in one object"):
+        Plan.from_json('{"dataflow": "f", "slots": 2, "replicas": {"count": 2, "count": 3}}')
+
+
 plans = st.builds(
     Plan,
     dataflow=st.just("f"),
@@ -121,12 +126,14 @@ plans = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(plans)
 def test_json_in_and_out_is_the_same_plan(plan: Plan) -> None:
     assert Plan.from_json(plan.to_json()) == plan
     assert diff(plan, plan).empty
 
 
+@settings(deadline=None)
 @given(plans, plans)
 def test_a_difference_says_what_to_change(old: Plan, new: Plan) -> None:
     found = diff(old, new)
@@ -138,6 +145,7 @@ def test_a_difference_says_what_to_change(old: Plan, new: Plan) -> None:
     assert again == new
 
 
+@settings(deadline=None)
 @given(plans)
 def test_pipelines_are_a_partition_of_the_operators(plan: Plan) -> None:
     flow = counting()

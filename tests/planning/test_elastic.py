@@ -71,6 +71,7 @@ def test_ground_truth_is_the_means_and_lines_between_them() -> None:
         ground_truth(samples, 5)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=12), st.floats(0, 120))
 def test_needed_vms_is_the_first_that_suffices(capacity: list[float], rate: float) -> None:
     enough = [m for m, c in enumerate(capacity, start=1) if c >= rate]

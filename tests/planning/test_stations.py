@@ -161,6 +161,12 @@ def test_bad_input_gets_one_clear_error(value: dict[str, Any], says: str) -> Non
     assert "\n" not in str(caught.value)
 
 
+def test_a_station_that_is_given_twice_is_named() -> None:
+    station = '"split": {"arrival_per_s": 8.0, "service_per_s": 9.6}'
+    with pytest.raises(PenstockError, match="these are not stations: 'split' is given twice"):
+        Stations.from_json(f'{{"external_per_s": 8.0, "stations": {{{station}, {station}}}}}')
+
+
 def test_nan_is_not_json_and_not_a_rate() -> None:
     with pytest.raises(PenstockError, match="these are not stations"):
         Stations.from_json('{"external_per_s": NaN, "stations": {}}')

@@ -86,6 +86,7 @@ def test_cheapest_mix_against_all_mixes(slots: int, offers: list[tuple[int, int]
         ('[{"name": "a"}]', "missing required field `slots`"),
         ('[{"name": "a", "slots": 1.5, "price_per_h": 1}]', "these are not VM sizes"),
         ('{"name": "a"}', "these are not VM sizes"),
+        ('[{"name": "a", "slots": 1, "slots": 2}]', "'slots' is given twice"),
         ("nonsense", "these are not VM sizes"),
     ],
 )

@@ -24,7 +24,7 @@ from penstock.models.mst.samples import Samples
 from penstock.report.mst_curve import mst_curve
 from penstock.report.page import rendered
 from penstock.report.record import Report, report
-from penstock.store import Run, RunError, Store, StoreReader
+from penstock.store import Run, RunError, Store, StoreReader, Trial
 
 RUN = Run(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=START_S)
 
@@ -200,6 +200,19 @@ def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
     assert cost.money_per_million_rows == pytest.approx(0.1e6 / rows)
 
 
+def test_executor_seconds_where_it_is_known_what_an_executor_has(tmp_path: Path) -> None:
+    """2 slots for 100 s, then 5 for 50 s, on executors of 2: 1 for 100 s and 3 for 50 s."""
+    with Store(tmp_path) as store:
+        store.begin(msgspec.structs.replace(RUN, slots_each=2))
+        store.started(plan(slots=2))
+        _, change = changed(START_S + 100, "kept", count=4)
+        store.add_plan_change(msgspec.structs.replace(change, new=plan(slots=5)))
+        store.ended(at_s=START_S + 150, why="asked to stop")
+    cost = read(tmp_path).cost
+    assert cost is not None and (cost.executor_seconds, cost.peak_executors) == (250.0, 3)
+    assert "250 executor-seconds, at most 3 executors" in page_of(tmp_path).text
+
+
 def test_a_run_of_the_loop_records_its_graph_and_its_decisions(tmp_path: Path) -> None:
     flow, clock = video(), FakeClock()
     replicas = {"extract": 4, "match": 2, "aggregate": 1}
@@ -224,3 +237,62 @@ def test_trials_of_a_study_with_the_curve_through_them(tmp_path: Path) -> None:
     assert all(one.low <= one.rows_per_s <= one.high for one in curve.fitted)
     page = rendered(read(tmp_path, mst=(curve, mst_curve("alone", [(1, 10.0)]))))
     assert "Maximum sustainable throughput" in page and "90% of new trials" in page and "alone" in page
+
+
+def study_in(at: Path, *, paced: bool = False) -> None:
+    """1000 rows/s an executor; a trial takes 10 s."""
+    with Store(at) as store:
+        store.begin(msgspec.structs.replace(RUN, dataflow="grep", master="mst"))
+        keys = [("mst", m, repeat, 1000.0 * m * noise) for m in (1, 2, 3) for repeat, noise in enumerate((0.99, 1.01))]
+        for study, executors, repeat, rate in [*keys, *[("mst paced", 2, 0, 1950.0)] * paced]:
+            began_s = START_S + 100 * executors + 10 * repeat
+            trial = Trial(
+                study=study,
+                executors=executors,
+                repeat=repeat,
+                plan=plan(slots=2 * executors),
+                began_s=began_s,
+                ended_s=began_s + 10.0,
+                rows_per_s=rate,
+            )
+            store.add_trial(trial)
+        failed = Trial(
+            study="mst",
+            executors=4,
+            repeat=0,
+            plan=plan(slots=8),
+            began_s=START_S,
+            ended_s=START_S + 10.0,
+            rows_per_s=None,
+            why="no executors",
+        )
+        store.add_trial(failed)
+        store.ended(at_s=START_S + 1000, why="all trials are made")
+
+
+def test_a_study_is_shown_with_its_curve_and_what_it_cost(tmp_path: Path) -> None:
+    study_in(tmp_path, paced=True)
+    made = read(tmp_path, price_per_slot_hour=3.6)
+    fitted, paced = made.mst
+    assert sorted((one.executors, one.rows_per_s) for one in fitted.points) == [
+        (m, 1000.0 * m * noise) for m in (1, 2, 3) for noise in (0.99, 1.01)
+    ]
+    assert fitted.app == "grep" and [one.executors for one in fitted.fitted] == [1, 2, 3, 4, 5, 6]
+    for one in fitted.fitted:
+        assert one.rows_per_s == pytest.approx(1000.0 * one.executors, rel=0.05)
+    assert paced.model is None and [(one.executors, one.rows_per_s) for one in paced.points] == [(2, 1950.0)]
+    # 2 x 10 s on each of 1, 2 and 3 executors, 10 s paced on 2, and 10 s on 4 without a result; 2 slots each.
+    assert made.cost is not None
+    assert (made.cost.executor_seconds, made.cost.peak_executors) == (180.0, 4)
+    assert made.cost.slot_seconds == 360.0 and made.cost.money == pytest.approx(0.36)
+    text = page_of(tmp_path).text
+    assert "grep, rows/s" in text and "grep, paced, rows/s" in text and "180 executor-seconds" in text
+
+
+def test_a_run_with_the_curve_of_its_study(tmp_path: Path) -> None:
+    study_in(tmp_path / "study")
+    eventful(tmp_path / "run")
+    assert "Maximum sustainable throughput" not in printed(tmp_path / "run", "-o", "-")
+    page = printed(tmp_path / "run", "--mst", tmp_path / "study", "-o", "-")
+    assert "Maximum sustainable throughput" in page and "grep, rows/s" in page
+    assert "there is no run in" in printed(tmp_path / "run", "--mst", tmp_path / "none", fails=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.given import Counts, read_text
+from penstock.cli.given import Counts, Picture, read_text
 
 
 @click.command()
@@ -23,7 +23,7 @@ from penstock.cli.given import Counts, read_text
 @click.option("--max-vms", type=int, help="The most VMs; the largest count measured, if not given.")
 @click.option("--peak", type=float, help="Scale the trace to this peak rate.")
 @click.option("--choose-share", type=float, default=0.5, show_default=True, help="Part of the trace to choose on.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Write load, capacity and VMs to this PNG.")
+@click.option("--plot", type=Picture(), help="Write load, capacity and VMs to this .png, .svg or .pdf.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
 def command(
     trace: Path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -75,6 +76,21 @@ class Counts(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
         if any(count < 1 for count in counts):
             self.fail(f"'{value}' has a number below 1", param, ctx)
         return counts
+
+
+class Picture(click.Path):
+    """A file for a plot; the kind goes by its name."""
+
+    kinds = (".png", ".svg", ".pdf")
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(value)
+        if path.suffix.lower() not in self.kinds:
+            self.fail(f"'{path}' is no picture that can be written; give a name that ends in {' or '.join(self.kinds)}")
+        return super().convert(path, param, ctx)
 
 
 class Between(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.3 on

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from penstock.cli import mst_measure
-from penstock.cli.given import Counts, read_text
+from penstock.cli.given import Counts, Picture, read_text
 
 
 @click.group()
@@ -46,7 +46,7 @@ command.add_command(mst_measure.predict)
     show_default=True,
     help="Of the redrawn samples behind the intervals.",
 )
-@click.option("--plot", type=click.Path(path_type=Path), help="Write curves, intervals and samples to this PNG.")
+@click.option("--plot", type=Picture(), help="Write curves, intervals and samples to this .png, .svg or .pdf.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
 def fit(
     samples: Path,

@@ -13,28 +13,38 @@ import click
 @click.option(
     "--price", type=click.FloatRange(min=0), help="Of a slot for an hour, in any currency: says what the run cost."
 )
+@click.option(
+    "--mst", "study", type=click.Path(path_type=Path), help="Adds the curve of what 'mst measure' left there."
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON, to where -o says or to the terminal.")
-def command(run_dir: Path, output: Path | None, price: float | None, as_json: bool) -> None:
-    """One self-contained HTML file: the graph, load and latency over time, cost, decisions, plan changes, errors.
+def command(run_dir: Path, output: Path | None, price: float | None, study: Path | None, as_json: bool) -> None:
+    """One self-contained HTML file: the graph, load and latency over time, throughput by executors, cost,
+    decisions, plan changes, errors.
 
-    It is read from the run's record alone, also while the run goes on; the file needs nothing else and no network.
+    It is read from the record of the run or study alone, also while it goes on; the file needs nothing else and no
+    network.
 
     \b
     Example:
       penstock report runs/wc
       penstock report runs/wc -o wc.html --price 0.05
-      penstock report runs/wc --json | jq .totals
+      penstock report studies/wc
+      penstock report runs/wc --mst studies/wc --json | jq .totals
     """
+    import contextlib
     import time
 
     import msgspec
 
+    from penstock.report.mst_curve import curves_in
     from penstock.report.page import rendered
     from penstock.report.record import report
     from penstock.store import StoreReader
 
-    with StoreReader(run_dir) as reader:
-        made = report(run_dir, reader, now_s=time.time(), price_per_slot_hour=price)
+    with contextlib.ExitStack() as stack:
+        curves = () if study is None else curves_in(stack.enter_context(StoreReader(study)))
+        reader = stack.enter_context(StoreReader(run_dir))
+        made = report(run_dir, reader, now_s=time.time(), price_per_slot_hour=price, mst=curves)
     text = msgspec.json.format(msgspec.json.encode(made)).decode() if as_json else rendered(made)
     if str(output) == "-" or (output is None and as_json):
         click.echo(text)

@@ -79,7 +79,6 @@ def command(
     import time
 
     from penstock.cli.given import kafka_cluster, read_plan
-    from penstock.control.controller import Controller
     from penstock.control.loop import run
     from penstock.control.requests import Requests
     from penstock.dataflow.errors import PenstockError
@@ -107,7 +106,16 @@ def command(
     at = at or Path("runs") / flow.name
     with Store(at) as store, Viewer(quiet=quiet, as_json=as_json) as viewer:
         resumed = store.last_run() is not None
-        store.begin(Run(dataflow=flow.name, flow_file=spec, pid=os.getpid(), master=master, started_s=time.time()))
+        store.begin(
+            Run(
+                dataflow=flow.name,
+                flow_file=spec,
+                pid=os.getpid(),
+                master=master,
+                slots_each=asked.slots_each,
+                started_s=time.time(),
+            )
+        )
         viewer.say(f"{'Resuming' if resumed else 'Starting'} {flow.name} in {at} on {master} ...")
 
         if (few := policy.too_few(asked, master)) is not None:
@@ -116,6 +124,12 @@ def command(
         from penstock.engines.spark.engine import SparkEngine
 
         engine = SparkEngine(flow, at, master=master, confs=confs, plan=plan, sample_every=sample_every, kafka=kafka)
+        controller = None
+        if decides is not None:
+            from penstock.control.controller import Controller
+
+            settings = policy.settings_of(asked, every_s=every_s, micro_batch=True)
+            controller = Controller(decides, settings, engine, store)
         ended = run(
             engine,
             store,
@@ -123,9 +137,7 @@ def command(
             every_s=every_s,
             until=engine.idle if until_idle else None,
             on_window=viewer.show,
-            controller=None
-            if decides is None
-            else Controller(decides, policy.settings_of(asked, every_s=every_s, micro_batch=True), engine, store),
+            controller=controller,
         )
         where = f"--master {master}" if cluster_dir is None else f"--cluster {cluster_dir}"
         resume = f"resume with: penstock run {spec} --at {at} {where}"

@@ -77,14 +77,10 @@ def load_of(situation: Situation) -> Load:
 
 
 def demand_of(situation: Situation) -> Demand | Hold:
-    window, latest = situation.window, situation.latest
-    if window is None or latest is None:
-        return Hold(reason=Reason.MISSING, why="nothing has been measured under this plan yet")
-    if (age_s := situation.now_s - latest.end_s) > situation.stale_after_s:
-        return Hold(
-            reason=Reason.STALE,
-            why=f"the last window ended {age_s:.0f} s ago; older than {situation.stale_after_s:g} s is stale",
-        )
+    measured = situation.measured()
+    if isinstance(measured, Hold):
+        return measured
+    window, _ = measured
     seen = {one.operator: one for one in window.operators}
     entering = _entering(situation, window, seen)
     if isinstance(entering, Hold):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.control.carry_out import carry_out, described
-from penstock.control.controller import Controller
 from penstock.control.requests import Answer, Requests, Stop
 from penstock.control.signals import StopSignals
 from penstock.engines.ports import Engine
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 from penstock.store import RunError, Store, declared
+
+if TYPE_CHECKING:  # a run that nobody decides for starts without the models
+    from penstock.control.controller import Controller
 
 POLL_S = 0.1  # how long a request may lie unseen
 OnWindow = Callable[[Window, Plan], None]

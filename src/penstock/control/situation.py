@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.control.decisions import Decision
+from penstock.control.decisions import Decision, Hold, Reason
 from penstock.control.shape import Shape
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
@@ -40,6 +40,17 @@ class Situation:
     def slots(self) -> int:
         """In use."""
         return self.shape.slots(self.plan, micro_batch=self.micro_batch)
+
+    def measured(self) -> tuple[Window, Window] | Hold:
+        """`window` and `latest`, or why nothing is to be decided on them."""
+        if self.window is None or self.latest is None:
+            return Hold(reason=Reason.MISSING, why="nothing has been measured under this plan yet")
+        if (age_s := self.now_s - self.latest.end_s) > self.stale_after_s:
+            return Hold(
+                reason=Reason.STALE,
+                why=f"the last window ended {age_s:.0f} s ago; older than {self.stale_after_s:g} s is stale",
+            )
+        return self.window, self.latest
 
 
 class Policy(Protocol):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.strict_json import decoded
 
 
 class Document:
@@ -24,7 +25,7 @@ class Document:
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         try:
-            return msgspec.json.decode(text, type=cls)
+            return decoded(text, cls)
         except msgspec.DecodeError as error:
             raise cls.refused_with(
                 f"this is not {cls.called}: {error}; {cls.called} looks like {cls.example}"

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping
-from typing import Any
+from graphlib import CycleError, TopologicalSorter
 
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.operators import Operator
 
 
-def _forward(operators: Iterable[Operator]) -> Any:
-    import networkx
-
-    listed = list(operators)
-    names = {operator.name for operator in listed}
-    forward = networkx.DiGraph()
-    forward.add_nodes_from(operator.name for operator in listed)
-    forward.add_edges_from(
-        (one, operator.name)
-        for operator in listed
-        for one in operator.inputs
-        if one in names and one not in operator.feedback
+def _forward(operators: Mapping[str, Operator]) -> TopologicalSorter[str]:
+    return TopologicalSorter(
+        {
+            name: [one for one in operator.inputs if one in operators and one not in operator.feedback]
+            for name, operator in operators.items()
+        }
     )
-    return forward
 
 
 def topological(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """Every operator after its inputs; otherwise in the order of declaration."""
-    import networkx
-
     by_name = {operator.name: operator for operator in operators}
     rank = {name: position for position, name in enumerate(by_name)}
-    order = networkx.lexicographical_topological_sort(_forward(by_name.values()), key=rank.__getitem__)
-    return tuple(by_name[name] for name in order)
+    names = list(by_name)
+    forward = _forward(by_name)
+    forward.prepare()
+    ready: list[int] = []
+    order = []
+    while forward.is_active():
+        for name in forward.get_ready():
+            heapq.heappush(ready, rank[name])
+        first = names[heapq.heappop(ready)]
+        order.append(by_name[first])
+        forward.done(first)
+    return tuple(order)
 
 
 def ancestors(operators: Mapping[str, Operator], names: Iterable[str]) -> set[str]:
@@ -48,13 +50,10 @@ def ancestors(operators: Mapping[str, Operator], names: Iterable[str]) -> set[st
 
 
 def refuse_cycles(flow: str, operators: Iterable[Operator]) -> None:
-    import networkx
-
     try:
-        cycle = networkx.find_cycle(_forward(operators))
-    except networkx.NetworkXNoCycle:
-        return
-    path = " -> ".join([cycle[0][0], *(edge[1] for edge in cycle)])
-    raise DataflowError(
-        f"dataflow '{flow}' has a cycle without a cut: {path}; close it with flow.feedback(...) and stream.feed(...)"
-    )
+        _forward({operator.name: operator for operator in operators}).prepare()
+    except CycleError as error:
+        raise DataflowError(
+            f"dataflow '{flow}' has a cycle without a cut: {' -> '.join(error.args[1])}; "
+            "close it with flow.feedback(...) and stream.feed(...)"
+        ) from None

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.strict_json import each_key_once
 from penstock.models.queueing.errors import told_apart
 
 Percent = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": 100})]
@@ -173,9 +174,10 @@ def curves_from_json(text: str | bytes) -> dict[str, Curve]:
     84.69
     """
     try:
-        # Python's reader and not msgspec's: it shows keys given twice, and lets NaN through to a clear message.
-        document = json.loads(text, object_pairs_hook=_each_key_once)
-    except (ValueError, RecursionError) as error:  # also bytes that are no UTF-8, brackets without end
+        # Python's reader and not msgspec's: it lets NaN through to a clear message.
+        document = json.loads(text, object_pairs_hook=each_key_once)
+    # Also bytes that are no UTF-8, brackets without end.
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise CurveError(f"these are not curves, the JSON is broken: {error}; {_LOOKS_LIKE}") from None
     if not isinstance(document, dict) or not document:
         raise CurveError(f"these are not curves: expected an object with an entry for each operator; {_LOOKS_LIKE}")
@@ -183,15 +185,6 @@ def curves_from_json(text: str | bytes) -> dict[str, Curve]:
 
 
 _LOOKS_LIKE = 'curves look like {"parse": {"1": {"rows_per_s": 310, "cpu": 84.69, "memory": 35.63}}}'
-
-
-def _each_key_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in document:
-            raise CurveError(f"'{key}' is given twice in the curves; give each operator and each thread count once")
-        document[key] = value
-    return document
 
 
 def _curve(operator: str, points: Any) -> Curve:

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import msgspec
 
 from penstock.dataflow.errors import DataflowError
+from penstock.dataflow.strict_json import decoded
 
 Selectivity = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0})]
 
@@ -39,7 +40,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def flow_from_json(text: str | bytes) -> Flow:
     try:
-        flow = msgspec.json.decode(text, type=Flow)
+        flow = decoded(text, Flow)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataflowError(
             f'this is not a dataflow: {error}; a dataflow looks like {{"operators": ["parse", "count"], "streams": '

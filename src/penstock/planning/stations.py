@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from penstock.dataflow.errors import PlanError
+from penstock.dataflow.strict_json import decoded
 from penstock.models.network import Stream, Traffic, Visits, propagated_scv, solve_traffic
 from penstock.models.queueing import GIGk, ModelError
 from penstock.planning.processors import Assignment, Operator, Workload, assign_processors, min_processors
@@ -44,7 +45,7 @@ class Stations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @staticmethod
     def from_json(text: str | bytes) -> Stations:
         try:
-            return msgspec.json.decode(text, type=Stations)
+            return decoded(text, Stations)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise PlanError(
                 f'these are not stations: {error}; they look like {{"external_per_s": 8.0, "stations": '

@@ -1,14 +1,15 @@
-"""What a run cost: the slots that its plans held, over the time that they held them."""
+"""What a run or a study cost: the slots and executors that its plans held, over the time that they held them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from penstock.plan.plan import Plan
 from penstock.report.history import Totals
-from penstock.store import PlanChange, Run
+from penstock.store import PlanChange, Run, Trial
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,11 +18,14 @@ class InForce(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float
     end_s: float
     plan: Plan
+    executors: int | None = None  # that held its slots, where that is known
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float  # that the run was up
     slot_seconds: float  # held, whether they worked or not
+    executor_seconds: float | None  # None where it is not known how many slots an executor has
+    peak_executors: int | None
     busy_slot_seconds: float | None  # in which tasks ran
     peak_slots: int
     peak_slot_seconds: float  # had the most slots been held all the time
@@ -42,23 +46,39 @@ def in_force(runs: Sequence[Run], changes: Sequence[PlanChange], *, until_s: flo
         plan, since_s = run.plan, run.started_s
         for change in changes:
             if change.outcome == "ok" and run.started_s <= change.at_s <= end_s:
-                found.append(InForce(start_s=since_s, end_s=change.at_s, plan=plan))
+                found.append(_held(run, plan, since_s, change.at_s))
                 plan, since_s = change.new, change.at_s
-        found.append(InForce(start_s=since_s, end_s=max(end_s, since_s), plan=plan))
+        found.append(_held(run, plan, since_s, max(end_s, since_s)))
     return tuple(found)
 
 
+def _held(run: Run, plan: Plan, start_s: float, end_s: float) -> InForce:
+    executors = None if run.slots_each is None else math.ceil(plan.slots / run.slots_each)
+    return InForce(start_s=start_s, end_s=end_s, plan=plan, executors=executors)
+
+
+def tried(trials: Iterable[Trial]) -> tuple[InForce, ...]:
+    """The plans that the trials of a study ran under."""
+    return tuple(
+        InForce(start_s=one.began_s, end_s=one.ended_s, plan=one.plan, executors=one.executors) for one in trials
+    )
+
+
 def cost(held: Sequence[InForce], totals: Totals, *, price_per_slot_hour: float | None = None) -> Cost | None:
-    """None of a run that never was up."""
+    """None of what never was up."""
     if not held:
         return None
     seconds = sum(one.end_s - one.start_s for one in held)
     slot_seconds = sum((one.end_s - one.start_s) * one.plan.slots for one in held)
     peak = max(one.plan.slots for one in held)
+    executors = [(one.end_s - one.start_s, one.executors) for one in held if one.executors is not None]
+    known = len(executors) == len(held)
     money = None if price_per_slot_hour is None else slot_seconds / 3600 * price_per_slot_hour
     return Cost(
         seconds=seconds,
         slot_seconds=slot_seconds,
+        executor_seconds=sum(span * count for span, count in executors) if known else None,
+        peak_executors=max(count for _, count in executors) if known else None,
         busy_slot_seconds=totals.busy_s,
         peak_slots=peak,
         peak_slot_seconds=peak * seconds,

@@ -6,7 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.models.mst.prediction import MstModel, Prediction
+from penstock.models.mst.prediction import MstModel, Prediction, fit_mst
+from penstock.store import StoreReader
+from penstock.study.mst.design import PACED, samples_of
+
+REACH = 2  # how far beyond the most executors that were measured a curve is drawn, as a multiple of them
 
 
 class MstPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +46,22 @@ def mst_curve(
         model=None if model is None else model.selection.chosen.name,
         fitted=tuple(_interval(one) for one in fitted),
     )
+
+
+def curves_in(reader: StoreReader) -> tuple[MstCurve, ...]:
+    """Of the trials in a store, with the model fitted to them; those that were paced, to check the others, apart."""
+    run, trials = reader.last_run(), reader.trials()
+    app = "" if run is None else run.dataflow
+    found = []
+    samples = samples_of(app, trials)
+    if samples is not None:
+        model = fit_mst(samples, max_vms=REACH * max(samples.vms)) if len(samples.vms) > 1 else None
+        every = zip(samples.vms, samples.throughput, strict=True)
+        found.append(mst_curve(app, [(count, rate) for count, rates in every for rate in rates], model))
+    paced = [(one.executors, one.rows_per_s) for one in trials if one.study == PACED and one.rows_per_s]
+    if paced:
+        found.append(mst_curve(f"{app}, paced", paced))
+    return tuple(found)
 
 
 def _interval(one: Prediction) -> MstInterval:

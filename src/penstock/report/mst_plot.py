@@ -100,7 +100,7 @@ def _clean(panel: Axes) -> None:
 
 def _save(figure: Figure, path: Path) -> None:
     try:
-        figure.savefig(path, dpi=130, format="png")
+        figure.savefig(path, dpi=130, format=path.suffix[1:].lower())
     except OSError as error:
         raise PlotError(
             f"the plot cannot be written to {path}: {error.strerror}; give a file in a folder that exists"

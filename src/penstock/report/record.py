@@ -10,11 +10,11 @@ from typing import TypeVar
 import msgspec
 
 from penstock.plan.plan import Plan
-from penstock.report.costs import Cost, InForce, cost, in_force
+from penstock.report.costs import Cost, InForce, cost, in_force, tried
 from penstock.report.counted import Counted
 from penstock.report.decisions import alike
 from penstock.report.history import Moment, Point, Totals, moment, points, totals, windows_per_point
-from penstock.report.mst_curve import MstCurve
+from penstock.report.mst_curve import MstCurve, curves_in
 from penstock.report.operators import OperatorSummary, Recent
 from penstock.report.status import status
 from penstock.store import Decided, Declared, PlanChange, Run, RunError, StoreReader
@@ -84,6 +84,7 @@ def report(
     price_per_slot_hour: float | None = None,
     mst: tuple[MstCurve, ...] = (),
 ) -> Report:
+    """`mst` are curves of other stores; those of trials in this one are found."""
     shown = status(run_dir, reader)
     runs, changes = reader.runs(), reader.plan_changes()
     declared = next((run.operators for run in reversed(runs) if run.operators), ())
@@ -111,7 +112,7 @@ def report(
         operators_since_s=recent.since_s,
         operators_until_s=recent.until_s,
         plans=held,
-        cost=cost(held, sums, price_per_slot_hour=price_per_slot_hour),
+        cost=cost((*held, *tried(reader.trials())), sums, price_per_slot_hour=price_per_slot_hour),
         plan_changes=tuple(numbered[-MOST_CHANGES:]),
         plan_changes_in_all=len(numbered),
         policies=tuple(decided.policies),
@@ -121,7 +122,7 @@ def report(
         held=dict(decided.held.most_common()),
         errors=errors,
         errors_in_all=errors_in_all,
-        mst=mst,
+        mst=(*curves_in(reader), *mst),
     )
 
 

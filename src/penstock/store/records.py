@@ -35,6 +35,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     flow_file: str  # what `penstock run` was given
     pid: int
     master: str
+    slots_each: int | None = None  # of an executor; None: of a local master, or nobody said
     started_s: float  # wall clock, seconds since the epoch
     plan: Plan | None = None  # in force when it started; None until the engine is up
     operators: tuple[Declared, ...] = ()  # upstream first; none where nobody declared a dataflow

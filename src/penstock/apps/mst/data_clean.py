@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 import penstock as ps
 from penstock.apps.differences import differences, epoch_ms
-from penstock.apps.inputs import generated_or_files, kept_if_finite
+from penstock.apps.inputs import kept_if_finite
 from penstock.apps.mst import weblog
 from penstock.dataflow.sinks import Sink
 
@@ -28,10 +28,8 @@ def flow(
 ) -> ps.Dataflow:
     """The dataflow on generated logs, or on the log files of the glob `input`."""
     flow = ps.Dataflow("data_clean")
-    source = generated_or_files(weblog.generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
     (
-        flow.source("lines", source)
-        .stateless("parse", weblog.parse, columns=weblog.COLUMNS)
+        weblog.stream(flow, input, rows, rows_per_s)
         .stateless("answered", answered, columns=weblog.COLUMNS)
         .sink("out", kept_if_finite(output, rows))
     )

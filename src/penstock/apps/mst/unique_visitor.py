@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 import penstock as ps
 from penstock.apps.growing_counts import check_counts, last_counts
-from penstock.apps.inputs import generated_or_files, kept_if_finite
+from penstock.apps.inputs import kept_if_finite
 from penstock.apps.mst import weblog
 from penstock.apps.mst.page_view import count
 from penstock.dataflow.sinks import Sink
@@ -32,10 +32,8 @@ def flow(
 ) -> ps.Dataflow:
     """The dataflow on generated logs, or on the log files of the glob `input`."""
     flow = ps.Dataflow("unique_visitor")
-    source = generated_or_files(weblog.generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
     (
-        flow.source("lines", source)
-        .stateless("parse", weblog.parse, columns=weblog.COLUMNS)
+        weblog.stream(flow, input, rows, rows_per_s)
         .keyed("first_visit", ["site", "visitor"], first_visit, emit="append", columns=["site", "visitor"])
         .keyed("visitors", ["site"], count, columns=["site", "count"])
         .sink("out", kept_if_finite(output, rows))

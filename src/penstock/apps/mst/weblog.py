@@ -14,6 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.apps.draws import draw, zipf_table
+from penstock.apps.inputs import generated_or_files
+from penstock.dataflow import Dataflow
+from penstock.dataflow.stream import Stream
 
 SITES = 100
 COLUMNS = ["site", "visitor", "ts", "path", "status", "bytes"]
@@ -78,6 +81,12 @@ def parsed(line: str) -> Access | None:
     hour, minute, second = words[4][13:].split(":")
     at = datetime(int(year), _MONTHS.index(month) + 1, int(day), int(hour), int(minute), int(second), tzinfo=UTC)
     return words[0], words[1], at, words[7], int(words[9]), int(words[10])
+
+
+def stream(flow: Dataflow, input: str | None, rows: int | None, rows_per_s: float | None) -> Stream:
+    """Accesses, from generated lines or from the log files of the glob `input`."""
+    source = generated_or_files(generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
+    return flow.source("lines", source).stateless("parse", parse, columns=COLUMNS)
 
 
 def accesses(rows: int) -> Iterator[Access]:

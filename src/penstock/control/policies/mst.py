@@ -166,14 +166,10 @@ class _Seen:
 
 
 def _seen(situation: Situation) -> _Seen | Hold:
-    window, latest = situation.window, situation.latest
-    if window is None or latest is None:
-        return Hold(reason=Reason.MISSING, why="nothing has been measured under this plan yet")
-    if (age_s := situation.now_s - latest.end_s) > situation.stale_after_s:
-        return Hold(
-            reason=Reason.STALE,
-            why=f"the last window ended {age_s:.0f} s ago; older than {situation.stale_after_s:g} s is stale",
-        )
+    measured = situation.measured()
+    if isinstance(measured, Hold):
+        return measured
+    window, latest = measured
     arriving = window.external_rows_per_s
     if arriving is None:
         return Hold(reason=Reason.MISSING, why="not known yet: the rows that arrive")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.engines.simulated.records import record
+
 _I, _F = np.int64, float
-
-
-def _record(**fields: type) -> np.dtype:
-    return np.dtype(list(fields.items()))
 
 
 COHORTS = 64  # of one log; when it is full its newest ones become one
@@ -16,15 +14,15 @@ COHORTS = 64  # of one log; when it is full its newest ones become one
 WAITING, PLANNING, LAUNCHING, RUNNING, HALTED = range(5)  # phases of a query
 FREE, GONE = -1, -2  # in place of the query whose task a slot runs
 
-LOG = _record(
+LOG = record(
     operator=_I,  # that reads it; of a source: the source itself
     head=_I,  # its first cohort, within its own ring
     size=_I,
     rows=_I,
     taken=_I,  # rows of these that are in the batch at hand; they go when it is committed
 )
-COHORT = _record(rows=_I, low=_F, high=_F)  # rows that were born evenly between two moments
-INFLOW = _record(
+COHORT = record(rows=_I, low=_F, high=_F)  # rows that were born evenly between two moments
+INFLOW = record(
     operator=_I,
     log=_I,
     query=_I,  # that reads it
@@ -35,7 +33,7 @@ INFLOW = _record(
     carry=_F,  # what is left of an arrival
     left=_I,  # rows still to come
 )
-QUERY = _record(
+QUERY = record(
     exit=_I,  # its last operator
     sink=_I,
     routed=_I,
@@ -59,7 +57,7 @@ QUERY = _record(
     given=_I,  # rows of the batch at hand
     cap=_F,  # rows that the next one may have
 )
-STAGE = _record(
+STAGE = record(
     chain_first=_I,
     chain_size=_I,
     tasks=_I,
@@ -68,7 +66,7 @@ STAGE = _record(
     left=_I,  # rows that are not in a task yet
     after=_I,  # the operator of this query that its rows go to; -1: they leave the query
 )
-OPERATOR = _record(  # within the batch at hand
+OPERATOR = record(  # within the batch at hand
     rows=_I,  # at its entrance
     logged=_I,  # of these: read from a log
     came=_I,
@@ -77,7 +75,7 @@ OPERATOR = _record(  # within the batch at hand
     served=_I,
     spread_s2=_F,
 )
-OUT = _record(log=_I, share=_F)  # cumulated
-SLOT = _record(query=_I, due=_F, seconds=_F)
-SETTINGS = _record(batch_s=_F, task_s=_F, trigger_s=_F, poll_s=_F, most_rows=_I, aim_s=_F)
-SIZES = _record(events=_I, free=_I, ready=_I, now=_F)
+OUT = record(log=_I, share=_F)  # cumulated
+SLOT = record(query=_I, due=_F, seconds=_F)
+SETTINGS = record(batch_s=_F, task_s=_F, trigger_s=_F, poll_s=_F, most_rows=_I, aim_s=_F)
+SIZES = record(events=_I, free=_I, ready=_I, now=_F)

@@ -8,12 +8,12 @@ import numpy as np
 
 from penstock.engines.simulated.compiling import compiled
 from penstock.engines.simulated.histogram import BINS
-from penstock.engines.simulated.records import COUNT
+from penstock.engines.simulated.records import COUNT, Records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    operators: np.ndarray  # records of COUNT, in the order of `flow.operators`
+    operators: Records  # records of COUNT, in the order of `flow.operators`
     stays: np.ndarray  # histogram of sojourns at sinks
     stay_sum: np.ndarray  # of sojourns at sinks: [0] rows, [1] seconds, [2] seconds squared
 

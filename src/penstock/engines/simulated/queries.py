@@ -13,6 +13,7 @@ import numpy as np
 from penstock.dataflow import Dataflow, Kind
 from penstock.engines.simulated.batch_records import HALTED, LOG, OUT, QUERY, STAGE
 from penstock.engines.simulated.behaviour import Behaviour
+from penstock.engines.simulated.records import Records
 from penstock.engines.simulated.stations import NO_BOUND, Station, stations
 from penstock.plan import Pipeline, Plan, pipelines
 
@@ -21,12 +22,12 @@ FIRST_ROWS = 2_000  # of a query's first batch, where batches are sized by their
 
 class Queries(NamedTuple):
     pipelines: tuple[Pipeline, ...]
-    queries: np.ndarray
-    stages: np.ndarray
+    queries: Records
+    stages: Records
     chain: np.ndarray
     shares: np.ndarray
     reads: np.ndarray  # logs, query by query
-    outs: np.ndarray  # where a query's rows go
+    outs: Records  # where a query's rows go
     readers: np.ndarray  # by operator; of a source: who reads it within its query, or -1; else -2
     query_of: np.ndarray  # by operator
 
@@ -38,7 +39,7 @@ def log_index(flow: Dataflow) -> dict[tuple[str, str], int]:
     return {key: i for i, key in enumerate([*sources, *streams])}
 
 
-def empty_logs(flow: Dataflow) -> np.ndarray:
+def empty_logs(flow: Dataflow) -> Records:
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
     logs = np.zeros(len(log_index(flow)), LOG)
     logs["operator"] = [index[reader] for _, reader in log_index(flow)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import bisect
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,12 @@ class RateSteps:
     from_s: tuple[float, ...]
     rows_per_s: tuple[float, ...]
     repeat_s: float | None = None
+    _rows_before: tuple[float, ...] = field(init=False, repr=False, compare=False)  # the start of each step
+
+    def __post_init__(self) -> None:
+        lengths = (end - start for start, end in zip(self.from_s, self.from_s[1:], strict=False))
+        of_steps = (length * rate for length, rate in zip(lengths, self.rows_per_s, strict=False))
+        object.__setattr__(self, "_rows_before", tuple(accumulate(of_steps, initial=0.0)))
 
     def at(self, moment_s: float) -> float:
         if self.repeat_s is not None:
@@ -36,9 +42,5 @@ class RateSteps:
         return whole + self._first_round(moment_s)
 
     def _first_round(self, moment_s: float) -> float:
-        ends = (*self.from_s[1:], math.inf)
-        return math.fsum(
-            rate * (min(end, moment_s) - start)
-            for start, end, rate in zip(self.from_s, ends, self.rows_per_s, strict=True)
-            if moment_s > start
-        )
+        step = max(0, bisect.bisect_right(self.from_s, moment_s) - 1)
+        return self._rows_before[step] + self.rows_per_s[step] * max(0.0, moment_s - self.from_s[step])

@@ -3,6 +3,8 @@ in memory, which is what makes the loop fast; outside of it a field is an array 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 _I, _F = np.int64, float
@@ -12,18 +14,21 @@ IDLE, BUSY, BLOCKED, DOWN = range(4)  # states of a replica
 SHARED, IN_TURN, BY_SHARE = range(3)  # who gets an arriving row
 
 
-def _record(**fields: type) -> np.dtype:
+Records = Any  # an array of records: numpy's types know nothing of fields, and mypy takes seconds to find that out
+
+
+def record(**fields: type) -> Any:
     return np.dtype(list(fields.items()))
 
 
-OPERATOR = _record(
+OPERATOR = record(
     station=_I,
     place=_I,  # within its station
     inputs=_I,  # rows that it takes at once: more than 1 where it pairs them
     pair_first=_I,  # into the pairing lists
     pair_size=_I,
 )
-STATION = _record(
+STATION = record(
     chain_first=_I,  # into the chain of operators
     chain_size=_I,
     first_server=_I,
@@ -42,13 +47,13 @@ STATION = _record(
     blocked_head=_I,  # replicas that wait for room here
     blocked_tail=_I,
 )
-STREAM = _record(
+STREAM = record(
     target=_I,  # operator
     share=_F,  # cumulated within the streams out of a station
     bounded=_I,  # 0: through a channel, which is a log without bound
     pair=_I,  # the pairing list that its rows wait on; -1: none
 )
-SERVER = _record(
+SERVER = record(
     station=_I,
     source=_I,
     slowdown=_F,
@@ -62,14 +67,14 @@ SERVER = _record(
     stream=_I,  # that the next of them is for; -1: not drawn
     after=_I,  # next in the list of idle or of blocked ones
 )
-QUEUE = _record(head=_I, tail=_I, size=_I)
-ROW = _record(
+QUEUE = record(head=_I, tail=_I, size=_I)
+ROW = record(
     birth=_F,
     operator=_I,  # where it is to enter; in a source's log: how many rows arrived together
     after=_I,
 )
-EVENT = _record(at=_F, what=_I)  # a replica, or -1 - source
-ARRIVALS = _record(
+EVENT = record(at=_F, what=_I)  # a replica, or -1 - source
+ARRIVALS = record(
     operator=_I,
     rate_first=_I,  # into the rates
     rate_size=_I,
@@ -79,9 +84,9 @@ ARRIVALS = _record(
     due=_F,
     left=_I,  # rows still to come
 )
-RATE = _record(at=_F, rate=_F)  # of batches of rows, not of rows
-SIZES = _record(free=_I, free_rows=_I, events=_I, todo=_I, now=_F)
-COUNT = _record(
+RATE = record(at=_F, rate=_F)  # of batches of rows, not of rows
+SIZES = record(free=_I, free_rows=_I, events=_I, todo=_I, now=_F)
+COUNT = record(
     arrived=_I,  # rows that came to its queue or log
     rows_in=_I,  # rows that it has taken in and dealt with
     rows_out=_I,

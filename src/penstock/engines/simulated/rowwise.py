@@ -30,6 +30,7 @@ from penstock.engines.simulated.records import (
     NONE,
     RATE,
     SIZES,
+    Records,
 )
 from penstock.engines.simulated.sources import appending, gaps_a_row, laws_of
 from penstock.engines.simulated.stations import Station, layout, stations
@@ -46,7 +47,7 @@ class Held:
 
     birth: np.ndarray
     operator: np.ndarray
-    in_hand: np.ndarray | None  # replicas of a station that goes on as it was
+    in_hand: Records | None  # replicas of a station that goes on as it was
     log: List | None  # of a source
 
 

@@ -15,7 +15,7 @@ from penstock.dataflow import Dataflow, Kind, regions
 from penstock.engines.simulated.behaviour import Behaviour, Queue
 from penstock.engines.simulated.distributions import Fixed
 from penstock.engines.simulated.placement import Seat, key_shares, seats
-from penstock.engines.simulated.records import BY_SHARE, IN_TURN, OPERATOR, SERVER, SHARED, STATION, STREAM
+from penstock.engines.simulated.records import BY_SHARE, IN_TURN, OPERATOR, SERVER, SHARED, STATION, STREAM, Records
 from penstock.plan import Plan, pipelines
 
 NO_BOUND = 2**62
@@ -37,12 +37,12 @@ class Station:
 class Layout(NamedTuple):
     """Stations as the compiled loop reads them. Operators go by their place in `flow.operators`."""
 
-    operators: np.ndarray
-    stations: np.ndarray
+    operators: Records
+    stations: Records
     chain: np.ndarray  # operators, station by station
-    streams: np.ndarray
+    streams: Records
     shares: np.ndarray  # cumulated, by replica
-    servers: np.ndarray
+    servers: Records
 
 
 def stations(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> tuple[Station, ...]:

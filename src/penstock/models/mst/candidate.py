@@ -91,8 +91,7 @@ class LinearCandidate:
 
     def fit(self, vms: Floats, sums: Moments) -> Floats:
         x = self.features(vms)
-        gram = np.einsum("...m,mi,mj->...ij", sums.ones, x, x, optimize=True)
-        return nnls(gram, sums.targets @ x)
+        return nnls((x.T * sums.ones[..., None, :]) @ x, sums.targets @ x)
 
     def predict(self, weights: Floats, vms: Floats) -> Floats:
         linear: Floats = weights @ self.features(vms).T

@@ -34,7 +34,7 @@ class RooflineCandidate:
             slope = np.zeros(len(vms))
             slope[order[:under_slope]] = 1.0
             part, roof_part = sums.at(slope), sums.at(1.0 - slope)
-            line = nnls(np.einsum("...m,mi,mj->...ij", part.ones, x, x, optimize=True), part.targets @ x)
+            line = nnls((x.T * part.ones[..., None, :]) @ x, part.targets @ x)
             below = roof_part.ones.sum(-1)
             with np.errstate(divide="ignore", invalid="ignore"):
                 roof = np.where(below > 0, roof_part.targets.sum(-1) / below, np.inf)
