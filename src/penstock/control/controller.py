@@ -24,7 +24,8 @@ from penstock.store import Decided, Store, UnkeepableError
 
 Mode = Literal["off", "recommend", "active"]
 Verdict = Literal["kept", "fell short", "rolled back", "load changed", "superseded"]
-_PATIENCE = 6  # warm-ups
+_PATIENCE, _COLD = 6, 2  # warm-ups
+_BETTER = 0.95  # of the sojourn before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class Controller:
         self._latest: Window | None = None
         self._previous: Window | None = None
         self._promise: _Promise | None = None
+        self._looked_s: float | None = None  # the sojourn when it was last looked whether it is kept
         self._refuted: list[tuple[Plan, Load]] = []
         self._changes, self._memory = _remembered(store, policy.name)
 
@@ -141,7 +143,8 @@ class Controller:
             why = f"{len(self._windows)} windows under this plan; {self.settings.smoothing.reach} make a measurement"
             return Hold(reason=Reason.SETTLING, why=why)
         if not self._started and (stay := situation.window.sojourn) is not None:
-            if latest.end_s - stay.mean_s < self._warm_s:
+            cold = latest.start_s < self._warm_s + _COLD * self.settings.warm_up_s
+            if cold and latest.end_s - stay.mean_s < self._warm_s:
                 self._windows.clear()
                 return Hold(reason=Reason.SETTLING, why="rows that came before it was warm are still on their way")
             self._started = True
@@ -159,15 +162,19 @@ class Controller:
             return Hold(reason=Reason.CATCHING_UP, why="the backlog from before the change is still draining")
         observed = observed_outcome(situation, row.expected.quantile)
         patient = now_s < promise.at_s + _PATIENCE * self.settings.warm_up_s
-        if left_over(row.before, observed, came_s=now_s, since_s=promise.at_s, patient=patient):
+        if patient and left_over(row.before, observed, now_s=now_s, since_s=promise.at_s):
             self._windows.clear()
             return Hold(reason=Reason.CATCHING_UP, why="rows that came before the change are still on their way")
         if not self._same_load(promise.load, situation):
             self._close_promise("load changed", observed, now_s)
             return None
-        if row.reason == Reason.ROLL_BACK or kept(
+        as_promised = row.reason == Reason.ROLL_BACK or kept(
             row.before, row.expected, observed, tolerance=self.settings.tolerance
-        ):
+        )
+        if not (as_promised and row.expected.met_by(observed)) and self._gets_better(observed):
+            self._windows.clear()
+            return Hold(reason=Reason.CATCHING_UP, why="it still gets better after the change")
+        if as_promised:
             self._close_promise("kept", observed, now_s)
             return None
         if overrun(row.before, observed, situation.window.external_rows_per_s):
@@ -183,11 +190,16 @@ class Controller:
             expected=Outcome(slots=row.before.slots, sojourn_s=row.before.sojourn_s, quantile=row.expected.quantile),
         )
 
+    def _gets_better(self, observed: Outcome) -> bool:
+        """Since the last look; the first look is not the last."""
+        before_s, self._looked_s = self._looked_s, observed.sojourn_s
+        return observed.sojourn_s is not None and (before_s is None or observed.sojourn_s < _BETTER * before_s)
+
     def _close_promise(self, verdict: Verdict, observed: Outcome | None, at_s: float) -> None:
         if self._promise is not None:
             row = msgspec.structs.replace(self._promise.row, verdict=verdict, observed=observed, observed_at_s=at_s)
             self._store.update_decision(self._promise.number, row)
-            self._promise = None
+            self._promise = self._looked_s = None
 
     def _same_load(self, load: Load, situation: Situation) -> bool:
         return load.near(load_of(situation), within=self.settings.load_change)

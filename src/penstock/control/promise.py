@@ -44,16 +44,16 @@ def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, toleran
     return is_now <= (1.0 + tolerance) * promised
 
 
-def left_over(before: Outcome, observed: Outcome, *, came_s: float, since_s: float, patient: bool) -> bool:
-    """Whether the rows that come out are those from before the change, or none do that would; `patient`: may wait.
+def left_over(before: Outcome, observed: Outcome, *, now_s: float, since_s: float) -> bool:
+    """Whether the rows that come out are those from before the change, or none do where some did.
 
     >>> before, slow = Outcome(slots=3, sojourn_s=9.0), Outcome(slots=9, sojourn_s=20.0)
-    >>> [left_over(before, slow, came_s=at_s, since_s=100.0, patient=True) for at_s in (115.0, 125.0)]
+    >>> [left_over(before, slow, now_s=now_s, since_s=100.0) for now_s in (115.0, 125.0)]
     [True, False]
     """
     if observed.sojourn_s is None or observed.rows_per_s == 0:
-        return patient and before.sojourn_s is not None
-    return came_s - observed.sojourn_s < since_s
+        return before.sojourn_s is not None
+    return now_s - observed.sojourn_s < since_s
 
 
 def overrun(before: Outcome, observed: Outcome, comes_per_s: float | None) -> bool:

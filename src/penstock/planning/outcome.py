@@ -14,6 +14,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     at_most_s: float | None = None  # what the sojourn may come to, where there is a target
     rows_per_s: float | None = None  # external rows that it takes in
 
+    def met_by(self, observed: Outcome) -> bool:
+        """Whether what was observed is within the target, if there is one and it can be known."""
+        return self.at_most_s is None or observed.sojourn_s is None or observed.sojourn_s <= self.at_most_s
+
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     """A plan that was looked at and not taken."""
