@@ -12,21 +12,18 @@ demo: $(READY) java
 	@$(BIN)/penstock demo
 
 test: test-fast java chromium kafka
-	@$(MAKE) --no-print-directory $(FIRST)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(BESIDE)
-	@$(MAKE) --no-print-directory $(ALONE) test-pages
+	@$(MAKE) --no-print-directory $(SPARK_TESTS) test-pages
 
-# Each in a process and a session of its own. The JVM's better compiler never earns back what it costs in so short a
-# life, and half of a start is the reading of classes: the first test leaves them ready for the others. Most of them
-# wait a third of their time, so two run at once; those that measure time run alone.
-FIRST   := tests/spark/test_spark_contract.py
-ALONE   := tests/spark/test_measurement.py tests/spark/test_drs.py
-BESIDE  := $(filter-out $(FIRST) $(ALONE),$(wildcard tests/spark/test_*.py)) tests/apps
-CLASSES := $(abspath $(VENV))/spark-classes.jsa
-.PHONY: $(FIRST) $(BESIDE) $(ALONE)
-$(BESIDE) $(ALONE): export JDK_JAVA_OPTIONS = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(CLASSES)
-$(FIRST):           export JDK_JAVA_OPTIONS = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit=$(CLASSES)
-$(FIRST) $(BESIDE) $(ALONE):
+# Each in a process and a session of its own, one after another: on two cores two at once take as long. The JVM's better
+# compiler never earns back what it costs in so short a life, and half of a start is the reading of classes: the first
+# test leaves them ready for the others.
+FIRST       := tests/spark/test_spark_contract.py
+SPARK_TESTS := $(FIRST) $(filter-out $(FIRST),$(wildcard tests/spark/test_*.py)) tests/apps
+CLASSES     := $(abspath $(VENV))/spark-classes.jsa
+.PHONY: $(SPARK_TESTS)
+$(SPARK_TESTS): export JDK_JAVA_OPTIONS = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(CLASSES)
+$(FIRST):       export JDK_JAVA_OPTIONS = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit=$(CLASSES)
+$(SPARK_TESTS):
 	@echo $@ && $(BIN)/python -m pytest --durations=3 -m "spark and not soak" $@
 
 .PHONY: test-pages
