@@ -8,6 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes depends on who else is at work, and how many are refused on chance.
+settings.register_profile(
+    "penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+settings.load_profile("penstock")
 
 
 @pytest.fixture(scope="session")
