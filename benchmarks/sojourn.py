@@ -106,7 +106,7 @@ def tried(engine: SparkEngine, counts: Counts, rows_per_s: float, seconds: float
     names = ("extract", "match", "describe")
     engine.apply(engine.plan.replace(replicas=dict(zip(names, counts, strict=True))))
     engine.set_rate("frames", rows_per_s)
-    warm_until = time.monotonic() + 0.4 * seconds
+    settled_s = time.time() + 0.4 * seconds
     give_up_at = time.monotonic() + 10 * seconds
     windows: list[Window] = []
     span_s = 0.0
@@ -116,10 +116,12 @@ def tried(engine: SparkEngine, counts: Counts, rows_per_s: float, seconds: float
         if (failure := engine.failure()) is not None or time.monotonic() > give_up_at:
             raise RuntimeError(failure or f"{counts} do not keep up with {rows_per_s} rows/s")
         waiting_rows = sum(one.backlog_rows or 0 for one in window.pipelines)
-        if not windows and (time.monotonic() < warm_until or waiting_rows > 10 * rows_per_s):
-            continue
-        windows.append(window)
-        span_s = windows[-1].end_s - windows[0].start_s
+        if not windows and waiting_rows > rows_per_s * (1.0 + sum(one.batch_s or 0.0 for one in window.pipelines)):
+            settled_s = max(settled_s, window.end_s)  # more than what comes during a batch
+        # Only rows count that came once what piled up during the change was gone.
+        if windows or (window.sojourn is not None and window.end_s - window.sojourn.mean_s > settled_s):
+            windows.append(window)
+            span_s = windows[-1].end_s - windows[0].start_s
     stays = [window.sojourn for window in windows if window.sojourn is not None]
     rows = sum(stay.rows for stay in stays)
     return Trial(
