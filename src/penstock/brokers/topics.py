@@ -102,15 +102,24 @@ class Topic:
             self._admin().delete_records(parts, request_timeout=_PATIENCE_S)
 
     def _offsets(self, spec: Any, timeout_s: float) -> Offsets:
-        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 
         asked = {TopicPartition(self.name, partition): spec for partition in self.partitions(timeout_s)}
         if not asked:
             return {}
-        found = self._admin().list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout_s
-        )
-        return {part.partition: future.result(2 * timeout_s).offset for part, future in found.items()}
+        deadline = time.monotonic() + timeout_s
+        while True:
+            found = self._admin().list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout_s
+            )
+            try:
+                return {part.partition: future.result(2 * timeout_s).offset for part, future in found.items()}
+            except KafkaException as error:
+                # Of a partition that is new, or whose broker has just come back; it passes.
+                leaderless = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+                if error.args[0].code() not in leaderless or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
