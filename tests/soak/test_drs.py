@@ -28,7 +28,7 @@ from penstock.measure.window import Window
 from penstock.plan import Plan
 from penstock.store import Run, Store
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.soak]  # minutes of a load that comes and goes
 
 CAMERAS = 256  # enough for state partitions to be about equal
 LOW, HIGH = 20.0, 120.0  # rows/s; one replica takes 100 at most
