@@ -93,7 +93,11 @@ def loading(cluster: Cluster) -> list[Row]:
 
 def word_count(cluster: Cluster) -> list[Row]:
     """From topic to topic, preloaded: Penstock against the same query by hand, through Spark's own connector."""
-    jars = connector()
+    try:
+        jars = resolved((f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')}",))
+    except ArtifactsError as error:
+        print(f"word count by hand is NOT measured: {error}", file=sys.stderr)
+        jars = None
     for topic in ("lines", "counts", "counts-by-hand"):
         Topic(cluster, topic).create(2)
     load(cluster, "lines", wordcount.generator, Backlog(LINES))
@@ -121,17 +125,6 @@ def word_count(cluster: Cluster) -> list[Row]:
         ]
     spark.stop()
     return found
-
-
-def connector() -> Path | None:
-    """Spark's own, of this Spark's version or, where that is not published, of the one before."""
-    for release in (version("pyspark"), "4.2.0"):
-        try:
-            return resolved((f"org.apache.spark:spark-sql-kafka-0-10_2.13:{release}",))
-        except ArtifactsError as error:
-            print(f"no connector {release}: {error}", file=sys.stderr)
-    print("word count by hand is NOT measured", file=sys.stderr)
-    return None
 
 
 def timed(position: Callable[[], dict[str, int]], failure: Callable[[], str | None]) -> float:
