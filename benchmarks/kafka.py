@@ -15,7 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
 import penstock as ps
-from benchmarks.spark import Row, arrow_hop, hop, row, shown, stays
+from benchmarks.figures import Row, row, shown
+from benchmarks.spark.cuts import arrow_hop, hop, stays
 from penstock.apps import wordcount
 from penstock.brokers.artifacts import ArtifactsError, resolved
 from penstock.brokers.broker import Broker

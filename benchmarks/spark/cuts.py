@@ -1,0 +1,135 @@
+"""What one cut costs, by the channel chosen and by the alternatives tried."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import penstock as ps
+from benchmarks.figures import Row, row
+from penstock.dataflow import Dataflow
+from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.gate import COMMITTED, save_starts
+from penstock.engines.spark.session import session
+from penstock.plan import default_plan
+
+
+def cuts(master: str) -> list[Row]:
+    """One query against two with a channel between, and with the alternative: Parquet and Spark's own file source."""
+    spark = session(master)
+    flow = ps.Dataflow("cut")
+    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=2_000))
+    numbers.stateless("one", lambda df: df.selectExpr("n + 1 as n")).stateless(
+        "two", lambda df: df.selectExpr("n * 2 as n")
+    ).sink("out", ps.noop())
+    base = default_plan(flow, slots=2)
+    found: list[Row] = []
+    uncut = stays(spark, flow, base)
+    cut = stays(spark, flow, base.replace(cuts=frozenset({"one"})))
+    found += [
+        row("median sojourn without a cut", uncut, "s"),
+        row("added by a cut: Arrow files, Python source (chosen)", cut - uncut, "s"),
+    ]
+    for name, one_hop in (
+        ("Arrow files, Python source (chosen)", arrow_hop),
+        ("Parquet, Spark's file source", parquet_hop),
+    ):
+        latency, rows_per_s = one_hop(spark)
+        found += [
+            row(f"one hop: {name}: median", latency, "s"),
+            row(f"one hop: {name}: rows/s at 200k-row appends", rows_per_s, "rows/s"),
+        ]
+    spark.stop()
+    return found
+
+
+def stays(spark: SparkSession, flow: Dataflow, plan: ps.Plan, **how: Any) -> float:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
+        engine = SparkEngine(flow, at, spark=spark, plan=plan, **how)
+        engine.start()
+        try:
+            medians: list[float] = []
+            while len(medians) < 12:
+                time.sleep(1.0)
+                sojourn = engine.observe().sojourn
+                medians += [sojourn.p50_s] if sojourn else []
+            return statistics.median(medians[4:])
+        finally:
+            engine.stop()
+
+
+def hop(
+    append: Callable[[DataFrame, str], Any], read: Callable[[], DataFrame], spark: SparkSession, at: Path
+) -> tuple[float, float]:
+    """From the start of an append to the end of the reader's batch that has it; small appends, then large ones."""
+    append(spark.range(10).selectExpr("id as n"), "q.00000000")
+    done: dict[str, float] = {}
+
+    def finish(df: DataFrame, number: int) -> None:
+        rows = df.agg(F.count("*"), F.max("n")).first()
+        if rows[0]:
+            done[str(rows[1])] = time.monotonic()
+
+    query = read().writeStream.foreachBatch(finish).option("checkpointLocation", str(at / "c")).start()
+    latencies = []
+    for number in range(1, 21):
+        mark = 10**9 + number
+        began = time.monotonic()
+        append(spark.range(mark - 1_999, mark + 1, numPartitions=2).selectExpr("id as n"), f"q.{number:08d}")
+        while str(mark) not in done:
+            time.sleep(0.002)
+        latencies.append(done[str(mark)] - began)
+    began = time.monotonic()
+    for number in range(21, 27):
+        mark = 2 * 10**9 + 10**6 * number
+        append(spark.range(mark - 199_999, mark + 1, numPartitions=2).selectExpr("id as n"), f"q.{number:08d}")
+    while str(mark) not in done:
+        time.sleep(0.002)
+    rows_per_s = 6 * 200_000 / (time.monotonic() - began)
+    query.stop()
+    return statistics.median(latencies[5:]), rows_per_s
+
+
+def arrow_hop(spark: SparkSession) -> tuple[float, float]:
+    from penstock.engines.spark.channels import EmbeddedChannel
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        at = Path(folder)
+        (at / COMMITTED).write_text('{"generation": 1}')
+        save_starts(at, "reader", {"hop": {"entry": 0}})
+        schema = spark.range(1).selectExpr("id as n").schema.json()
+        channel = EmbeddedChannel.create(at / "channels" / "hop", schema, None)
+        return hop(
+            lambda df, key: channel.append(df, key),
+            lambda: channel.read(spark, name="hop", replicas=2, query="reader", opens_at=1),
+            spark,
+            at,
+        )
+
+
+def parquet_hop(spark: SparkSession) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        at = Path(folder)
+        (at / "in").mkdir()
+
+        def append(df: DataFrame, key: str) -> None:
+            df.write.parquet(str(at / "aside" / key))
+            (at / "aside" / key).rename(at / "in" / key)
+
+        def read() -> DataFrame:
+            return (
+                spark.readStream.schema("n bigint")
+                .format("parquet")
+                .name("hop")
+                .load(str(at / "in" / "*"))
+                .repartition(2)
+            )
+
+        return hop(append, read, spark, at)

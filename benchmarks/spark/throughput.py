@@ -1,0 +1,117 @@
+"""Word count's rows a second: Penstock against the same query by hand, in batches of 2,000 rows as fast as they go."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import penstock as ps
+from benchmarks.figures import Row, row
+from penstock.apps import wordcount
+from penstock.dataflow import Dataflow
+from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.gate import COMMITTED, save_starts
+from penstock.engines.spark.session import session
+from penstock.engines.spark.sources.contract import Reading
+from penstock.engines.spark.sources.live import live_source
+
+BATCH = 2_000
+WARM, MEASURED = 8, 25  # batches
+
+
+def rate(query: Callable[[], Any], warm: int = WARM, measured: int = MEASURED, timeout_s: float = 120.0) -> float:
+    """Rows a second of the median batch behind the warm ones: what disturbs the machine falls on few of them."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        last = query().lastProgress  # asking costs the driver time, so it is asked seldom
+        if last and last["batchId"] >= warm + measured:
+            break
+        time.sleep(0.5)
+    batches = query().recentProgress[warm : warm + measured]
+    return statistics.median(one["numInputRows"] / one["durationMs"]["triggerExecution"] * 1000 for one in batches)
+
+
+def penstock_rate(spark: SparkSession, flow: Dataflow, measured: bool = True, warm: int = WARM) -> float:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
+        engine = SparkEngine(flow, at, spark=spark, most_rows_a_batch=BATCH, measured=measured)
+        engine.start()
+        try:
+            (query,) = engine.queries
+            if measured:
+                engine.observe()
+            return rate(lambda: engine.running(query), warm)
+        finally:
+            engine.stop()
+
+
+def hand_written_rate(spark: SparkSession, named: bool, warm: int = WARM, measured: int = MEASURED) -> float:
+    """The same source and the same query, started by hand with Spark's own noop sink."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        at = Path(folder)
+        flow = wordcount.flow(output=ps.noop(), rows=10**9, rows_per_s=10**7)
+        source = live_source(flow["lines"], at / "sources")
+        (at / COMMITTED).write_text('{"generation": 1}')
+        save_starts(at, "hand", {"lines": {"row": 0}})
+        how = Reading(name="lines", replicas=2, query="hand", opens_at=1, run=at, batch_s=2.0, most_rows=BATCH)
+        lines = source.read(spark, how) if named else _unnamed(spark, source, how)
+        counts = wordcount.count(wordcount.split(lines))
+        query = counts.writeStream.outputMode("update").format("noop").option("checkpointLocation", f"{at}/c").start()
+        try:
+            return rate(lambda: query, warm, measured)
+        finally:
+            query.stop()
+
+
+def _unnamed(spark: SparkSession, source: Any, how: Reading) -> DataFrame:
+    """Without Penstock's confs a source cannot have a name."""
+    reader = source.source_class()
+    spark.dataSource.register(reader)
+    return spark.readStream.format(reader.name()).options(**how.options()).load()
+
+
+def word_count(master: str) -> list[Row]:
+    flow = wordcount.flow(output=ps.noop(), rows=10**9, rows_per_s=10**7)
+    spark = session(master)
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    ours, theirs = [], []
+    sides = [
+        lambda: theirs.append(hand_written_rate(spark, named=True)),
+        lambda: ours.append(penstock_rate(spark, flow)),
+    ]
+    for turn in range(7):  # in turns, and each first as often: the machine's mood is on both sides
+        for side in sides if turn % 2 == 0 else sides[::-1]:
+            side()
+    spark.stop()
+    del ours[0], theirs[0]  # the JVM warms up on neither side's account
+    # A JVM keeps the confs it was started with, so Spark's defaults need one of their own.
+    words = [sys.executable, "-m", "benchmarks.spark", "--default-confs", "--master", master]
+    default = float(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()[-1])
+    same = statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
+    plain = statistics.median(ours) / default
+    return [
+        row("word count, Penstock", statistics.median(ours), "rows/s"),
+        row("word count, hand-written, same confs", statistics.median(theirs), "rows/s"),
+        row("word count, hand-written, Spark's default confs", default, "rows/s"),
+        row("Penstock / hand-written, same confs", same, "ratio", ">= 0.95", same >= 0.95),
+        row("Penstock / hand-written, default confs", plain, "ratio", ">= 1.5", plain >= 1.5),
+    ]
+
+
+def default_confs(master: str) -> float:
+    """Spark's defaults have 200 state partitions: a batch takes seconds, so fewer batches are measured."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = SparkSession.builder.master(master).config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        return hand_written_rate(spark, named=False, warm=3, measured=6)
+    finally:
+        spark.stop()
