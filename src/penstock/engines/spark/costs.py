@@ -1,0 +1,108 @@
+"""What operators cost: the busy time of clocks, state and tasks, given to the operators that it belongs to."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from penstock.dataflow import Dataflow, Kind
+from penstock.engines.spark.batches import Batch, rows_through
+from penstock.engines.spark.committed import Query
+from penstock.engines.spark.running import RunningQuery
+from penstock.engines.spark.stages import Stages
+from penstock.engines.spark.timing import ReadingTime
+from penstock.measure.estimators import ServiceSample, cost_per_row, ratio
+
+_KEPT_SAMPLES = 64
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is known of one operator since the run began, and lately."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    samples: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))
+    timed: deque[ServiceSample] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # rows, of row functions
+    clocked: bool = False  # by a clock of its own, which knows nothing of what a batch costs besides
+
+    def cost(self) -> float | None:
+        if self.clocked:
+            return ratio(sum(seconds for _, seconds in self.samples), sum(rows for rows, _ in self.samples))
+        return cost_per_row(self.samples)
+
+
+class Costs:
+    def __init__(self, flow: Dataflow, spark: SparkSession, run: Path, tallies: defaultdict[str, Tally]) -> None:
+        self._flow = flow
+        self._stages = Stages(spark)
+        self._run = run
+        self._tallies = tallies
+        self._last: dict[tuple[str, int], float] = {}
+        self._busy: dict[tuple[str, int], float] = {}  # (start of a query, batch) -> task seconds
+        self._reading: dict[str, float] = {}
+        self._warm: set[str] = set()  # starts of queries that have been through a window
+
+    def look(self) -> None:
+        """At Spark's stages, once a window; a batch may be heard of a window after its stages."""
+        now = self._stages.busy()
+        self._busy, self._last = self._last | now, now
+
+    def busy_s(self, running: RunningQuery, batch: Batch) -> float | None:
+        return self._busy.get((str(running.query.runId), batch.number))
+
+    def add(self, query: Query, running: RunningQuery | None, batches: list[Batch]) -> None:
+        """Adds this window's (rows, busy seconds) to the operators' samples.
+
+        Python functions and readers have clocks of their own. State is timed by Spark. What is left of the tasks' time
+        is that of the native operators, shared among them by the rows that they handle.
+        """
+        if running is None or not batches:
+            return
+        known = [self.busy_s(running, batch) for batch in batches]
+        sampled = [(batch, busy) for batch, busy in zip(batches, known, strict=True) if busy is not None]
+        share = len(sampled) / len(batches)
+        left = sum(busy for _, busy in sampled)
+        native: list[tuple[str, int]] = []
+        for name in query.operators:
+            operator, tally = self._flow[name], self._tallies[name]
+            rows_in, rows_out = rows_through(operator, query, batches)
+            if operator.kind is Kind.SOURCE:
+                spent = self._since(query.sources[name].name)
+                left -= spent * share
+                tally.clocked = True
+                tally.samples.append((rows_out or 0, spent))
+                continue
+            timing = running.compiled.timings.get(name)
+            spent = 0.0
+            if timing is not None:
+                spent, sample = timing.pull()
+                tally.timed.append(sample)
+            if operator.kind.has_state:
+                # The update of state by a Python function goes on while that works, which its own clock has counted.
+                spent += sum(batch.commit_s + (0.0 if spent else batch.update_s) for batch in batches)
+            left -= spent * share
+            if spent > 0 or tally.clocked:
+                # Rows and seconds are seen at slightly different times: only their sums belong together.
+                tally.clocked = True
+                tally.samples.append((rows_in or 0, spent))
+            elif rows_in and operator.kind is not Kind.SINK:
+                native.append((name, rows_in))
+        for key in query.reads:
+            left -= self._since(query.sources[key].name) * share
+        handled = sum(rows for _, rows in native)
+        start = str(running.query.runId)
+        cold = start not in self._warm
+        self._warm.add(start)
+        if share > 0 and handled and not cold:  # a query's first batches start workers and compile code
+            for name, rows in native:
+                self._tallies[name].samples.append((rows, max(0.0, left / share) * rows / handled))
+
+    def _since(self, reader: str) -> float:
+        """Seconds that readers of this name have been busy since the last window."""
+        total = ReadingTime(self._run / "timings" / reader).read()
+        before, self._reading[reader] = self._reading.get(reader, 0.0), total
+        return max(0.0, total - before)
