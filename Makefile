@@ -12,19 +12,23 @@ demo: $(READY) java
 	@$(BIN)/penstock demo
 
 test: test-fast java chromium kafka
-	@$(MAKE) --no-print-directory $(SPARK_TESTS) test-pages
+	@$(MAKE) --no-print-directory test-in-one-session $(OWN_PROCESSES) test-pages
 
-# Each in a process and a session of its own, one after another: on two cores two at once take as long. The JVM's better
-# compiler never earns back what it costs in so short a life, and half of a start is the reading of classes: the first
-# test leaves them ready for the others.
-FIRST       := tests/spark/test_spark_contract.py
-SPARK_TESTS := $(FIRST) $(filter-out $(FIRST),$(wildcard tests/spark/test_*.py)) tests/apps
-CLASSES     := $(abspath $(VENV))/spark-classes.jsa
-.PHONY: $(SPARK_TESTS)
-$(SPARK_TESTS): export JDK_JAVA_OPTIONS = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(CLASSES)
-$(FIRST):       export JDK_JAVA_OPTIONS = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit=$(CLASSES)
-$(SPARK_TESTS):
-	@echo $@ && $(BIN)/python -m pytest --durations=3 -m "spark and not soak" $@
+# One after another: on two cores two at once take as long. The JVM's better compiler never earns back what it costs in
+# so short a life, and half of a start is the reading of classes: the session that most tests share leaves them ready
+# for those that start drivers, clusters and brokers of their own.
+OWN_PROCESSES := $(patsubst %,tests/spark/test_%.py,cli cluster kafka kill)
+ONE_SESSION   := $(filter-out $(OWN_PROCESSES),$(wildcard tests/spark/test_*.py)) tests/apps
+CLASSES       := $(abspath $(VENV))/spark-classes.jsa
+SPARK_TEST     = $(BIN)/python -m pytest --durations=3 -m "spark and not soak"
+.PHONY: test-in-one-session $(ONE_SESSION) $(OWN_PROCESSES)
+$(ONE_SESSION) $(OWN_PROCESSES): export JDK_JAVA_OPTIONS = $(SHORT_LIFE) -XX:SharedArchiveFile=$(CLASSES)
+test-in-one-session:             export JDK_JAVA_OPTIONS = $(SHORT_LIFE) -XX:ArchiveClassesAtExit=$(CLASSES)
+SHORT_LIFE    := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+test-in-one-session:
+	$(SPARK_TEST) $(ONE_SESSION)
+$(ONE_SESSION) $(OWN_PROCESSES):
+	@echo $@ && $(SPARK_TEST) $@
 
 .PHONY: test-pages
 test-pages:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import penstock as ps
 from penstock.dataflow import Dataflow
+from penstock.engines.spark import retries
 from penstock.plan import default_plan
 
 pytestmark = pytest.mark.spark
@@ -236,9 +237,10 @@ def test_a_function_that_fails_at_run_time_is_named(spark: SparkSession, tmp_pat
 
 
 def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_still(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first row of its kind fails once, as a lost worker would; the second fails whenever it comes."""
+    monkeypatch.setattr(retries, "WAITS_S", (0.0, 0.1, 0.2))
     stumbled, healed = tmp_path / "stumbled", tmp_path / "healed"
 
     def work(row: dict[str, int]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean
 
+import numpy as np
 import pandas as pd
 import pytest
 from playing import engine_for, wait_until
@@ -144,10 +145,13 @@ def test_one_row_in_n_tells_mean_and_spread_of_all(spark: SparkSession) -> None:
     assert moments is not None
     mean_s, scv = moments
     rows = pd.Series(took_s)
-    # 3,000 of 12,000 rows: standard errors of about 1% of the mean and 2% of the SCV.
     assert sum(pull.sample.rows for pull in pulls) == pytest.approx(len(rows) / 4, rel=0.1)
     assert mean_s == pytest.approx(rows.mean(), rel=0.1)
-    assert scv == pytest.approx(rows.var() / rows.mean() ** 2, rel=0.25)
+    # Of so many of these very rows: about 2%, and far more where a busy machine let a few of them sleep on and on.
+    chance = np.random.default_rng(1)
+    samples = chance.choice(rows, size=(200, len(rows) // 4))
+    standard_error = np.std(samples.var(axis=1) / samples.mean(axis=1) ** 2)
+    assert scv == pytest.approx(rows.var() / rows.mean() ** 2, rel=0.05, abs=4 * standard_error)
     assert sum(pull.busy_s for pull in pulls) >= rows.sum()
     assert timing.pull() == (0.0, (0, 0.0, 0.0))
 
