@@ -28,6 +28,9 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
     ("how", "said"),
     [
         ({"options": {"sasl.password": "hunter2"}}, "'sasl.password' is a secret and is given as it is"),
+        ({"options": {"sasl.password": b"hunter2"}}, "'sasl.password' is of type bytes"),
+        ({"options": {"sasl.oauthbearer.config": "hunter2"}}, "is a secret"),
+        ({"options": {"sasl.oauthbearer.assertion.private.key.passphrase": "hunter2"}}, "is a secret"),
         ({"options": {"bootstrap.servers": "x"}}, "leave it out"),
         ({"format": "avro"}, "choose one of text, json, bytes"),
         ({"schema": "a int"}, "have the columns 'value string'"),
@@ -39,6 +42,14 @@ def test_a_wrong_declaration_gets_one_sentence(how: dict[str, object], said: str
     with pytest.raises(ps.DataflowError, match=said) as refused:
         ps.kafka("t", "localhost:1", **how)  # type: ignore[arg-type]
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_file_with_a_secret_is_found_from_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("from a file")
+    monkeypatch.chdir(tmp_path)
+    cluster = Cluster.of("localhost:1", {"sasl.password": "file:key"})
+    monkeypatch.chdir("/")
+    assert cluster.config()["sasl.password"] == "from a file"
 
 
 def test_json_needs_a_schema_to_be_read_and_none_to_be_written() -> None:

@@ -58,14 +58,30 @@ def test_a_study_that_says_nothing_is_refused(tmp_path: Path) -> None:
     assert "a curve needs two counts" in said
 
 
+FLOW = """
+import penstock as ps
+flow = ps.Dataflow("waiting")
+rows = flow.source("rows", ps.generate(int, schema="n bigint"{rate}))
+rows.stateless("wait", lambda df: df).sink("out", ps.noop())
+"""
+
+
+def test_only_trials_that_are_missing_are_made_and_only_of_the_same_thing(tmp_path: Path) -> None:
+    study, flow = tmp_path / "study", tmp_path / "flow.py"
+    study_in(study, {m: [99.0 * m, 101.0 * m] for m in (1, 2, 3)})
+    flow.write_text(FLOW.format(rate=", rows=10"))
+    words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "1,2,3", "--repeats", "2"]
+    assert "by " in printed(*words, "--slots", "1")  # no cluster is started
+    assert "trials with 1 slots an executor, not 4" in printed(*words, "--slots", "4", fails=True)
+    assert "without --budget" in printed(*words, "--slots", "1", "--paced", "--budget", "4", fails=True)
+    assert "--paced sets the rate of source 'rows'" in printed(*words, "--slots", "1", "--paced", fails=True)
+    flow.write_text(FLOW.format(rate=", rows=10").replace("waiting", "another"))
+    assert "is a study of 'waiting', not of 'another'" in printed(*words, "--slots", "1", fails=True)
+
+
 def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
     study_in(tmp_path / "study", {m: [99.0 * m, 101.0 * m] for m in (1, 2, 3)})
-    (tmp_path / "flow.py").write_text(
-        "import penstock as ps\n"
-        'flow = ps.Dataflow("waiting")\n'
-        'rows = flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=1))\n'
-        'rows.stateless("wait", lambda df: df).sink("out", ps.noop())\n'
-    )
+    (tmp_path / "flow.py").write_text(FLOW.format(rate=", rows_per_s=1"))
     costs = {
         "operators": {"wait": {"service_s": {"kind": "fixed", "value": 0.01}}},
         "cluster": {"slots_per_executor": 1},
@@ -92,6 +108,9 @@ def test_mistakes_about_clusters_are_said(tmp_path: Path) -> None:
     assert "is no record of a cluster" in printed("cluster", "status", "--at", str(tmp_path), fails=True)
     said = printed("run", "flow.py", "--policy", "mst", "--executors", "4..1", fails=True)
     assert "the least first" in said
+    assert "go with --policy" in printed("run", "flow.py", "--executors", "1..4", fails=True)
+    words = ["run", "flow.py", "--master", "spark://host:7077", "--policy", "mst", "--executors", "1..4"]
+    assert "takes --slots-each" in printed(*words, fails=True)
 
 
 def test_a_dataflow_that_is_measured_writes_nothing() -> None:

@@ -16,6 +16,7 @@ import penstock as ps
 from penstock.control.controller import Settings
 from penstock.control.decisions import Change, Hold, Reason
 from penstock.control.policies.mst import MARGIN, Mst, MstSettings
+from penstock.control.policies.mst_seen import capacities, learned
 from penstock.control.rehearsal import rehearse
 from penstock.control.shape import Shape
 from penstock.control.situation import Situation
@@ -24,6 +25,7 @@ from penstock.engines.ports import Applied
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
 from penstock.engines.simulated.behaviour import ChangePause, Cluster
 from penstock.measure.smoothing import Windowed
+from penstock.measure.window import PipelineWindow, Window
 from penstock.plan import Plan, default_plan, validate
 from penstock.store import Store
 
@@ -98,6 +100,15 @@ def test_more_than_there_may_be_is_said() -> None:
     decision, _ = policy(most=2, capacity=CAPACITY).decide(situation_at(400.0, 2), {})
     assert isinstance(decision, Hold) and decision.reason is Reason.AT_LIMIT
     assert decision.needs_slots == 5  # ceil(400 / 90)
+
+
+def test_more_than_may_be_used_are_let_go() -> None:
+    at = situation_at(100.0, slots=6)
+    memory: dict[str, float] = {}
+    for _ in range(3):
+        decision, found = policy(most=4, capacity=CAPACITY[:4]).decide(at, memory)
+        memory = dict(found)
+    assert isinstance(decision, Change) and decision.plan.slots == 2  # ceil(100 / 90)
 
 
 def test_a_rising_load_is_foreseen() -> None:
@@ -223,36 +234,51 @@ def test_executors_that_do_not_come_are_not_asked_for_again(tmp_path: Path) -> N
 
 def test_capacity_is_learned_from_batches_of_different_sizes() -> None:
     # A batch takes 0.4 s and 5 ms a row on 2 executors: within 10 s it sustains (1 - 0.04) / 0.005 = 192 rows/s.
-    from penstock.control.policies.mst_seen import capacities, learned
-    from penstock.measure.window import PipelineWindow, Window
-
     memory: dict[str, float] = {}
     for rows in (20, 50, 80, 110):
-        seconds = 0.4 + 0.005 * rows
-        pipeline = PipelineWindow(
-            pipeline="out",
-            operators=("rows", "out"),
-            batches=4,
-            rows_in=4 * rows,
-            batch_s=seconds,
-            batch_max_s=seconds,
-            phases_s={},
-            busy_s=None,
-            backlog_rows=0,
-        )
-        window = Window(
-            start_s=0.0,
-            end_s=10.0,
-            generation=1,
-            external_rows_per_s=4 * rows / 10.0,
-            sojourn=None,
-            pipelines=(pipeline,),
-            operators=(),
-        )
-        memory = learned(memory, window, 2)
-    found = capacities(memory, 4, batch_most_s=10.0)
+        memory = learned(memory, batches_of("out", rows, row_s=0.005), 2)
+    found = capacities(memory, 4, batch_most_s=10.0, running={"out"})
     assert found is not None
     assert found[1] == pytest.approx(192.0, rel=0.02)
     assert found[0] == pytest.approx(96.0, rel=0.02)
     assert found[1] < found[2] < found[3] < 2 * found[1]
-    assert capacities({}, 4, batch_most_s=10.0) is None
+    assert capacities({}, 4, batch_most_s=10.0, running={"out"}) is None
+
+
+def test_queries_that_have_ended_hold_nobody_back() -> None:
+    memory: dict[str, float] = {}
+    for rows in (20, 50, 80, 110):
+        memory = learned(memory, batches_of("backfill", rows, row_s=0.05), 2)
+        memory = learned(memory, batches_of("out", rows, row_s=0.005), 2)
+    both = capacities(memory, 2, batch_most_s=10.0, running={"out", "backfill"})
+    one = capacities(memory, 2, batch_most_s=10.0, running={"out"})
+    assert both is not None and one is not None and both[1] == pytest.approx(19.2, rel=0.02)
+    assert one[1] == pytest.approx(192.0, rel=0.02)
+    for _ in range(400):
+        memory = learned(memory, batches_of("out", 50, row_s=0.005), 2)
+    assert not any("backfill" in key for key in memory)
+
+
+def batches_of(query: str, rows: int, *, row_s: float) -> Window:
+    """Four batches of so many rows, at 0.4 s and so much a row."""
+    seconds = 0.4 + row_s * rows
+    pipeline = PipelineWindow(
+        pipeline=query,
+        operators=("rows", query),
+        batches=4,
+        rows_in=4 * rows,
+        batch_s=seconds,
+        batch_max_s=seconds,
+        phases_s={},
+        busy_s=None,
+        backlog_rows=0,
+    )
+    return Window(
+        start_s=0.0,
+        end_s=10.0,
+        generation=1,
+        external_rows_per_s=4 * rows / 10.0,
+        sojourn=None,
+        pipelines=(pipeline,),
+        operators=(),
+    )

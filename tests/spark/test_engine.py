@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import penstock as ps
 from penstock.dataflow import Dataflow
 from penstock.engines.spark import retries
+from penstock.engines.spark.directory import RunDirectory
 from penstock.plan import default_plan
 
 pytestmark = pytest.mark.spark
@@ -271,6 +272,29 @@ def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_s
         engine.restart(engine.queries[0])
         wait_until(engine.idle, engine)
         assert sorted(row["n"] for row in engine.rows("out")) == list(range(1_500))
+    finally:
+        engine.stop()
+
+
+def test_a_plan_that_is_in_force_stays_also_where_the_old_one_cannot_be_cleared_away(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = ps.Dataflow("cluttered")
+    numbers(flow, 900, rows_per_s=300).stateless("same", lambda df: df).sink("out", ps.memory())
+    engine = engine_for(flow, spark, tmp_path / "run")
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise PermissionError("not yours")
+
+    try:
+        engine.start()
+        wait_until(lambda: rows_read(engine) > 0, engine)
+        with monkeypatch.context() as broken:
+            broken.setattr(RunDirectory, "clear", fails)
+            engine.apply(ps.rescaled(flow, engine.plan, {"same": 1}))
+        assert engine.generation == 2
+        wait_until(engine.idle, engine)
+        assert Counter(row["n"] for row in engine.rows("out")) == Counter(range(900))
     finally:
         engine.stop()
 

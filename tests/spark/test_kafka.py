@@ -11,12 +11,15 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kafka_flows import APPS, ROWS, counting, fill, rows_of, topics, wrong_counts
 from playing import engine_for, plan_of, wait_until
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import penstock as ps
 from penstock.apps import wordcount
@@ -27,6 +30,7 @@ from penstock.brokers.loading import Backlog, Steady, Stepped, load
 from penstock.brokers.topics import Topic
 from penstock.control.controller import Controller, Settings
 from penstock.control.policies.ds2 import Ds2
+from penstock.engines.spark.sources import kafka as kafka_source
 from penstock.store import Store
 
 pytestmark = pytest.mark.spark
@@ -181,6 +185,23 @@ def test_mistakes_get_one_sentence(
     secret = {"security.protocol": "SASL_SSL", "sasl.password": "env:PENSTOCK_NO_SUCH_SECRET"}
     with pytest.raises(ps.PenstockError, match="the environment, which has no 'PENSTOCK_NO_SUCH_SECRET'"):
         engine_for(counting(broker.servers, lines, out, options=secret), spark, tmp_path / "d").start()
+
+
+def test_a_topic_that_ends_before_what_was_read_of_it_is_not_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was deleted and created again: its records are not those that are still to come."""
+    monkeypatch.setattr(kafka_source, "_SHORTER_S", 0.2)
+    (tmp_path / "plan.json").write_text('{"generation": 1}')
+    words = {"run": str(tmp_path), "query": "q", "opens_at": "1", "name": "rows", "tick": "1", "replicas": "1"}
+    words |= {"batch_s": "1", "most_rows": "", "timings": str(tmp_path), "appended": str(tmp_path)}
+    reader = kafka_source.KafkaReader(words, ps.kafka("t", "localhost:1"), pa.schema([("value", pa.string())]))
+    reader._ends = SimpleNamespace(look=lambda: {0: 700})
+    start = {"0": 1_000}
+    assert reader.latestOffset(start, ReadAllAvailable()) == start  # a broker that has just come back may mean well
+    time.sleep(0.3)
+    with pytest.raises(ps.PenstockError, match="topic 't' ends before the records that were read of it"):
+        reader.latestOffset(start, ReadAllAvailable())
 
 
 def test_a_load_is_exact(broker: Broker) -> None:

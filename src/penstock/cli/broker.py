@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+AT = Path("runs/broker")
+
 _at = click.option(
     "--at",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs/broker"),
+    default=AT,
     show_default=True,
     help="The broker's folder: its topics and its log.",
 )

@@ -24,7 +24,7 @@ def command() -> None:
     \b
     Example:
       penstock cluster start --workers 3 --slots 2
-      penstock run wordcount.py --cluster runs/cluster --executors 1..3
+      penstock run wordcount.py --cluster runs/cluster --policy mst --executors 1..3
       penstock cluster stop
     """
 

@@ -9,7 +9,7 @@ import click
 
 @click.command()
 @click.argument("topic")
-@click.option("--servers", required=True, help="Of Kafka, such as localhost:9092.")
+@click.option("--servers", help="Of Kafka, such as localhost:9092.  [of 'penstock broker start' here]")
 @click.option(
     "--rows", "generator", required=True, metavar="FILE[:FUNCTION]", help="A function of the row's number.  [generator]"
 )
@@ -26,7 +26,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Only the outcome, as JSON.")
 def command(
     topic: str,
-    servers: str,
+    servers: str | None,
     generator: str,
     rate: float | None,
     trace: Path | None,
@@ -45,7 +45,7 @@ def command(
 
     \b
     Example:
-      penstock load lines --servers localhost:9092 --rows penstock.apps.wordcount --rate 5000
+      penstock load lines --rows penstock.apps.wordcount --rate 5000 --partitions 8
       penstock load lines --servers localhost:9092 --rows my.py:line --trace day.csv --peak 20000
       penstock load lines --servers localhost:9092 --rows my.py:line --backlog 5000000 --partitions 8
     """
@@ -73,7 +73,7 @@ def command(
         course = parse_trace(read_text(trace), source=str(trace))
         course = course if peak is None else course.scaled_to(peak)
         schedule = Stepped(course.rates, course.interval_s)
-    cluster = Cluster.of(servers, named(options, "--kafka-option"))
+    cluster = Cluster.of(servers or _own_broker(), named(options, "--kafka-option"))
     row = load_function(generator, "generator")
     if partitions is not None:
         Topic(cluster, topic).create(partitions)
@@ -93,3 +93,13 @@ def command(
             f"topic '{topic}' has {loaded.rows:,} rows more, counted by the broker: {loaded.seconds:.1f} s, "
             f"{loaded.rows_per_s:,.0f} rows/s, at worst {loaded.behind_s:.1f} s behind"
         )
+
+
+def _own_broker() -> str:
+    from penstock.brokers.broker import status
+    from penstock.cli.broker import AT
+
+    running = status(AT)
+    if running is None:
+        raise click.UsageError("give --servers, or start a broker here with 'penstock broker start'")
+    return running.servers

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.dataflow import Dataflow
     from penstock.engines.ports import Engine
     from penstock.engines.spark.cluster import Cluster
-    from penstock.store import Trial
+    from penstock.store import Run, Trial
     from penstock.study.mst.design import Wanted
 
 _LEVEL = click.option("--level", type=float, default=0.9, show_default=True, help="Share of new samples inside.")
@@ -69,22 +69,34 @@ def measure(
     import time
 
     from penstock.dataflow.load import load
+    from penstock.engines.spark import cluster
     from penstock.store import Run, Store
-    from penstock.study.mst.design import grid
+    from penstock.study.mst.design import SATURATED, grid
     from penstock.study.mst.paced import Bisection
     from penstock.study.mst.saturated import Saturation
     from penstock.study.mst.study import MstStudy
 
+    if paced and budget is not None:
+        raise click.UsageError("--paced checks the counts of --repeats; give it without --budget")
     flow = load(spec).without_output()
     flow.check()
+    if paced:
+        _check_paced(flow)
     at = at or Path("studies") / flow.name
-    total = budget or len(grid(executors, repeats, paced=paced))
+    slots = slots if cluster_dir is None else cluster.running(cluster_dir).record.asked.slots
+    wanted = {one.key for one in grid(executors, repeats, paced=paced)}
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(at))
+        trials = store.trials()
+        _check_same(at, store.last_run(), trials, flow, slots)
+        if budget is None:
+            done, total = len(wanted & {one.key for one in trials}), len(wanted)
+        else:
+            done, total = sum(one.study == SATURATED for one in trials), budget
         store.begin(Run(dataflow=flow.name, flow_file=spec, pid=os.getpid(), master="mst", started_s=time.time()))
-        if len(store.trials()) < total:
+        if done < total:
             up = _cluster(stack, cluster_dir, at, max(executors), slots, memory_mb)
-            shown = stack.enter_context(_Shown(total, done=len(store.trials()), quiet=as_json))
+            shown = stack.enter_context(_Shown(total, done=done, quiet=as_json))
             study = MstStudy(
                 app=flow.name,
                 fresh=_fresh(stack, flow, up, at),
@@ -92,7 +104,7 @@ def measure(
                 clock=time,
                 saturation=Saturation(every_s=every_s),
                 bisection=Bisection(every_s=every_s),
-                slots_each=up.record.asked.slots,
+                slots_each=slots,
                 bytes_per_row=_row_bytes(flow, at),
             )
             if budget is not None:
@@ -101,6 +113,34 @@ def measure(
                 study.run(executors, repeats=repeats, paced=paced, on=shown.trial)
         store.ended(at_s=time.time(), why="all trials are made")
     _print(at, predict or executors, level, as_json)
+
+
+def _check_same(at: Path, run: Run | None, trials: list[Trial], flow: Dataflow, slots: int) -> None:
+    """Trials of other things do not make one curve."""
+    from penstock.dataflow.errors import PenstockError
+
+    if run is not None and run.dataflow != flow.name:
+        raise PenstockError(f"'{at}' is a study of '{run.dataflow}', not of '{flow.name}'; give another --at")
+    for trial in trials:
+        if trial.rows_per_s is not None and trial.plan.slots != trial.executors * slots:
+            raise PenstockError(
+                f"'{at}' has trials with {trial.plan.slots // trial.executors} slots an executor, not {slots} as "
+                "are asked for; give another --at, or the same --slots"
+            )
+
+
+def _check_paced(flow: Dataflow) -> None:
+    """Before hours of trials, not after them."""
+    from penstock.dataflow.errors import PenstockError
+    from penstock.dataflow.sources import Generate, Replay
+
+    for one in flow.operators:
+        source = one.source
+        if source is not None and not (isinstance(source, Generate | Replay) and source.rows_per_s is not None):
+            raise PenstockError(
+                f"--paced sets the rate of source '{one.name}', which has none that can be set; leave --paced out, or "
+                "declare it with ps.generate or ps.replay and rows_per_s"
+            )
 
 
 @click.command()

@@ -47,9 +47,16 @@ class Asked:
 
     def check(self) -> None:
         if self.policy is None:
-            given = (self.max_slots, self.sojourn_ms, self.release_below_ms, self.quantile, self.mst_study)
+            given = (
+                self.max_slots,
+                self.sojourn_ms,
+                self.release_below_ms,
+                self.quantile,
+                self.mst_study,
+                self.executors,
+            )
             if any(one is not None for one in given):
-                raise click.UsageError("--max-slots, --sojourn-ms and the like go with --policy")
+                raise click.UsageError("--max-slots, --sojourn-ms, --executors and the like go with --policy")
             return
         if self.policy == "mst" and self.executors is None:
             raise click.UsageError("--policy mst takes --executors LEAST..MOST: how many it may use")

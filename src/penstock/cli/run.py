@@ -17,6 +17,7 @@ from penstock.cli import policy
 @click.option(
     "--cluster", "cluster_dir", type=click.Path(path_type=Path), help="One of 'penstock cluster start', for a master."
 )
+@click.option("--conf", "given_confs", multiple=True, metavar="NAME=VALUE", help="Of Spark, as spark-submit takes it.")
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="A plan in JSON, as 'show --json' has it.")
 @click.option(
     "--every", "every_s", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds a window."
@@ -52,6 +53,7 @@ def command(
     at: Path | None,
     master: str,
     cluster_dir: Path | None,
+    given_confs: tuple[str, ...],
     plan_file: Path | None,
     every_s: float,
     sample_every: int,
@@ -78,7 +80,7 @@ def command(
     import os
     import time
 
-    from penstock.cli.given import kafka_cluster, read_plan
+    from penstock.cli.given import kafka_cluster, named, read_plan
     from penstock.control.loop import run
     from penstock.control.requests import Requests
     from penstock.dataflow.errors import PenstockError
@@ -87,15 +89,17 @@ def command(
     from penstock.report.live import Viewer
     from penstock.store import Run, Store
 
-    confs = None
+    confs = named(given_confs, "--conf")
     if cluster_dir is not None:
         from penstock.engines.spark import cluster
 
         up = cluster.running(cluster_dir)
-        master, confs = up.master, up.confs
+        master, confs = up.master, up.confs | confs
         asked_for["slots_each"] = asked_for["slots_each"] or up.record.asked.slots
     asked = policy.Asked(**asked_for)
     asked.check()
+    if asked.executors is not None and asked.slots_each is None and not master.startswith("local"):
+        raise click.UsageError(f"--executors on {master} takes --slots-each: the cores that an executor has there")
     kafka = kafka_cluster(channel, servers, kafka_options)
     decides = None if asked.policy is None else policy.policy_of(asked)
     flow = load(spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from penstock.dataflow.errors import DataflowError
 
@@ -77,7 +78,7 @@ def kafka(
 
 
 # What the client calls its secrets; whoever writes one into a dataflow has it in a file that others read.
-_SECRETS = ("password", "secret", "ssl.key.pem", "jaas")
+_SECRETS = ("password", "secret", "key.pem", "passphrase", "keystore.key", "oauthbearer.config", "jaas")
 
 
 def checked_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -90,7 +91,7 @@ def checked_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """
     for name, value in options.items():
         if not isinstance(value, str):
-            raise DataflowError(f"Kafka option '{name}' is {value!r}; options are strings")
+            raise DataflowError(f"Kafka option '{name}' is of type {type(value).__name__}; options are strings")
         if name == "bootstrap.servers":
             raise DataflowError("Kafka option 'bootstrap.servers' is what servers=... gives; leave it out")
         if any(word in name for word in _SECRETS) and not value.startswith(("env:", "file:")):
@@ -98,4 +99,9 @@ def checked_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
                 f"Kafka option '{name}' is a secret and is given as it is; give 'env:NAME' or 'file:PATH', where it is "
                 "looked up"
             )
-    return tuple(sorted(options.items()))
+    return tuple(sorted((name, _anywhere(value)) for name, value in options.items()))
+
+
+def _anywhere(value: str) -> str:
+    """The path of a secret from wherever it is looked up: executors have a folder of their own to work in."""
+    return f"file:{Path(value.removeprefix('file:')).absolute()}" if value.startswith("file:") else value

@@ -128,7 +128,7 @@ class Mst:
             plan=plan,
             reason=Reason.SHORTAGE if target > now else Reason.RELEASE,
             why=f"{now} -> {target} executors, the {word} for {wanted_per_s:.4g} rows/s{limited}",
-            staying=Outcome(slots=situation.slots, rows_per_s=min(seen.arriving, how.capacity[now - 1])),
+            staying=Outcome(slots=situation.slots, rows_per_s=min(seen.arriving, inputs["capacity_rows_per_s"] or 0.0)),
             expected=Outcome(
                 slots=situation.shape.slots(plan, micro_batch=situation.micro_batch), rows_per_s=kept_per_s
             ),

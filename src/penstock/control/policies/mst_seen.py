@@ -8,6 +8,7 @@ the nearest that was, in proportion below it and a little less than that above i
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from penstock.control.decisions import Decision, Hold, Reason
@@ -16,6 +17,7 @@ from penstock.control.situation import Memory, Situation
 from penstock.measure.window import PipelineWindow, Window
 
 _FADING = 0.97  # a window
+_FORGOTTEN = 0.01  # of a batch
 _DISTINCT = 0.05  # spread of batch sizes, over their mean: less shows no slope
 _GAIN = 0.9  # exponent of a larger count that was never seen
 _SUMS = ("w", "n", "d", "nn", "nd", "x")
@@ -38,7 +40,8 @@ class MstSeen:
             return Hold(reason=Reason.MISSING, why="nothing has been measured under this plan yet"), memory
         now = max(1, situation.plan.slots // self.slots_each)
         memory = learned(memory, window, now)
-        capacity = capacities(memory, self.most, batch_most_s=self.batch_most_s)
+        running = {one.pipeline for one in window.pipelines}
+        capacity = capacities(memory, self.most, batch_most_s=self.batch_most_s, running=running)
         if capacity is None:
             return Hold(reason=Reason.MISSING, why="no batch with rows has been seen yet"), memory
         settings = MstSettings(
@@ -55,7 +58,7 @@ class MstSeen:
 
 def learned(memory: Memory, window: Window, executors: int) -> dict[str, float]:
     """One window more, under so many executors."""
-    found = dict(memory)
+    found = _faded(memory, executors)
     external = (window.external_rows_per_s or 0.0) * (window.end_s - window.start_s)
     for pipeline in window.pipelines:
         rows, seconds = _batch(pipeline)
@@ -65,7 +68,20 @@ def learned(memory: Memory, window: Window, executors: int) -> dict[str, float]:
         new = (weight, weight * rows, weight * seconds, weight * rows**2, weight * rows * seconds, external)
         for name, value in zip(_SUMS, new, strict=True):
             key = f"mst.{executors}.{pipeline.pipeline}.{name}"
-            found[key] = _FADING * found.get(key, 0.0) + value
+            found[key] = found.get(key, 0.0) + value
+    return found
+
+
+def _faded(memory: Memory, executors: int) -> dict[str, float]:
+    """Queries come and go in somebody else's program: what was not seen for long is forgotten."""
+    found = dict(memory)
+    for key in [key for key in memory if key.startswith(f"mst.{executors}.") and key.endswith(".w")]:
+        for name in _SUMS:
+            one = key[: -len("w")] + name
+            found[one] = found.get(one, 0.0) * _FADING
+        if found[key] < _FORGOTTEN:
+            for name in _SUMS:
+                del found[key[: -len("w")] + name]
     return found
 
 
@@ -76,9 +92,9 @@ def _batch(pipeline: PipelineWindow) -> tuple[float, float]:
     return pipeline.rows_in / pipeline.batches, pipeline.batch_s
 
 
-def capacities(memory: Memory, most: int, *, batch_most_s: float) -> tuple[float, ...] | None:
-    """Rows/s from outside that 1, 2, ... executors sustain; None before anything was seen."""
-    seen = _seen(memory, batch_most_s)
+def capacities(memory: Memory, most: int, *, batch_most_s: float, running: Collection[str]) -> tuple[float, ...] | None:
+    """Rows/s from outside that 1, 2, ... executors sustain; None before anything was seen of what runs now."""
+    seen = _seen(memory, batch_most_s, running)
     if not seen:
         return None
     found: list[float] = []
@@ -90,12 +106,14 @@ def capacities(memory: Memory, most: int, *, batch_most_s: float) -> tuple[float
     return tuple(found)
 
 
-def _seen(memory: Memory, batch_most_s: float) -> dict[int, float]:
+def _seen(memory: Memory, batch_most_s: float, running: Collection[str]) -> dict[int, float]:
     """Executors -> rows/s from outside that the slowest query sustains."""
     found: dict[int, float] = {}
     for key, weight in memory.items():
         parts = key.split(".", 2)
         if len(parts) != 3 or parts[0] != "mst" or not parts[1].isdigit() or not parts[2].endswith(".w"):
+            continue
+        if parts[2].removesuffix(".w") not in running:
             continue
         stem = key[: -len("w")]
         sums = {name: memory.get(stem + name, 0.0) for name in _SUMS}

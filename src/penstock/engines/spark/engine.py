@@ -7,6 +7,7 @@ A change prepares new checkpoints beside the old ones, starts the new queries be
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 import time
@@ -174,6 +175,7 @@ class SparkEngine:
         if not todo.begin and not todo.stop:
             if plan != committed.plan:
                 self._commit(plan, todo, committed.queries)
+                self._tidy_up(before=committed)
             return Applied(plan=plan, generation=self.generation, changed=words, pause_s=0.0, stopped=())
         changeover = self._changeover(todo, committed.plan)
         try:
@@ -182,12 +184,15 @@ class SparkEngine:
             everyone = sorted([*todo.keep, *queries], key=lambda query: order.index(query.pipeline))
             self._commit(plan, todo, tuple(everyone))
         except BaseException as error:
+            if self._committed is not committed:  # it is in force, and its rows may be on their way: no way back
+                raise
             self._roll_back(committed, changeover.started)
             if isinstance(error, PenstockError | KeyboardInterrupt | SystemExit):
                 raise
             raise PenstockError(
                 f"the plan could not be applied ({words}): {_reason(error)}; the old plan is in force again"
             ) from error
+        self._tidy_up(before=committed)
         return Applied(
             plan=plan,
             generation=todo.generation,
@@ -334,7 +339,6 @@ class SparkEngine:
     def _commit(self, plan: Plan, todo: Change, queries: tuple[Query, ...]) -> None:
         for running, reason in self._queries.fallen():
             raise PenstockError(f"pipeline '{running.record.pipeline}' does not start: {reason}")
-        before = self._committed
         committed = Committed(
             generation=todo.generation,
             plan=plan,
@@ -342,10 +346,18 @@ class SparkEngine:
             queries=queries,
             channels=todo.channels,
         )
-        committed.save(self.run)
-        self._committed = committed
-        if before is not None:
-            self._directory.clear(committed, also=before)
+        before, self._committed = self._committed, committed  # first: once it is saved there is no way back
+        try:
+            committed.save(self.run)
+        except BaseException:
+            if Committed.load(self.run) != committed:
+                self._committed = before
+            raise
+
+    def _tidy_up(self, before: Committed) -> None:
+        """What cannot be deleted now is when the next plan is in force, or the run is resumed."""
+        with contextlib.suppress(OSError, PenstockError):
+            self._directory.clear(self._committed, also=before)
 
     def _roll_back(self, committed: Committed, started: list[RunningQuery]) -> None:
         for running in started:

@@ -8,6 +8,7 @@ committed offset of a consumer group that nobody joins, and is part of the trans
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,14 +29,18 @@ _ROOM = 200_000  # records on their way to the broker
 
 
 class KafkaSink:
-    """Writes in the order of its calls. `name` is this sink's own in the cluster, and stays over restarts."""
+    """Writes in the order of its calls. `name` is this sink's own in the cluster, and stays over restarts.
+
+    A broker that is away is waited for, unless `stopping`: Spark waits for a batch when a query is stopped.
+    """
 
     _latest: ClassVar[dict[str, KafkaSink]] = {}  # of this process, by name
 
-    def __init__(self, sink: Kafka, name: str, aside: Path) -> None:
+    def __init__(self, sink: Kafka, name: str, aside: Path, stopping: Callable[[], bool]) -> None:
         self._sink = sink
         self._name = name
         self._aside = aside
+        self._stopping = stopping
         self._cluster = Cluster(servers=sink.servers, options=sink.options)
         self._producer: Any = None
         self._opened = False
@@ -74,6 +79,7 @@ class KafkaSink:
                 if (
                     cause.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
                     or time.monotonic() > deadline
+                    or self._stopping()
                 ):
                     raise PenstockError(
                         f"topic '{self._sink.topic}' at '{self._cluster.servers}' cannot be written: {cause.str()}"
@@ -101,7 +107,7 @@ class KafkaSink:
                 }
             )
         )
-        producer.init_transactions(60.0)
+        producer.init_transactions(10.0)
         group = {"group.id": self._name, "enable.auto.commit": False, "isolation.level": "read_committed"}
         self._group = Consumer(self._cluster.config(**group))
         (mark,) = self._group.committed([self._mark()], timeout=30.0)

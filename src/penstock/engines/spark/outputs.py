@@ -26,7 +26,7 @@ def counts(sink: Sink) -> bool:
     return not isinstance(sink, ForeachBatch)
 
 
-def writer(name: str, sink: Sink, run: Path) -> Write | None:
+def writer(name: str, sink: Sink, run: Path, stopping: Callable[[], bool]) -> Write | None:
     """None leaves it to Spark's own noop sink. Keys of batches are made unique to the run, which may share a place."""
     if isinstance(sink, Noop):
         return None
@@ -37,7 +37,7 @@ def writer(name: str, sink: Sink, run: Path) -> Write | None:
     elif isinstance(sink, Parquet):
         write = FolderSink(Path(sink.path), "parquet")
     elif isinstance(sink, Kafka):
-        write = KafkaSink(sink, f"penstock-{mark_of(run)}-{name}", run / "aside" / name)
+        write = KafkaSink(sink, f"penstock-{mark_of(run)}-{name}", run / "aside" / name, stopping)
     else:
         raise TypeError(f"sink '{name}' is not one that this engine knows: {sink!r}")
     mark = mark_of(run)

@@ -178,7 +178,7 @@ class Queries:
     def _writer(self, query: Query, running: RunningQuery) -> outputs.Write | None:
         if query.appends_to is None:
             sink = self._flow[query.pipeline]
-            return outputs.writer(sink.name, sink.sink, self._directory.path)
+            return outputs.writer(sink.name, sink.sink, self._directory.path, lambda: running.stopping)
         channel = self._directory.channel(query.appends_to)
 
         def append(df: DataFrame, key: str) -> int:

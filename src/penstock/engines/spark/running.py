@@ -27,7 +27,7 @@ class RunningQuery:
         self.record = record
         self.compiled = compiled
         self._query: Any = None
-        self._stopping = False
+        self.stopping = False
         self._written: deque[tuple[int, int | None]] = deque(maxlen=KEPT_BATCHES)
 
     @property
@@ -53,7 +53,7 @@ class RunningQuery:
 
     def failure(self) -> str | None:
         """Why it ended, if it ended by itself."""
-        if self._query is None or self._stopping or self._query.isActive:
+        if self._query is None or self.stopping or self._query.isActive:
             return None
         error = self._query.exception()
         return _cause(error) if error is not None else "it ended without a word"
@@ -94,7 +94,7 @@ class RunningQuery:
         return waiting and "Waiting" in status["message"] and not checkpoint.interrupted()
 
     def stop(self) -> None:
-        self._stopping = True
+        self.stopping = True
         if self._query is not None:
             self._query.stop()
 

@@ -43,6 +43,19 @@ class _Sums:
     longest_s: float = 0.0
     phases_s: dict[str, float] = field(default_factory=dict)
 
+    def times(self, factor: float) -> _Sums:
+        return (
+            self
+            if factor <= 1
+            else _Sums(
+                batches=round(self.batches * factor),
+                rows=round(self.rows * factor),
+                seconds=self.seconds * factor,
+                longest_s=self.longest_s,
+                phases_s={phase: seconds * factor for phase, seconds in self.phases_s.items()},
+            )
+        )
+
 
 class WatchedEngine:
     def __init__(self, spark: SparkSession) -> None:
@@ -65,11 +78,13 @@ class WatchedEngine:
 
     def executors(self) -> tuple[int, int]:
         """How many there are now, and the slots of one; a local master is one by itself."""
-        listed = self._spark.sparkContext._jsc.sc().statusStore().executorList(True).iterator()
+        context = self._spark.sparkContext._jsc.sc()
+        listed = context.statusStore().executorList(True).iterator()
         cores = []
         while listed.hasNext():
             one = listed.next()
-            if one.id() != "driver":
+            # One that is on its way out takes no tasks.
+            if one.id() != "driver" and context.schedulerBackend().isExecutorActive(one.id()):
                 cores.append(int(one.totalCores()))
         if not cores:
             return 1, max(1, int(self._spark.sparkContext.defaultParallelism))
@@ -89,6 +104,8 @@ class WatchedEngine:
             query = self._queries.setdefault(seen, _Query())
             fresh = [one for one in progress if one["batchId"] > query.last and "addBatch" in one["durationMs"]]
             sums = _sums(fresh)
+            if fresh and query.last >= 0:  # Spark keeps a hundred: of more there are, those that it keeps stand for all
+                sums = sums.times((fresh[-1]["batchId"] - query.last) / len(fresh))
             before = query.backlog
             if fresh:
                 query.last = fresh[-1]["batchId"]

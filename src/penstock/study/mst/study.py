@@ -36,7 +36,7 @@ class MstStudy:
 
     def spend(self, budget: int, counts: Sequence[int], *, predict: int, on: OnTrial | None = None) -> None:
         """So many trials in all, each where it tells most."""
-        while len(self._done()) < budget:
+        while sum(study == SATURATED for study, *_ in self._done()) < budget:
             self._make([next_wanted(self.app, self.store.trials(), counts, predict)], budget, on)
 
     def _done(self) -> set[tuple[str, int, int]]:

@@ -85,6 +85,7 @@ class SparkNegotiator:
         self._context.requestTotalExecutors(count, 0, none)
 
     def release(self, ids: Sequence[str]) -> None:
+        self._check_decommissions()
         jvm = self._spark._jvm
         for one in ids:
             why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
@@ -97,7 +98,10 @@ class SparkNegotiator:
         return self.settle(self.slots_each if slots is None else slots)
 
     def settle(self, slots: int) -> int:
-        self._planned = count = math.ceil(slots / self.slots_each)
+        count = math.ceil(slots / self.slots_each)
+        if count < len(self._active()):
+            self._check_decommissions()
+        self._planned = count
         self.ask(count)
         self._await(lambda: len(self._active()) >= count)
         there = self._active()
@@ -151,6 +155,14 @@ class SparkNegotiator:
         raise ExecutorsError(
             "nobody knows how many slots an executor has: none is there, and spark.executor.cores is not set; set it"
         )
+
+    def _check_decommissions(self) -> None:
+        """Without it an executor that is let go gets no more tasks and stays for ever."""
+        if self._spark.sparkContext.getConf().get("spark.decommission.enabled", "false") != "true":
+            raise ExecutorsError(
+                "executors of this session cannot be let go; start it with spark.decommission.enabled=true and "
+                "spark.storage.decommission.enabled=true"
+            )
 
     def _check_parked(self) -> None:
         """Two who both set the number of executors would undo each other's work."""

@@ -90,10 +90,17 @@ class Decoder:
                 f"not read as {self._declared.format} with columns {', '.join(self._schema.names)} ({why}); mend "
                 "whoever writes it, or give the source dead_letter='a topic' and resume the run"
             )
-        producer(self._cluster).produce(
-            self._declared.dead_letter,
-            record.value(),
-            record.key(),
-            headers={"penstock.from": place.encode(), "penstock.why": why.encode()},
-            on_delivery=lambda failed, _: self._lost.append(failed) if failed is not None else None,
-        )
+        letters = producer(self._cluster)
+        while True:
+            try:
+                letters.produce(
+                    self._declared.dead_letter,
+                    record.value(),
+                    record.key(),
+                    headers={"penstock.from": place.encode(), "penstock.why": why.encode()},
+                    on_delivery=lambda failed, _: self._lost.append(failed) if failed is not None else None,
+                )
+                break
+            except BufferError:  # so many are on their way that there is no room for more
+                letters.poll(0.1)
+        letters.poll(0)

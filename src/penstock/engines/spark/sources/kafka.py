@@ -33,6 +33,7 @@ from penstock.engines.spark.sources.decoding import Decoder
 from penstock.engines.spark.timing import ReadingTime
 
 _LOOK_S = 0.05  # Spark asks every 10 ms when idle, and a look asks the broker
+_SHORTER_S = 10.0
 _AWAY_S = 1.0  # a broker that did not answer is not asked again for so long
 
 
@@ -74,7 +75,7 @@ class KafkaSource:
     def append_times(self, start: Offset, end: Offset) -> list[tuple[float, int]] | None:
         """By the records' own timestamps, as the tasks that read them noted."""
         found: list[tuple[float, int]] = []
-        for path in self._moments.glob("*-*-*"):
+        for path in self._moments.glob("[0-9]*-*-*"):  # not those that are being written
             partition, low, high = (int(word) for word in path.name.split("-"))
             begun, stop = start.get(str(partition), 0), end.get(str(partition), 0)
             if high <= begun:
@@ -92,7 +93,7 @@ class KafkaSource:
     def ended(self, at: Offset) -> bool:
         """All that has come so far; more may come at any time."""
         ends = self._ends.look()
-        return ends is not None and all(at.get(str(partition), 0) >= end for partition, end in ends.items())
+        return ends is not None and all(at.get(str(partition), 0) == end for partition, end in ends.items())
 
 
 class Ends:
@@ -135,6 +136,7 @@ class KafkaReader(DataSourceStreamReader):
         self._declared = declared
         self._schema = schema
         self._ends: Ends | None = None  # a client does not travel to workers
+        self._shorter_since_s: float | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's names
         return load_start(*self._where)
@@ -152,7 +154,11 @@ class KafkaReader(DataSourceStreamReader):
             return start  # it will be back
         at = {int(partition): offset for partition, offset in start.items() if partition.isdigit()}
         at = dict.fromkeys(ends, 0) | at  # what is new since the start has records from 0 on
-        backlog = {partition: max(0, ends.get(partition, 0) - offset) for partition, offset in at.items()}
+        if any(ends.get(partition, 0) < offset for partition, offset in at.items()):
+            self._wait_for_what_was_read()
+            return start
+        self._shorter_since_s = None
+        backlog = {partition: ends[partition] - offset for partition, offset in at.items()}
         total = sum(backlog.values())
         if total == 0:
             return self._tick.on({str(partition): offset for partition, offset in at.items()})
@@ -161,6 +167,17 @@ class KafkaReader(DataSourceStreamReader):
         given = {partition: -(-waiting * room // total) for partition, waiting in backlog.items()}
         self._sizer.gave(sum(given.values()), left=room < total)
         return self._tick.on({str(partition): at[partition] + given[partition] for partition in at})
+
+    def _wait_for_what_was_read(self) -> None:
+        """A broker that has just come back may not know yet how far its topics go; then they are not the same."""
+        now_s = time.monotonic()
+        if self._shorter_since_s is None:
+            self._shorter_since_s = now_s
+        if now_s - self._shorter_since_s > _SHORTER_S:
+            raise PenstockError(
+                f"topic '{self._declared.topic}' ends before the records that were read of it: it was deleted and "
+                "created again, or lost records; begin a new run in another directory"
+            )
 
     def partitions(self, start: Offset, end: Offset) -> list[Share]:
         spans = [Span(int(name), start.get(name, 0), stop) for name, stop in end.items() if name.isdigit()]
