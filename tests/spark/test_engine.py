@@ -16,6 +16,7 @@ import penstock as ps
 from penstock.dataflow import Dataflow
 from penstock.engines.spark import retries
 from penstock.engines.spark.directory import RunDirectory
+from penstock.engines.spark.engine import SparkEngine
 from penstock.plan import default_plan
 
 pytestmark = pytest.mark.spark
@@ -297,6 +298,65 @@ def test_a_plan_that_is_in_force_stays_also_where_the_old_one_cannot_be_cleared_
         assert Counter(row["n"] for row in engine.rows("out")) == Counter(range(900))
     finally:
         engine.stop()
+
+
+def test_a_change_that_failed_leaves_nothing_in_the_way_of_the_same_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try's query makes its first batch, which is empty, and is stopped; the second's has the same name."""
+    flow = ps.Dataflow("again")
+    first = numbers(flow, 900, rows_per_s=200).stateless("first", lambda df: df)
+    first.stateless("second", lambda df: df).sink("out", ps.memory())
+    whole = default_plan(flow, slots=2)
+    engine = engine_for(flow, spark, tmp_path / "run", whole.replace(cuts=frozenset({"first"})))
+    commit = SparkEngine._commit
+
+    def fails(engine: SparkEngine, *rest: Any) -> None:
+        offsets = engine.run / "checkpoints" / "out_g2" / "offsets"
+        deadline = time.monotonic() + 60
+        while not any(offsets.glob("0")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        raise OSError("a passing error")
+
+    try:
+        engine.start()
+        wait_until(lambda: rows_read(engine) > 0, engine)
+        monkeypatch.setattr(SparkEngine, "_commit", fails)
+        with pytest.raises(ps.PenstockError, match="a passing error; the old plan is in force again"):
+            engine.apply(whole)
+        monkeypatch.setattr(SparkEngine, "_commit", commit)
+        assert engine.generation == 1
+        engine.apply(whole)
+        wait_until(engine.idle, engine)
+        assert Counter(row["n"] for row in engine.rows("out")) == Counter(range(900))
+    finally:
+        engine.stop()
+
+
+def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Dataflow("itself")
+    back = flow.feedback("back", "n bigint, steps bigint")
+    seeds = numbers(flow, 20).stateless("seed", lambda df: df.selectExpr("n", "cast(0 as bigint) as steps"))
+    halved = flow.stateless(
+        "halve", lambda df: df.where("n > 0").selectExpr("steps + 1 as steps", "n div 2 as n"), inputs=[seeds, back]
+    )
+    halved.feed(back)
+    halved.stateless("done", lambda df: df.where("n = 0").select("steps")).sink("out", ps.memory())
+    engine = engine_for(flow, spark, tmp_path / "run")
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        assert Counter(row["steps"] for row in engine.rows("out")) == Counter(n.bit_length() for n in range(1, 20))
+    finally:
+        engine.stop()
+    wrong = ps.Dataflow("wrong")
+    back = wrong.feedback("back", "n bigint")
+    loop = wrong.stateless("loop", lambda df: df.selectExpr("'x' as n"), inputs=[numbers(wrong, 5), back])
+    loop.feed(back)
+    loop.sink("out", ps.memory())
+    with pytest.raises(ps.DataflowError, match="the loop that 'loop' closes is declared with"):
+        engine_for(wrong, spark, tmp_path / "wrong").start()
 
 
 def test_keys_that_only_spark_can_see_are_checked_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:

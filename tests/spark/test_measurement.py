@@ -71,6 +71,7 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
                 break
             assert engine.failure() is None and time.monotonic() < deadline
             time.sleep(0.5)
+        window = engine.observe()  # in which nothing happened: what it says is of all rows
         shown = {one.operator: one for one in window.operators}
     finally:
         engine.stop()
@@ -124,6 +125,23 @@ def test_a_python_function_with_state_is_counted_once(spark: SparkSession, tmp_p
         engine.stop()
     # Counted by its clock and by Spark's time of updates it would be twice that and more.
     assert cost_s is not None and STATE_ROW_S < cost_s < 1.7 * STATE_ROW_S
+
+
+def test_each_input_has_its_own_backlog(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Dataflow("two")
+    many = flow.source("many", ps.generate(lambda n: n, schema="n bigint", rows=3_000))
+    none = flow.source("none", ps.generate(lambda n: n, schema="n bigint", rows=3_000, rows_per_s=0))
+    flow.stateless("both", inputs=[many, none]).sink("out", ps.noop())
+    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=200)
+    try:
+        engine.start()
+        wait_until(lambda: engine.observe().operator("many").rows_in_total > 0, engine)
+        window = engine.observe()
+    finally:
+        engine.stop()
+    assert window.operator("none").backlog_rows == 0 == window.operator("none").input_rows_per_s
+    waiting = window.operator("many").backlog_rows
+    assert waiting is not None and 0 < waiting < 3_000 and window.pipelines[0].backlog_rows == waiting
 
 
 def wait_by_turns(row: dict[str, int]) -> dict[str, float]:

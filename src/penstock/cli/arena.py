@@ -10,6 +10,7 @@ from penstock.cli.simulate import MODES
 
 APPLICATIONS = ("video", "patterns")
 ENGINES = MODES[:2]
+_WORKERS = 5  # of the cluster on which DRS was measured: Stela adds so many tasks a round
 
 
 @click.command()
@@ -92,4 +93,5 @@ def _asked(name: str, slots: int, every_s: float) -> policy.Asked:
         cooldown_s=2 * every_s,
         windows=4,
         warm_up_s=every_s,
+        workers=_WORKERS,
     )

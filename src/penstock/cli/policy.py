@@ -39,6 +39,7 @@ class Asked:
     slots_each: int | None = None
     catch_up_s: float = 120.0
     mst_study: Path | None = None
+    workers: int | None = None  # of the cluster; None: as many as executors may be had
 
     @property
     def most_slots(self) -> int | None:
@@ -150,7 +151,8 @@ def policy_of(asked: Asked) -> Policy:
         case "threshold":
             inner = Threshold()
         case "stela":
-            inner = Stela()
+            most = 1 if asked.executors is None else asked.executors[1]
+            inner = Stela(attempts=asked.workers or most)
         case "ds2":
             inner = Ds2()
         case "mst":

@@ -35,6 +35,7 @@ _AVERAGED = (
     "arrival_scv",
     "service_scv",
 )
+_SELECTIVITY = _AVERAGED.index("selectivity")
 _KNOWN = attrgetter(*_AVERAGED)
 _ROWS = attrgetter("rows_in", "rows_out")
 
@@ -133,6 +134,10 @@ def _operators(windows: Sequence[Window], weights: Sequence[float]) -> tuple[Ope
     values = np.array([[nothing if one is None else _KNOWN(one) for one in seen] for _, seen in same], dtype=float)
     known = ~np.isnan(values)
     heights = known * np.array(weights)[:, np.newaxis]
+    # Of a few rows a ratio says little; where there were none it stands for all that were before.
+    rows = np.array([[0 if one is None else one.rows_in or 0 for one in seen] for _, seen in same], dtype=float)
+    some = rows.sum(axis=1) > 0
+    heights[some, :, _SELECTIVITY] *= rows[some]
     with np.errstate(invalid="ignore"):
         means = (np.where(known, values, 0.0) * heights).sum(axis=1) / heights.sum(axis=1)
     found = []

@@ -35,7 +35,9 @@ class Ds2(Memoryless):
         }
         stuck = next((name for name, load in demand.loads.items() if load.most == 1 < wanted[name]), None)
         counts = {name: 1 if demand.loads[name].most == 1 else count for name, count in wanted.items()}
-        plan = situation.shape.rescaled(situation.plan, counts)
+        # What has no work needs one; in a query with others it has their number, and takes turns with them.
+        others = {} if situation.micro_batch else dict.fromkeys(demand.idle, 1)
+        plan = situation.shape.rescaled(situation.plan, counts | others)
         slots = situation.shape.slots(plan, micro_batch=situation.micro_batch)
         limited = "" if stuck is None else f"; '{stuck}' has one replica and needs {wanted[stuck]}"
         if plan == situation.plan:

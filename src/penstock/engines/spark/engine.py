@@ -28,6 +28,8 @@ from penstock.engines.spark.changeover import Changeover
 from penstock.engines.spark.committed import Committed, Query
 from penstock.engines.spark.directory import RunDirectory
 from penstock.engines.spark.executors import Negotiator, negotiator_of
+from penstock.engines.spark.gate import hold_file
+from penstock.engines.spark.journal import Journal
 from penstock.engines.spark.meter import Meter
 from penstock.engines.spark.orphans import await_orphan, note_jvm
 from penstock.engines.spark.queries import Queries
@@ -76,11 +78,13 @@ class SparkEngine:
         self._sample_every = sample_every if measured else None
         self._sources: dict[str, LiveSource] = {}
         self._directory = RunDirectory(self.run, batch_s, most_rows_a_batch, kafka)
+        self._journal = Journal(self.run)
         self._queries: Queries | None = None
         self._committed: Committed | None = None
         self._changing = threading.RLock()
         self._meter: Meter | None = None
         self._executors: Negotiator | None = None
+        self._found_out: list[str] = []  # when the run was resumed
         self._executors_patience_s = executors_patience_s
         self._patience_s = 2 * batch_s  # how long a batch is waited for where it may as well be interrupted
 
@@ -178,6 +182,7 @@ class SparkEngine:
                 self._tidy_up(before=committed)
             return Applied(plan=plan, generation=self.generation, changed=words, pause_s=0.0, stopped=())
         changeover = self._changeover(todo, committed.plan)
+        self._journal.write(todo.generation, words)
         try:
             queries = changeover.carry_out()
             order = [pipeline.name for pipeline in pipelines(self.flow, plan)]
@@ -187,6 +192,7 @@ class SparkEngine:
             if self._committed is not committed:  # it is in force, and its rows may be on their way: no way back
                 raise
             self._roll_back(committed, changeover.started)
+            self._journal.clear()
             if isinstance(error, PenstockError | KeyboardInterrupt | SystemExit):
                 raise
             raise PenstockError(
@@ -229,7 +235,11 @@ class SparkEngine:
 
     def mend(self) -> tuple[str, ...]:
         with self._changing:
-            done = []
+            done, self._found_out = self._found_out, []
+            for query in self.queries if self._queries is not None else ():
+                if query.checkpoint not in self._queries.running:  # a change that failed could not start it again
+                    self._queries.start(query, self._queries.pipeline(query, self.plan))
+                    done.append(f"pipeline '{query.pipeline}' did not run and was started")
             for running, reason in self._queries.due() if self._queries is not None else ():
                 self.restart(running.record)
                 done.append(f"pipeline '{running.record.pipeline}' failed and was started again: {reason}")
@@ -290,6 +300,7 @@ class SparkEngine:
         for query in found.queries:
             self._queries.start(query, self._queries.pipeline(query, plan))
         self._committed.save(self.run)
+        self._found_out += self._journal.cut_off(found.generation)
 
     def _open(self, found: Committed | None) -> None:
         self._directory.clear(found)
@@ -356,6 +367,7 @@ class SparkEngine:
 
     def _tidy_up(self, before: Committed) -> None:
         """What cannot be deleted now is when the next plan is in force, or the run is resumed."""
+        self._journal.clear()
         with contextlib.suppress(OSError, PenstockError):
             self._directory.clear(self._committed, also=before)
 
@@ -366,9 +378,10 @@ class SparkEngine:
             running = self._queries.running.get(query.checkpoint)
             if running is None or not running.active():
                 if running is not None:
-                    running.stop()
-                self._queries.start(query, self._queries.pipeline(query, committed.plan))
-            self._queries.running[query.checkpoint].release(self.run)
+                    self._queries.running.pop(query.checkpoint).stop()
+                with contextlib.suppress(Exception):  # whoever mends the run starts what is missing, and tells why not
+                    self._queries.start(query, self._queries.pipeline(query, committed.plan))
+            hold_file(self.run, query.checkpoint).unlink(missing_ok=True)
         self._directory.clear(committed)
 
 

@@ -28,13 +28,17 @@ class Gate:
         self._opened = False
 
     def closed(self) -> bool:
+        return not self.in_force() or self._hold.exists()
+
+    def in_force(self) -> bool:
+        """Whether the plan that the query is of has been committed."""
         if not self._opened:
             try:
                 committed = msgspec.json.decode(self._committed.read_bytes(), type=_Generation).generation
             except FileNotFoundError:
-                return True
+                return False
             self._opened = committed >= self._opens_at
-        return not self._opened or self._hold.exists()
+        return self._opened
 
 
 class Tick:

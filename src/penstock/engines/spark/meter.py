@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -14,7 +14,7 @@ from penstock.dataflow import Dataflow, Kind, Operator
 from penstock.engines.spark.batches import Batch, Batches, rows_through
 from penstock.engines.spark.channels import Channel
 from penstock.engines.spark.checkpoint import Checkpoint
-from penstock.engines.spark.committed import Committed, Query
+from penstock.engines.spark.committed import Committed, Query, edge
 from penstock.engines.spark.costs import Costs, Tally
 from penstock.engines.spark.files import write_whole
 from penstock.engines.spark.lineage import Lineage
@@ -110,7 +110,7 @@ class Meter:
 
     def _pipeline(
         self, query: Query, running: RunningQuery | None, batches: list[Batch], span: float
-    ) -> tuple[PipelineWindow, dict[str, tuple[int | None, int | None]], int | None]:
+    ) -> tuple[PipelineWindow, dict[str, tuple[int | None, int | None]], dict[str, int | None]]:
         rows = self._count(query, batches)
         if batches and batches[-1].phases_s:
             last = batches[-1]
@@ -133,7 +133,7 @@ class Meter:
             batch_max_s=max((batch.seconds for batch in batches), default=None),
             phases_s=dict(phases),
             busy_s=sum(sampled) * len(batches) / len(sampled) if sampled else None,
-            backlog_rows=waiting,
+            backlog_rows=_total(waiting.values()),
         )
         return window, rows, waiting
 
@@ -145,22 +145,20 @@ class Meter:
             self._tallies[name].rows_out += rows_out or 0
         return rows
 
-    def _backlog(self, query: Query) -> int | None:
-        """Rows appended to its sources and channels and not yet taken into a batch."""
+    def _backlog(self, query: Query) -> dict[str, int | None]:
+        """Rows appended to each of its sources and channels and not yet taken into a batch."""
         checkpoint = Checkpoint(self._run / "checkpoints" / query.checkpoint)
         try:
             planned = checkpoint.offsets(checkpoint.planned())
         except FileNotFoundError:  # purged between two looks
-            return None
-        total = 0
+            return dict.fromkeys(query.sources)
+        found: dict[str, int | None] = {}
         for key, use in query.sources.items():
             at = planned.get(use.name, use.start)
             end = self._channel(query.reads[key]).end() if ">" in key else self._sources[key].available()
             rows = self._batches.rows_between(query, key, at, end) if end is not None else None
-            if rows is None:
-                return None
-            total += max(0, rows)
-        return total
+            found[key] = None if rows is None else max(0, rows)
+        return found
 
     # ---- operators
 
@@ -169,19 +167,19 @@ class Meter:
         operator: Operator,
         query: Query,
         rows: dict[str, tuple[int | None, int | None]],
-        waiting: int | None,
+        by_input: dict[str, int | None],
         span: float,
     ) -> OperatorWindow:
         tally = self._tallies[operator.name]
         rows_in, rows_out = rows[operator.name]
         cost, service = tally.cost(), service_moments(tally.timed)
         replicas = query.replicas.get(operator.name)
-        at_entrance = operator.kind is Kind.SOURCE or any(
-            f"{name}>{operator.name}" in query.reads for name in operator.inputs
-        )
+        entrances = [operator.name] if operator.kind is Kind.SOURCE else []
+        entrances += [key for name in operator.inputs if (key := edge(name, operator.name)) in query.reads]
+        waiting = _total(by_input[key] for key in entrances)
         state = self._state.get(operator.name)
         arrived = rows_in
-        if at_entrance:
+        if entrances:
             before = self._waiting.get(operator.name)
             known = rows_in is not None and waiting is not None and before is not None
             arrived = max(0, rows_in + waiting - before) if known else None
@@ -200,10 +198,12 @@ class Meter:
             true_rows_per_s=true_rate(cost),
             selectivity=operator.selectivity
             if operator.selectivity is not None
+            else ratio(rows_out, rows_in)
+            if rows_in
             else ratio(tally.rows_out, tally.rows_in),
             seconds_per_row=cost,
             utilisation=utilisation(rows_in, cost, replicas, span),
-            backlog_rows=waiting if at_entrance else None,
+            backlog_rows=waiting if entrances else None,
             state_rows=state[0] if state else None,
             state_bytes=state[1] if state else None,
             service_scv=None if service is None else service[1],
@@ -240,3 +240,9 @@ class Meter:
             self._batches.seen = saved["seen"]
             for name, (rows_in, rows_out) in saved["totals"].items():
                 self._tallies[name].rows_in, self._tallies[name].rows_out = rows_in, rows_out
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """None where one of them is not known."""
+    known = list(counts)
+    return None if None in known else sum(one or 0 for one in known)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.dataflow import Dataflow, PenstockError
+from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.sources import SparkSource
 from penstock.engines.spark import outputs
 from penstock.engines.spark.committed import Query
@@ -20,6 +20,7 @@ from penstock.engines.spark.running import RunningQuery
 from penstock.engines.spark.sources.contract import LiveSource, Offset, Reading
 from penstock.plan import Pipeline, Plan, pipelines
 
+_STANDSTILL_S = 120.0
 _EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
@@ -57,9 +58,9 @@ class Queries:
         spark.conf.set("spark.sql.shuffle.partitions", str(pipeline.state_replicas or 1))
         spark.conf.set(_EVOLUTION, str(not self._is_opaque(pipeline)).lower())
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.pipeline)
-        folder = str(self._directory.checkpoint_folder(query))
+        name, run = f"{self._flow.name}.{query.pipeline}", self._directory.path
         try:
-            running.start(self._writer(query, running), f"{self._flow.name}.{query.pipeline}", folder, once)
+            running.start(self._writer(query, running), name, run, once)
         finally:
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
             spark.conf.set(_EVOLUTION, "true")
@@ -69,7 +70,7 @@ class Queries:
 
     def compile(self, query: Query, pipeline: Pipeline) -> Compiled:
         def read(producer: str, reader: str, replicas: int) -> tuple[DataFrame, str | None]:
-            if producer == reader:
+            if producer == reader and self._flow[producer].kind is Kind.SOURCE:  # else it feeds itself
                 how = Reading(
                     name=query.sources[producer].name,
                     replicas=replicas,
@@ -112,7 +113,15 @@ class Queries:
 
     def await_position(self, query: Query, key: str, end: Offset) -> None:
         running = self.running[query.checkpoint]
-        while self._directory.position(query, key) != end:
+        at, since_s = None, time.monotonic()
+        while (now := self._directory.position(query, key)) != end:
+            if now != at:
+                at, since_s = now, time.monotonic()
+            elif time.monotonic() - since_s > _STANDSTILL_S:
+                raise PenstockError(
+                    f"pipeline '{query.pipeline}' has not ended a batch for {_STANDSTILL_S:g} s, and rows before it "
+                    "have to be through before that cut can go"
+                )
             reason = running.failure()
             if reason is not None:
                 raise PenstockError(f"pipeline '{query.pipeline}' failed while it was drained: {reason}")

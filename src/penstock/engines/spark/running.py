@@ -15,7 +15,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.checkpoint import Checkpoint
 from penstock.engines.spark.committed import Query
 from penstock.engines.spark.compile import Compiled
-from penstock.engines.spark.gate import hold_file
+from penstock.engines.spark.gate import Gate, hold_file
 from penstock.engines.spark.outputs import Write
 
 _POLL_S = 0.01
@@ -39,13 +39,21 @@ class RunningQuery:
     def query(self) -> Any:
         return self._query
 
-    def start(self, write: Write | None, name: str, checkpoint: str, once: bool = False) -> None:
+    def start(self, write: Write | None, name: str, run: Path, once: bool = False) -> None:
+        gate = Gate(str(run), self.record.checkpoint, self.record.opens_at)
+
         def batch(df: DataFrame, number: int) -> None:
+            # Batches without rows, and those of timers, come however closed the gate is. What they write of a plan that
+            # never comes into force would be there when its queries' names are used again.
+            while not gate.in_force():
+                if self.stopping:
+                    raise PenstockError("stopped before its plan came into force")
+                time.sleep(_POLL_S)
             self._written.append((number, write(df, f"{self.record.checkpoint}.{number:08d}")))
 
         stream = self.compiled.df.writeStream.queryName(name).outputMode(self.compiled.mode)
         stream = stream.foreachBatch(batch) if write is not None else stream.format("noop")
-        stream = stream.option("checkpointLocation", checkpoint)
+        stream = stream.option("checkpointLocation", str(run / "checkpoints" / self.record.checkpoint))
         self._query = (stream.trigger(once=True) if once else stream).start()
 
     def active(self) -> bool:

@@ -62,7 +62,7 @@ class Ledger:
         found = [
             Seen(path=str(path), at_s=stat.st_mtime, bytes=stat.st_size)
             for path in fresh
-            if not path.name.startswith((".", "_")) and path.is_file() and (stat := path.stat())
+            if _counts(path) and (stat := path.stat())
         ]
         if found:
             with self._path.open("r+b" if self._path.exists() else "w+b") as file:
@@ -75,7 +75,12 @@ class Ledger:
 
     def _note(self, seen: Seen) -> None:
         self.files.append(seen)
-        self._known.add(seen.path)
+        self._known.add(str(Path(seen.path).absolute()))
+
+
+def _counts(path: Path) -> bool:
+    """Not what is being written, nor what Spark leaves beside its files."""
+    return not path.name.startswith((".", "_")) and path.is_file()
 
 
 class AppearingSource:
@@ -113,7 +118,7 @@ class AppearingSource:
         raise PenstockError(f"source '{self._name}' reads files as they appear: it has no rate to change")
 
     def ended(self, at: Offset) -> bool:
-        appeared = [path for path in glob.glob(self._pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207
+        appeared = [path for path in glob.glob(self._pattern, recursive=True) if _counts(Path(path))]  # noqa: PTH207
         return at["file"] >= len(self._ledger.refresh()) >= len(appeared)
 
 

@@ -30,9 +30,9 @@ def live_source(operator: Operator, folder: Path) -> LiveSource:
     if isinstance(source, Kafka):
         return KafkaSource(name, folder, schema, source)
     if isinstance(source, Files):
-        return AppearingSource(name, folder, schema, source.glob, source.format)
+        return AppearingSource(name, folder, schema, str(Path(source.glob).absolute()), source.format)
     if isinstance(source, Replay):
-        rows, count = replayed(name, source.glob, source.format, schema, folder, source.repeat)
+        rows, count = replayed(name, str(Path(source.glob).absolute()), source.format, schema, folder, source.repeat)
     elif isinstance(source, Generate):
         rows, count = generated(source.fn, schema), source.rows
     else:
