@@ -233,6 +233,18 @@ def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: 
     assert reasons(rows)[-1] == "refuted"
 
 
+@pytest.mark.parametrize("ended_after", [4, 8], ids=["before it is judged", "after it was rolled back"])
+def test_a_run_that_was_ended_remembers_what_failed(tmp_path: Path, ended_after: int) -> None:
+    clock = FakeClock()
+    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    before = drive(tmp_path, one, clock, changing(match=4), windows=ended_after, smoothing=Windowed(2))
+    assert {row.verdict for row in before if row.reason == "shortage"} == {None if ended_after == 4 else "rolled back"}
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=8, smoothing=Windowed(2))
+    assert [row.reason for row in rows if row.kind == "change"] == ["shortage", "roll-back"]
+    assert [row.verdict for row in rows if row.kind == "change"][0] == "rolled back"
+    assert reasons(rows)[-1] == "refuted"
+
+
 def test_what_was_refuted_may_be_tried_under_another_load(tmp_path: Path) -> None:
     clock = FakeClock()
     one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -64,10 +65,11 @@ class Controller:
         self._windows: deque[Window] = deque(maxlen=settings.smoothing.reach)
         self._latest: Window | None = None
         self._previous: Window | None = None
-        self._promise: _Promise | None = None
         self._looked_s: float | None = None  # the sojourn when it was last looked whether it is kept
-        self._refuted: list[tuple[Plan, Load]] = []
-        self._changes, self._memory = _remembered(store, policy.name)
+        rows = store.decisions()
+        self._promise: _Promise | None = _open_promise(rows)
+        self._refuted: list[tuple[Plan, Load]] = _refuted(rows)
+        self._changes, self._memory = _remembered(rows, policy.name)
 
     def turn(self, window: Window | None, *, number: int | None, at_s: float) -> Decided | None:
         """`window` is None where the engine could not say what happened."""
@@ -95,6 +97,8 @@ class Controller:
     def _monitor(self, window: Window | None, at_s: float) -> None:
         if self._plan is None:
             self._plan = self._engine.plan
+            if self._promise is not None and self._promise.row.new != self._plan:
+                self._close_promise("superseded", None, at_s)
             self._warm_s = (at_s if window is None else window.start_s) + self.settings.warm_up_s
         elif self._engine.plan != self._plan:  # somebody else changed it
             self._changed(PastChange(at_s=at_s, old=self._plan, new=self._engine.plan), generation=0)
@@ -273,16 +277,33 @@ class Controller:
             expected=expected,
             applied=None if change is None else carried_out,
             memory=dict(self._memory),
+            load=None if change is None or situation.window is None else load_of(situation),
         )
 
 
-def _remembered(store: Store, policy: str) -> tuple[tuple[PastChange, ...], Memory]:
+def _remembered(rows: Sequence[tuple[int, Decided]], policy: str) -> tuple[tuple[PastChange, ...], Memory]:
     """Of earlier starts of this run: changes that were made, and what the policy had learned."""
-    rows = [row for _, row in store.decisions()]
     changes = tuple(
         PastChange(at_s=row.at_s + (row.pause_s or 0.0), old=row.old, new=row.new, pause_s=row.pause_s)
-        for row in rows
+        for _, row in rows
         if row.applied == "ok" and row.new is not None
     )
-    mine = [row.memory for row in rows if row.policy == policy]
+    mine = [row.memory for _, row in rows if row.policy == policy]
     return changes, mine[-1] if mine else {}
+
+
+def _refuted(rows: Sequence[tuple[int, Decided]]) -> list[tuple[Plan, Load]]:
+    """Plans that failed before the run was ended; under another load they are forgotten."""
+    return [
+        (row.new, row.load)
+        for _, row in rows
+        if row.new is not None and row.load is not None and (row.verdict == "rolled back" or row.applied == "failed")
+    ]
+
+
+def _open_promise(rows: Sequence[tuple[int, Decided]]) -> _Promise | None:
+    """The last change, if the run was ended before it was judged."""
+    done = [(number, row) for number, row in rows if row.applied == "ok"]
+    if not done or (last := done[-1][1]).verdict is not None or last.load is None or last.expected is None:
+        return None
+    return _Promise(number=done[-1][0], row=last, load=last.load, at_s=last.at_s + (last.pause_s or 0.0))

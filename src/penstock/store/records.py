@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from penstock.dataflow.dataflow import Dataflow
+from penstock.measure.load import Load
 from penstock.plan.plan import Plan
 from penstock.planning.outcome import Alternative, Outcome
 
@@ -85,6 +86,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     observed_at_s: float | None = None
     verdict: Literal["kept", "fell short", "rolled back", "load changed", "superseded"] | None = None
     memory: dict[str, float] = {}  # what the policy knew then
+    load: Load | None = None  # of a change: under which it was decided
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
