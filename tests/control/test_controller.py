@@ -241,7 +241,7 @@ def test_a_run_that_was_ended_remembers_what_failed(tmp_path: Path, ended_after:
     assert {row.verdict for row in before if row.reason == "shortage"} == {None if ended_after == 4 else "rolled back"}
     rows = drive(tmp_path, one, clock, changing(match=4), windows=8, smoothing=Windowed(2))
     assert [row.reason for row in rows if row.kind == "change"] == ["shortage", "roll-back"]
-    assert [row.verdict for row in rows if row.kind == "change"][0] == "rolled back"
+    assert next(row.verdict for row in rows if row.kind == "change") == "rolled back"
     assert reasons(rows)[-1] == "refuted"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from penstock.cli import policy
@@ -10,6 +12,7 @@ from penstock.cli.simulate import MODES
 
 APPLICATIONS = ("video", "patterns")
 ENGINES = MODES[:2]
+_AFTER = 10  # windows
 _WORKERS = 5  # of the cluster on which DRS was measured: Stela adds so many tasks a round
 
 
@@ -22,6 +25,7 @@ _WORKERS = 5  # of the cluster on which DRS was measured: Stela adds so many tas
 @click.option(
     "--every", "every_s", type=click.FloatRange(min=1), default=30.0, show_default=True, help="A window, in s."
 )
+@click.option("--trace", type=click.Path(path_type=Path), help="CSV: time_s,rate; its last is the app's own.  [steady]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the first start; each has its own.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of tables.")
 def command(
@@ -31,6 +35,7 @@ def command(
     starts: int,
     windows: int,
     every_s: float,
+    trace: Path | None,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -42,7 +47,9 @@ def command(
     Example:
       penstock arena
       penstock arena --engine micro-batch --app video --starts 20 --json
+      penstock arena --trace day.csv --every 60
     """
+    import math
     from collections.abc import Iterable, Sequence
     from typing import Any
 
@@ -50,7 +57,9 @@ def command(
     from rich.console import Console
     from rich.progress import track
 
+    from penstock.cli.given import read_text
     from penstock.control.contest import hold
+    from penstock.planning.trace import parse_trace
     from penstock.report.arena import table
 
     progress = Console(stderr=True)
@@ -58,6 +67,9 @@ def command(
     def watched(steps: Sequence[Any], what: str) -> Iterable[Any]:
         return track(steps, description=what, console=progress)
 
+    course = None if trace is None else parse_trace(read_text(trace), source=str(trace))
+    if course is not None:  # to its end, and for a while after it
+        windows = max(windows, math.ceil(len(course.rates) * course.interval_s / every_s) + _AFTER)
     asked = [_asked(name, slots, every_s) for name in NAMES]
     found = []
     for engine in engines or ENGINES:
@@ -72,6 +84,7 @@ def command(
                 windows=windows,
                 every_s=every_s,
                 seed=seed,
+                trace=course,
                 watched=watched,
             )
             found.append(contest)

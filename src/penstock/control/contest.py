@@ -26,8 +26,9 @@ from penstock.control.scenarios import FINE, SCENARIOS
 from penstock.control.shape import Shape
 from penstock.control.situation import Policy
 from penstock.dataflow import PlanError
-from penstock.engines.simulated import Mode, SimulatedEngine
+from penstock.engines.simulated import Behaviour, Mode, SimulatedEngine
 from penstock.plan import default_plan
+from penstock.planning.trace import Trace
 
 Watched = Callable[[Sequence[Any], str], Iterable[Any]]
 
@@ -59,9 +60,13 @@ def hold(
     seed: int,
     quick_s: float = 600.0,
     long_s: float = 6_000.0,
+    trace: Trace | None = None,
     watched: Watched = lambda steps, what: steps,
 ) -> Contest:
-    """Plans are judged by `quick_s` of simulated time, the best of them by `long_s`; `watched` is told of the steps."""
+    """Plans are judged by `quick_s` of simulated time, the best of them by `long_s`; `watched` is told of the steps.
+
+    The load is steady, or goes along a trace whose last rate stands for it: so the best plan at the end is the same.
+    """
     micro_batch = engine == Mode.MICRO_BATCH
     flow, behaviour = SCENARIOS[application](FINE if micro_batch else 1)
     shape = Shape.of(flow)
@@ -72,10 +77,11 @@ def hold(
     best, best_s = best_plan(watched(plans, "all plans"), quick, judge)
     if not math.isfinite(best_s):
         raise PlanError(f"no plan of '{application}' within {slots} slots keeps up with its load; give more --slots")
+    played = behaviour if trace is None else _along(behaviour, trace)
     begin = list(islice(any_plans(shape, ones, slots, micro_batch=micro_batch, seed=seed), starts))
 
     def from_start(policy: Policy, number: int) -> Standing:
-        fresh = SimulatedEngine(flow, behaviour, plan=begin[number], mode=engine, seed=seed + 1 + number)
+        fresh = SimulatedEngine(flow, played, plan=begin[number], mode=engine, seed=seed + 1 + number)
         return compete(
             policy,
             fresh,
@@ -98,3 +104,18 @@ def hold(
         best_sojourn_s=best_s,
         league=league(standings),
     )
+
+
+def _along(behaviour: Behaviour, trace: Trace) -> Behaviour:
+    """The same, with the rates of all sources in proportion to the trace."""
+    last = trace.rates[-1]
+    if not last > 0:
+        raise PlanError("the trace ends with a rate of 0; its last rate stands for the application's own, so give one")
+    course = [(number * trace.interval_s, rate / last) for number, rate in enumerate(trace.rates)]
+    sources = {
+        name: msgspec.structs.replace(one, rates=tuple((at_s, share * one.rates[-1][1]) for at_s, share in course))
+        if one.rates
+        else one
+        for name, one in behaviour.sources.items()
+    }
+    return msgspec.structs.replace(behaviour, sources=sources)

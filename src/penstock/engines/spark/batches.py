@@ -43,11 +43,8 @@ class Batches:
         """Those that were committed since it was asked last: each is handed out once."""
         found = []
         written = running.written
-        for raw in running.query._jsq.recentProgress():
-            progress = json.loads(raw.json())
+        for progress in _since(running.query._jsq.recentProgress(), self.seen.get(query.checkpoint, -1)):
             number = progress["batchId"]
-            if number <= self.seen.get(query.checkpoint, -1) or "addBatch" not in progress["durationMs"]:
-                continue
             self.seen[query.checkpoint] = number
             batch = self._batch(query, number, progress)
             rows = written.get(number, _written_by_spark(progress))
@@ -92,6 +89,18 @@ class Batches:
             return self._channel(query.reads[key]).rows_between(start, end)
         except FileNotFoundError:
             return None
+
+
+def _since(recent: Any, seen: int) -> list[dict[str, Any]]:
+    """The batches behind that number, oldest first. From the newest on: each look at one is a call to the JVM."""
+    found = []
+    for at in range(len(recent) - 1, -1, -1):
+        progress = json.loads(recent[at].json())
+        if progress["batchId"] <= seen:
+            break
+        if "addBatch" in progress["durationMs"]:  # otherwise it says that there was nothing to do
+            found.append(progress)
+    return found[::-1]
 
 
 def rows_through(operator: Operator, query: Query, batches: list[Batch]) -> tuple[int | None, int | None]:

@@ -8,8 +8,6 @@ small batches are neither left out nor always judged by their first row.
 
 from __future__ import annotations
 
-import math
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -19,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from penstock.engines.spark.rowfiles import arrow_schema
-from penstock.engines.spark.timing import Timing
+from penstock.engines.spark.timing import Timing, rows_until_drawn
 
 
 def apply_rows(df: DataFrame, fn: Callable[[dict[str, Any]], Any], schema: str, timing: Timing | None) -> DataFrame:
@@ -57,10 +55,3 @@ def apply_rows(df: DataFrame, fn: Callable[[dict[str, Any]], Any], schema: str, 
             yield out
 
     return df.mapInArrow(over, schema)
-
-
-def rows_until_drawn(every: int) -> int:
-    """How many rows to let go by where each is drawn with probability 1 / every: geometric, so one draw a sample."""
-    if every == 1:
-        return 0
-    return int(math.log(1.0 - random.random()) / math.log1p(-1.0 / every))

@@ -19,7 +19,7 @@ from penstock.engines.spark.gate import Gate, hold_file
 from penstock.engines.spark.outputs import Write
 
 _POLL_S = 0.01
-KEPT_BATCHES = 256  # as many as Spark keeps the progress of
+KEPT_BATCHES = 1024  # as many as Spark keeps the progress of
 
 
 class RunningQuery:

@@ -24,7 +24,7 @@ CONFS = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     # One slow query does not starve the others.
     "spark.scheduler.mode": "FAIR",
-    "spark.sql.streaming.numRecentProgressUpdates": "256",
+    "spark.sql.streaming.numRecentProgressUpdates": "1024",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",

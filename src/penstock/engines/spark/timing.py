@@ -8,8 +8,11 @@ functions are wrapped, so that whatever it hands over is timed; the user's funct
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
+import math
 import os
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,6 +20,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 from penstock.measure.estimators import ServiceSample
 
@@ -51,9 +56,16 @@ class Timing:
         return Pull(self._pulled.busy_s - before.busy_s, self._pulled.sample - before.sample)
 
 
+def rows_until_drawn(every: int) -> int:
+    """How many rows to let go by where each is drawn with probability 1 / every: geometric, so one draw a sample."""
+    if every == 1:
+        return 0
+    return int(math.log(1.0 - random.random()) / math.log1p(-1.0 / every))
+
+
 @contextlib.contextmanager
 def python_functions_timed(timing: Timing) -> Iterator[None]:
-    """Within it, every Python function that is handed to Spark through a DataFrame is timed."""
+    """Within it, every Python function that is handed to Spark through a DataFrame or a column is timed."""
     patched = [
         (DataFrame, "mapInPandas", functools.partial(_over_batches, timing)),
         (DataFrame, "mapInArrow", functools.partial(_over_batches, timing)),
@@ -70,9 +82,12 @@ def python_functions_timed(timing: Timing) -> Iterator[None]:
     ]
     for owner, name, original, wrap in originals:
         setattr(owner, name, _handing_over(original, wrap))
+    called = UserDefinedFunction.__call__
+    UserDefinedFunction.__call__ = lambda udf, *args, **kwargs: called(_timed_udf(udf, timing), *args, **kwargs)
     try:
         yield
     finally:
+        UserDefinedFunction.__call__ = called
         for owner, name, original, _ in originals:
             setattr(owner, name, original)
 
@@ -129,6 +144,62 @@ def _over_batches(timing: Timing, fn: Callable[[Any], Iterable[Any]]) -> Callabl
         return _own_time(timing, iter(fn(pulled)), pulled)
 
     return timed
+
+
+def _timed_udf(udf: UserDefinedFunction, timing: Timing) -> UserDefinedFunction:
+    """A UDF as it is, but for its function; Spark's own kinds that a stream has no use for are left alone."""
+    wrap = _UDFS.get(udf.evalType)
+    if wrap is None or udf.transpiled:  # which is none of Python's any more
+        return udf
+    timed = copy.copy(udf)
+    timed.func = functools.wraps(udf.func)(wrap(timing, udf.func))
+    timed._judf_placeholder = None
+    return timed
+
+
+def _over_row(timing: Timing, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Of the rows that are drawn each stands for `every`: two looks at the clock for each row would cost too much."""
+    left: int | None = None  # drawn where it runs: what is drawn here would be the same in all tasks
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        nonlocal left
+        if left is None:
+            left = rows_until_drawn(timing.every)
+        if left > 0:
+            left -= 1
+            return fn(*args, **kwargs)
+        left = None
+        began = time.perf_counter()
+        result = fn(*args, **kwargs)
+        took = time.perf_counter() - began
+        timing.seconds.add(took * timing.every)
+        timing.sampled.add(1)
+        timing.sampled_s.add(took)
+        timing.sampled_s2.add(took * took)
+        return result
+
+    return timed
+
+
+def _over_columns(timing: Timing, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            timing.seconds.add(time.perf_counter() - began)
+
+    return timed
+
+
+_UDFS = {
+    PythonEvalType.SQL_BATCHED_UDF: _over_row,
+    PythonEvalType.SQL_ARROW_BATCHED_UDF: _over_row,
+    PythonEvalType.SQL_SCALAR_PANDAS_UDF: _over_columns,
+    PythonEvalType.SQL_SCALAR_ARROW_UDF: _over_columns,
+    PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF: _over_batches,
+    PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF: _over_batches,
+}
 
 
 def _over_generator(timing: Timing, fn: Callable[..., Iterable[Any]]) -> Callable[..., Iterator[Any]]:
