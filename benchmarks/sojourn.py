@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -124,11 +125,12 @@ def tried(engine: SparkEngine, counts: Counts, rows_per_s: float, seconds: float
             windows.append(window)
             span_s = windows[-1].end_s - windows[0].start_s
     stays = [window.sojourn for window in windows if window.sojourn is not None]
-    rows = sum(stay.rows for stay in stays)
+    sojourn_s = sum(stay.rows * stay.mean_s for stay in stays) / sum(stay.rows for stay in stays)
+    print(f"{counts} at {rows_per_s:.0f} rows/s: {sojourn_s:.2f} s", file=sys.stderr, flush=True)
     return Trial(
         counts=counts,
         rows_per_s=rows_per_s,
-        sojourn_s=sum(stay.rows * stay.mean_s for stay in stays) / rows,
+        sojourn_s=sojourn_s,
         samples=tuple(_mean_batches(windows, number, counts[number]) for number in range(3)),
     )
 
