@@ -14,7 +14,7 @@ from penstock.engines.simulated.behaviour import BatchCosts, Cluster
 from penstock.measure.stability import grows, latency_slope
 from penstock.store import Run, Store, StoreReader, Trial
 from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wanted, samples_of
-from penstock.study.mst.paced import Bisection
+from penstock.study.mst.paced import Bisection, keeps_up
 from penstock.study.mst.replicas import plan_for, replicas_each
 from penstock.study.mst.saturated import Saturation
 from penstock.study.mst.study import MstStudy
@@ -96,6 +96,19 @@ def test_both_definitions_find_the_capacity(tmp_path: Path, mode: str) -> None:
         assert first.settled and second.settled
         assert first.rows_per_s == pytest.approx(capacity, rel=0.1)
         assert second.rows_per_s == pytest.approx(first.rows_per_s, rel=0.15)
+
+
+@pytest.mark.parametrize(("rows_per_s", "kept_up"), [(70.0, True), (90.0, True), (115.0, False), (126.0, False)])
+def test_batches_that_last_longer_than_windows_do_not_hide_what_piles_up(rows_per_s: float, kept_up: bool) -> None:
+    clock = Time()
+
+    def fresh() -> SimulatedEngine:
+        clock.engine = engine_of(1, mode="micro-batch")  # 100 rows/s, in batches of up to 20 s
+        return clock.engine
+
+    fresh()
+    how = Bisection(every_s=5.0, warm_up=3, windows=10)
+    assert keeps_up(fresh, rows_per_s, how, clock) is kept_up
 
 
 def test_an_interrupted_study_resumes_and_repeats_nothing(tmp_path: Path) -> None:

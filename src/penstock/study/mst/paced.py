@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
 
 from penstock.control.loop import Clock
+from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.operators import Kind
 from penstock.engines.ports import Engine
 from penstock.measure.stability import grows
 from penstock.measure.window import Window
 from penstock.study.mst.saturated import Measured
+from penstock.study.mst.throughput import sustained
+
+_LESS = 0.05  # of what comes: less is noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +61,22 @@ def keeps_up(fresh: Callable[[], Engine], rows_per_s: float, how: Bisection, clo
                 raise PenstockError(f"the run failed at {rows_per_s:.4g} rows/s: {failure}")
             windows.append(engine.observe())
         counted = windows[how.warm_up :]
-        return not grows([one.end_s for one in counted], [_behind_s(one, rows_per_s) for one in counted])
+        behind_s = [_behind_s(one, rows_per_s) for one in counted]
+        if min(behind_s) > 0 and _falls_behind(engine.flow, counted, rows_per_s):
+            return False
+        return not grows([one.end_s for one in counted], behind_s)
     finally:
         engine.stop()
+
+
+def _falls_behind(flow: Dataflow, windows: Sequence[Window], rows_per_s: float) -> bool:
+    """Whether it takes less than comes, so that rows stay longer by 1 - m/r each second.
+
+    Batches that last as long as a few windows make a sawtooth of what waits, in which a slope is not to be seen.
+    """
+    taken = [sustained(flow, window, before) for before, window in pairwise(windows)]
+    known = [one for one in taken if one is not None]
+    return bool(known) and 1.0 - fmean(known) / rows_per_s >= _LESS
 
 
 def _behind_s(window: Window, rows_per_s: float) -> float:
