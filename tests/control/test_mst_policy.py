@@ -15,7 +15,7 @@ from test_policy_contract import situations
 import penstock as ps
 from penstock.control.controller import Settings
 from penstock.control.decisions import Change, Hold, Reason
-from penstock.control.policies.mst import MARGIN, Mst, MstSettings
+from penstock.control.policies.mst import AT_S, BACKLOG, LEVEL, MARGIN, SLOPE, SLOTS, Mst, MstSettings
 from penstock.control.policies.mst_seen import capacities, learned
 from penstock.control.rehearsal import rehearse
 from penstock.control.shape import Shape
@@ -100,6 +100,15 @@ def test_more_than_there_may_be_is_said() -> None:
     decision, _ = policy(most=2, capacity=CAPACITY).decide(situation_at(400.0, 2), {})
     assert isinstance(decision, Hold) and decision.reason is Reason.AT_LIMIT
     assert decision.needs_slots == 5  # ceil(400 / 90)
+
+
+@pytest.mark.parametrize(("slots_before", "blamed"), [(3, True), (2, False)])
+def test_what_piled_up_during_a_change_is_no_fault_of_the_plan(slots_before: int, blamed: bool) -> None:
+    at = situation_at(250.0, slots=3, backlog=1_000)
+    assert at.latest is not None
+    memory = {LEVEL: 250.0, SLOPE: 0.0, AT_S: at.latest.end_s - 10.0, BACKLOG: 0.0, SLOTS: float(slots_before)}
+    _, found = policy().decide(at, memory)
+    assert (found[MARGIN] > 1.0) is blamed
 
 
 def test_more_than_may_be_used_are_let_go() -> None:

@@ -24,11 +24,10 @@ from penstock.planning.outcome import Alternative, Outcome
 
 LEVEL, SLOPE, AT_S = "mst.level", "mst.slope", "mst.at_s"
 MARGIN, LOW_TURNS, LOW_MOST = "mst.margin", "mst.low_turns", "mst.low_most"
-BACKLOG = "mst.backlog"
+BACKLOG, SLOTS = "mst.backlog", "mst.slots"
 _ALPHA, _BETA = 0.6, 0.3  # Holt's weights of what is new, in level and in slope
 _MOST_MARGIN = 2.0
 _FADING = 0.98  # of the margin above 1, a quiet turn
-_A_SECOND = 1.0  # of load: a backlog below that is the batch that is being made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +83,7 @@ class Mst:
         if target < now:
             turns, highest = memory.get(LOW_TURNS, 0.0) + 1, max(memory.get(LOW_MOST, 0.0), target)
             memory = {**memory, LOW_TURNS: turns, LOW_MOST: highest}
-            if turns < how.stable_turns or seen.backlog > _A_SECOND * seen.arriving:
+            if turns < how.stable_turns or seen.backlog > seen.ordinary:
                 why = f"{target} of {now} executors suffice, for {turns:g} turns of {how.stable_turns} that it takes"
                 return Hold(reason=Reason.NOT_YET, why=why, inputs=inputs), memory
             target = min(now, int(highest))
@@ -143,19 +142,24 @@ class Mst:
         return next((m * self.settings.slots_each for m, rate in known if rate >= wanted_per_s), None)
 
     def _learned(self, situation: Situation, seen: _Seen, memory: Memory) -> dict[str, float]:
-        """The margin: what was missing where the plan should have sufficed, fading while nothing is missing."""
-        margin, before = memory.get(MARGIN, 1.0), memory.get(BACKLOG, seen.backlog)
+        """The margin: what was missing where the plan should have sufficed, fading while nothing is missing.
+
+        What piled up while the plan was being changed was no fault of the plan.
+        """
+        slots = situation.plan.slots
+        margin = memory.get(MARGIN, 1.0)
+        before = memory.get(BACKLOG, seen.backlog) if memory.get(SLOTS) == slots else seen.backlog
         now = max(1, situation.plan.slots // self.settings.slots_each)
         known = self.settings.capacity[min(now, len(self.settings.capacity)) - 1]
         span_s = seen.at_s - memory.get(AT_S, seen.at_s)
         # Of what arrived, that which did not come to wait: a row that was read may still be waiting behind its source.
         taken = seen.arriving - (seen.backlog - before) / span_s if span_s > 0 else seen.arriving
-        fell_behind = seen.backlog > max(before, _A_SECOND * seen.arriving)
+        fell_behind = seen.backlog > max(before, seen.ordinary)
         if fell_behind and seen.arriving <= known and 0 < taken < seen.arriving:
             margin = min(_MOST_MARGIN, max(margin, known / taken))
-        elif seen.backlog <= _A_SECOND * seen.arriving:
+        elif seen.backlog <= seen.ordinary:
             margin = 1.0 + (margin - 1.0) * _FADING
-        return {**memory, MARGIN: margin, BACKLOG: seen.backlog}
+        return {**memory, MARGIN: margin, BACKLOG: seen.backlog, SLOTS: float(slots)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +167,7 @@ class _Seen:
     at_s: float
     arriving: float  # rows/s
     backlog: float  # rows at the sources
+    ordinary: float  # rows that come during a batch, and a second more: they wait for the next one however fast it is
 
 
 def _seen(situation: Situation) -> _Seen | Hold:
@@ -176,7 +181,13 @@ def _seen(situation: Situation) -> _Seen | Hold:
     waiting = [one.backlog_rows for one in latest.operators if one.operator in situation.shape.sources]
     if None in waiting:
         return Hold(reason=Reason.MISSING, why="not known yet: the rows that wait")
-    return _Seen(at_s=latest.end_s, arriving=arriving, backlog=float(sum(one or 0 for one in waiting)))
+    longest_s = max((one.batch_s or 0.0 for one in window.pipelines), default=0.0)
+    return _Seen(
+        at_s=latest.end_s,
+        arriving=arriving,
+        backlog=float(sum(one or 0 for one in waiting)),
+        ordinary=(1.0 + longest_s) * arriving,
+    )
 
 
 def _foreseen(memory: Mapping[str, float], rate: float, now_s: float) -> dict[str, float]:
