@@ -75,7 +75,9 @@ def test_only_trials_that_are_missing_are_made_and_only_of_the_same_thing(tmp_pa
     assert "trials with 1 slots an executor, not 4" in printed(*words, "--slots", "4", fails=True)
     assert "without --budget" in printed(*words, "--slots", "1", "--paced", "--budget", "4", fails=True)
     assert "--paced sets the rate of source 'rows'" in printed(*words, "--slots", "1", "--paced", fails=True)
-    flow.write_text(FLOW.format(rate=", rows=10").replace("waiting", "another"))
+    another = tmp_path / "another.py"
+    another.write_text(FLOW.format(rate=", rows=10").replace("waiting", "another"))
+    words[2] = str(another)
     assert "is a study of 'waiting', not of 'another'" in printed(*words, "--slots", "1", fails=True)
 
 
