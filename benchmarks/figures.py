@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+from rich.console import Console
 from rich.table import Table
 
 Row = dict[str, Any]
+T = TypeVar("T")  # what is measured
 
 
 def row(name: str, value: float, unit: str, bar: str = "", ok: bool | None = None) -> Row:
@@ -20,3 +25,16 @@ def shown(rows: list[Row]) -> Table:
         value = f"{one['value']:,.3g}" if one["value"] < 100 else f"{one['value']:,.0f}"
         table.add_row(one["name"], value, one["unit"], one["bar"], ok)
     return table
+
+
+def print_all(parts: Mapping[str, Callable[[T], list[Row]]], only: str | None, subject: T, *, as_json: bool) -> None:
+    """Runs the parts, or one of them, and prints what they found."""
+    rows: list[Row] = []
+    for name, part in parts.items():
+        if only in (None, name):
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            rows += part(subject)
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        Console(width=120).print(shown(rows))

@@ -12,11 +12,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pyspark.sql import functions as F  # noqa: N812
-from rich.console import Console
 
 import penstock as ps
-from benchmarks.figures import Row, row, shown
-from benchmarks.spark.cuts import arrow_hop, hop, stays
+from benchmarks.figures import Row, print_all, row
+from benchmarks.spark.cuts import arrow_hop, hop, stays, two_steps
 from penstock.apps import wordcount
 from penstock.brokers.artifacts import ArtifactsError, resolved
 from penstock.brokers.broker import Broker
@@ -36,11 +35,7 @@ SMALL = b"a row of a stream, as small as rows often are"
 def cuts(cluster: Cluster) -> list[Row]:
     """The embedded channel and the Kafka channel side by side."""
     spark = session("local[2]")
-    flow = ps.Dataflow("cut")
-    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=2_000))
-    numbers.stateless("one", lambda df: df.selectExpr("n + 1 as n")).stateless(
-        "two", lambda df: df.selectExpr("n * 2 as n")
-    ).sink("out", ps.noop())
+    flow = two_steps()
     base = default_plan(flow, slots=2)
     cut = base.replace(cuts=frozenset({"one"}))
     uncut_s = stays(spark, flow, base)
@@ -183,16 +178,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", choices=PARTS)
     given = parser.parse_args()
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at, Broker(Path(at)) as broker:
-        for name, part in PARTS.items():
-            if given.only in (None, name):
-                print(f"{name} ...", file=sys.stderr, flush=True)
-                rows += part(Cluster(servers=broker.servers))
-    if given.json:
-        print(json.dumps(rows))
-    else:
-        Console(width=120).print(shown(rows))
+        print_all(PARTS, given.only, Cluster(servers=broker.servers), as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,9 @@ Both sides of a ratio read the same source and do the same work; "hand-written" 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
-import sys
 
-from rich.console import Console
-
-from benchmarks.figures import Row, shown
+from benchmarks.figures import print_all
 from benchmarks.spark.cuts import cuts
 from benchmarks.spark.overhead import overhead
 from benchmarks.spark.pauses import pauses
@@ -31,16 +27,8 @@ def main() -> None:
     if given.default_confs:
         print(default_confs(given.master))
         return
-    rows: list[Row] = []
-    for name, part in PARTS.items():
-        if given.only in (None, name):
-            print(f"{name} ...", file=sys.stderr, flush=True)
-            rows += part(given.master)
+    print_all(PARTS, given.only, given.master, as_json=given.json)
     shutil.rmtree("spark-warehouse", ignore_errors=True)
-    if given.json:
-        print(json.dumps(rows))
-    else:
-        Console(width=120).print(shown(rows))
 
 
 if __name__ == "__main__":

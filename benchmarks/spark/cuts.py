@@ -21,14 +21,19 @@ from penstock.engines.spark.session import session
 from penstock.plan import default_plan
 
 
+def two_steps() -> Dataflow:
+    """With a place for a cut between them."""
+    flow = ps.Dataflow("cut")
+    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=2_000))
+    one = numbers.stateless("one", lambda df: df.selectExpr("n + 1 as n"))
+    one.stateless("two", lambda df: df.selectExpr("n * 2 as n")).sink("out", ps.noop())
+    return flow
+
+
 def cuts(master: str) -> list[Row]:
     """One query against two with a channel between, and with the alternative: Parquet and Spark's own file source."""
     spark = session(master)
-    flow = ps.Dataflow("cut")
-    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=2_000))
-    numbers.stateless("one", lambda df: df.selectExpr("n + 1 as n")).stateless(
-        "two", lambda df: df.selectExpr("n * 2 as n")
-    ).sink("out", ps.noop())
+    flow = two_steps()
     base = default_plan(flow, slots=2)
     found: list[Row] = []
     uncut = stays(spark, flow, base)

@@ -271,10 +271,15 @@ def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_s
         assert failure is not None and "an error that stays (4 times at the same place)" in failure
         healed.touch()
         engine.restart(engine.queries[0])
-        wait_until(engine.idle, engine)
-        assert sorted(row["n"] for row in engine.rows("out")) == list(range(1_500))
+        comes_to_its_end(engine, rows=1_500)
     finally:
         engine.stop()
+
+
+def comes_to_its_end(engine: SparkEngine, rows: int) -> None:
+    """With each of so many rows once."""
+    wait_until(engine.idle, engine)
+    assert Counter(row["n"] for row in engine.rows("out")) == Counter(range(rows))
 
 
 def test_a_plan_that_is_in_force_stays_also_where_the_old_one_cannot_be_cleared_away(
@@ -294,8 +299,7 @@ def test_a_plan_that_is_in_force_stays_also_where_the_old_one_cannot_be_cleared_
             broken.setattr(RunDirectory, "clear", fails)
             engine.apply(ps.rescaled(flow, engine.plan, {"same": 1}))
         assert engine.generation == 2
-        wait_until(engine.idle, engine)
-        assert Counter(row["n"] for row in engine.rows("out")) == Counter(range(900))
+        comes_to_its_end(engine, rows=900)
     finally:
         engine.stop()
 
@@ -328,8 +332,7 @@ def test_a_change_that_failed_leaves_nothing_in_the_way_of_the_same_one(
         monkeypatch.setattr(SparkEngine, "_commit", commit)
         assert engine.generation == 1
         engine.apply(whole)
-        wait_until(engine.idle, engine)
-        assert Counter(row["n"] for row in engine.rows("out")) == Counter(range(900))
+        comes_to_its_end(engine, rows=900)
     finally:
         engine.stop()
 

@@ -116,7 +116,7 @@ def load(
     from confluent_kafka import Producer
 
     target = Topic(cluster, topic)
-    target.required("load")
+    target.required("load", create="create it with --partitions 4")
     before = sum(target.ends().values())
     producer = Producer(
         cluster.config(

@@ -34,7 +34,7 @@ class Topic:
             self._counted_at = time.monotonic()
         return self._partitions
 
-    def required(self, what: str) -> tuple[int, ...]:
+    def required(self, what: str, create: str = "create it") -> tuple[int, ...]:
         """Its partitions, or one clear error: nobody answers, or there is no such topic."""
         from confluent_kafka import KafkaException
 
@@ -48,7 +48,7 @@ class Topic:
         if not partitions:
             self._counted_at = float("-inf")
             raise PenstockError(
-                f"{what}: there is no topic '{self.name}' at '{self.cluster.servers}'; create it, or check its name"
+                f"{what}: there is no topic '{self.name}' at '{self.cluster.servers}'; {create}, or check its name"
             )
         return partitions
 

@@ -8,7 +8,6 @@ functions are wrapped, so that whatever it hands over is timed; the user's funct
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import math
 import os
@@ -151,10 +150,9 @@ def _timed_udf(udf: UserDefinedFunction, timing: Timing) -> UserDefinedFunction:
     wrap = _UDFS.get(udf.evalType)
     if wrap is None or udf.transpiled:  # which is none of Python's any more
         return udf
-    timed = copy.copy(udf)
-    timed.func = functools.wraps(udf.func)(wrap(timing, udf.func))
-    timed._judf_placeholder = None
-    return timed
+    timed = functools.wraps(udf.func)(wrap(timing, udf.func))
+    how = {"returnType": udf.returnType, "evalType": udf.evalType, "deterministic": udf.deterministic}
+    return UserDefinedFunction(timed, **how)
 
 
 def _over_row(timing: Timing, fn: Callable[..., Any]) -> Callable[..., Any]:
