@@ -84,6 +84,25 @@ def end(at: Path, forget: bool, as_json: bool) -> None:
         click.echo(f"stopped the broker at {stopped.servers}" if stopped else f"no broker runs in '{at}'")
 
 
+@command.command()
+@_json
+def connector(as_json: bool) -> None:
+    """The jars of Spark's own Kafka connector, for queries that you write by hand; Maven fetches them once.
+
+    Where Spark can resolve it by itself, --conf spark.jars.packages=... does the same.
+
+    \b
+    Example:
+      penstock run by_hand.py --conf spark.jars=$(penstock broker connector)
+    """
+    import json
+
+    from penstock.brokers.artifacts import connector as jars
+
+    found = [str(path) for path in jars()]
+    click.echo(json.dumps(found) if as_json else ",".join(found))
+
+
 def _show(at: Path, running: object, as_json: bool) -> None:
     import msgspec
 

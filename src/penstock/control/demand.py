@@ -77,6 +77,12 @@ def load_of(situation: Situation) -> Load:
 
 
 def demand_of(situation: Situation) -> Demand | Hold:
+    if (found := situation.worked_out.get("demand")) is None:
+        found = situation.worked_out["demand"] = _demand_of(situation)
+    return found
+
+
+def _demand_of(situation: Situation) -> Demand | Hold:
     measured = situation.measured()
     if isinstance(measured, Hold):
         return measured

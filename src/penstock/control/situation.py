@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from penstock.control.decisions import Decision, Hold, Reason
 from penstock.control.shape import Shape
@@ -35,6 +35,7 @@ class Situation:
     max_slots: int  # that may be used
     micro_batch: bool = False  # stages of a query run one after another; otherwise all operators run at once
     stale_after_s: float = 60.0
+    worked_out: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # from the rest
 
     @property
     def slots(self) -> int:

@@ -12,7 +12,7 @@ times are averaged; counts of rows and batches add up; what is a level (backlog,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter, mul
 from typing import Any, Protocol
@@ -36,8 +36,8 @@ _AVERAGED = (
     "service_scv",
 )
 _SELECTIVITY = _AVERAGED.index("selectivity")
-_KNOWN = attrgetter(*_AVERAGED)
-_ROWS = attrgetter("rows_in", "rows_out")
+_KNOWN = attrgetter(*_AVERAGED, "rows_in", "rows_out")
+_NAME = {"operators": attrgetter("operator"), "pipelines": attrgetter("pipeline")}
 
 
 class Smoothing(Protocol):
@@ -112,40 +112,43 @@ def merged(windows: Sequence[Window], weights: Sequence[float]) -> Window:
         generation=last.generation,
         external_rows_per_s=_mean([one.external_rows_per_s for one in windows], weights),
         sojourn=_sojourn(sojourns, weights),
-        pipelines=tuple(
-            _pipeline(one, of_one, weights) for one, of_one in _same(windows, "pipelines", lambda part: part.pipeline)
-        ),
+        pipelines=tuple(_pipeline(seen[-1], seen, weights) for seen in _same(windows, "pipelines")),
         operators=_operators(windows, weights),
     )
 
 
-def _same(windows: Sequence[Window], parts: str, name: Callable[[Any], str]) -> list[tuple[Any, list[Any]]]:
-    """Each part of the last window, with that part of every window; None where a window has it not."""
-    by_window = [{name(one): one for one in getattr(window, parts)} for window in windows]
-    return [(one, [of.get(name(one)) for of in by_window]) for one in getattr(windows[-1], parts)]
+def _same(windows: Sequence[Window], parts: str) -> list[tuple[Any, ...]]:
+    """Each part of the last window as every window has it; None where a window has it not."""
+    found = [getattr(window, parts) for window in windows]
+    names = [list(map(_NAME[parts], some)) for some in found]
+    if all(some == names[-1] for some in names):  # as it is mostly
+        return list(zip(*found, strict=True))
+    by_window = [dict(zip(*some, strict=True)) for some in zip(names, found, strict=True)]
+    return [tuple(of.get(name) for of in by_window) for name in names[-1]]
 
 
 def _operators(windows: Sequence[Window], weights: Sequence[float]) -> tuple[OperatorWindow, ...]:
-    """All of them at once: there may be hundreds, with eight numbers each in every window. Not a number: not known."""
-    same = _same(windows, "operators", lambda part: part.operator)
+    """All of them at once: there may be hundreds, with ten numbers each in every window. Not a number: not known."""
+    same = _same(windows, "operators")
     if not same:
         return ()
-    nothing = (None,) * len(_AVERAGED)
-    values = np.array([[nothing if one is None else _KNOWN(one) for one in seen] for _, seen in same], dtype=float)
-    known = ~np.isnan(values)
-    heights = known * np.array(weights)[:, np.newaxis]
+    nothing = (None,) * (len(_AVERAGED) + 2)
+    seen = np.array([[nothing if one is None else _KNOWN(one) for one in some] for some in same], dtype=float)
+    known = ~np.isnan(seen)
+    seen[~known] = 0.0
+    heights = known[:, :, :-2] * np.array(weights)[:, np.newaxis]
     # Of a few rows a ratio says little; where there were none it stands for all that were before.
-    rows = np.array([[0 if one is None else one.rows_in or 0 for one in seen] for _, seen in same], dtype=float)
-    some = rows.sum(axis=1) > 0
-    heights[some, :, _SELECTIVITY] *= rows[some]
+    rows, rows_known = seen[:, :, -2:].sum(axis=1), known[:, :, -2:].any(axis=1)
+    some = rows[:, 0] > 0
+    heights[some, :, _SELECTIVITY] *= seen[some, :, -2]
     with np.errstate(invalid="ignore"):
-        means = (np.where(known, values, 0.0) * heights).sum(axis=1) / heights.sum(axis=1)
-    found = []
-    for (last, seen), row in zip(same, means.tolist(), strict=True):
-        rows_in, rows_out = zip(*(_ROWS(one) for one in seen if one is not None), strict=True)
-        averaged = {field: None if mean != mean else mean for field, mean in zip(_AVERAGED, row, strict=True)}
-        found.append(msgspec.structs.replace(last, rows_in=_sum(rows_in), rows_out=_sum(rows_out), **averaged))
-    return tuple(found)
+        means = (seen[:, :, :-2] * heights).sum(axis=1) / heights.sum(axis=1)
+    averaged, counted = means.astype(object), rows.astype(int).astype(object)
+    averaged[np.isnan(means)], counted[~rows_known] = None, None
+    return tuple(
+        msgspec.structs.replace(of[-1], rows_in=rows_in, rows_out=rows_out, **dict(zip(_AVERAGED, row, strict=True)))
+        for of, row, (rows_in, rows_out) in zip(same, averaged.tolist(), counted.tolist(), strict=True)
+    )
 
 
 def _pipeline(last: PipelineWindow, seen: Sequence[PipelineWindow | None], weights: Sequence[float]) -> PipelineWindow:

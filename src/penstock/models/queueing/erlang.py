@@ -17,10 +17,12 @@ Source: A. K. Erlang 1917; the recursion is in any text on teletraffic, e.g. Coo
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from penstock.models.queueing.errors import UnstableError, count, not_negative
 
 
+@lru_cache(maxsize=8192)  # a planner asks for the same station at the same count again and again
 def inverse_loss(servers: int, offered_load: float) -> float:
     """x(k) = 1 / B(k, a); needs a > 0. The recursion goes on from here: x(k+1) = 1 + x(k) (k+1) / a."""
     a = offered_load
