@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.control.controller import Settings
+from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
 from penstock.dataflow import Dataflow
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated.behaviour import BatchCosts, Cluster
+from penstock.measure.smoothing import Windowed
 from penstock.measure.stability import grows, latency_slope
+from penstock.plan import Plan
 from penstock.store import Run, Store, StoreReader, Trial
+from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wanted, samples_of
 from penstock.study.mst.paced import Bisection, keeps_up
 from penstock.study.mst.replicas import plan_for, replicas_each
@@ -96,6 +101,61 @@ def test_both_definitions_find_the_capacity(tmp_path: Path, mode: str) -> None:
         assert first.settled and second.settled
         assert first.rows_per_s == pytest.approx(capacity, rel=0.1)
         assert second.rows_per_s == pytest.approx(first.rows_per_s, rel=0.15)
+
+
+def chain_study(store: Store, mode: str, costs: dict[str, float], each: int, by: ByPolicy | None = None) -> MstStudy:
+    """Keyed operators in a row, each a query of its own, on 4 executors."""
+    flow = ps.Dataflow("chain")
+    stream = flow.source("rows", ps.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
+    for number, name in enumerate(costs):
+        stream = stream.keyed(name, [("n", "m")[number % 2]], lambda frame: frame, columns=["n", "m"])
+    stream.sink("out", ps.noop())
+    behaviour = Behaviour(
+        operators={name: OperatorBehaviour(service_s=Fixed(value=cost)) for name, cost in costs.items()},
+        cluster=Cluster(slots_per_executor=SLOTS_EACH, most_executors=4),
+        batch=BatchCosts(batch_s=0.05, task_s=0.0, most_rows=2_000),
+    )
+    clock, cuts = Time(), frozenset(list(costs)[:-1])
+    even = Plan(dataflow="chain", cuts=cuts, replicas=dict.fromkeys(costs, each), slots=4 * SLOTS_EACH)
+
+    def fresh(wanted: Wanted, run: int) -> SimulatedEngine:
+        clock.engine = SimulatedEngine(flow, behaviour, plan=wanted.plan or even, mode=mode)
+        return clock.engine
+
+    fresh(Wanted(executors=4, repeat=0), 0)
+    return MstStudy(
+        app="chain",
+        fresh=fresh,
+        store=store,
+        clock=clock,
+        saturation=Saturation(every_s=10.0, warm_up=2),
+        slots_each=SLOTS_EACH,
+        by=by,
+    )
+
+
+@pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
+@pytest.mark.parametrize("costs", [(0.01, 0.02, 0.05), (0.05, 0.02, 0.01), (0.01, 0.05, 0.03)])
+def test_the_slowest_of_several_queries_is_what_is_measured(
+    tmp_path: Path, mode: str, costs: tuple[float, ...]
+) -> None:
+    with begun(tmp_path) as store:
+        chain_study(store, mode, dict(zip("abc", costs, strict=True)), each=2).run([4])
+        (trial,) = store.trials()
+    assert trial.rows_per_s == pytest.approx(2 / 0.05, rel=0.05)
+
+
+@pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
+def test_a_policy_sets_the_replicas_of_a_trial(tmp_path: Path, mode: str) -> None:
+    costs = {"light": 0.01, "heavy": 0.05}
+    settings = Settings(mode="active", smoothing=Windowed(2), micro_batch=mode == "micro-batch", warm_up_s=20.0)
+    drs = ByPolicy(policy=Drs(DrsSettings(goal=LeastSojourn())), settings=settings)
+    with begun(tmp_path) as store:
+        chain_study(store, mode, costs, each=4, by=drs).run([4], repeats=2)
+        trials = store.trials()
+    best = max(min(k / costs["light"], (8 - k) / costs["heavy"]) for k in range(1, 8))
+    assert [one.rows_per_s for one in trials] == [pytest.approx(best, rel=0.05)] * 2
+    assert [one.replicas_by for one in trials] == ["drs"] * 2
 
 
 @pytest.mark.parametrize(("rows_per_s", "kept_up"), [(70.0, True), (90.0, True), (115.0, False), (126.0, False)])

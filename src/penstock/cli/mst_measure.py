@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
+    from penstock.control.situation import Policy
     from penstock.dataflow import Dataflow
     from penstock.engines.ports import Engine
     from penstock.engines.spark.cluster import Cluster
     from penstock.store import Run, Trial
+    from penstock.study.mst.arranged import ByPolicy
     from penstock.study.mst.design import Wanted
 
 _LEVEL = click.option("--level", type=float, default=0.9, show_default=True, help="Share of new samples inside.")
@@ -29,6 +31,13 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of ta
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Trials of each count.")
 @click.option("--budget", type=click.IntRange(min=2), help="So many trials instead, each where it tells most.")
 @click.option("--paced", is_flag=True, help="Check each count by the highest paced rate that is kept up.")
+@click.option(
+    "--replicas",
+    type=click.Choice(["rule", "drs", "stela", "threshold"]),
+    default="rule",
+    show_default=True,
+    help="By the paper's rule, or by a policy under the load of the trial.",
+)
 @click.option("--predict", type=Counts(), default=(), help="Executor counts to predict.")
 @click.option("--at", type=click.Path(path_type=Path, file_okay=False), help="The study's directory.  [studies/<flow>]")
 @click.option("--cluster", "cluster_dir", type=click.Path(path_type=Path), help="A running one.  [its own]")
@@ -45,6 +54,7 @@ def measure(
     repeats: int,
     budget: int | None,
     paced: bool,
+    replicas: str,
     predict: tuple[int, ...],
     at: Path | None,
     cluster_dir: Path | None,
@@ -63,6 +73,7 @@ def measure(
     Example:
       penstock mst measure wordcount.py --executors 1,2,3 --repeats 3 --predict 5,6
       penstock mst measure wordcount.py --executors 1,2,3,4 --budget 6 --at studies/wc
+      penstock mst measure wordcount.py --executors 1,2,3 --replicas drs --at studies/wc-drs
     """
     import contextlib
     import os
@@ -88,7 +99,7 @@ def measure(
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(at))
         trials = store.trials()
-        _check_same(at, store.last_run(), trials, flow, slots)
+        _check_same(at, store.last_run(), trials, flow, slots, replicas)
         if budget is None:
             done, total = len(wanted & {one.key for one in trials}), len(wanted)
         else:
@@ -106,6 +117,7 @@ def measure(
                 bisection=Bisection(every_s=every_s),
                 slots_each=slots,
                 bytes_per_row=_row_bytes(flow, at),
+                by=_by(replicas, every_s, max(executors)),
             )
             if budget is not None:
                 study.spend(budget, executors, predict=max((*predict, *executors)), on=shown.trial)
@@ -115,13 +127,18 @@ def measure(
     _print(at, predict or executors, level, as_json)
 
 
-def _check_same(at: Path, run: Run | None, trials: list[Trial], flow: Dataflow, slots: int) -> None:
+def _check_same(at: Path, run: Run | None, trials: list[Trial], flow: Dataflow, slots: int, by: str) -> None:
     """Trials of other things do not make one curve."""
     from penstock.dataflow.errors import PenstockError
 
     if run is not None and run.dataflow != flow.name:
         raise PenstockError(f"'{at}' is a study of '{run.dataflow}', not of '{flow.name}'; give another --at")
     for trial in trials:
+        if trial.replicas_by != by:
+            raise PenstockError(
+                f"'{at}' has trials with replicas by {trial.replicas_by}, not by {by} as are asked for; give another "
+                f"--at, or --replicas {trial.replicas_by}"
+            )
         if trial.rows_per_s is not None and trial.plan.slots != trial.executors * slots:
             raise PenstockError(
                 f"'{at}' has trials with {trial.plan.slots // trial.executors} slots an executor, not {slots} as "
@@ -180,10 +197,31 @@ def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[
 
     def fresh(wanted: Wanted, run: int) -> Engine:
         folder = at / "trials" / f"{wanted.study.replace(' ', '-')}-{wanted.executors}-{wanted.repeat}-{run}"
-        plan = plan_for(flow, wanted.executors, up.record.asked.slots)
+        plan = wanted.plan or plan_for(flow, wanted.executors, up.record.asked.slots)
         return SparkEngine(flow, folder, spark=spark, plan=plan)
 
     return fresh
+
+
+def _by(replicas: str, every_s: float, workers: int) -> ByPolicy | None:
+    """The policy without guards: a trial has nothing to lose by a change."""
+    from penstock.control.controller import Settings
+    from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
+    from penstock.control.policies.stela import Stela
+    from penstock.control.policies.threshold import Threshold
+    from penstock.measure.smoothing import Windowed
+    from penstock.store import RULE
+    from penstock.study.mst.arranged import ByPolicy
+
+    if replicas == RULE:
+        return None
+    policies: dict[str, Policy] = {
+        "drs": Drs(DrsSettings(goal=LeastSojourn())),
+        "stela": Stela(attempts=workers),
+        "threshold": Threshold(),
+    }
+    settings = Settings(mode="active", smoothing=Windowed(2), micro_batch=True, warm_up_s=2 * every_s)
+    return ByPolicy(policy=policies[replicas], settings=settings)
 
 
 def _row_bytes(flow: Dataflow, at: Path) -> float | None:

@@ -89,6 +89,9 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     load: Load | None = None  # of a change: under which it was decided
 
 
+RULE = "rule"
+
+
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement of a study, under one plan, from an empty start."""
 
@@ -103,6 +106,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     settled: bool = False  # by the rule that the study goes by; otherwise it is the best that there was
     samples: tuple[float, ...] = ()  # what it was made of, in the order of time
     why: str | None = None  # there is no result, or it did not settle
+    replicas_by: str = RULE  # or the name of a policy
 
     @property
     def key(self) -> tuple[str, int, int]:

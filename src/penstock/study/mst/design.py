@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import Samples
+from penstock.plan import Plan
 from penstock.store import Trial
 
 SATURATED, PACED = "mst", "mst paced"
@@ -19,6 +20,7 @@ class Wanted:
     executors: int
     repeat: int
     study: str = SATURATED
+    plan: Plan | None = None  # None: by the rule, to begin with
 
     @property
     def key(self) -> tuple[str, int, int]:

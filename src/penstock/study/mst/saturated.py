@@ -10,6 +10,8 @@ from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.operators import Kind
 from penstock.engines.ports import Engine
 from penstock.measure.convergence import settled
+from penstock.measure.window import Window
+from penstock.study.mst.arranged import ByPolicy, arrange
 from penstock.study.mst.throughput import sustained, waiting
 
 _AHEAD_WINDOWS = 3.0  # of work that has to wait, or the source is about to be the limit
@@ -34,19 +36,29 @@ class Measured:
     why: str | None = None
 
 
-def measure_saturated(engine: Engine, how: Saturation, clock: Clock) -> Measured:
+def measure_saturated(engine: Engine, how: Saturation, clock: Clock, by: ByPolicy | None = None) -> Measured:
     """Of an engine that has just been started. The rate of its sources is raised until rows always wait."""
-    paced = _Sources(engine)
+    sources = _Sources(engine)
     samples: list[float] = []
-    dry, before = False, None
-    for number in range(how.warm_up + how.most):
+    dry = False
+    before: Window | None = None
+
+    def look() -> tuple[Window, Window | None]:
+        nonlocal before
         clock.sleep(how.every_s)
         if (failure := engine.failure()) is not None:
             raise PenstockError(f"the run failed while it was measured: {failure}")
-        window = engine.observe()
-        rate, before = sustained(engine.flow, window, before), window
+        window, earlier = engine.observe(), before
+        before = window
+        sources.stay_ahead(sustained(engine.flow, window, earlier), waiting(engine.flow, window), how.every_s)
+        return window, earlier
+
+    if by is not None:
+        arrange(engine, by, look, clock)
+    for number in range(how.warm_up + how.most):
+        window, earlier = look()
+        rate = sustained(engine.flow, window, earlier)
         dry = waiting(engine.flow, window) == 0
-        paced.stay_ahead(rate, waiting(engine.flow, window), how.every_s)
         if rate is None or number < how.warm_up:
             continue
         if dry:
@@ -72,7 +84,8 @@ class _Sources:
         self._set()
 
     def stay_ahead(self, taken_per_s: float | None, waiting_rows: int, every_s: float) -> None:
-        if taken_per_s is not None and waiting_rows < _AHEAD_WINDOWS * every_s * taken_per_s:
+        taken_per_s = 0.0 if taken_per_s is None else taken_per_s
+        if waiting_rows <= _AHEAD_WINDOWS * every_s * taken_per_s:
             self._rate = max(self._rate, taken_per_s) * _FASTER
             self._set()
 

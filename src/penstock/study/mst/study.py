@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from penstock.control.loop import Clock
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.ports import Engine
-from penstock.store import Store, Trial
+from penstock.store import RULE, Store, Trial
+from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import SATURATED, Wanted, grid, next_wanted
 from penstock.study.mst.paced import Bisection, measure_paced
 from penstock.study.mst.saturated import Measured, Saturation, measure_saturated
@@ -28,6 +29,7 @@ class MstStudy:
     bisection: Bisection = field(default_factory=Bisection)
     slots_each: int = 1  # of an executor
     bytes_per_row: float | None = None
+    by: ByPolicy | None = None  # who sets replicas; None: the rule
 
     def run(self, counts: Sequence[int], *, repeats: int = 1, paced: bool = False, on: OnTrial | None = None) -> None:
         """All counts so many times; those that the store has are not repeated."""
@@ -55,8 +57,16 @@ class MstStudy:
 
     def _trial(self, wanted: Wanted) -> Trial:
         began_s = self.clock.time()
-        engines = _Opened(self.fresh, wanted)
-        measured = self._saturated(engines) if wanted.study == SATURATED else self._paced(engines, wanted.executors)
+        known = [
+            one
+            for one in self.store.trials()
+            if one.study == SATURATED and one.executors == wanted.executors and one.rows_per_s is not None
+        ]
+        engines = _Opened(self.fresh, wanted if not known else replace(wanted, plan=known[0].plan))
+        if wanted.study == SATURATED:
+            measured = self._saturated(engines, None if known else self.by)
+        else:
+            measured = self._paced(engines, known, wanted.executors)
         plan = engines.last.plan
         there = plan.slots // self.slots_each
         if there < wanted.executors:
@@ -79,27 +89,23 @@ class MstStudy:
             settled=measured.settled,
             samples=measured.samples,
             why=measured.why,
+            replicas_by=RULE if self.by is None else self.by.policy.name,
         )
 
-    def _saturated(self, engines: _Opened) -> Measured:
+    def _saturated(self, engines: _Opened, by: ByPolicy | None) -> Measured:
         engine = engines()
         engine.start()
         try:
-            return measure_saturated(engine, self.saturation, self.clock)
+            return measure_saturated(engine, self.saturation, self.clock, by)
         finally:
             engine.stop()
 
-    def _paced(self, engines: _Opened, executors: int) -> Measured:
-        known = [
-            one.rows_per_s
-            for one in self.store.trials()
-            if one.study == SATURATED and one.executors == executors and one.rows_per_s is not None
-        ]
+    def _paced(self, engines: _Opened, known: list[Trial], executors: int) -> Measured:
         if not known:
             raise PenstockError(
                 f"there is no measurement of {executors} executors to look around; measure it saturated first"
             )
-        return measure_paced(engines, fmean(known), self.bisection, self.clock)
+        return measure_paced(engines, fmean(one.rows_per_s or 0.0 for one in known), self.bisection, self.clock)
 
 
 class _Opened:
