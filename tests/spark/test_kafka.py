@@ -31,6 +31,7 @@ from penstock.brokers.topics import Topic
 from penstock.control.controller import Controller, Settings
 from penstock.control.policies.ds2 import Ds2
 from penstock.engines.spark.sources import kafka as kafka_source
+from penstock.engines.spark.sources.row_size import row_bytes
 from penstock.store import Store
 
 pytestmark = pytest.mark.spark
@@ -108,11 +109,53 @@ def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession
     assert wrong_counts(rows_of(broker.servers, out)) == []
 
 
+BY_HAND = """
+import penstock as ps
+from penstock.apps import wordcount
+
+
+def lines(spark):
+    kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", {servers!r})
+    records = kafka.option("subscribe", {lines!r}).option("startingOffsets", "earliest").load()
+    return records.selectExpr("cast(value as string) value")
+
+
+flow = ps.Dataflow("by-hand")
+words = flow.source("lines", ps.spark_source(lines)).stateless("split", wordcount.split)
+words.keyed("count", ["word"], wordcount.count).sink("out", ps.kafka({out!r}, {servers!r}, format="json", key="word"))
+"""
+
+
+def test_a_source_by_hand_reads_through_the_connector_of_spark(broker: Broker, tmp_path: Path) -> None:
+    lines, out = topics(broker.servers, "by-hand", 3)
+    fill(broker.servers, lines, wordcount.generator, range(ROWS))
+    (tmp_path / "flow.py").write_text(BY_HAND.format(servers=broker.servers, lines=lines, out=out))
+    penstock = [sys.executable, "-m", "penstock.cli"]
+    jars = subprocess.run([*penstock, "broker", "connector"], capture_output=True, text=True, check=True).stdout.strip()
+    with (tmp_path / "run.log").open("wb") as log:
+        run = [*penstock, "run", "flow.py", "--at", "run", "--conf", f"spark.jars={jars}"]
+        driver = subprocess.Popen(run, cwd=tmp_path, stdout=log, stderr=log)
+        try:
+            deadline = time.monotonic() + 180
+            while wrong_counts(rows_of(broker.servers, out)) and time.monotonic() < deadline:
+                assert driver.poll() is None, (tmp_path / "run.log").read_text()[-3000:]
+                time.sleep(0.2)
+            driver.send_signal(signal.SIGINT)
+            assert driver.wait(timeout=60) == 0, (tmp_path / "run.log").read_text()[-3000:]
+        finally:
+            if driver.poll() is None:
+                driver.kill()
+                driver.wait()
+    assert wrong_counts(rows_of(broker.servers, out)) == []
+
+
 def test_what_is_read_of_a_cut_is_deleted(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
     lines, out = topics(broker.servers, "deleted", 1)
     flow = counting(broker.servers, lines, out)
     fill(broker.servers, lines, wordcount.generator, range(ROWS))
     cluster = Cluster(servers=broker.servers)
+    written = [wordcount.generator(n) for n in range(ROWS)]
+    assert row_bytes(flow, tmp_path / "sources") == pytest.approx(len("".join(written).encode()) / ROWS, rel=0.1)
     others = set(Topic(cluster, lines)._admin().list_topics(timeout=10).topics)
     plan = plan_of(flow, {"split": 1, "count": 1}, {"split"})
     engine = engine_for(flow, spark, tmp_path / "run", plan, most_rows_a_batch=500, kafka=cluster)

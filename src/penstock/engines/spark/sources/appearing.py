@@ -111,6 +111,15 @@ class AppearingSource:
         files = self._ledger.refresh()[start["file"] : end["file"]]
         return [(seen.at_s, 1) for seen in files]
 
+    def size_of(self, rows: int) -> tuple[int, int]:
+        size = count = 0
+        for seen in self._ledger.look(self._pattern):
+            for batch in batches_of(seen.path, self._format, arrow_schema(self._schema)):
+                size, count = size + batch.nbytes, count + batch.num_rows
+                if count >= rows:
+                    return size, count
+        return size, count
+
     def resume(self, read_up_to: Offset) -> None:
         """Files wait for as long as it takes."""
 

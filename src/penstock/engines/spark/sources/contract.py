@@ -51,6 +51,9 @@ class LiveSource(Protocol):
     def append_times(self, start: Offset, end: Offset) -> list[tuple[float, int]] | None:
         """(when, how many rows) for the rows between two offsets; None if it cannot be known."""
 
+    def size_of(self, rows: int) -> tuple[int, int] | None:
+        """Bytes of about so many of its first rows, and how many there were; None if it cannot be known."""
+
     def resume(self, read_up_to: Offset) -> None:
         """The run starts again after a break; rows before this offset have been read."""
 

@@ -84,6 +84,15 @@ class KafkaSource:
                 found += msgspec.json.decode(path.read_bytes(), type=list[tuple[float, int]])
         return found or None
 
+    def size_of(self, rows: int) -> tuple[int, int]:
+        """Keys and values, as they come over the wire."""
+        topic = self._ends.topic
+        starts, ends = topic.starts(), topic.ends()
+        each = -(-rows // max(1, len(ends)))
+        spans = [Span(part, starts[part], min(end, starts[part] + each)) for part, end in ends.items()]
+        found = [one for some in records(topic.cluster, topic.name, spans) for one in some]
+        return sum(len(one.key() or b"") + len(one.value() or b"") for one in found), len(found)
+
     def resume(self, read_up_to: Offset) -> None:
         """Records wait for as long as the topic keeps them."""
 

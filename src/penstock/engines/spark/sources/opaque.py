@@ -36,6 +36,9 @@ class OpaqueSource:
     def append_times(self, start: Offset, end: Offset) -> None:
         return None
 
+    def size_of(self, rows: int) -> None:
+        return None
+
     def resume(self, read_up_to: Offset) -> None:
         """Spark resumes it from its checkpoint."""
 

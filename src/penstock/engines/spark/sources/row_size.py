@@ -1,4 +1,4 @@
-"""How large a row of a source is: by its first rows, as Arrow holds them."""
+"""How large a row of a source is: by its first rows, as Arrow holds them or as Kafka sends them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 from penstock.dataflow import Dataflow, Kind
 from penstock.engines.spark.sources.live import live_source
-from penstock.engines.spark.sources.numbered import NumberedSource
 
 _ROWS = 1_000
 
@@ -17,11 +16,8 @@ def row_bytes(flow: Dataflow, folder: Path) -> float | None:
     for operator in flow.operators:
         if operator.kind is not Kind.SOURCE:
             continue
-        source = live_source(operator, folder)
-        if not isinstance(source, NumberedSource):
+        found = live_source(operator, folder).size_of(_ROWS)
+        if found is None or found[1] == 0:
             return None
-        size, rows = source.size_of(_ROWS)
-        if rows == 0:
-            return None
-        sizes.append(size / rows)
+        sizes.append(found[0] / found[1])
     return sum(sizes) / len(sizes) if sizes else None
