@@ -24,7 +24,7 @@ SPARK_TEST     = $(BIN)/python -m pytest --durations=3 -m "spark and not soak"
 .PHONY: test-in-one-session $(ONE_SESSION) $(OWN_PROCESSES)
 $(ONE_SESSION) $(OWN_PROCESSES): export JDK_JAVA_OPTIONS = $(SHORT_LIFE) -XX:SharedArchiveFile=$(CLASSES)
 test-in-one-session:             export JDK_JAVA_OPTIONS = $(SHORT_LIFE) -XX:ArchiveClassesAtExit=$(CLASSES)
-SHORT_LIFE    := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+SHORT_LIFE    := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
 test-in-one-session:
 	$(SPARK_TEST) $(ONE_SESSION)
 $(ONE_SESSION) $(OWN_PROCESSES):

@@ -1,7 +1,8 @@
 """Predicted against measured mean sojourn on Spark: `python -m benchmarks.sojourn [--json] [--seconds S]`.
 
 Three operators that wait, a query each, in `local[16]`. A few plans are run to fit the micro-batch station of each
-query from its batches (rows, replicas, batch time); then other plans are predicted, written down, and only then run.
+query as DRS does it: a row costs what was measured of its operator, and what batches take beside their rows is a
+straight line of the replicas. Then other plans are predicted, written down, and only then run.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from rich.console import Console
 from rich.table import Table
+from scipy.optimize import nnls
 from scipy.stats import spearmanr
 
 import penstock as ps
@@ -30,7 +33,7 @@ from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.session import session
 from penstock.measure.window import Window
-from penstock.models.microbatch import BatchSample, MicroBatchFit, fit_microbatch
+from penstock.models.microbatch import BatchSample, MicroBatch
 from penstock.plan import Plan
 
 SLOTS = 16
@@ -38,6 +41,7 @@ RATE = 100.0  # rows/s
 EXTRACT_S, MATCH_S, DESCRIBE_S = 0.010, 0.016, 0.006  # a row: 1, 1.6 and 0.6 slots' worth at that rate
 CAMERAS = 256  # enough for state partitions to be about equal
 Counts = tuple[int, int, int]
+NAMES = ("extract", "match", "describe")
 
 # Few and many replicas at both rates: what tells a, b and c apart.
 FITTED: tuple[tuple[Counts, float], ...] = (
@@ -102,11 +106,11 @@ class Trial:
     rows_per_s: float
     sojourn_s: float
     samples: tuple[tuple[BatchSample, ...], ...]  # by query: its mean batch in each window
+    row_s: tuple[float, ...]  # by query
 
 
 def tried(engine: SparkEngine, counts: Counts, rows_per_s: float, seconds: float) -> Trial:
-    names = ("extract", "match", "describe")
-    engine.apply(engine.plan.replace(replicas=dict(zip(names, counts, strict=True))))
+    engine.apply(engine.plan.replace(replicas=dict(zip(NAMES, counts, strict=True))))
     engine.set_rate("frames", rows_per_s)
     settled_s = time.time() + 0.4 * seconds
     give_up_at = time.monotonic() + 10 * seconds
@@ -134,6 +138,7 @@ def tried(engine: SparkEngine, counts: Counts, rows_per_s: float, seconds: float
         rows_per_s=rows_per_s,
         sojourn_s=sojourn_s,
         samples=tuple(_mean_batches(windows, number, counts[number]) for number in range(3)),
+        row_s=tuple(_mean_row_s(windows, name) for name in NAMES),
     )
 
 
@@ -146,23 +151,38 @@ def _mean_batches(windows: list[Window], query: int, replicas: int) -> tuple[Bat
     )
 
 
-def fitted(trials: list[Trial]) -> list[MicroBatchFit]:
-    return [fit_microbatch([sample for trial in trials for sample in trial.samples[query]]) for query in range(3)]
+def _mean_row_s(windows: list[Window], operator: str) -> float:
+    """Of the rows that were counted."""
+    seen = [one for one in (window.operator(operator) for window in windows) if one.rows_in and one.seconds_per_row]
+    return sum((one.rows_in or 0) * (one.seconds_per_row or 0.0) for one in seen) / sum(
+        one.rows_in or 0 for one in seen
+    )
 
 
-def predicted_s(fits: list[MicroBatchFit], counts: Counts, rows_per_s: float) -> float:
+def fitted(trials: list[Trial]) -> list[MicroBatch]:
+    """Of each query, where nothing arrives yet."""
+    found = []
+    for query in range(3):
+        row_s = statistics.fmean(trial.row_s[query] for trial in trials)
+        samples = [sample for trial in trials for sample in trial.samples[query]]
+        rests = [one.batch_s - row_s * one.rows / one.replicas for one in samples]
+        (batch_s, replica_s), _ = nnls(np.array([[1.0, one.replicas] for one in samples]), np.array(rests))
+        found.append(MicroBatch(arrival_per_s=0.0, batch_s=batch_s, row_s=row_s, replica_s=replica_s))
+    return found
+
+
+def predicted_s(stations: list[MicroBatch], counts: Counts, rows_per_s: float) -> float:
     """1.5 D* in each query on the way."""
-    return sum(fit.station(rows_per_s).mean_s(k) for fit, k in zip(fits, counts, strict=True))
+    return sum(one.at_rate(rows_per_s).mean_s(k) for one, k in zip(stations, counts, strict=True))
 
 
 def measured(seconds: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     # As in the tests: on two cores the better compiler would be at work while the first plans are measured.
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m")
     spark = session(f"local[{SLOTS}]", "sojourn")
     flow = waiting()
-    names = ("extract", "match", "describe")
-    first = dict(zip(names, FITTED[0][0], strict=True))
+    first = dict(zip(NAMES, FITTED[0][0], strict=True))
     plan = Plan(dataflow=flow.name, cuts=frozenset({"extract", "match"}), replicas=first, slots=SLOTS)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
         engine = SparkEngine(flow, at, spark=spark, plan=plan)
@@ -170,8 +190,8 @@ def measured(seconds: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         try:
             tried(engine, FITTED[0][0], 0.5 * RATE, seconds)  # workers start and code is compiled on nobody's account
             trials = [tried(engine, counts, rate, seconds) for counts, rate in FITTED]
-            fits = fitted(trials)
-            said = [predicted_s(fits, counts, rate) for counts, rate in PREDICTED]
+            stations = fitted(trials)
+            said = [predicted_s(stations, counts, rate) for counts, rate in PREDICTED]
             seen = [tried(engine, counts, rate, seconds) for counts, rate in PREDICTED]
         finally:
             engine.stop()
@@ -187,8 +207,8 @@ def measured(seconds: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         "rank_correlation": rank,
         "median_error": statistics.median(row["error"] for row in rows),
         "stations": {
-            name: {"batch_s": fit.batch_s.value, "row_s": fit.row_s.value, "replica_s": fit.replica_s.value}
-            for name, fit in zip(names, fits, strict=True)
+            name: {"batch_s": one.batch_s, "row_s": one.row_s, "replica_s": one.replica_s}
+            for name, one in zip(NAMES, stations, strict=True)
         },
     }
     return rows, summary
