@@ -25,7 +25,7 @@ from penstock.engines.ports import Applied
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
 from penstock.engines.simulated.behaviour import ChangePause, Cluster
 from penstock.measure.smoothing import Windowed
-from penstock.measure.window import PipelineWindow, Window
+from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import Plan, default_plan, validate
 from penstock.store import Store
 
@@ -66,7 +66,9 @@ def situation_at(rate: float, slots: int, *, backlog: float = 0.0) -> Situation:
         msgspec.structs.replace(one, backlog_rows=round(backlog)) if one.operator == "rows" else one
         for one in window.operators
     )
-    window = msgspec.structs.replace(window, operators=operators)
+    (pipeline,) = window.pipelines
+    pipeline = msgspec.structs.replace(pipeline, backlog_rows=round(backlog))
+    window = msgspec.structs.replace(window, operators=operators, pipelines=(pipeline,))
     return Situation(
         now_s=window.end_s,
         shape=Shape.of(engine.flow),
@@ -245,7 +247,7 @@ def test_capacity_is_learned_from_batches_of_different_sizes() -> None:
     # A batch takes 0.4 s and 5 ms a row on 2 executors: within 10 s it sustains (1 - 0.04) / 0.005 = 192 rows/s.
     memory: dict[str, float] = {}
     for rows in (20, 50, 80, 110):
-        memory = learned(memory, batches_of("out", rows, row_s=0.005), 2)
+        memory = learned(memory, waiting(), batches_of("out", rows, row_s=0.005), 2)
     found = capacities(memory, 4, batch_most_s=10.0, running={"out"})
     assert found is not None
     assert found[1] == pytest.approx(192.0, rel=0.02)
@@ -254,26 +256,75 @@ def test_capacity_is_learned_from_batches_of_different_sizes() -> None:
     assert capacities({}, 4, batch_most_s=10.0, running={"out"}) is None
 
 
+@pytest.mark.parametrize("arriving", [0.0, 5.0, 3_000.0])
+def test_capacity_is_of_what_is_taken_not_of_what_comes(arriving: float) -> None:
+    memory = learned({}, waiting(), batches_of("out", 100, row_s=0.005, arriving=arriving), 1)
+    found = capacities(memory, 1, batch_most_s=10.0, running={"out"})
+    assert found is not None and found[0] == pytest.approx(100 / 0.9)  # 0.4 s and 5 ms a row
+
+
+def test_what_waits_behind_a_cut_is_a_backlog(tmp_path: Path) -> None:
+    flow = ps.Dataflow("cut")
+    stream = flow.source("rows", ps.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
+    stream = stream.keyed("first", ["n"], lambda frame: frame, columns=["n", "m"])
+    stream.keyed("second", ["m"], lambda frame: frame, columns=["n", "m"]).sink("out", ps.noop())
+    behaviour = Behaviour(
+        operators={
+            "first": OperatorBehaviour(service_s=Fixed(value=0.001)),
+            "second": OperatorBehaviour(service_s=Fixed(value=0.01)),
+        },
+        sources={"rows": SourceBehaviour(rates=((0.0, 250.0), (300.0, 20.0)))},
+        cluster=Cluster(slots_per_executor=2, most_executors=3),
+        change=ChangePause(fixed_s=1.0),
+    )
+    plan = Plan(dataflow="cut", cuts=frozenset({"first"}), replicas={"first": 2, "second": 2}, slots=4)
+    engine = SimulatedEngine(flow, behaviour, plan=plan, mode="row-by-row")
+    engine.start()
+    engine.advance(310.0)
+    engine.observe()
+    engine.advance(10.0)
+    window = engine.observe()
+    # 250 rows/s come and 200 are done: after 300 s some 15,000 wait, all of them at the cut.
+    at = Situation(now_s=window.end_s, shape=Shape.of(flow), plan=plan, window=window, latest=window, max_slots=6)
+    how = MstSettings(capacity=(90.0, 180.0, 270.0), slots_each=2, most=3, catch_up_s=120.0, stable_turns=1)
+    decision, _ = Mst(how).decide(at, {})
+    assert decision.inputs["backlog_rows"] == pytest.approx(300 * 50 - 20 * 180, rel=0.1)
+    assert not (isinstance(decision, Change) and decision.plan.slots < plan.slots)
+
+
+@pytest.mark.parametrize("away_s", [600.0, 8 * 3600.0])
+def test_no_slope_reaches_over_a_gap(away_s: float) -> None:
+    memory: dict[str, float] = {}
+    at = situation_at(300.0, slots=4)
+    for _ in range(5):
+        _, found = policy().decide(at, memory)
+        memory = dict(found) | {SLOPE: 2.0}  # rows/s more each second
+    assert at.latest is not None
+    memory[AT_S] = at.latest.end_s - away_s
+    decision, _ = policy().decide(at, memory)
+    assert decision.inputs["forecast_rows_per_s"] == pytest.approx(300.0, rel=0.05)
+
+
 def test_queries_that_have_ended_hold_nobody_back() -> None:
     memory: dict[str, float] = {}
     for rows in (20, 50, 80, 110):
-        memory = learned(memory, batches_of("backfill", rows, row_s=0.05), 2)
-        memory = learned(memory, batches_of("out", rows, row_s=0.005), 2)
+        memory = learned(memory, waiting(), batches_of("backfill", rows, row_s=0.05), 2)
+        memory = learned(memory, waiting(), batches_of("out", rows, row_s=0.005), 2)
     both = capacities(memory, 2, batch_most_s=10.0, running={"out", "backfill"})
     one = capacities(memory, 2, batch_most_s=10.0, running={"out"})
     assert both is not None and one is not None and both[1] == pytest.approx(19.2, rel=0.02)
     assert one[1] == pytest.approx(192.0, rel=0.02)
     for _ in range(400):
-        memory = learned(memory, batches_of("out", 50, row_s=0.005), 2)
+        memory = learned(memory, waiting(), batches_of("out", 50, row_s=0.005), 2)
     assert not any("backfill" in key for key in memory)
 
 
-def batches_of(query: str, rows: int, *, row_s: float) -> Window:
+def batches_of(query: str, rows: int, *, row_s: float, arriving: float | None = None) -> Window:
     """Four batches of so many rows, at 0.4 s and so much a row."""
     seconds = 0.4 + row_s * rows
     pipeline = PipelineWindow(
         pipeline=query,
-        operators=("rows", query),
+        operators=("rows", "wait", "out"),
         batches=4,
         rows_in=4 * rows,
         batch_s=seconds,
@@ -286,8 +337,11 @@ def batches_of(query: str, rows: int, *, row_s: float) -> Window:
         start_s=0.0,
         end_s=10.0,
         generation=1,
-        external_rows_per_s=4 * rows / 10.0,
+        external_rows_per_s=4 * rows / 10.0 if arriving is None else arriving,
         sojourn=None,
         pipelines=(pipeline,),
-        operators=(),
+        operators=(
+            OperatorWindow.knowing("rows", query, rows_in=4 * rows, rows_in_total=4 * rows, rows_out_total=4 * rows),
+            OperatorWindow.knowing("wait", query, rows_in=4 * rows, rows_in_total=4 * rows, rows_out_total=4 * rows),
+        ),
     )

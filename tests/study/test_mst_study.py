@@ -15,11 +15,11 @@ from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, Simu
 from penstock.engines.simulated.behaviour import BatchCosts, Cluster
 from penstock.measure.smoothing import Windowed
 from penstock.measure.stability import grows, latency_slope
-from penstock.plan import Plan
+from penstock.plan import Plan, default_plan
 from penstock.store import Run, Store, StoreReader, Trial
 from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wanted, samples_of
-from penstock.study.mst.paced import Bisection, keeps_up
+from penstock.study.mst.paced import Bisection, keeps_up, measure_paced
 from penstock.study.mst.replicas import plan_for, replicas_each
 from penstock.study.mst.saturated import Saturation
 from penstock.study.mst.study import MstStudy
@@ -145,6 +145,45 @@ def test_the_slowest_of_several_queries_is_what_is_measured(
     assert trial.rows_per_s == pytest.approx(2 / 0.05, rel=0.05)
 
 
+def two_sources() -> tuple[Dataflow, Plan]:
+    """Of orders and clicks, each with an operator and a query of its own."""
+    flow = ps.Dataflow("two")
+    for name, rate in (("orders", 10.0), ("clicks", 1000.0)):
+        stream = flow.source(name, ps.generate(lambda n: n, schema="n bigint", rows_per_s=rate))
+        stream.stateless(f"{name}_work", lambda frame: frame).sink(f"{name}_out", ps.noop())
+    return flow, default_plan(flow, slots=4, replicas={"orders_work": 2, "clicks_work": 2})
+
+
+@pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
+def test_sources_come_in_the_mix_that_is_declared(tmp_path: Path, mode: str) -> None:
+    flow, plan = two_sources()
+    costs = {"orders_work": 0.05, "clicks_work": 0.0005}
+    behaviour = Behaviour(
+        operators={name: OperatorBehaviour(service_s=Fixed(value=cost)) for name, cost in costs.items()},
+        cluster=Cluster(slots_per_executor=SLOTS_EACH, most_executors=2),
+        batch=BatchCosts(batch_s=0.05, task_s=0.0, most_rows=2_000),
+    )
+    clock = Time()
+
+    def fresh(wanted: Wanted, run: int) -> SimulatedEngine:
+        clock.engine = SimulatedEngine(flow, behaviour, plan=plan, mode=mode)
+        return clock.engine
+
+    fresh(Wanted(executors=2, repeat=0), 0)
+    with begun(tmp_path) as store:
+        MstStudy(
+            app="two",
+            fresh=fresh,
+            store=store,
+            clock=clock,
+            saturation=Saturation(every_s=10.0, warm_up=2),
+            slots_each=SLOTS_EACH,
+        ).run([2])
+        (trial,) = store.trials()
+    # Clicks take 4,000 rows/s, orders 40: of 1,010 rows 10 are orders, so clicks are what holds both back.
+    assert trial.settled and trial.rows_per_s == pytest.approx(4_000 * 1010 / 1000, rel=0.1)
+
+
 @pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
 def test_a_policy_sets_the_replicas_of_a_trial(tmp_path: Path, mode: str) -> None:
     costs = {"light": 0.01, "heavy": 0.05}
@@ -169,6 +208,33 @@ def test_batches_that_last_longer_than_windows_do_not_hide_what_piles_up(rows_pe
     fresh()
     how = Bisection(every_s=5.0, warm_up=3, windows=10)
     assert keeps_up(fresh, rows_per_s, how, clock) is kept_up
+
+
+@pytest.mark.parametrize("guess_per_s", [40.0, 100.0, 180.0])
+def test_a_guess_that_is_off_is_widened(guess_per_s: float) -> None:
+    clock = Time()
+
+    def fresh() -> SimulatedEngine:
+        clock.engine = engine_of(1, mode="row-by-row")  # 100 rows/s
+        return clock.engine
+
+    fresh()
+    found = measure_paced(fresh, guess_per_s, Bisection(every_s=20.0, warm_up=3, windows=10), clock)
+    assert found.settled and found.rows_per_s == pytest.approx(100.0, rel=0.1)
+
+
+def test_a_trial_without_a_result_is_made_again(tmp_path: Path) -> None:
+    with begun(tmp_path) as store:
+        study = study_in(store, "row-by-row")
+
+        def fewer(wanted: Wanted, run: int) -> SimulatedEngine:
+            return study.fresh(Wanted(executors=1, repeat=wanted.repeat), run)
+
+        short = MstStudy(app="waiting", fresh=fewer, store=store, clock=study.clock, slots_each=SLOTS_EACH)
+        short.run([2], paced=True)
+        assert [(one.study, one.rows_per_s) for one in store.trials()] == [(SATURATED, None), (PACED, None)]
+        study.run([2], paced=True)
+        assert [one.rows_per_s is None for one in store.trials()] == [True, True, False, False]
 
 
 def test_an_interrupted_study_resumes_and_repeats_nothing(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
+from penstock.control.shares import read_in, shares
 from penstock.control.situation import Memory, Situation
 from penstock.dataflow.errors import PenstockError
 from penstock.plan import Plan
@@ -27,6 +28,7 @@ MARGIN, LOW_TURNS, LOW_MOST = "mst.margin", "mst.low_turns", "mst.low_most"
 BACKLOG, SLOTS = "mst.backlog", "mst.slots"
 _ALPHA, _BETA = 0.6, 0.3  # Holt's weights of what is new, in level and in slope
 _MOST_MARGIN = 2.0
+_GAP_S = 120.0  # between turns: a longer one is a new beginning
 _FADING = 0.98  # of the margin above 1, a quiet turn
 
 
@@ -60,7 +62,7 @@ class Mst:
         seen = _seen(situation)
         if isinstance(seen, Hold):
             return seen, memory
-        memory = _foreseen(self._learned(situation, seen, memory), seen.arriving, seen.at_s)
+        memory = _foreseen(self._learned(situation, seen, memory), seen.arriving, seen.at_s, self.settings.lead_s)
         return self._decide(situation, seen, memory)
 
     def _decide(self, situation: Situation, seen: _Seen, memory: Memory) -> tuple[Decision, Memory]:
@@ -166,7 +168,7 @@ class Mst:
 class _Seen:
     at_s: float
     arriving: float  # rows/s
-    backlog: float  # rows at the sources
+    backlog: float  # rows that wait at sources and cuts, each as so many rows from outside
     ordinary: float  # rows that come during a batch, and a second more: they wait for the next one however fast it is
 
 
@@ -178,24 +180,27 @@ def _seen(situation: Situation) -> _Seen | Hold:
     arriving = window.external_rows_per_s
     if arriving is None:
         return Hold(reason=Reason.MISSING, why="not known yet: the rows that arrive")
-    waiting = [one.backlog_rows for one in latest.operators if one.operator in situation.shape.sources]
-    if None in waiting:
+    flow = situation.shape.flow
+    if any(one.backlog_rows is None for one in latest.operators if one.operator in situation.shape.sources):
         return Hold(reason=Reason.MISSING, why="not known yet: the rows that wait")
-    longest_s = max((one.batch_s or 0.0 for one in window.pipelines), default=0.0)
-    return _Seen(
-        at_s=latest.end_s,
-        arriving=arriving,
-        backlog=float(sum(one or 0 for one in waiting)),
-        ordinary=(1.0 + longest_s) * arriving,
-    )
+    known = shares(flow, latest, read_in(flow, window)) or {}
+    backlog, ordinary = 0.0, arriving
+    coming = {one.pipeline: one for one in window.pipelines}
+    for one in latest.pipelines:
+        share = known.get(one.pipeline) or 1.0
+        backlog += (one.backlog_rows or 0) / share
+        if (mean := coming.get(one.pipeline)) is not None:
+            taken = mean.rows_in / share / max(window.end_s - window.start_s, 1e-3)
+            ordinary += (mean.batch_s or 0.0) * min(arriving, taken)
+    return _Seen(at_s=latest.end_s, arriving=arriving, backlog=backlog, ordinary=ordinary)
 
 
-def _foreseen(memory: Mapping[str, float], rate: float, now_s: float) -> dict[str, float]:
-    """Holt's two equations, for turns that are not evenly apart."""
-    if LEVEL not in memory:
+def _foreseen(memory: Mapping[str, float], rate: float, now_s: float, lead_s: float) -> dict[str, float]:
+    """Holt's two equations, for turns that are not evenly apart; over a gap no slope reaches."""
+    if LEVEL not in memory or now_s - memory[AT_S] > max(_GAP_S, 4 * lead_s):
         return {**memory, LEVEL: rate, SLOPE: 0.0, AT_S: now_s}
     span_s = max(now_s - memory[AT_S], 1e-3)
-    level = _ALPHA * rate + (1.0 - _ALPHA) * (memory[LEVEL] + memory[SLOPE] * span_s)
+    level = _ALPHA * rate + (1.0 - _ALPHA) * (memory[LEVEL] + memory[SLOPE] * min(span_s, max(lead_s, 1e-3)))
     slope = _BETA * (level - memory[LEVEL]) / span_s + (1.0 - _BETA) * memory[SLOPE]
     return {**memory, LEVEL: level, SLOPE: slope, AT_S: now_s}
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 from penstock.control.decisions import Decision, Hold, Reason
 from penstock.control.policies.mst import Mst, MstSettings
+from penstock.control.shares import read_in, shares
 from penstock.control.situation import Memory, Situation
+from penstock.dataflow.dataflow import Dataflow
 from penstock.measure.window import PipelineWindow, Window
 
 _FADING = 0.97  # a window
@@ -39,7 +41,7 @@ class MstSeen:
         if window is None or situation.window is None:
             return Hold(reason=Reason.MISSING, why="nothing has been measured under this plan yet"), memory
         now = max(1, situation.plan.slots // self.slots_each)
-        memory = learned(memory, window, now)
+        memory = learned(memory, situation.shape.flow, window, now)
         running = {one.pipeline for one in window.pipelines}
         capacity = capacities(memory, self.most, batch_most_s=self.batch_most_s, running=running)
         if capacity is None:
@@ -56,14 +58,16 @@ class MstSeen:
         return Mst(settings).decide(situation, memory)
 
 
-def learned(memory: Memory, window: Window, executors: int) -> dict[str, float]:
+def learned(memory: Memory, flow: Dataflow, window: Window, executors: int) -> dict[str, float]:
     """One window more, under so many executors."""
     found = _faded(memory, executors)
-    external = (window.external_rows_per_s or 0.0) * (window.end_s - window.start_s)
+    known = shares(flow, window, read_in(flow, window)) or {}
     for pipeline in window.pipelines:
         rows, seconds = _batch(pipeline)
-        if rows <= 0 or seconds <= 0 or external <= 0:
+        share = known.get(pipeline.pipeline, 0.0)
+        if rows <= 0 or seconds <= 0 or share <= 0:
             continue
+        external = pipeline.rows_in / share  # not what came: a backlog grows and drains
         weight = float(pipeline.batches or 1)
         new = (weight, weight * rows, weight * seconds, weight * rows**2, weight * rows * seconds, external)
         for name, value in zip(_SUMS, new, strict=True):

@@ -10,13 +10,13 @@ from statistics import fmean
 from penstock.control.loop import Clock
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
-from penstock.dataflow.operators import Kind
 from penstock.engines.ports import Engine
 from penstock.measure.stability import grows
 from penstock.measure.window import Window
 from penstock.study.mst.saturated import Measured
-from penstock.study.mst.throughput import sustained
+from penstock.study.mst.throughput import mix, sustained
 
+_TRIED = 20  # rates, at most, where all are kept up
 _LESS = 0.05  # of what comes: less is noise
 
 
@@ -34,13 +34,19 @@ def measure_paced(fresh: Callable[[], Engine], guess_per_s: float, how: Bisectio
     low, high = guess_per_s * (1.0 - how.around), guess_per_s * (1.0 + how.around)
     tried: list[float] = []
     kept_up = False
+    too_much = False
     while high - low > how.within * high:
         rate = (low + high) / 2.0
         tried.append(rate)
         if keeps_up(fresh, rate, how, clock):
             low, kept_up = rate, True
         else:
-            high = rate
+            high, too_much = rate, True
+        if kept_up and not too_much and high - low <= how.within * high:  # the guess was too low
+            low, high = high, 2.0 * high
+            if len(tried) > _TRIED:
+                why = f"{rate:.4g} rows/s are kept up, and more was not tried"
+                return Measured(rows_per_s=rate, settled=False, samples=tuple(tried), why=why)
     if not kept_up:
         why = f"no rate from {guess_per_s * (1.0 - how.around):.4g} rows/s on was kept up"
         return Measured(rows_per_s=None, settled=False, samples=tuple(tried), why=why)
@@ -51,9 +57,8 @@ def keeps_up(fresh: Callable[[], Engine], rows_per_s: float, how: Bisection, clo
     engine = fresh()
     engine.start()
     try:
-        sources = [one.name for one in engine.flow.operators if one.kind is Kind.SOURCE]
-        for name in sources:
-            engine.set_rate(name, rows_per_s / len(sources))
+        for name, part in mix(engine.flow).items():
+            engine.set_rate(name, rows_per_s * part)
         windows = []
         for _ in range(how.warm_up + how.windows):
             clock.sleep(how.every_s)

@@ -7,12 +7,11 @@ from statistics import fmean
 
 from penstock.control.loop import Clock
 from penstock.dataflow.errors import PenstockError
-from penstock.dataflow.operators import Kind
 from penstock.engines.ports import Engine
 from penstock.measure.convergence import settled
 from penstock.measure.window import Window
 from penstock.study.mst.arranged import ByPolicy, arrange
-from penstock.study.mst.throughput import sustained, waiting
+from penstock.study.mst.throughput import mix, sustained, waiting
 
 _AHEAD_WINDOWS = 3.0  # of work that has to wait, or the source is about to be the limit
 _FASTER = 3.0
@@ -42,6 +41,7 @@ def measure_saturated(engine: Engine, how: Saturation, clock: Clock, by: ByPolic
     samples: list[float] = []
     dry = False
     before: Window | None = None
+    since: Window | None = None  # behind which the mix of the sources counts
 
     def look() -> tuple[Window, Window | None]:
         nonlocal before
@@ -50,19 +50,20 @@ def measure_saturated(engine: Engine, how: Saturation, clock: Clock, by: ByPolic
             raise PenstockError(f"the run failed while it was measured: {failure}")
         window, earlier = engine.observe(), before
         before = window
-        sources.stay_ahead(sustained(engine.flow, window, earlier), waiting(engine.flow, window), how.every_s)
+        sources.stay_ahead(sustained(engine.flow, window, earlier, since), window, how.every_s)
         return window, earlier
 
     if by is not None:
         arrange(engine, by, look, clock)
     for number in range(how.warm_up + how.most):
         window, earlier = look()
-        rate = sustained(engine.flow, window, earlier)
-        dry = waiting(engine.flow, window) == 0
-        if rate is None or number < how.warm_up:
-            continue
-        if dry:
+        rate = sustained(engine.flow, window, earlier, since)
+        dry = min(waiting(engine.flow, window).values(), default=0) == 0
+        if number < how.warm_up or dry:
             samples.clear()  # the source was the limit: what was seen says nothing of the pipeline
+            since = window
+            continue
+        if rate is None:
             continue
         samples.append(rate)
         if settled(samples, n=how.n, k=how.k, tolerance=how.tolerance):
@@ -79,19 +80,20 @@ class _Sources:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._names = [one.name for one in engine.flow.operators if one.kind is Kind.SOURCE]
-        self._rate = 100.0
+        self._parts = mix(engine.flow)
+        self._rate = 100.0  # of all
         self._set()
 
-    def stay_ahead(self, taken_per_s: float | None, waiting_rows: int, every_s: float) -> None:
+    def stay_ahead(self, taken_per_s: float | None, window: Window, every_s: float) -> None:
         taken_per_s = 0.0 if taken_per_s is None else taken_per_s
-        if waiting_rows <= _AHEAD_WINDOWS * every_s * taken_per_s:
+        waits = waiting(self._engine.flow, window)
+        if any(waits[name] <= _AHEAD_WINDOWS * every_s * taken_per_s * part for name, part in self._parts.items()):
             self._rate = max(self._rate, taken_per_s) * _FASTER
             self._set()
 
     def _set(self) -> None:
-        for name in list(self._names):
+        for name, part in list(self._parts.items()):
             try:
-                self._engine.set_rate(name, self._rate)
+                self._engine.set_rate(name, self._rate * part)
             except PenstockError:
-                self._names.remove(name)
+                del self._parts[name]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from penstock.control.loop import Clock
-from penstock.dataflow.errors import PenstockError
 from penstock.engines.ports import Engine
 from penstock.store import RULE, Store, Trial
 from penstock.study.mst.arranged import ByPolicy
@@ -34,26 +33,24 @@ class MstStudy:
     def run(self, counts: Sequence[int], *, repeats: int = 1, paced: bool = False, on: OnTrial | None = None) -> None:
         """All counts so many times; those that the store has are not repeated."""
         wanted = grid(counts, repeats, paced=paced)
-        self._make(wanted, len(wanted), on)
+        for done, one in enumerate(wanted, start=1):
+            if one.key not in self._done():
+                self._make(one, done, len(wanted), on)
 
     def spend(self, budget: int, counts: Sequence[int], *, predict: int, on: OnTrial | None = None) -> None:
         """So many trials in all, each where it tells most."""
-        while sum(study == SATURATED for study, *_ in self._done()) < budget:
-            self._make([next_wanted(self.app, self.store.trials(), counts, predict)], budget, on)
+        while (made := sum(one.study == SATURATED for one in self.store.trials())) < budget:
+            self._make(next_wanted(self.app, self.store.trials(), counts, predict), made + 1, budget, on)
 
     def _done(self) -> set[tuple[str, int, int]]:
-        return {one.key for one in self.store.trials()}
+        """Those without a result are made again when they are asked for again."""
+        return {one.key for one in self.store.trials() if one.rows_per_s is not None}
 
-    def _make(self, wanted: Sequence[Wanted], total: int, on: OnTrial | None) -> None:
-        for one in self._open(wanted):
-            trial = self._trial(one)
-            self.store.add_trial(trial)
-            if on is not None:
-                on(trial, len(self._done()), total)
-
-    def _open(self, wanted: Sequence[Wanted]) -> Iterator[Wanted]:
-        done = self._done()
-        return (one for one in wanted if one.key not in done)
+    def _make(self, wanted: Wanted, done: int, total: int, on: OnTrial | None) -> None:
+        trial = self._trial(wanted)
+        self.store.add_trial(trial)
+        if on is not None:
+            on(trial, done, total)
 
     def _trial(self, wanted: Wanted) -> Trial:
         began_s = self.clock.time()
@@ -102,9 +99,9 @@ class MstStudy:
 
     def _paced(self, engines: _Opened, known: list[Trial], executors: int) -> Measured:
         if not known:
-            raise PenstockError(
-                f"there is no measurement of {executors} executors to look around; measure it saturated first"
-            )
+            engines()  # for its plan
+            why = f"there is no measurement of {executors} executors to look around"
+            return Measured(rows_per_s=None, settled=False, samples=(), why=why)
         return measure_paced(engines, fmean(one.rows_per_s or 0.0 for one in known), self.bisection, self.clock)
 
 

@@ -1,0 +1,66 @@
+"""Rows that come to each pipeline for each row from outside, by the selectivities of the operators before it.
+
+Not by the rows themselves: those that wait between two pipelines have come out of one and not yet to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.operators import Kind
+from penstock.measure.window import OperatorWindow, PipelineWindow, Window
+from penstock.models.network.traffic import Stream, solve_traffic
+from penstock.models.queueing.errors import UnstableError
+
+
+def shares(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, float] | None:
+    """`read` has the rows of each source, over whatever time its mix is of; None where windows do not say."""
+    external = sum(read.values())
+    if external <= 0:
+        return None
+    seen = {one.operator: one for one in window.operators}
+    out = {name: rows / external for name, rows in read.items()}
+    gains = {one.name: _gain(seen.get(one.name)) for one in flow.operators if one.kind is not Kind.SOURCE}
+    streams = [
+        Stream(source=None, target=name, gain=out[before])
+        if before in out
+        else Stream(source=before, target=name, gain=gains[before] or 0.0)
+        for name in gains
+        for before in flow[name].inputs
+    ]
+    try:
+        visits = solve_traffic(list(gains), streams, 1.0).arrival_per_s
+    except UnstableError:  # a loop that multiplies rows
+        return None
+    # Behind an operator that rows should come to and have not come to, nothing is known.
+    if any(visits[name] > 0 and gain is None and flow[name].kind is not Kind.SINK for name, gain in gains.items()):
+        return None
+    out |= {name: visits[name] * (gain or 0.0) for name, gain in gains.items()}
+    readers = {name: [one for one in window.pipelines if name in one.operators] for name in read}
+
+    def share(pipeline: PipelineWindow) -> float:
+        cuts = [one for name in pipeline.operators for one in flow[name].inputs if one not in pipeline.operators]
+        here = [out[name] * _part(pipeline, readers[name]) for name in pipeline.operators if name in read]
+        return sum(here) + sum(out[name] for name in cuts)
+
+    return {one.pipeline: share(one) for one in window.pipelines}
+
+
+def read_in(flow: Dataflow, window: Window) -> dict[str, float]:
+    """Rows of each source in this window."""
+    seen = {one.operator: one for one in window.operators}
+    sources = [one.name for one in flow.operators if one.kind is Kind.SOURCE]
+    return {name: float(seen[name].rows_in or 0) if name in seen else 0.0 for name in sources}
+
+
+def _part(pipeline: PipelineWindow, readers: list[PipelineWindow]) -> float:
+    """Of a source that several read, as all queries of a black box do: what each reads is its own."""
+    total = sum(one.rows_in for one in readers)
+    return 1.0 if len(readers) == 1 else pipeline.rows_in / total if total else 0.0
+
+
+def _gain(one: OperatorWindow | None) -> float | None:
+    if one is None or not one.rows_in_total or one.rows_out_total is None:
+        return None
+    return one.rows_out_total / one.rows_in_total
