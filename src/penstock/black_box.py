@@ -53,6 +53,7 @@ def watch(
         from penstock.store import Run, Store
 
         engine = WatchedEngine(spark)
+        engine.await_executors(60.0)
         _, slots_each = engine.executors()
         store = Store(Path(at))
         try:

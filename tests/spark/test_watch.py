@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock as ps
 from penstock.control.watching import Watch
-from penstock.engines.spark.watched import WatchedEngine, _backlog
+from penstock.engines.spark.watched import WatchedEngine, _backlog, _Query
 from penstock.store import StoreReader
 
 pytestmark = pytest.mark.spark
@@ -170,6 +171,38 @@ def test_the_backlog_of_a_kafka_source_is_read_from_its_offsets() -> None:
     }
     assert _backlog({"sources": [source]}) == 70
     assert _backlog({"sources": [{"endOffset": None, "latestOffset": None, "numInputRows": 5}]}) == 0
+
+
+def batch(number: int, *, ends_s: float, rows: int, behind: int = 0) -> dict[str, Any]:
+    """As Spark tells of it; it took a second."""
+    timestamp = datetime.fromtimestamp(ends_s - 1.0, UTC).isoformat()
+    source = {"startOffset": 0, "endOffset": rows, "latestOffset": rows + behind, "numInputRows": rows}
+    took = {"triggerExecution": 1000, "addBatch": 900}
+    return {"batchId": number, "timestamp": timestamp, "durationMs": took, "numInputRows": rows, "sources": [source]}
+
+
+@pytest.mark.parametrize("trigger_s", [2.0, 60.0, 300.0])
+def test_rows_come_between_batches_however_far_apart(trigger_s: float) -> None:
+    query, came = _Query(), []
+    query.saw([batch(0, ends_s=0.0, rows=5_000_000)])  # what had piled up
+    for number in range(1, 4):
+        for look_s in range(10, int(trigger_s), 10):
+            query.was_still((number - 1) * trigger_s + look_s, 10.0)
+            came.append(query.arriving)
+        query.saw([batch(number, ends_s=number * trigger_s, rows=round(1000 * trigger_s))])
+        came.append(query.arriving)
+    assert set(came) <= {0.0, 1000.0} and came[-1] == 1000.0
+    assert 0.0 not in came[came.index(1000.0) :]
+    query.was_still(4 * 3 * trigger_s + 100, 10.0)
+    assert query.arriving == 0.0
+
+
+def test_a_backlog_that_grows_has_come_and_one_that_was_there_has_not() -> None:
+    query = _Query()
+    query.saw([batch(0, ends_s=0.0, rows=100, behind=10_000)])
+    assert query.arriving == 0.0
+    query.saw([batch(1, ends_s=10.0, rows=100, behind=10_400)])
+    assert query.arriving == pytest.approx(50.0)
 
 
 def recommended(at: Path) -> list[int]:

@@ -10,7 +10,7 @@ import click
 @click.command()
 @click.argument("run_dir", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--changes", "only_changes", is_flag=True, help="Leave the holds out.")
-@click.option("--last", type=click.IntRange(min=1), help="Only the last so many decisions.")
+@click.option("--last", type=click.IntRange(min=1), help="Only the last so many of them.")
 @click.option("--json", "as_json", is_flag=True, help="All of it, as a JSON array.")
 def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) -> None:
     """What was decided, why, what was expected, what was observed. Holds that repeat are one line.
@@ -27,12 +27,16 @@ def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) 
     from penstock.store import StoreReader
 
     with StoreReader(run_dir) as reader:
-        rows = [row for _, row in reader.decisions(last=last) if row.kind == "change" or not only_changes]
+        made = [row for _, row in reader.decisions()]
+    rows = [row for row in made if row.kind == "change" or not only_changes]
+    rows = rows if last is None else rows[-last:]
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
         return
     console = Console(highlight=False)
-    if not rows:
+    if made and not rows:
+        console.print(f"no change among {len(made)} decisions: all of them are to hold")
+    elif not rows:
         console.print(
             "nobody decided anything in this run; start it with --policy, such as 'penstock run FILE --policy drs "
             "--sojourn-ms 2000'",

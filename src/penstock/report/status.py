@@ -85,10 +85,14 @@ def _headline(shown: Status) -> str:
     if shown.state == "running":
         starting = ", starting" if shown.plan is None else ""
         return f"{about} as process {run.pid} on {run.master} since {_clock(run.started_s)}{starting}"
-    resume = f"resume with 'penstock run {run.flow_file} --at {shown.directory}'"
-    if run.stopped_s is None:
-        return f"{about}; {resume}"
-    return f"{about} at {_clock(run.stopped_s)} ({run.stopped_why}); {resume}"
+    if run.stopped_s is not None:
+        about = f"{about} at {_clock(run.stopped_s)} ({run.stopped_why})"
+    if run.flow_file == "-":  # somebody else's program
+        return about
+    if run.master == "mst":
+        return f"{about}; see 'penstock report {shown.directory}', or go on with 'penstock mst measure'"
+    on = "" if run.master.startswith("local") else f" --master {run.master}"
+    return f"{about}; resume with 'penstock run {run.flow_file} --at {shown.directory}{on}'"
 
 
 def _clock(at_s: float) -> str:

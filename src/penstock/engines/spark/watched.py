@@ -7,9 +7,11 @@ session, the queries or their checkpoints; executors are asked for through Spark
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -28,11 +30,31 @@ INPUT, OUTPUT = "input", "output"
 
 @dataclass(slots=True)
 class _Query:
-    """What is known of one query: up to which batch, and how many rows wait behind it."""
+    """What is known of one query: up to which batch, how many rows wait behind it, and how fast they come."""
 
     last: int = -1
+    ended_s: float | None = None  # its last batch; None before the first, which reads what had piled up
+    apart_s: float = 0.0  # the ends of its batches
     backlog: float = 0.0
-    rows: int = 0
+    arriving: float = 0.0  # rows/s
+
+    def saw(self, fresh: list[dict[str, Any]]) -> None:
+        """Batches that have ended since. What they read came between their ends, however far those are apart."""
+        if self.ended_s is None:
+            (first, *fresh) = fresh
+            self.last, self.ended_s, self.backlog = first["batchId"], _ended_s(first), _backlog(first)
+        if not fresh:
+            return
+        ended_s, backlog, batches = _ended_s(fresh[-1]), _backlog(fresh[-1]), fresh[-1]["batchId"] - self.last
+        span_s = max(ended_s - self.ended_s, 1e-3)
+        came = sum(one["numInputRows"] for one in fresh) * batches / len(fresh) + backlog - self.backlog
+        self.arriving, self.apart_s = max(0.0, came) / span_s, span_s / batches
+        self.last, self.ended_s, self.backlog = fresh[-1]["batchId"], ended_s, backlog
+
+    def was_still(self, now_s: float, span_s: float) -> None:
+        """No batch has ended: of one that is overdue no rows came."""
+        if self.ended_s is not None and now_s - self.ended_s > 2 * max(span_s, self.apart_s):
+            self.arriving = 0.0
 
 
 @dataclass(slots=True)
@@ -64,6 +86,7 @@ class WatchedEngine:
         self.flow = Dataflow(name if name[0].isalpha() else f"app_{name}")
         self.flow.source(INPUT, spark_source(lambda spark: None)).sink(OUTPUT, noop())
         self._queries: dict[str, _Query] = {}  # by id of the query, which survives its restarts
+        self._running: dict[str, Any] = {}  # by id: what was running at the last look
         self._rows_total = 0
         self._since_s = time.time()
         self._generation = 1
@@ -78,6 +101,11 @@ class WatchedEngine:
 
     def executors(self) -> tuple[int, int]:
         """How many there are now, and the slots of one; a local master is one by itself."""
+        if cores := self._cores():
+            return len(cores), max(1, max(cores))
+        return 1, self._slots_by_settings()
+
+    def _cores(self) -> list[int]:
         context = self._spark.sparkContext._jsc.sc()
         listed = context.statusStore().executorList(True).iterator()
         cores = []
@@ -86,34 +114,48 @@ class WatchedEngine:
             # One that is on its way out takes no tasks.
             if one.id() != "driver" and context.schedulerBackend().isExecutorActive(one.id()):
                 cores.append(int(one.totalCores()))
-        if not cores:
-            return 1, max(1, int(self._spark.sparkContext.defaultParallelism))
-        return len(cores), max(1, max(cores))
+        return cores
+
+    def _slots_by_settings(self) -> int:
+        """Of a local master, or of executors that are still to come."""
+        context = self._spark.sparkContext
+        if (local := re.match(r"local(?:\[(\d+|\*))?", context.master)) is not None:
+            return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+        return max(1, int(context.getConf().get("spark.executor.cores") or context.defaultParallelism))
+
+    def await_executors(self, patience_s: float) -> None:
+        """A session may be there before its executors are."""
+        deadline = time.monotonic() + patience_s
+        while not self._spark.sparkContext.master.startswith("local") and not self._cores():
+            if time.monotonic() > deadline or self.failure() is not None:
+                return
+            time.sleep(0.5)
 
     def start(self) -> None:
         """Batches from before are not counted, but they say where the queries stand."""
         for _, seen, progress in self._progress():
-            self._queries[seen] = _Query(last=max((one["batchId"] for one in progress), default=-1))
+            query = self._queries[seen] = _Query()
+            if batches := _with_work(progress):
+                query.saw(batches[-1:])
         self._since_s = time.time()
 
     def observe(self) -> Window:
         now = time.time()
         span = max(now - self._since_s, 1e-3)
-        pipelines, appended, rows, backlog = [], 0.0, 0, 0.0
+        pipelines, arriving, rows, backlog = [], 0.0, 0, 0.0
         for name, seen, progress in self._progress():
             query = self._queries.setdefault(seen, _Query())
-            fresh = [one for one in progress if one["batchId"] > query.last and "addBatch" in one["durationMs"]]
+            fresh = [one for one in _with_work(progress) if one["batchId"] > query.last]
             sums = _sums(fresh)
             if fresh and query.last >= 0:  # Spark keeps a hundred: of more there are, those that it keeps stand for all
                 sums = sums.times((fresh[-1]["batchId"] - query.last) / len(fresh))
-            before = query.backlog
             if fresh:
-                query.last = fresh[-1]["batchId"]
-                query.backlog = _backlog(fresh[-1])
-            query.rows += sums.rows
+                query.saw(fresh)
+            else:
+                query.was_still(now, span)
             rows += sums.rows
             backlog += query.backlog
-            appended += max(0.0, sums.rows + query.backlog - before)
+            arriving += query.arriving
             pipelines.append(_pipeline(name, sums, query.backlog))
         self._rows_total += rows
         self._since_s = now
@@ -125,12 +167,12 @@ class WatchedEngine:
             start_s=now - span,
             end_s=now,
             generation=self._generation,
-            external_rows_per_s=appended / span,
+            external_rows_per_s=arriving,
             sojourn=None,
             pipelines=tuple(pipelines),
             operators=(
-                self._operator(INPUT, rows, appended, span, round(backlog)),
-                self._operator(OUTPUT, rows, rows, span, None),
+                self._operator(INPUT, rows, arriving, span, round(backlog)),
+                self._operator(OUTPUT, rows, rows / span, span, None),
             ),
         )
 
@@ -168,15 +210,17 @@ class WatchedEngine:
     # ---- what Spark says
 
     def _progress(self) -> list[tuple[str, str, list[dict[str, Any]]]]:
-        """(name, id, progress) of the queries that are running now."""
+        """(name, id, progress) of the queries that are running now, or were at the last look: they may have ended."""
+        active = {str(query.id): query for query in self._spark.streams.active}
+        looked_at, self._running = self._running | active, active
         found = []
-        for query in self._spark.streams.active:
+        for query in looked_at.values():
             raw = [json.loads(one.json()) for one in query._jsq.recentProgress()]
             name = re.sub(r"[^A-Za-z0-9_]+", "_", query.name or f"query_{str(query.id)[:8]}")
             found.append((name, str(query.id), raw))
         return found
 
-    def _operator(self, name: str, rows: int, appended: float, span: float, backlog: int | None) -> OperatorWindow:
+    def _operator(self, name: str, rows: int, arriving: float, span: float, backlog: int | None) -> OperatorWindow:
         return OperatorWindow(
             operator=name,
             pipeline=OUTPUT,
@@ -185,7 +229,7 @@ class WatchedEngine:
             rows_out_total=self._rows_total if name == INPUT else None,
             rows_in=rows,
             rows_out=rows if name == INPUT else None,
-            input_rows_per_s=appended / span,
+            input_rows_per_s=arriving,
             processed_rows_per_s=rows / span,
             true_rows_per_s=None,
             selectivity=1.0 if name == INPUT else None,
@@ -195,6 +239,16 @@ class WatchedEngine:
             state_rows=None,
             state_bytes=None,
         )
+
+
+def _with_work(progress: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Batches that were made; Spark also tells of the times when there was nothing to do."""
+    return [one for one in progress if "addBatch" in one["durationMs"]]
+
+
+def _ended_s(progress: dict[str, Any]) -> float:
+    began = datetime.fromisoformat(progress["timestamp"])
+    return began.timestamp() + progress["durationMs"].get("triggerExecution", 0) / 1000
 
 
 def _sums(progress: list[dict[str, Any]]) -> _Sums:
