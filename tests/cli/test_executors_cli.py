@@ -79,6 +79,19 @@ def test_only_trials_that_are_missing_are_made_and_only_of_the_same_thing(tmp_pa
     another.write_text(FLOW.format(rate=", rows=10").replace("waiting", "another"))
     words[2] = str(another)
     assert "is a study of 'waiting', not of 'another'" in printed(*words, "--slots", "1", fails=True)
+    another.write_text(FLOW.format(rate="").replace('ps.generate(int, schema="n bigint")', "ps.spark_source(int)"))
+    assert "source 'rows' is a DataFrame of yours" in printed(*words, "--slots", "1", fails=True)
+    words[2] = str(flow)
+    assert "replicas by rule, not by drs" in printed(*words, "--slots", "1", "--replicas", "drs", fails=True)
+
+
+def test_one_count_is_shown_although_it_makes_no_curve(tmp_path: Path) -> None:
+    study, flow = tmp_path / "study", tmp_path / "flow.py"
+    study_in(study, {2: [200.0]})
+    flow.write_text(FLOW.format(rate=", rows=10"))
+    words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "2", "--slots", "1"]
+    assert "one count makes no curve" in printed(*words)
+    assert [one["rows_per_s"] for one in json.loads(printed(*words, "--json"))["trials"]] == [200.0]
 
 
 def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
@@ -99,6 +112,11 @@ def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
     # Three for a third of the time and one for the rest would be the least: 5/3 of what one takes.
     assert 1.5 * sums["seconds"] < sums["slot_seconds"] < 2.5 * sums["seconds"]
     assert "--policy mst takes --executors" in printed(*words, fails=True)
+    words += ["--executors", "1..4", "--mst", f"{tmp_path}/study"]
+    (tmp_path / "costs.json").write_text(json.dumps(costs | {"cluster": {"slots_per_executor": 2}}))
+    assert "measured with 1 slots an executor, and here one has 2" in printed(*words, fails=True)
+    (tmp_path / "flow.py").write_text(FLOW.format(rate=", rows_per_s=1").replace("waiting", "another"))
+    assert "is a study of 'waiting', not of 'another'" in printed(*words, fails=True)
 
 
 def test_mistakes_about_clusters_are_said(tmp_path: Path) -> None:

@@ -91,8 +91,7 @@ def measure(
         raise click.UsageError("--paced checks the counts of --repeats; give it without --budget")
     flow = load(spec).without_output()
     flow.check()
-    if paced:
-        _check_paced(flow)
+    _check_sources(flow, paced=paced)
     at = at or Path("studies") / flow.name
     slots = slots if cluster_dir is None else cluster.running(cluster_dir).record.asked.slots
     wanted = {one.key for one in grid(executors, repeats, paced=paced)}
@@ -101,7 +100,7 @@ def measure(
         trials = store.trials()
         _check_same(at, store.last_run(), trials, flow, slots, replicas)
         if budget is None:
-            done, total = len(wanted & {one.key for one in trials}), len(wanted)
+            done, total = len(wanted & {one.key for one in trials if one.rows_per_s is not None}), len(wanted)
         else:
             done, total = sum(one.study == SATURATED for one in trials), budget
         store.begin(Run(dataflow=flow.name, flow_file=spec, pid=os.getpid(), master="mst", started_s=time.time()))
@@ -146,14 +145,23 @@ def _check_same(at: Path, run: Run | None, trials: list[Trial], flow: Dataflow, 
             )
 
 
-def _check_paced(flow: Dataflow) -> None:
+def _check_sources(flow: Dataflow, *, paced: bool) -> None:
     """Before hours of trials, not after them."""
     from penstock.dataflow.errors import PenstockError
-    from penstock.dataflow.sources import Generate, Replay
+    from penstock.dataflow.sources import Generate, Replay, SparkSource
 
     for one in flow.operators:
         source = one.source
-        if source is not None and not (isinstance(source, Generate | Replay) and source.rows_per_s is not None):
+        if isinstance(source, SparkSource):
+            raise PenstockError(
+                f"source '{one.name}' is a DataFrame of yours, which does not tell what waits, so nobody knows whether "
+                "it is the limit; measure with ps.kafka, ps.replay, ps.generate or ps.backlog instead"
+            )
+        if (
+            paced
+            and source is not None
+            and not (isinstance(source, Generate | Replay) and source.rows_per_s is not None)
+        ):
             raise PenstockError(
                 f"--paced sets the rate of source '{one.name}', which has none that can be set; leave --paced out, or "
                 "declare it with ps.generate or ps.replay and rows_per_s"
@@ -172,7 +180,7 @@ def predict(study: Path, executors: tuple[int, ...], level: float, as_json: bool
     Example:
       penstock mst predict studies/wc --executors 8,16,32
     """
-    _print(study, executors, level, as_json)
+    _print(study, executors, level, as_json, curve=True)
 
 
 def _cluster(stack: ExitStack, directory: Path | None, at: Path, workers: int, slots: int, memory_mb: int) -> Cluster:
@@ -260,30 +268,51 @@ class _Shown:
         self._bar.stop()
 
 
-def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool) -> None:
+def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool, *, curve: bool = False) -> None:
     from penstock.dataflow.errors import PenstockError
     from penstock.report.mst import fit_app
+    from penstock.store import StoreReader
+    from penstock.study.mst.design import PACED, SATURATED
     from penstock.study.mst.model import samples_in
 
     samples = samples_in(study)
-    if len(samples.vms) < 2:
+    with StoreReader(study) as store:
+        trials = [one for one in store.trials() if one.rows_per_s is not None]
+    # One count makes no curve, but it was measured.
+    report = None
+    if len(samples.vms) > 1:
+        _, report = fit_app(samples, predict=executors, validation=None, step=0.0, level=level, seed=0)
+    elif curve:
         raise PenstockError(
             f"'{study}' has trials on {samples.vms[0]} executors only; a curve needs two counts: measure another"
         )
-    _, report = fit_app(samples, predict=executors, validation=None, step=0.0, level=level, seed=0)
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        fitted = {} if report is None else msgspec.to_builtins(report)
+        kept = ("study", "executors", "repeat", "rows_per_s", "bytes_per_s", "settled", "why", "replicas_by")
+        found = fitted | {"trials": [{name: getattr(one, name) for name in kept} for one in trials]}
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
         return
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("executors", "rows/s", f"{level:.0%} interval", "measured")
-    measured = dict(zip(samples.vms, samples.throughput, strict=True))
-    for one in report.predictions:
-        seen = ", ".join(f"{rate:.4g}" for rate in measured.get(one.vms, ()))
-        table.add_row(str(one.vms), f"{one.throughput:.4g}", f"{one.low:.4g} to {one.high:.4g}", seen)
+    table = Table("executors", "rows/s", f"{level:.0%} interval", "measured", "paced", "MB/s")
+    said = {} if report is None else {one.vms: one for one in report.predictions}
+    for count in executors:
+        one, of = said.get(count), [trial for trial in trials if trial.executors == count]
+        saturated = [trial for trial in of if trial.study == SATURATED]
+        table.add_row(
+            str(count),
+            "" if one is None else f"{one.throughput:.4g}",
+            "" if one is None else f"{one.low:.4g} to {one.high:.4g}",
+            ", ".join(f"{trial.rows_per_s:.4g}" for trial in saturated),
+            ", ".join(f"{trial.rows_per_s:.4g}" for trial in of if trial.study == PACED),
+            ", ".join(f"{trial.bytes_per_s / 1e6:.3g}" for trial in saturated if trial.bytes_per_s is not None),
+        )
     console = Console()
     console.print(table)
-    console.print(f"by {report.model}, fitted to {list(samples.vms)} executors", highlight=False)
+    if report is None:
+        console.print("one count makes no curve: measure another to predict", highlight=False)
+    else:
+        console.print(f"by {report.model}, fitted to {list(samples.vms)} executors", highlight=False)

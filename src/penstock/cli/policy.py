@@ -40,6 +40,7 @@ class Asked:
     catch_up_s: float = 120.0
     mst_study: Path | None = None
     workers: int | None = None  # of the cluster; None: as many as executors may be had
+    dataflow: str = ""  # whose policy it is
 
     @property
     def most_slots(self) -> int | None:
@@ -199,7 +200,7 @@ def _mst(asked: Asked) -> Policy:
 
     from penstock.study.mst.model import model_in
 
-    capacity = model_in(asked.mst_study, most).capacity(confidence=0.9)
+    capacity = model_in(asked.mst_study, most, dataflow=asked.dataflow, slots_each=slots_each).capacity(confidence=0.9)
     return Mst(
         MstSettings(
             capacity=tuple(float(rate) for rate in capacity),

@@ -77,6 +77,7 @@ def command(
       penstock run wordcount.py --cluster runs/cluster --policy mst --executors 1..6 --mode active
       penstock run wordcount.py --at runs/wc --channel kafka --servers localhost:9092
     """
+    import dataclasses
     import os
     import time
 
@@ -101,9 +102,10 @@ def command(
     if asked.executors is not None and asked.slots_each is None and not master.startswith("local"):
         raise click.UsageError(f"--executors on {master} takes --slots-each: the cores that an executor has there")
     kafka = kafka_cluster(channel, servers, kafka_options)
-    decides = None if asked.policy is None else policy.policy_of(asked)
     flow = load(spec)
     flow.check()
+    asked = dataclasses.replace(asked, dataflow=flow.name)
+    decides = None if asked.policy is None else policy.policy_of(asked)
     plan = None if plan_file is None else read_plan(plan_file)
     if plan is not None:
         validate(flow, plan)

@@ -85,7 +85,9 @@ def command(
     trace = parse_trace(read_text(trace_file), source=str(trace_file))
     trace = trace if peak is None else trace.scaled_to(peak)
     behaviour = _behaviour(flow, behaviour_file, like, trace)
-    asked = dataclasses.replace(asked, slots_each=asked.slots_each or behaviour.cluster.slots_per_executor)
+    asked = dataclasses.replace(
+        asked, dataflow=flow.name, slots_each=asked.slots_each or behaviour.cluster.slots_per_executor
+    )
     engine = SimulatedEngine(
         flow,
         behaviour,

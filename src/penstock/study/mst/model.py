@@ -22,7 +22,17 @@ def samples_in(study: Path) -> Samples:
     return samples
 
 
-def model_in(study: Path, most: int) -> MstModel:
-    """For up to so many executors."""
+def model_in(study: Path, most: int, *, dataflow: str, slots_each: int) -> MstModel:
+    """For up to so many executors; refused where it was measured of another dataflow, or on other executors."""
     samples = samples_in(study)
+    with StoreReader(study) as store:
+        run, trials = store.last_run(), store.trials()
+    if run is not None and run.dataflow != dataflow:
+        raise PenstockError(f"'{study}' is a study of '{run.dataflow}', not of '{dataflow}'; give that of this one")
+    measured = {one.plan.slots // one.executors for one in trials if one.rows_per_s is not None}
+    if measured - {slots_each}:
+        raise PenstockError(
+            f"'{study}' was measured with {', '.join(map(str, sorted(measured)))} slots an executor, and here one has "
+            f"{slots_each}; measure it with --slots {slots_each}"
+        )
     return fit_mst(samples, max_vms=max(most, *samples.vms))
