@@ -69,6 +69,7 @@ def command(
 
     from penstock.cli.given import read_plan, read_text
     from penstock.control.rehearsal import rehearse
+    from penstock.dataflow.errors import PenstockError
     from penstock.dataflow.load import load
     from penstock.engines.simulated import SimulatedEngine
     from penstock.planning.trace import parse_trace
@@ -99,6 +100,8 @@ def command(
     settings = policy.settings_of(asked, every_s=every_s, micro_batch=engine_mode == "micro-batch")
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(at or Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+        if store.last_run() is not None:  # what was decided there is of another time
+            raise PenstockError(f"'{at}' has a run already; give another --at, or delete it")
         sums, changes = rehearse(
             policy.policy_of(asked),
             engine,
@@ -108,6 +111,7 @@ def command(
             every_s=every_s,
             settings=settings,
             max_s=None if asked.sojourn_ms is None else asked.sojourn_ms / 1000,
+            quantile=asked.quantile,
         )
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(sums)).decode())

@@ -26,6 +26,7 @@ from penstock.store import Decided, Store, UnkeepableError
 Mode = Literal["off", "recommend", "active"]
 Verdict = Literal["kept", "fell short", "rolled back", "load changed", "superseded"]
 _PATIENCE, _COLD = 6, 2  # warm-ups
+_TRIES = 3  # of a roll-back that fails
 _BETTER = 0.95  # of the sojourn before
 
 
@@ -65,6 +66,8 @@ class Controller:
         self._windows: deque[Window] = deque(maxlen=settings.smoothing.reach)
         self._latest: Window | None = None
         self._previous: Window | None = None
+        self._undoing: Outcome | None = None  # what was observed of a change that is being rolled back
+        self._failures = 0  # of engines to apply, one after another
         self._looked_s: float | None = None  # the sojourn when it was last looked whether it is kept
         rows = store.decisions()
         self._promise: _Promise | None = _open_promise(rows)
@@ -173,7 +176,11 @@ class Controller:
             self._close_promise("load changed", observed, now_s)
             return None
         as_promised = row.reason == Reason.ROLL_BACK or kept(
-            row.before, row.expected, observed, tolerance=self.settings.tolerance
+            row.before,
+            row.expected,
+            observed,
+            tolerance=self.settings.tolerance,
+            comes_per_s=situation.window.external_rows_per_s,
         )
         if not (as_promised and row.expected.met_by(observed)) and self._gets_better(observed):
             self._windows.clear()
@@ -184,8 +191,7 @@ class Controller:
         if overrun(row.before, observed, situation.window.external_rows_per_s):
             self._close_promise("fell short", observed, now_s)
             return None
-        self._close_promise("rolled back", observed, now_s)
-        self._refuted.append((situation.plan, load_of(situation)))
+        self._undoing = observed
         return Change(
             plan=row.old,
             reason=Reason.ROLL_BACK,
@@ -241,9 +247,18 @@ class Controller:
             row, applied="ok" if answer.ok else "failed", applied_why=answer.text, pause_s=pause_s
         )
         self._store.update_decision(number, row)
+        undoing = change.reason is Reason.ROLL_BACK
         if not answer.ok:
-            self._refuted.append((change.plan, load))
+            self._failures += 1
+            if not undoing:
+                self._refuted.append((change.plan, load))
+            elif self._failures >= _TRIES:  # the way back is closed as well
+                self._close_promise("fell short", self._undoing, situation.now_s)
             return row
+        self._failures = 0
+        if undoing:
+            self._close_promise("rolled back", self._undoing, situation.now_s)
+            self._refuted.append((situation.plan, load))
         done_s = situation.now_s + (pause_s or 0.0)
         if self._engine.plan != change.plan:  # it settled on less: asking again would bring no more
             self._refuted.append((change.plan, load))

@@ -72,7 +72,7 @@ def load_of(situation: Situation) -> Load:
     demand = demand_of(situation)
     if isinstance(demand, Hold):
         external = None if situation.window is None else situation.window.external_rows_per_s
-        return Load(rows_per_s=external or 0.0, work=0.0)
+        return Load(rows_per_s=external, work=0.0 if demand.reason is Reason.IDLE else None)
     return Load(rows_per_s=demand.external_per_s, work=math.fsum(load.work for load in demand.loads.values()))
 
 

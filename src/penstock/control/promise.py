@@ -11,10 +11,13 @@ _A_DIFFERENCE = 0.02  # of what it was: less is not a promise
 _NOISE = 0.2  # of the rows/s of a few windows
 
 
-def kept(before: Outcome, expected: Outcome, observed: Outcome, *, tolerance: float) -> bool:
+def kept(
+    before: Outcome, expected: Outcome, observed: Outcome, *, tolerance: float, comes_per_s: float | None = None
+) -> bool:
     """A change that promised less of the sojourn, or more rows, has to bring 1 - tolerance of the promised step.
 
-    Where it promised more rows, the plan before it did not keep up and had no sojourn to speak of: only rows count.
+    Where it promised more rows, the plan before it did not keep up and had no sojourn to speak of: only rows count,
+    and no plan takes in more than comes.
     One that promised slots and gave sojourn for them has to stay below the target, or where there is none within
     1 + tolerance of what it expected. What is not known breaks no promise.
 
@@ -23,6 +26,8 @@ def kept(before: Outcome, expected: Outcome, observed: Outcome, *, tolerance: fl
     [True, True, False, False]
     """
     was, promised, is_now = before.rows_per_s, expected.rows_per_s, observed.rows_per_s
+    if promised is not None and comes_per_s is not None:
+        promised = min(promised, comes_per_s)
     if was is not None and promised is not None and is_now is not None:
         if promised > was * (1.0 + _A_DIFFERENCE):
             return is_now >= was + (1.0 - tolerance) * (promised - was)
@@ -34,7 +39,9 @@ def kept(before: Outcome, expected: Outcome, observed: Outcome, *, tolerance: fl
 def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, tolerance: float) -> bool:
     was, promised, is_now = before.sojourn_s, expected.sojourn_s, observed.sojourn_s
     if promised is None or is_now is None or was is None:
-        return True
+        # It promised no sojourn; to lose one that met the target was no part of it.
+        at_most = expected.at_most_s
+        return at_most is None or is_now is None or was is None or not was <= at_most < is_now
     if promised < was * (1.0 - _A_DIFFERENCE):
         # The target may be met although the model promised more: nobody is to be rolled back out of it.
         met = expected.at_most_s is not None and is_now <= expected.at_most_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.control.controller import Controller, Settings
+from penstock.control.correction import measured_s
 from penstock.control.loop import Clock
 from penstock.control.shape import Shape
 from penstock.control.situation import Policy
@@ -22,6 +23,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     rolled_back: int
     pause_s: float
     mean_sojourn_s: float | None  # over all rows
+    last_hold: str | None = None  # why nothing more was done, where a decision to hold was the last
 
 
 def rehearse(
@@ -34,6 +36,7 @@ def rehearse(
     every_s: float,
     settings: Settings,
     max_s: float | None = None,
+    quantile: float | None = None,
 ) -> tuple[Rehearsal, list[Decided]]:
     """Returns with the sums the changes that were carried out. The clock is the engine's own."""
     store.begin(Run(dataflow=engine.flow.name, flow_file="-", pid=0, master="simulated", started_s=clock.time()))
@@ -43,19 +46,22 @@ def rehearse(
     store.started(engine.plan, declared(engine.flow))
     slot_seconds = seconds = rows = stayed_s = 0.0
     violations = 0
+    last: Decided | None = None
     for _ in range(windows):
         clock.sleep(every_s)
         window = engine.observe()
         span_s = window.end_s - window.start_s
         seconds += span_s
-        slot_seconds += span_s * shape.slots(engine.plan, micro_batch=settings.micro_batch)
+        # Replicas beyond the slots there are take turns.
+        slot_seconds += span_s * min(engine.plan.slots, shape.slots(engine.plan, micro_batch=settings.micro_batch))
         stay = window.sojourn
         if stay is not None:
             rows, stayed_s = rows + stay.rows, stayed_s + stay.rows * stay.mean_s
         if max_s is not None:
             stuck = stay is None and any(one.backlog_rows for one in window.pipelines)
-            violations += stuck or (stay is not None and stay.mean_s > max_s)
-        controller.turn(window, number=store.add_window(window), at_s=clock.time())
+            stayed = measured_s(stay, quantile)
+            violations += stuck or (stayed is not None and stayed > max_s)
+        last = controller.turn(window, number=store.add_window(window), at_s=clock.time())
     engine.stop()
     store.ended(at_s=clock.time(), why="the rehearsal is over")
     done = [row for _, row in store.decisions() if row.applied == "ok" and row.new is not None]
@@ -70,6 +76,7 @@ def rehearse(
             rolled_back=sum(row.verdict == "rolled back" for row in done),
             pause_s=sum(row.pause_s or 0.0 for row in done),
             mean_sojourn_s=stayed_s / rows if rows else None,
+            last_hold=None if last is None or last.kind != "hold" else f"{last.reason}: {last.why}",
         ),
         done,
     )

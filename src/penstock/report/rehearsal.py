@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from penstock.control.rehearsal import Rehearsal
 from penstock.plan.plan import diff
@@ -26,4 +27,5 @@ def table(sums: Rehearsal, changes: list[Decided]) -> Group:
     for row in changes:
         if row.new is not None:
             made.add_row(f"{row.at_s:,.0f} s", str(diff(row.old, row.new)), str(row.reason), row.verdict or "-")
-    return Group(drawn, made) if changes else Group(drawn)
+    last = Text("" if sums.last_hold is None else f"at the end: {sums.last_hold}")
+    return Group(drawn, made, last) if changes else Group(drawn, last)

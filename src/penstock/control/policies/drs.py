@@ -14,7 +14,7 @@ beyond them is reported in `needs_slots`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.control.correction import learned, measured_s, steady
 from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
@@ -150,14 +150,7 @@ class _Case:
         if predicted is not None and measured and steady(situation):
             memory = learned(memory, CORRECTION, measured_s=measured, predicted_s=predicted, rate=settings.learning)
         correction = memory.get(CORRECTION, 1.0)
-        staying = Outcome(
-            slots=situation.slots,
-            sojourn_s=None if predicted is None else correction * predicted,
-            quantile=quantile,
-            rows_per_s=min(
-                demand.external_per_s, Assignment(workload=now.workload, counts=tuple(counts)).max_external_per_s
-            ),
-        )
+        staying = _staying(situation, now, counts, predicted, correction, quantile)
         inputs = demand.inputs(window) | {
             "measured_sojourn_s": measured,
             "predicted_sojourn_s": staying.sojourn_s,
@@ -177,6 +170,12 @@ class _Case:
             quantile=quantile,
             at_most_s=None if isinstance(goal, LeastSojourn) else goal.max_s,
         )
+
+    def staying_at(self, times: float) -> Outcome:
+        """Under so many times the load."""
+        now = self.now.at_load(times)
+        predicted = now.predicted_s(self.counts, self.quantile)
+        return _staying(self.situation, now, self.counts, predicted, self.correction, self.quantile)
 
     @property
     def budget(self) -> int:
@@ -207,12 +206,29 @@ class _Case:
         return _Option(stations=stations, assigned=assigned, expected=expected)
 
 
+def _staying(
+    situation: Situation,
+    now: Stations,
+    counts: list[int],
+    predicted_s: float | None,
+    correction: float,
+    quantile: float | None,
+) -> Outcome:
+    taken = Assignment(workload=now.workload, counts=tuple(counts)).max_external_per_s
+    return Outcome(
+        slots=situation.slots,
+        sojourn_s=None if predicted_s is None else correction * predicted_s,
+        quantile=quantile,
+        rows_per_s=min(now.workload.external_per_s, taken),
+    )
+
+
 def _least(case: _Case) -> Decision:
     best = min(
         (case.option(stations, assign_processors(stations.workload, case.budget)) for stations in case.ways),
         key=lambda option: _longing(option.expected),
     )
-    return _towards(case, best, _reason(case, best.expected.slots))
+    return _towards(case, best, releasing=case.staying.slots > case.most)
 
 
 def _fewest(case: _Case, goal: FewestSlots) -> Decision:
@@ -225,6 +241,8 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
     target_s = goal.aim * goal.max_s / case.correction
     # Too few slots for a rate that has risen: the mean over the windows is of the past, and would only be added to.
     times = case.risen if short else 1.0
+    if times > 1.0:
+        case = replace(case, staying=case.staying_at(times))
     best = min(
         (
             case.option(one, min_processors(one.workload, target_s, goal.quantile, case.budget))
@@ -233,9 +251,9 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
         key=lambda option: (not option.assigned.feasible, option.expected.slots, _longing(option.expected)),
     )
     if short and (best.expected.slots > case.staying.slots or not best.assigned.feasible):
-        return _towards(case, best, _reason(case, best.expected.slots))
+        return _towards(case, best, releasing=case.staying.slots > case.most)
     if not short and best.assigned.feasible and best.expected.slots < case.staying.slots:
-        return _towards(case, best, Reason.RELEASE)
+        return _towards(case, best, releasing=True)
     if short:
         return _reallocated(
             case, f"{_said(case)}, above {goal.max_s:.3g} s, but the slots in use should do for what arrives now"
@@ -251,17 +269,17 @@ def _reallocated(case: _Case, why: str) -> Decision:
     best = case.option(case.now, assign_processors(case.now.workload, in_use))
     short = case.at_most_s is not None and case.measured_s is not None and case.measured_s > case.at_most_s
     if _better(best.expected, case.staying):
-        return _towards(case, best, _reason(case, best.expected.slots))
+        return _towards(case, best)
     reason = Reason.CATCHING_UP if short else Reason.WITHIN_TARGET
     return Hold(reason=reason, why=why, inputs=case.inputs, binding=best.assigned.bottleneck)
 
 
-def _towards(case: _Case, option: _Option, reason: Reason) -> Decision:
-    """To that assignment, unless it is where we are or no better."""
+def _towards(case: _Case, option: _Option, *, releasing: bool = False) -> Decision:
+    """To that assignment, unless it is where we are or no better; where slots are to be released it may be worse."""
     stations, best, expected = option.stations, option.assigned, option.expected
     needs = None if best.needs is None or best.needs.total is None else best.needs.total + stations.reserved
     binding = best.binding or best.bottleneck
-    if reason is not Reason.RELEASE and not _better(expected, case.staying):
+    if not releasing and not _better(expected, case.staying):
         plan = case.situation.plan
     else:
         plan = case.situation.shape.rescaled(case.situation.plan, stations.replicas(best.counts), stations.cuts)
@@ -272,7 +290,7 @@ def _towards(case: _Case, option: _Option, reason: Reason) -> Decision:
     lacking = "" if best.needs is None else f"; {best.needs.reason}"
     return Change(
         plan=plan,
-        reason=reason,
+        reason=_reason(case, expected.slots),
         why=f"{_said(case)}; expected with {expected.slots} slots: {_seconds(expected.sojourn_s)}{lacking}",
         staying=case.staying,
         expected=expected,

@@ -30,9 +30,12 @@ class Ds2(Memoryless):
     def meet(self, demand: Demand, situation: Situation) -> Decision:
         assert situation.window is not None
         inputs = demand.inputs(situation.window)
-        wanted = {
-            name: max(1, math.ceil(load.work * self.target_ratio - _ROUNDING)) for name, load in demand.loads.items()
-        }
+        work = {name: load.work for name, load in demand.loads.items()}
+        if situation.micro_batch:  # stages of a query take turns: each has to be done in its part of the time
+            for query in situation.shape.queries(situation.plan.cuts):
+                inside = [name for name in query if name in work]
+                work |= dict.fromkeys(inside, sum(demand.loads[name].work for name in inside))
+        wanted = {name: max(1, math.ceil(one * self.target_ratio - _ROUNDING)) for name, one in work.items()}
         stuck = next((name for name, load in demand.loads.items() if load.most == 1 < wanted[name]), None)
         counts = {name: 1 if demand.loads[name].most == 1 else count for name, count in wanted.items()}
         # What has no work needs one; in a query with others it has their number, and takes turns with them.
@@ -43,7 +46,7 @@ class Ds2(Memoryless):
         if plan == situation.plan:
             held = Reason.BEST if stuck is None else Reason.AT_LIMIT
             return Hold(reason=held, why=f"the true rates call for this plan{limited}", inputs=inputs, binding=stuck)
-        expected = Outcome(slots=slots, rows_per_s=_taken_in(demand, counts))
+        expected = Outcome(slots=slots, rows_per_s=_taken_in(situation, demand, counts))
         if slots > max(situation.max_slots, situation.slots):
             why = f"the true rates call for {slots} slots, and {situation.max_slots} may be used"
             rejected = (Alternative(replicas=counts, expected=expected, why=why),)
@@ -56,14 +59,19 @@ class Ds2(Memoryless):
             plan=plan,
             reason=Reason.TRUE_RATES,
             why=f"the true rates call for {changed}{limited}",
-            staying=Outcome(slots=situation.slots, rows_per_s=_taken_in(demand, present)),
+            staying=Outcome(slots=situation.slots, rows_per_s=_taken_in(situation, demand, present)),
             expected=expected,
             inputs=inputs,
             binding=stuck,
         )
 
 
-def _taken_in(demand: Demand, counts: dict[str, int]) -> float:
+def _taken_in(situation: Situation, demand: Demand, counts: dict[str, int]) -> float:
     """External rows/s that these counts sustain, of those that arrive."""
-    slowest = max(load.work / counts[name] for name, load in demand.loads.items())
+    busy = {name: load.work / counts[name] for name, load in demand.loads.items()}
+    if situation.micro_batch:
+        queries = situation.shape.queries(situation.plan.cuts)
+        slowest = max(sum(busy.get(name, 0.0) for name in query) for query in queries)
+    else:
+        slowest = max(busy.values())
     return demand.external_per_s / max(1.0, slowest)

@@ -38,7 +38,9 @@ class Stela(Memoryless):
             etp = {name: _etp(name, situation, rates) for name in rates.congested if demand.loads[name].most != 1}
             if not etp:
                 break
-            target = max(etp, key=lambda name: etp[name])  # a tie goes to the one further upstream
+            # A tie goes to the one further upstream; of those that take turns, to the one that takes longest.
+            takes = {name: demand.loads[name].work / counts[name] if situation.micro_batch else 0.0 for name in etp}
+            target = max(etp, key=lambda name: (etp[name], takes[name]))
             inputs[f"{target}.etp"] = etp[target]
             tried = situation.shape.rescaled(plan, {target: counts[target] + 1})
             if situation.shape.slots(tried, micro_batch=situation.micro_batch) > situation.max_slots:
@@ -79,6 +81,7 @@ class _Rates:
         processed: dict[str, float] = {}
         congested: list[str] = []
         taken_in = demand.external_per_s
+        able_of = _able(situation, demand, counts)
         for name, unhindered in demand.arrivals.items():
             arriving = 0.0
             for before in arriving_over[name]:
@@ -87,14 +90,25 @@ class _Rates:
                 else:
                     # Round a loop what comes back is not known yet; it is taken as it would be unhindered.
                     arriving += processed.get(before, demand.arrivals[before]) * demand.gains[before]
-            load = demand.loads.get(name)
-            able = arriving if load is None else counts[name] / load.row_s
-            processed[name] = min(arriving, able)
+            processed[name] = min(arriving, able_of.get(name, arriving))
             if arriving > congestion * processed[name]:
                 congested.append(name)
             if unhindered:
                 taken_in = min(taken_in, demand.external_per_s * processed[name] / unhindered)
         return _Rates(processed=processed, congested=tuple(congested), taken_in=taken_in)
+
+
+def _able(situation: Situation, demand: Demand, counts: Mapping[str, int]) -> dict[str, float]:
+    """Rows/s that each region can do; stages of a query take turns, and each has its part of the time."""
+    alone = {name: counts[name] / load.row_s for name, load in demand.loads.items()}
+    if not situation.micro_batch:
+        return alone
+    found: dict[str, float] = {}
+    for query in situation.shape.queries(situation.plan.cuts):
+        inside = [name for name in query if name in alone]
+        busy = sum(demand.arrivals[name] / alone[name] for name in inside)  # of all the time, for what arrives
+        found |= {name: demand.arrivals[name] / busy for name in inside if busy}
+    return found
 
 
 def _etp(region: str, situation: Situation, rates: _Rates) -> float:

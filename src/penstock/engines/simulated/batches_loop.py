@@ -31,10 +31,15 @@ def look(
 ) -> int:
     """Takes what there is into a batch; how many rows that are."""
     room = min(settings[0].most_rows, int(queries[query].cap))
-    total = 0
+    waiting = 0
+    for at in range(queries[query].first_log, queries[query].first_log + queries[query].logs):
+        waiting += logs[reads[at]].rows
+    most, total = room, 0
     for at in range(queries[query].first_log, queries[query].first_log + queries[query].logs):
         log = reads[at]
-        taken = min(logs[log].rows, room)
+        rows = logs[log].rows
+        # Each log gives its part of what waits, rounded up so that none waits for ever.
+        taken = min(rows, room) if waiting <= most else min(rows, room, -(-rows * most // waiting))
         logs[log].taken = taken
         room -= taken
         total += taken

@@ -126,6 +126,11 @@ class Behaviour(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unkn
         ):
             if not (math.isfinite(seconds) and seconds >= 0):
                 raise BehaviourError(f"{what} is {seconds}; it must be a number of seconds, 0 or more")
+        if self.batch.most_rows is not None and self.batch.most_rows < 1:
+            raise BehaviourError(f"most_rows is {self.batch.most_rows}; a batch has 1 row or more")
+        mean_s = self.cluster.mean_time_to_failure_s
+        if mean_s is not None and not mean_s > 0:
+            raise BehaviourError(f"mean_time_to_failure_s is {mean_s}; it must be above 0, or null for never")
         if self.batch.aim_s is not None and not self.batch.aim_s > 0:
             raise BehaviourError(f"aim_s is {self.batch.aim_s}; batches are to last for a time above 0, or any (null)")
         if not self.batch.poll_s > 0:

@@ -9,6 +9,8 @@ import numpy as np
 
 from penstock.engines.simulated.behaviour import Cluster
 
+_LEAST_S = 1e-6  # that one is away: what it had at hand is done again
+
 
 class Executors:
     def __init__(self, cluster: Cluster, *, seed: int) -> None:
@@ -48,5 +50,5 @@ class Executors:
     def fail(self, executor: int, now_s: float) -> None:
         """It is lost, and another one starts up in its place."""
         self.failures += 1
-        self._ready_s[executor] = now_s + self._cluster.start_up_s
+        self._ready_s[executor] = now_s + max(_LEAST_S, self._cluster.start_up_s)
         self._fails_s[executor] = self._next_failure(self._ready_s[executor])

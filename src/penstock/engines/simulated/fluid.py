@@ -148,7 +148,7 @@ class Fluid:
         rows_in = volumes.rows_of_operator @ served
         exact["rows_in"] += rows_in
         exact["rows_out"] += volumes.rows_out_of @ served
-        exact["busy_s"] += rows_in * self._operator_s
+        exact["busy_s"] += volumes.rows_of_operator @ (served * self._slowdown) * self._operator_s
         for name in ("arrived", "rows_in", "rows_out"):
             operators[name] = np.rint(exact[name])
         operators["busy_s"] = exact["busy_s"]

@@ -51,6 +51,9 @@ class Meter:
             ),
         )
         counts.operators["batch_longest_s"] = 0.0
+        # A whole window without a row is a load of nothing, not a time between two rows of the next one.
+        still = counts.operators["last_s"] <= self._since_s
+        counts.operators["last_s"][still] = now
         self._before, self._since_s = counts.copy(), now
         return window
 
