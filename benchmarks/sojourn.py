@@ -64,7 +64,7 @@ PREDICTED: tuple[tuple[Counts, float], ...] = (
 
 def extract(row: dict[str, int]) -> dict[str, int]:
     time.sleep(EXTRACT_S)
-    return row
+    return {"feature": row["n"]}
 
 
 def matched(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -75,7 +75,7 @@ def matched(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 
 def match(df: DataFrame) -> DataFrame:
     """With state, and nothing to do for a row but to wait."""
-    return df.dropDuplicates(["n"]).mapInPandas(matched, "n bigint")
+    return df.dropDuplicates(["feature"]).mapInPandas(matched, "feature bigint").withColumnRenamed("feature", "logo")
 
 
 def describe(row: dict[str, int]) -> dict[str, int]:
@@ -86,9 +86,9 @@ def describe(row: dict[str, int]) -> dict[str, int]:
 def waiting() -> Dataflow:
     flow = ps.Dataflow("waiting")
     frames = flow.source("frames", ps.generate(lambda n: n, schema="n bigint", rows_per_s=RATE))
-    features = frames.rows("extract", extract, "n bigint")
-    matches = features.keyed("match", keys=["n"], fn=match, emit="append", columns=["n"])
-    matches.rows("describe", describe, "n bigint").sink("out", ps.noop())
+    features = frames.rows("extract", extract, "feature bigint")
+    matches = features.keyed("match", keys=["feature"], fn=match, emit="append", columns=["logo"])
+    matches.rows("describe", describe, "logo bigint").sink("out", ps.noop())
     return flow
 
 
