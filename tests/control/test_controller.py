@@ -20,7 +20,9 @@ from penstock.control.controller import Controller, Settings
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.guards import Bounded, Cooldown, Hysteresis, MaxChangesPerHour, PayBack
 from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.promise import kept
 from penstock.control.situation import Memory, Policy, Situation
+from penstock.measure.load import Load
 from penstock.measure.smoothing import Windowed
 from penstock.measure.window import Window
 from penstock.plan import Plan
@@ -231,6 +233,38 @@ def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: 
     assert first.observed.sojourn_s > first.before.sojourn_s > first.expected.sojourn_s  # type: ignore[operator]
     assert one.plan == before == second.new
     assert reasons(rows)[-1] == "refuted"
+
+
+@pytest.mark.parametrize("refusals", [1, 100])
+def test_a_roll_back_that_fails_is_tried_again_and_refutes_nothing_good(tmp_path: Path, refusals: int) -> None:
+    clock = FakeClock()
+    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    before, refused = one.plan, itertools.count(1)
+    one.refused = lambda plan: plan == before and next(refused) <= refusals
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=16, smoothing=Windowed(2))
+    first = next(row for row in rows if row.reason == "shortage")
+    back = [row for row in rows if row.reason == "roll-back"]
+    if refusals == 1:
+        assert [row.applied for row in back] == ["failed", "ok"]
+        assert first.verdict == "rolled back" and one.plan == before
+    else:  # three times, and then it is left as it is
+        assert [row.applied for row in back] == ["failed"] * 3
+        assert first.verdict == "fell short" and one.plan != before
+
+
+def test_no_plan_takes_in_more_than_comes() -> None:
+    before, promised = Outcome(slots=4, rows_per_s=80.0), Outcome(slots=6, rows_per_s=100.0)
+    taken = [Outcome(slots=6, rows_per_s=rows) for rows in (85.0, 81.0)]
+    assert [kept(before, promised, one, tolerance=0.5, comes_per_s=85.0) for one in taken] == [True, False]
+    assert not kept(before, promised, taken[0], tolerance=0.5, comes_per_s=100.0)
+    met, lost = Outcome(slots=4, sojourn_s=0.1), Outcome(slots=2, sojourn_s=40.0)
+    assert not kept(met, Outcome(slots=2, at_most_s=0.4), lost, tolerance=0.5)
+
+
+def test_a_load_that_is_not_known_has_not_changed() -> None:
+    known = Load(rows_per_s=100.0, work=2.0)
+    assert known.near(Load(rows_per_s=100.0, work=None)) and known.near(Load(rows_per_s=None, work=None))
+    assert not known.near(Load(rows_per_s=10.0, work=None))
 
 
 @pytest.mark.parametrize("ended_after", [4, 8], ids=["before it is judged", "after it was rolled back"])

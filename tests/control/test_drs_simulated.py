@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 from applications import PATTERNS_SERVICE, VIDEO_SERVICE, allocations, mean_s, plan_of
 
+import penstock as ps
 from penstock.control.controller import Settings
 from penstock.control.guards import Cooldown, Hysteresis
 from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.ds2 import Ds2
+from penstock.control.policies.stela import Stela
+from penstock.control.policies.threshold import Threshold
 from penstock.control.rehearsal import rehearse
 from penstock.control.scenarios import SCENARIOS, video
 from penstock.control.situation import Policy
@@ -18,12 +22,14 @@ from penstock.engines.simulated import (
     Behaviour,
     Empirical,
     Exponential,
+    Fixed,
     Gamma,
     OperatorBehaviour,
     SimulatedEngine,
     SourceBehaviour,
     Uniform,
 )
+from penstock.engines.simulated.behaviour import BatchCosts
 from penstock.measure.smoothing import Windowed
 from penstock.store import Decided, Store
 
@@ -162,3 +168,81 @@ def test_gigk_chooses_right_where_mmk_chooses_wrong(tmp_path: Path) -> None:
         changes(engine, policy, tmp_path / queue, windows=4, every_s=1_000.0, smoothed=3)
         chosen[queue] = tuple(engine.plan.replicas.values())
     assert chosen == {"mmk": (3, 3, 1), "gigk": (2, 4, 1)}
+
+
+# ---- what policies did on dataflows that are not the paper's
+
+
+def test_no_slot_is_released_while_the_target_is_missed(tmp_path: Path) -> None:
+    flow = ps.Dataflow("bursts")
+    rows = flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=40.0))
+    rows.keyed("work", ["n"], lambda df: df).sink("out", ps.noop())
+    behaviour = Behaviour(
+        operators={"work": OperatorBehaviour(service_s=Exponential(mean=0.05))},
+        sources={"rows": SourceBehaviour(rates=((0.0, 40.0),), batch=Fixed(value=40.0))},
+    )
+    engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"work": 3}, slots=60))
+    policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=0.2))), seconds=30.0)
+    made = changes(engine, policy, tmp_path, windows=60, every_s=10.0, smoothed=3)
+    assert made
+    for row in made:
+        assert row.new is not None and row.before is not None
+        if row.reason != "roll-back" and (row.before.sojourn_s or 0.0) > 0.2:
+            assert sum(row.new.replicas.values()) > sum(row.old.replicas.values())
+
+
+def test_rows_that_go_one_way_or_the_other_are_counted_once(tmp_path: Path) -> None:
+    flow = ps.Dataflow("split")
+    a = flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=20.0)).keyed("a", ["n"], lambda df: df)
+    for name in ("b", "c"):
+        a.keyed(name, [f"key_{name}"], lambda df: df).sink(f"out_{name}", ps.noop())
+    costs = {"a": 0.02, "b": 0.02, "c": 0.5}
+    operators = {name: OperatorBehaviour(service_s=Exponential(mean=s)) for name, s in costs.items()}
+    operators["a"] = OperatorBehaviour(service_s=Exponential(mean=0.02), routes={"b": 0.9, "c": 0.1})
+    engine = SimulatedEngine(flow, Behaviour(operators=operators), plan=plan_of(flow, {"a": 2, "b": 2, "c": 6}), seed=1)
+    changes(engine, Ds2(), tmp_path, windows=8, every_s=100.0, smoothed=3)
+    # 20, 18 and 2 rows/s: 0.4, 0.36 and 1 replicas' worth, with some noise about the last.
+    assert engine.plan.replicas["a"] == engine.plan.replicas["b"] == 1 and engine.plan.replicas["c"] in (1, 2)
+
+
+def test_a_loop_that_few_rows_take_has_a_plan(tmp_path: Path) -> None:
+    flow = ps.Dataflow("retry")
+    back = flow.feedback("back", "n bigint")
+    first = flow.source("source", ps.generate(int, schema="n bigint", rows_per_s=20.0))
+    b = flow.stateless("a", lambda df: df, inputs=[first, back]).keyed("b", ["m"], lambda df: df)
+    b.feed(back)
+    b.sink("out", ps.noop())
+    behaviour = Behaviour(
+        operators={
+            "a": OperatorBehaviour(service_s=Exponential(mean=0.05)),
+            "b": OperatorBehaviour(service_s=Exponential(mean=0.02), routes={"a": 0.3, "out": 0.7}),
+        }
+    )
+    engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"a": 4, "b": 4}), seed=1)
+    changes(engine, Ds2(), tmp_path, windows=8, every_s=100.0, smoothed=3)
+    # 20 / 0.7 = 28.6 rows/s through both: 1.43 and 0.57 replicas' worth.
+    assert engine.plan.replicas == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize("policy", [Ds2(), Stela(), Threshold()])
+def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
+    flow = ps.Dataflow("join")
+    sides = [
+        flow.source(name, ps.generate(int, schema="n bigint", rows_per_s=1000.0)).stateless(
+            f"map_{name}", lambda df: df
+        )
+        for name in ("left", "right")
+    ]
+    flow.keyed("join", lambda left, right: left, keys=["n"], inputs=sides).sink("out", ps.noop())
+    costs = {"map_left": 0.0006, "map_right": 0.0006, "join": 0.0003}  # 0.6 slots each, one after another
+    behaviour = Behaviour(
+        operators={name: OperatorBehaviour(service_s=Fixed(value=s)) for name, s in costs.items()},
+        batch=BatchCosts(aim_s=2.0),
+    )
+    one = plan_of(flow, dict.fromkeys(costs, 1), slots=16)
+    engine = SimulatedEngine(flow, behaviour, plan=one, mode="micro-batch")
+    settings = Settings(mode="active", smoothing=Windowed(2), micro_batch=True, warm_up_s=10.0, stale_after_s=60.0)
+    with Store(tmp_path) as store:
+        rehearse(policy, engine, engine.clock, store, windows=120, every_s=10.0, settings=settings)
+    busy = sum(costs[name] * (2000 if name == "join" else 1000) / k for name, k in engine.plan.replicas.items())
+    assert busy < (1.2 if isinstance(policy, Stela) else 1.0)  # which calls nothing else congested

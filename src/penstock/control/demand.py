@@ -19,6 +19,8 @@ from penstock.measure.window import OperatorWindow, Window
 from penstock.models.network import Stream, Traffic, solve_traffic
 from penstock.models.queueing.errors import UnstableError
 
+Gains = dict[tuple[str, str], float]
+
 _LIGHT = 1e-12  # rows a row from outside: what rounding leaves of nothing
 
 
@@ -54,7 +56,7 @@ class Demand:
     idle: tuple[str, ...]  # the other regions
     arrivals: dict[str, float]  # rows/s, of all regions
     entering: dict[str, float]  # rows/s, of all sources
-    gains: dict[str, float]  # rows out of a region for each row in; 0 where not known and not needed
+    gains: Gains  # rows of a region for one behind it, for each row in; 0 where not known and not needed
 
     def inputs(self, window: Window) -> Inputs:
         """The numbers that a decision was made on, for the record."""
@@ -95,7 +97,13 @@ def _demand_of(situation: Situation) -> Demand | Hold:
     if external <= 0:
         return Hold(reason=Reason.IDLE, why="no rows arrive", inputs={"external_rows_per_s": external})
     # A gain that is not known counts as 0 here; where rows do come by, `_load` reports it as missing.
-    gains = {region.name: _gain(region, seen) or 0.0 for region in situation.shape.regions}
+    made = {region.name: _gain(region, seen) or 0.0 for region in situation.shape.regions}
+    exits = {region.name: region.operators[-1] for region in situation.shape.regions}
+    gains = {
+        (before, after): made[before] * _share_for(exits[before], after, seen)
+        for before, after in situation.shape.streams
+        if before in made
+    }
     try:
         arrivals = _arrivals(situation.shape, entering, gains)
     except UnstableError as error:  # a loop that multiplies rows has no plan
@@ -141,19 +149,19 @@ def _entering(situation: Situation, window: Window, seen: dict[str, OperatorWind
     return rates
 
 
-def traffic_of(shape: Shape, entering: dict[str, float], gains: dict[str, float]) -> Traffic:
+def traffic_of(shape: Shape, entering: dict[str, float], gains: Gains) -> Traffic:
     """The traffic equations between regions, solved."""
     external = math.fsum(entering.values())
     streams = [
         Stream(source=None, target=after, gain=entering[before] / external)
         if before in entering
-        else Stream(source=before, target=after, gain=gains[before])
+        else Stream(source=before, target=after, gain=gains[before, after])
         for before, after in shape.streams
     ]
     return solve_traffic([region.name for region in shape.regions], streams, external)
 
 
-def _arrivals(shape: Shape, entering: dict[str, float], gains: dict[str, float]) -> dict[str, float]:
+def _arrivals(shape: Shape, entering: dict[str, float], gains: Gains) -> dict[str, float]:
     """Without a loop the equations are a walk downstream, which takes no matrix."""
     found = {region.name: 0.0 for region in shape.regions}
     rank = {name: place for place, name in enumerate(found)}
@@ -161,8 +169,12 @@ def _arrivals(shape: Shape, entering: dict[str, float], gains: dict[str, float])
         return traffic_of(shape, entering, gains).arrival_per_s
     # Streams are in the order of the regions that they lead to, so what they come from is complete.
     for before, after in shape.streams:
-        found[after] += entering[before] if before in entering else found[before] * gains[before]
+        found[after] += entering[before] if before in entering else found[before] * gains[before, after]
     return found
+
+
+def _share_for(operator: str, consumer: str, seen: dict[str, OperatorWindow]) -> float:
+    return seen[operator].share_for(consumer) if operator in seen else 1.0
 
 
 def _gain(region: Region, seen: dict[str, OperatorWindow]) -> float | None:

@@ -22,10 +22,14 @@ def shares(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[st
     seen = {one.operator: one for one in window.operators}
     out = {name: rows / external for name, rows in read.items()}
     gains = {one.name: _gain(seen.get(one.name)) for one in flow.operators if one.kind is not Kind.SOURCE}
+
+    def sent(before: str, name: str) -> float:
+        return seen[before].share_for(name) if before in seen else 1.0
+
     streams = [
         Stream(source=None, target=name, gain=out[before])
         if before in out
-        else Stream(source=before, target=name, gain=gains[before] or 0.0)
+        else Stream(source=before, target=name, gain=(gains[before] or 0.0) * sent(before, name))
         for name in gains
         for before in flow[name].inputs
     ]
@@ -40,9 +44,10 @@ def shares(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[st
     readers = {name: [one for one in window.pipelines if name in one.operators] for name in read}
 
     def share(pipeline: PipelineWindow) -> float:
-        cuts = [one for name in pipeline.operators for one in flow[name].inputs if one not in pipeline.operators]
+        inside = pipeline.operators
+        cuts = [(one, name) for name in inside for one in flow[name].inputs if one not in inside]
         here = [out[name] * _part(pipeline, readers[name]) for name in pipeline.operators if name in read]
-        return sum(here) + sum(out[name] for name in cuts)
+        return sum(here) + sum(out[before] * sent(before, name) for before, name in cuts)
 
     return {one.pipeline: share(one) for one in window.pipelines}
 

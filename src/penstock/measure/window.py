@@ -28,6 +28,10 @@ class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: int | None
     arrival_scv: float | None = None  # squared coefficient of variation of the times between arriving rows
     service_scv: float | None = None  # and of the seconds a row
+    sent: dict[str, float] | None = None  # share of its rows for each consumer; None: all rows for all of them
+
+    def share_for(self, consumer: str) -> float:
+        return 1.0 if self.sent is None else self.sent.get(consumer, 0.0)
 
     @staticmethod
     def knowing(operator: str, pipeline: str, **known: Any) -> OperatorWindow:

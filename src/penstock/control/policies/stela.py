@@ -89,7 +89,7 @@ class _Rates:
                     arriving += demand.entering[before]
                 else:
                     # Round a loop what comes back is not known yet; it is taken as it would be unhindered.
-                    arriving += processed.get(before, demand.arrivals[before]) * demand.gains[before]
+                    arriving += processed.get(before, demand.arrivals[before]) * demand.gains[before, name]
             processed[name] = min(arriving, able_of.get(name, arriving))
             if arriving > congestion * processed[name]:
                 congested.append(name)

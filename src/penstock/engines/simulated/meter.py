@@ -96,6 +96,7 @@ class Meter:
             service_scv=None
             if not cost
             else ratio(float(lately["spread_s2"][at]) / cost**2, int(lately["served"][at])),
+            sent=self._behaviour.of(operator.name).routes or None,
         )
 
     def _has_queue(self, operator: Operator, plan: Plan) -> bool:
