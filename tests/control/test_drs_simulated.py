@@ -221,7 +221,7 @@ def test_a_loop_that_few_rows_take_has_a_plan(tmp_path: Path) -> None:
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"a": 4, "b": 4}), seed=1)
     changes(engine, Ds2(), tmp_path, windows=8, every_s=100.0, smoothed=3)
     # 20 / 0.7 = 28.6 rows/s through both: 1.43 and 0.57 replicas' worth.
-    assert engine.plan.replicas == {"a": 2, "b": 1}
+    assert engine.plan.replicas == {"a": 2, "b": 1, "out": 1}
 
 
 @pytest.mark.parametrize("policy", [Ds2(), Stela(), Threshold()])

@@ -6,6 +6,7 @@ import pytest
 from flows import chain, plan_for
 
 from penstock.engines.simulated import Behaviour, Exponential, OperatorBehaviour, SimulatedEngine, SourceBehaviour
+from penstock.engines.simulated.behaviour import ChangePause
 from penstock.measure.window import Window
 from penstock.models.queueing import MMk
 
@@ -51,3 +52,41 @@ def test_rows_one_by_one_say_the_same() -> None:
     assert fluid.operator("work").utilisation == pytest.approx(rows.operator("work").utilisation or 0.0, rel=0.05)
     assert fluid.sojourn is not None and rows.sojourn is not None
     assert fluid.sojourn.mean_s == pytest.approx(rows.sojourn.mean_s, rel=0.15)
+
+
+def test_what_piled_up_during_a_pause_has_waited() -> None:
+    """Rows of a pause of 30 s have waited for up to 30 s, in the fluid as one by one."""
+    found = {}
+    for mode in ("fluid", "row-by-row"):
+        flow = chain("work")
+        behaviour = Behaviour(
+            operators={"work": OperatorBehaviour(service_s=Exponential(mean=1.0))},
+            sources={"source": SourceBehaviour(rates=((0.0, 20.0),))},
+            change=ChangePause(fixed_s=30.0),
+        )
+        engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow, work=39), mode=mode)
+        engine.start()
+        engine.advance(50.0)
+        engine.observe()
+        engine.apply(plan_for(flow, work=40))
+        engine.advance(70.0)
+        found[mode] = engine.observe().sojourn
+    fluid, rows = found["fluid"], found["row-by-row"]
+    assert fluid is not None and rows is not None and rows.mean_s > 10.0
+    assert fluid.mean_s == pytest.approx(rows.mean_s, rel=0.1)
+    assert fluid.p95_s == pytest.approx(rows.p95_s, rel=0.15)
+
+
+def test_replicas_that_share_a_slot_cost_as_much_as_one_by_one() -> None:
+    costs = []
+    for mode in ("fluid", "row-by-row"):
+        flow = chain("work")
+        behaviour = Behaviour(
+            operators={"work": OperatorBehaviour(service_s=Exponential(mean=0.1))},
+            sources={"source": SourceBehaviour(rates=((0.0, 15.0),))},
+        )
+        engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow, slots=2, work=4), mode=mode)
+        engine.start()
+        engine.advance(500.0)
+        costs.append(engine.observe().operator("work").seconds_per_row)
+    assert costs[0] == pytest.approx(costs[1], rel=0.05)

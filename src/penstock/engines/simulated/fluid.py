@@ -6,7 +6,8 @@ which Sakasegawa's approximation of GI/G/k is taken (European Journal of Operati
 
     W = (ca2 + cs2) / 2 x rho^(sqrt(2 (k + 1)) - 1) / (k (1 - rho)) x s
 
-with the load of the last second, to which the time to work off what waits is added. Rows derived from a source's row
+with the load of the last second, to which is added how long the rows that are served now were in the backlog, first
+come first served. Rows derived from a source's row
 carry its age; given that a row waits, W has the variance of an exponential, and a sojourn has the gamma law of its
 mean and variance. Pairing joins are not simulated, replicas with keys share one queue.
 """
@@ -15,8 +16,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaincinv
@@ -34,6 +37,7 @@ from penstock.plan import Plan
 STEP_S = 0.05
 _LOOK_S = 1.0  # how often sojourns are worked out
 _MOST_LOAD = 0.995  # beyond it the backlog says how long a row waits
+_NO_BACKLOG = 1e-6  # rows
 _QUANTILES = (np.arange(100) + 0.5) / 100
 
 
@@ -51,6 +55,15 @@ class Volumes:
     rows_of_operator: np.ndarray  # operator x station: rows into it for a row into the station
     rows_out_of: np.ndarray
     arrival_scv: np.ndarray
+
+
+class _Chunk(NamedTuple):
+    """Rows that came to a station in the same second."""
+
+    at_s: float
+    rows: float
+    age_s: float  # when they came
+    variance_s2: float
 
 
 class Fluid:
@@ -73,6 +86,8 @@ class Fluid:
         self._waiting: np.ndarray = np.zeros(len(self._names))  # by operator
         self._volume: np.ndarray = np.zeros(0)  # by station
         self._sent: np.ndarray = np.zeros(0)  # on the way to each station
+        self._backlogs: list[deque[_Chunk]] = []  # by station, oldest first
+        self._before: dict[str, deque[_Chunk]] = {}
         self._lay_out(plan)
 
     # ---- what a world offers
@@ -99,6 +114,7 @@ class Fluid:
 
     def replan(self, plan: Plan) -> None:
         self._keep()
+        self._before = {one.name: queue for one, queue in zip(self._volumes.stations, self._backlogs, strict=True)}
         self._lay_out(plan)
 
     def stand_still(self, *, pipelines: Collection[str], executors: Collection[int]) -> None:
@@ -161,21 +177,46 @@ class Fluid:
         stays, variances = self._stays(came / span_s)
         flows = served[:, None] * volumes.gain
         into = flows.sum(axis=0) + np.where(self._is_source, came, 0.0)
-        for number in np.flatnonzero(into > 0):
-            weights = flows[:, number] / into[number]
-            before = np.flatnonzero(weights)
-            mean = float(weights[before] @ self._out_mean[before])
-            second = float(weights[before] @ (self._out_variance[before] + self._out_mean[before] ** 2))
+        middle_s = self._now_s - span_s / 2
+        for number in np.flatnonzero((into > 0) | (served > 0)):
+            mean = second = 0.0
+            if into[number] > 0:
+                weights = flows[:, number] / into[number]
+                before = np.flatnonzero(weights)
+                mean = float(weights[before] @ self._out_mean[before])
+                second = float(weights[before] @ (self._out_variance[before] + self._out_mean[before] ** 2))
+            age = _Chunk(middle_s, float(came[number]), mean, max(0.0, second - mean**2))
+            mean, variance = self._waited(number, age, float(served[number]))
             self._out_mean[number] = mean + stays[number]
-            self._out_variance[number] = max(0.0, second - mean**2) + variances[number]
+            self._out_variance[number] = variance + variances[number]
         for sink in self._sinks:
             if served[sink] > 0:
                 rows = served[sink] * self._rows_to_sink[sink]
                 for seconds in _spread(self._out_mean[sink], self._out_variance[sink]):
                     note(self.counts.stays, self.counts.stay_sum, seconds, rows / len(_QUANTILES))
 
+    def _waited(self, number: int, new: _Chunk, served: float) -> tuple[float, float]:
+        """Mean and variance of the ages of the rows that leave a backlog, first come first served."""
+        queue, there = self._backlogs[number], self._volume[number] >= _NO_BACKLOG
+        if not queue and not there:
+            return new.age_s, new.variance_s2
+        queue.append(new)
+        left, mean, second = served, 0.0, 0.0
+        while left > 0.0 and queue:
+            chunk = queue.popleft()
+            taken = min(chunk.rows, left)
+            age_s = chunk.age_s + new.at_s - chunk.at_s
+            mean += taken / served * age_s
+            second += taken / served * (age_s**2 + chunk.variance_s2)
+            left -= taken
+            if chunk.rows > taken:
+                queue.appendleft(chunk._replace(rows=chunk.rows - taken))
+        if not there:
+            queue.clear()
+        return mean, max(0.0, second - mean**2)
+
     def _stays(self, arrival_per_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of the time that a row is at each station."""
+        """Mean and variance of the time that a row is at each station, beside that in a backlog."""
         volumes = self._volumes
         up = np.maximum(1e-9, self._speed * volumes.service_s)  # replicas that work
         costs = volumes.service_s > 0
@@ -183,10 +224,9 @@ class Fluid:
         waits = load ** (np.sqrt(2.0 * (up + 1.0)) - 1.0)  # about the probability to wait
         variability = (volumes.arrival_scv + volumes.service_scv) / 2.0
         by_chance = variability * waits / (up * (1.0 - load)) * volumes.service_s
-        backlog = np.where(self._speed > 0, self._volume / np.maximum(self._speed, 1e-300), 0.0)
         spread = np.where(waits > 0, (2.0 / np.maximum(waits, 1e-12) - 1.0) * by_chance**2, 0.0)
-        mean = volumes.service_s * self._slowdown + by_chance + backlog
-        return np.where(costs, mean, backlog), np.where(costs, volumes.service_s**2 * volumes.service_scv + spread, 0.0)
+        mean = volumes.service_s * self._slowdown + by_chance
+        return np.where(costs, mean, 0.0), np.where(costs, volumes.service_s**2 * volumes.service_scv + spread, 0.0)
 
     # ---- the layout of a plan
 
@@ -208,9 +248,18 @@ class Fluid:
         for at, rows in enumerate(self._waiting):  # those within a station count as rows at its entrance
             number = station_of[self._names[at]]
             self._volume[number] += rows / max(1e-12, volumes.rows_of_operator[at, number])
+        self._backlogs = [self._kept_backlog(one.name, rows) for one, rows in zip(found, self._volume, strict=True)]
         self._sent = np.zeros(len(found))
         self._out_mean, self._out_variance = np.zeros(len(found)), np.zeros(len(found))
         self._set_speeds()
+
+    def _kept_backlog(self, station: str, rows: float) -> deque[_Chunk]:
+        """What waited at this station before it was laid out anew; what did not came just now."""
+        before = self._before.get(station, deque())
+        waited = sum(chunk.rows for chunk in before)
+        if rows < _NO_BACKLOG or waited <= 0.0:
+            return deque([_Chunk(self._now_s, float(rows), 0.0, 0.0)]) if rows >= _NO_BACKLOG else deque()
+        return deque(chunk._replace(rows=chunk.rows * rows / waited) for chunk in before)
 
     def _keep(self) -> None:
         """Rows by operator, from rows by station."""
