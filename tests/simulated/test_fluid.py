@@ -72,9 +72,9 @@ def test_what_piled_up_during_a_pause_has_waited() -> None:
         engine.advance(70.0)
         found[mode] = engine.observe().sojourn
     fluid, rows = found["fluid"], found["row-by-row"]
-    assert fluid is not None and rows is not None and rows.mean_s > 10.0
+    assert fluid is not None and rows is not None and rows.mean_s > 5.0
     assert fluid.mean_s == pytest.approx(rows.mean_s, rel=0.1)
-    assert fluid.p95_s == pytest.approx(rows.p95_s, rel=0.15)
+    assert fluid.p95_s == pytest.approx(rows.p95_s, rel=0.2)
 
 
 def test_replicas_that_share_a_slot_cost_as_much_as_one_by_one() -> None:

@@ -3,7 +3,9 @@
 A model leaves out what it does not know (network, scheduling, cold code), and in much the same proportion for similar
 plans. So f is kept as a running geometric mean and predictions are multiplied by it:
 
-    ln f(n) = (1 - l) ln f(n-1) + l ln (measured / predicted),     f within [1/4, 4]
+    ln f(n) = (1 - l) ln f(n-1) + l ln (measured / predicted),     f within [1/100, 4]
+
+Below 1 it also stands for rows that become many: the model adds up all of their stays, and a sojourn is that of one.
 
 A sojourn that is still moving says nothing about a model of the steady state, and is not learned from.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 from penstock.control.situation import Memory, Situation
 from penstock.measure.window import Sojourn, Window
 
-MOST = 4.0
+LEAST, MOST = 0.01, 4.0
 _STEADY = 0.2  # how far the last window may be from the mean of the windows
 
 
@@ -24,7 +26,7 @@ def learned(memory: Memory, key: str, *, measured_s: float, predicted_s: float, 
     >>> learned({"f": 1.0}, "f", measured_s=4.0, predicted_s=1.0, rate=0.5)
     {'f': 2.0}
     """
-    ratio = min(MOST, max(1.0 / MOST, measured_s / predicted_s))
+    ratio = min(MOST, max(LEAST, measured_s / predicted_s))
     before = memory.get(key)
     return {**memory, key: ratio if before is None else before ** (1.0 - rate) * ratio**rate}
 

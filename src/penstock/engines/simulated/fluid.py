@@ -178,7 +178,7 @@ class Fluid:
         flows = served[:, None] * volumes.gain
         into = flows.sum(axis=0) + np.where(self._is_source, came, 0.0)
         middle_s = self._now_s - span_s / 2
-        for number in np.flatnonzero((into > 0) | (served > 0)):
+        for number in np.flatnonzero((into > 0) | (served > 0)).tolist():
             mean = second = 0.0
             if into[number] > 0:
                 weights = flows[:, number] / into[number]

@@ -44,6 +44,7 @@ class Costs:
         self._last: dict[tuple[str, int], float] = {}
         self._busy: dict[tuple[str, int], float] = {}  # (start of a query, batch) -> task seconds
         self._reading: dict[str, float] = {}
+        self._commits: dict[str, float] = {}  # start of a query -> the least seconds that a commit of its state took
         self._warm: set[str] = set()  # starts of queries that have been through a window
 
     def look(self) -> None:
@@ -81,11 +82,16 @@ class Costs:
             if timing is not None:
                 spent, sample = timing.pull()
                 tally.timed.append(sample)
+            besides = 0.0
             if operator.kind.has_state:
                 # The update of state by a Python function goes on while that works, which its own clock has counted.
-                spent += sum(batch.commit_s + (0.0 if spent else batch.update_s) for batch in batches)
-            left -= spent * share
-            if spent > 0 or tally.clocked:
+                spent += sum(0.0 if spent else batch.update_s for batch in batches)
+                # State is committed in each batch, however few its rows are; only what larger ones take is theirs.
+                least = self._least_commit(str(running.query.runId), batches)
+                spent += sum(batch.commit_s - least for batch in batches)
+                besides = least * len(batches)
+            left -= (spent + besides) * share
+            if spent > 0 or tally.clocked or operator.kind.has_state:
                 # Rows and seconds are seen at slightly different times: only their sums belong together.
                 tally.clocked = True
                 tally.samples.append((rows_in or 0, spent))
@@ -100,6 +106,12 @@ class Costs:
         if share > 0 and handled and not cold:  # a query's first batches start workers and compile code
             for name, rows in native:
                 self._tallies[name].samples.append((rows, max(0.0, left / share) * rows / handled))
+
+    def _least_commit(self, start: str, batches: list[Batch]) -> float:
+        """Of the batches of one start of a query, whose number of replicas is one."""
+        seen = min(batch.commit_s for batch in batches)
+        self._commits[start] = min(seen, self._commits.get(start, seen))
+        return self._commits[start]
 
     def _since(self, reader: str) -> float:
         """Seconds that readers of this name have been busy since the last window."""
