@@ -12,12 +12,13 @@ demo: $(READY) java
 	@$(BIN)/penstock demo
 
 test: test-fast java chromium kafka
-	@$(MAKE) --no-print-directory test-in-one-session $(OWN_PROCESSES) test-pages
+	@$(MAKE) --no-print-directory test-in-one-session
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync $(OWN_PROCESSES) test-pages
 
-# One after another: on two cores two at once take as long. The JVM's better compiler never earns back what it costs in
-# so short a life, and half of a start is the reading of classes: the session that most tests share leaves them ready
-# for those that start drivers, clusters and brokers of their own.
-OWN_PROCESSES := $(patsubst %,tests/spark/test_%.py,cli cluster kafka kill)
+# The JVM's better compiler never earns back what it costs in so short a life, and half of a start is the reading of
+# classes: the session that most tests share leaves them ready for those that start drivers, clusters and brokers of
+# their own. Those wait for each other a lot, so two go at once; the others measure, and would be in each other's way.
+OWN_PROCESSES := $(patsubst %,tests/spark/test_%.py,kafka cluster kill cli)
 ONE_SESSION   := $(filter-out $(OWN_PROCESSES),$(wildcard tests/spark/test_*.py)) tests/apps
 CLASSES       := $(abspath $(VENV))/spark-classes.jsa
 SPARK_TEST     = $(BIN)/python -m pytest --durations=3 -m "spark and not soak"

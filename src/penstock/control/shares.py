@@ -16,6 +16,35 @@ from penstock.models.queueing.errors import UnstableError
 
 def shares(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, float] | None:
     """`read` has the rows of each source, over whatever time its mix is of; None where windows do not say."""
+    found = _inflows(flow, window, read)
+    return None if found is None else {name: sum(coming.values()) for name, coming in found.items()}
+
+
+def backlog_from_outside(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float:
+    """So many rows from outside would keep the busiest pipeline as long as what waits: before it, and on the way to it.
+
+    Where windows do not say how rows come by, those that wait anywhere.
+    """
+    own = {one.pipeline: float(one.backlog_rows or 0) for one in window.pipelines}
+    found = _inflows(flow, window, read)
+    if found is None:
+        return sum(own.values())
+
+    ahead: dict[str, float] = {}
+
+    def worked_out(name: str) -> float:
+        if name not in ahead:
+            ahead[name] = 0.0  # round a loop nothing is counted twice
+            share = sum(found[name].values())
+            coming = {before: part / share for before, part in found[name].items() if share and before is not None}
+            ahead[name] = own[name] / (share or 1.0) + sum(part * worked_out(one) for one, part in coming.items())
+        return ahead[name]
+
+    return max((worked_out(name) for name in own), default=0.0)
+
+
+def _inflows(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, dict[str | None, float]] | None:
+    """Of each pipeline: rows for each one from outside, by the pipeline that they come from; None: from a source."""
     external = sum(read.values())
     if external <= 0:
         return None
@@ -43,13 +72,21 @@ def shares(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[st
     out |= {name: visits[name] * (gain or 0.0) for name, gain in gains.items()}
     readers = {name: [one for one in window.pipelines if name in one.operators] for name in read}
 
-    def share(pipeline: PipelineWindow) -> float:
-        inside = pipeline.operators
-        cuts = [(one, name) for name in inside for one in flow[name].inputs if one not in inside]
-        here = [out[name] * _part(pipeline, readers[name]) for name in pipeline.operators if name in read]
-        return sum(here) + sum(out[before] * sent(before, name) for before, name in cuts)
+    home = {name: one.pipeline for one in window.pipelines for name in one.operators}
 
-    return {one.pipeline: share(one) for one in window.pipelines}
+    def inflow(pipeline: PipelineWindow) -> dict[str | None, float]:
+        inside = pipeline.operators
+        coming: dict[str | None, float] = {
+            None: sum(out[name] * _part(pipeline, readers[name]) for name in inside if name in read)
+        }
+        for name in inside:
+            for before in flow[name].inputs:
+                if before not in inside:
+                    where = home.get(before)
+                    coming[where] = coming.get(where, 0.0) + out[before] * sent(before, name)
+        return coming
+
+    return {one.pipeline: inflow(one) for one in window.pipelines}
 
 
 def read_in(flow: Dataflow, window: Window) -> dict[str, float]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
-from penstock.control.shares import read_in, shares
+from penstock.control.shares import backlog_from_outside, read_in, shares
 from penstock.control.situation import Memory, Situation
 from penstock.dataflow.errors import PenstockError
 from penstock.plan import Plan
@@ -183,16 +183,21 @@ def _seen(situation: Situation) -> _Seen | Hold:
     flow = situation.shape.flow
     if any(one.backlog_rows is None for one in latest.operators if one.operator in situation.shape.sources):
         return Hold(reason=Reason.MISSING, why="not known yet: the rows that wait")
-    known = shares(flow, latest, read_in(flow, window)) or {}
-    backlog, ordinary = 0.0, arriving
+    read = read_in(flow, window)
+    known = shares(flow, latest, read) or {}
+    ordinary = arriving
     coming = {one.pipeline: one for one in window.pipelines}
     for one in latest.pipelines:
         share = known.get(one.pipeline) or 1.0
-        backlog += (one.backlog_rows or 0) / share
         if (mean := coming.get(one.pipeline)) is not None:
             taken = mean.rows_in / share / max(window.end_s - window.start_s, 1e-3)
             ordinary += (mean.batch_s or 0.0) * min(arriving, taken)
-    return _Seen(at_s=latest.end_s, arriving=arriving, backlog=backlog, ordinary=ordinary)
+    return _Seen(
+        at_s=latest.end_s,
+        arriving=arriving,
+        backlog=backlog_from_outside(flow, latest, read),
+        ordinary=ordinary,
+    )
 
 
 def _foreseen(memory: Mapping[str, float], rate: float, now_s: float, lead_s: float) -> dict[str, float]:
