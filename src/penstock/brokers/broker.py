@@ -190,7 +190,8 @@ def _free_ports(count: int) -> list[int]:
 
 def _format(classpath: list[str], properties: Path) -> None:
     cluster = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
-    command = [*classpath, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+    # In one word: one of 64 begins with a dash, which would be taken for an option.
+    command = [*classpath, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", f"--config={properties}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_START_S)
     if done.returncode != 0:
         raise PenstockError(f"the broker's folder cannot be made ready: {done.stderr.strip().splitlines()[-1:]}")
