@@ -52,6 +52,7 @@ def test_what_why_expected_and_observed(tmp_path: Path) -> None:
     assert row["binding"] == "match" and row["inputs"]["external_rows_per_s"] == 6.0
     assert [one["why"] for one in row["alternatives"]]
     assert len(json.loads(printed("decisions", tmp_path, "--last", "3", "--json"))) == 3
+    assert len(json.loads(printed("decisions", tmp_path, "--changes", "--last", "1", "--json"))) == 1
 
 
 def test_recommendations_repeat_in_one_line(tmp_path: Path) -> None:

@@ -51,6 +51,16 @@ def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> N
     assert steps and steps[-1] >= 2 and plans[-1][1] < max(steps)
     assert sums["slot_seconds"] < 90 * 60 * max(steps)
     assert sums["violations"] < sums["windows"] / 3
+    again = printed(*given, *costs, "--policy", "drs", "--sojourn-ms", "700", fails=True)
+    assert f"'{at}' has a run already" in again
+
+
+def test_violations_are_of_the_quantile_and_slots_are_those_there_are(given: list[str], tmp_path: Path) -> None:
+    costs = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--mode", "recommend", "--json"]
+    words = [*given, *costs, "--policy", "drs", "--sojourn-ms", "700"]
+    mean, p99 = (json.loads(printed(*words, *more)) for more in ((), ("--quantile", "0.99")))
+    assert mean["violations"] < p99["violations"]
+    assert mean["slot_seconds"] <= 2 * mean["seconds"] * 1.001 and mean["last_hold"] is not None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from flows import chain, plan_for
+from flows import chain, joined, plan_for
 
 import penstock as ps
 from penstock.engines.simulated import (
@@ -139,5 +139,19 @@ def test_batches_are_cut_short_where_rows_pile_up() -> None:
     assert window.pipelines[0].batch_s == pytest.approx(2.0, rel=0.1)
     assert window.operator("work").processed_rows_per_s == pytest.approx((2.0 - 0.12) / 0.01 / 2.0, rel=0.1)
     assert window.pipelines[0].backlog_rows > 400 * 150
-    with pytest.raises(BehaviourError, match="aim_s is 0"):
-        SimulatedEngine(flow, behaviour.replace(batch=BatchCosts(aim_s=0.0)))
+    for wrong, said in ((BatchCosts(aim_s=0.0), "aim_s is 0"), (BatchCosts(most_rows=-10), "most_rows is -10")):
+        with pytest.raises(BehaviourError, match=said):
+            SimulatedEngine(flow, behaviour.replace(batch=wrong))
+
+
+def test_sources_of_a_query_share_its_batches() -> None:
+    """1,200 rows/s for an operator that does 1,000 at most: both sources wait, and equally."""
+    flow = joined(rows=10**9)
+    behaviour = Behaviour(
+        operators={"match": OperatorBehaviour(service_s=Fixed(value=0.001))},
+        sources={name: SourceBehaviour(rates=((0.0, 600.0),)) for name in ("l", "r")},
+        batch=BatchCosts(aim_s=2.0),
+    )
+    window = settled(SimulatedEngine(flow, behaviour, plan=plan_for(flow, match=1), mode="micro-batch"), 400.0)
+    left, right = (window.operator(name).backlog_rows or 0 for name in ("l", "r"))
+    assert left > 1_000 and left == pytest.approx(right, rel=0.1)

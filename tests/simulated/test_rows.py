@@ -351,6 +351,7 @@ def test_bad_behaviour_is_refused_in_one_sentence() -> None:
         (Behaviour(sources={"a": SourceBehaviour()}), "'a', which is no source"),
         (Behaviour(operators={"a": OperatorBehaviour(routes={"source": 0.5})}), "does not read it"),
         (Behaviour(sources={"source": SourceBehaviour(rates=((5.0, 1.0),))}), "begin at second 0"),
+        (Behaviour(cluster=Cluster(mean_time_to_failure_s=0.0)), "mean_time_to_failure_s is 0"),
     ):
         with pytest.raises(BehaviourError, match=said):
             SimulatedEngine(flow, behaviour)
@@ -372,6 +373,21 @@ def test_windows_meet_and_add_up() -> None:
     a = [one.operator("a") for one in windows]
     assert np.cumsum([one.rows_in or 0 for one in a]).tolist() == [one.rows_in_total for one in a]
     assert a[-1].true_rows_per_s == pytest.approx(100.0)
+
+
+def test_an_hour_without_rows_is_no_spread_of_arrivals() -> None:
+    flow = chain("a")
+    behaviour = Behaviour(
+        operators={"a": OperatorBehaviour(service_s=Fixed(value=0.01))},
+        sources={"source": SourceBehaviour(rates=((0.0, 20.0), (100.0, 0.0), (3700.0, 20.0)))},
+    )
+    engine = SimulatedEngine(flow, behaviour)
+    engine.start()
+    found = []
+    for _ in range(40):
+        engine.advance(100.0)
+        found.append(engine.observe().operator("a").arrival_scv)
+    assert [one for one in found if one is not None] == pytest.approx([1.0] * 4, abs=0.3)  # Poisson's
 
 
 def test_the_spread_of_arrivals_and_of_work_is_measured() -> None:
