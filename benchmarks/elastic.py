@@ -41,6 +41,7 @@ WORKERS, SLOTS_EACH = 6, 2
 WAIT_S = 0.02  # 100 rows/s an executor, were there nothing else
 TRAIN, PREDICTED = (1, 2, 3), (5, 6)
 TRACE_S, PEAK_OVER_TROUGH = 480.0, 4.0
+EVERY_S = 5.0  # a window
 LATE_S = 10.0  # worth of load: a backlog above that is a violation
 
 console = Console()
@@ -134,7 +135,7 @@ class Seen:
         self.late += waiting_rows > LATE_S * (window.external_rows_per_s or 0.0)
 
 
-def followed(spark: Any, at: Path, model: MstModel) -> None:
+def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
     capacity = tuple(float(rate) for rate in model.capacity(confidence=0.9))
     peak = 0.9 * capacity[-1]
     flow = waiting()
@@ -142,7 +143,7 @@ def followed(spark: Any, at: Path, model: MstModel) -> None:
     seen = Seen(began_s=time.time(), peak_per_s=peak)
     policy = Mst(
         MstSettings(
-            capacity=capacity, slots_each=SLOTS_EACH, most=WORKERS, lead_s=30.0, catch_up_s=60.0, stable_turns=4
+            capacity=capacity, slots_each=SLOTS_EACH, most=WORKERS, lead_s=lead_s, catch_up_s=60.0, stable_turns=4
         )
     )
     began: list[float] = []
@@ -169,7 +170,7 @@ def followed(spark: Any, at: Path, model: MstModel) -> None:
             engine,
             store,
             Requests(at),
-            every_s=5.0,
+            every_s=EVERY_S,
             until=lambda: bool(began) and time.time() - began[0] > TRACE_S,
             on_window=on_window,
             controller=Controller(Cooldown(policy, seconds=15.0), settings, engine, store),
@@ -185,8 +186,11 @@ def followed(spark: Any, at: Path, model: MstModel) -> None:
     console.print(f"longest batch: {seen.longest_batch_s:.1f} s, with {len(steps)} changes on the way")
 
 
-def to_a_useful_executor(spark: Any, at: Path) -> None:
-    """From the decision to the end of an apply, after which the executor is there, warm and has its share."""
+def to_a_useful_executor(spark: Any, at: Path) -> float:
+    """From the decision to the end of an apply, after which the executor is there, warm and has its share.
+
+    Returns the longest: so far ahead has to be looked.
+    """
     flow = waiting()
     engine = SparkEngine(flow, at, spark=spark, plan=plan_for(flow, 1, SLOTS_EACH), batch_s=1.0)
     engine.start()
@@ -202,6 +206,7 @@ def to_a_useful_executor(spark: Any, at: Path) -> None:
         engine.stop()
     for executors, seconds, pause_s in took:
         console.print(f"to {executors} executors: {seconds:.1f} s in all, of which the query stood {pause_s:.1f} s")
+    return max(seconds for _, seconds, _ in took)
 
 
 def _verdict(ok: bool) -> str:
@@ -221,10 +226,10 @@ def main() -> None:
 def _all(up: Cluster, at: Path) -> None:
     spark = session(up.master, "penstock bench-elastic", up.confs)
     try:
-        to_a_useful_executor(spark, at / "useful")
+        useful_s = to_a_useful_executor(spark, at / "useful")
         model, found = measured(spark, at / "study")
         prediction(model, found)
-        followed(spark, at / "follow", model)
+        followed(spark, at / "follow", model, lead_s=useful_s + EVERY_S)
     finally:
         spark.stop()
 
