@@ -120,7 +120,7 @@ def lines(spark):
     return records.selectExpr("cast(value as string) value")
 
 
-flow = ps.Dataflow("by-hand")
+flow = ps.Dataflow("by_hand")
 words = flow.source("lines", ps.spark_source(lines)).stateless("split", wordcount.split)
 words.keyed("count", ["word"], wordcount.count).sink("out", ps.kafka({out!r}, {servers!r}, format="json", key="word"))
 """
