@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock as ps
@@ -27,7 +28,7 @@ from penstock.engines.spark.gate import COMMITTED, save_starts
 from penstock.engines.spark.session import session
 from penstock.plan import default_plan
 
-LINES = 400_000
+LINES = 1_200_000
 BY_HAND = (25_000, 50_000, 100_000, 200_000)  # rows a batch; the best of them counts
 SMALL = b"a row of a stream, as small as rows often are"
 
@@ -95,19 +96,9 @@ def word_count(cluster: Cluster) -> list[Row]:
         Topic(cluster, topic).create(2)
     load(cluster, "lines", wordcount.generator, Backlog(LINES))
     spark = session("local[2]", confs={"spark.jars": ",".join(str(path) for path in jars)})
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
-        flow = ps.Dataflow("wordcount")
-        words = flow.source("lines", ps.kafka("lines", cluster.servers)).stateless("split", wordcount.split)
-        words.keyed("count", ["word"], wordcount.count).sink(
-            "out", ps.kafka("counts", cluster.servers, format="json", key="word")
-        )
-        engine = SparkEngine(flow, at, spark=spark, plan=default_plan(flow, slots=2, replicas={"count": 2}))
-        engine.start()
-        try:
-            ours = timed(lambda: engine.position(engine.queries[0], "lines"), engine.failure)
-        finally:
-            engine.stop()
+    penstock(spark, cluster)  # the JVM warms up on nobody's account
     theirs = {size: by_hand(spark, cluster, size) for size in BY_HAND}
+    ours = penstock(spark, cluster)
     ratio = ours / max(theirs.values())
     spark.stop()
     return [
@@ -115,6 +106,22 @@ def word_count(cluster: Cluster) -> list[Row]:
         *(row(f"word count from topic to topic: by hand, {n:,} rows a batch", r, "rows/s") for n, r in theirs.items()),
         row("Penstock / the best by hand", ratio, "ratio", ">= 0.9", ratio >= 0.9),
     ]
+
+
+def penstock(spark: SparkSession, cluster: Cluster) -> float:
+    flow = ps.Dataflow("wordcount")
+    words = flow.source("lines", ps.kafka("lines", cluster.servers)).stateless("split", wordcount.split)
+    words.keyed("count", ["word"], wordcount.count).sink(
+        "out", ps.kafka("counts", cluster.servers, format="json", key="word")
+    )
+    spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
+        engine = SparkEngine(flow, at, spark=spark, plan=default_plan(flow, slots=2, replicas={"count": 2}))
+        engine.start()
+        try:
+            return timed(lambda: engine.position(engine.queries[0], "lines"), engine.failure)
+        finally:
+            engine.stop()
 
 
 def timed(position: Callable[[], dict[str, int]], failure: Callable[[], str | None]) -> float:
@@ -131,7 +138,7 @@ def timed(position: Callable[[], dict[str, int]], failure: Callable[[], str | No
         time.sleep(0.02)
 
 
-def by_hand(spark: object, cluster: Cluster, rows_a_batch: int) -> float:
+def by_hand(spark: SparkSession, cluster: Cluster, rows_a_batch: int) -> float:
     spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "false")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     read = (
