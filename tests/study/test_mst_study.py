@@ -22,7 +22,7 @@ from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wante
 from penstock.study.mst.paced import Bisection, keeps_up, measure_paced
 from penstock.study.mst.replicas import plan_for, replicas_each
 from penstock.study.mst.saturated import Saturation
-from penstock.study.mst.study import MstStudy
+from penstock.study.mst.study import Fresh, MstStudy
 
 WAIT_S = 0.02
 SLOTS_EACH = 2
@@ -59,6 +59,19 @@ class Time:
         self.engine.clock.sleep(seconds)
 
 
+def study_of(store: Store, clock: Time, fresh: Fresh, by: ByPolicy | None = None) -> MstStudy:
+    return MstStudy(
+        app="waiting",
+        fresh=fresh,
+        store=store,
+        clock=clock,
+        saturation=Saturation(every_s=10.0, warm_up=2),
+        bisection=Bisection(every_s=20.0, warm_up=3, windows=10),
+        slots_each=SLOTS_EACH,
+        by=by,
+    )
+
+
 def study_in(store: Store, mode: str, made: list[tuple[Wanted, int]] | None = None, die_at: int = -1) -> MstStudy:
     clock = Time()
     count = [0]
@@ -73,15 +86,7 @@ def study_in(store: Store, mode: str, made: list[tuple[Wanted, int]] | None = No
         return clock.engine
 
     clock.engine = engine_of(1, mode=mode)
-    return MstStudy(
-        app="waiting",
-        fresh=fresh,
-        store=store,
-        clock=clock,
-        saturation=Saturation(every_s=10.0, warm_up=2),
-        bisection=Bisection(every_s=20.0, warm_up=3, windows=10),
-        slots_each=SLOTS_EACH,
-    )
+    return study_of(store, clock, fresh)
 
 
 def begun(at: Path) -> Store:
@@ -123,15 +128,7 @@ def chain_study(store: Store, mode: str, costs: dict[str, float], each: int, by:
         return clock.engine
 
     fresh(Wanted(executors=4, repeat=0), 0)
-    return MstStudy(
-        app="chain",
-        fresh=fresh,
-        store=store,
-        clock=clock,
-        saturation=Saturation(every_s=10.0, warm_up=2),
-        slots_each=SLOTS_EACH,
-        by=by,
-    )
+    return study_of(store, clock, fresh, by)
 
 
 @pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
@@ -171,14 +168,7 @@ def test_sources_come_in_the_mix_that_is_declared(tmp_path: Path, mode: str) -> 
 
     fresh(Wanted(executors=2, repeat=0), 0)
     with begun(tmp_path) as store:
-        MstStudy(
-            app="two",
-            fresh=fresh,
-            store=store,
-            clock=clock,
-            saturation=Saturation(every_s=10.0, warm_up=2),
-            slots_each=SLOTS_EACH,
-        ).run([2])
+        study_of(store, clock, fresh).run([2])
         (trial,) = store.trials()
     # Clicks take 4,000 rows/s, orders 40: of 1,010 rows 10 are orders, so clicks are what holds both back.
     assert trial.settled and trial.rows_per_s == pytest.approx(4_000 * 1010 / 1000, rel=0.1)
