@@ -15,10 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import penstock as ps
 from penstock.dataflow import Dataflow
-from penstock.engines.spark import engine as engine_module
 from penstock.engines.spark import retries
 from penstock.engines.spark.directory import RunDirectory
 from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.executors import lasting
 from penstock.engines.spark.executors.contract import Standing
 from penstock.plan import default_plan
 
@@ -244,7 +244,7 @@ def test_a_function_that_fails_at_run_time_is_named(spark: SparkSession, tmp_pat
 def test_executors_that_do_not_come_back_are_not_counted_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_LOOK_AT_EXECUTORS_S", 0.0)
+    monkeypatch.setattr(lasting, "LOOK_S", 0.0)
     flow = ps.Dataflow("lonely")
     numbers(flow, 10).rows("work", lambda row: row, "n bigint").sink("out", ps.memory())
     engine = engine_for(flow, spark, tmp_path / "run")
@@ -252,7 +252,7 @@ def test_executors_that_do_not_come_back_are_not_counted_on(
         engine.start()
         there = {"one": Standing(planned=2, requested=2, observed=("1",))}
         engine._executors = SimpleNamespace(slots_each=1, standing=lambda: there["one"])
-        engine._executors_patience_s = 0.2
+        engine._lasting.patience_s = 0.2
         assert engine.mend() == () and engine.plan.slots == 2  # it may come back
         wait_until(lambda: engine.plan.slots == 1 or bool(engine.mend()), engine)
         assert engine.plan.slots == 1 and engine.plan.replicas == {"work": 2}

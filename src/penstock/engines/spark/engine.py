@@ -28,6 +28,7 @@ from penstock.engines.spark.changeover import Changeover
 from penstock.engines.spark.committed import Committed, Query
 from penstock.engines.spark.directory import RunDirectory
 from penstock.engines.spark.executors import Negotiator, negotiator_of
+from penstock.engines.spark.executors.lasting import Lasting
 from penstock.engines.spark.gate import hold_file
 from penstock.engines.spark.journal import Journal
 from penstock.engines.spark.meter import Meter
@@ -41,9 +42,6 @@ from penstock.measure.window import Window
 from penstock.plan import Plan, default_plan, diff, pipelines, validate
 
 SAMPLE_EVERY = 16  # of 1 ms rows the clocks then cost less than can be measured
-
-
-_LOOK_AT_EXECUTORS_S = 5.0  # apart
 
 
 class SparkEngine:
@@ -87,8 +85,7 @@ class SparkEngine:
         self._changing = threading.RLock()
         self._meter: Meter | None = None
         self._executors: Negotiator | None = None
-        self._executors_looked_s = 0.0
-        self._executors_other: tuple[int, float] | None = None  # slots that are there and not planned, since when
+        self._lasting = Lasting(executors_patience_s)
         self._found_out: list[str] = []  # when the run was resumed
         self._executors_patience_s = executors_patience_s
         self._patience_s = 2 * batch_s  # how long a batch is waited for where it may as well be interrupted
@@ -248,30 +245,12 @@ class SparkEngine:
             for running, reason in self._queries.due() if self._queries is not None else ():
                 self.restart(running.record)
                 done.append(f"pipeline '{running.record.pipeline}' failed and was started again: {reason}")
-            if (lost := self._executors_lost()) is not None:
-                done.append(lost)
+            if self._executors is not None and self._committed is not None:
+                planned = self.plan.slots
+                if (there := self._lasting.slots(self._executors, planned, time.monotonic())) is not None:
+                    self._settled_on(there)
+                    done.append(f"{self._executors.standing()}: it goes on with {there} slots instead of {planned}")
             return tuple(done)
-
-    def _executors_lost(self) -> str | None:
-        """Executors that are gone, or back, for longer than others are waited for: the plan goes on with what is there.
-
-        Spark replaces what is lost; where nobody can, a plan that counts on it would be wrong for good.
-        """
-        now_s, executors = time.monotonic(), self._executors
-        if executors is None or now_s < self._executors_looked_s + _LOOK_AT_EXECUTORS_S:
-            return None
-        self._executors_looked_s = now_s
-        standing, each, planned = executors.standing(), executors.slots_each, self.plan.slots
-        there = len(standing.observed) * each
-        if there == 0 or abs(there - planned) < each or there > standing.requested * each:
-            self._executors_other = None
-            return None
-        if self._executors_other is None or self._executors_other[0] != there:
-            self._executors_other = (there, now_s)
-        if now_s - self._executors_other[1] < self._executors_patience_s:
-            return None
-        self._settled_on(there)
-        return f"{standing}: the plan goes on with {there} slots instead of {planned}"
 
     def failure(self) -> str | None:
         failed = self._queries.failure() if self._queries is not None else None

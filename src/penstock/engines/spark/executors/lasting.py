@@ -1,0 +1,30 @@
+"""Executors that are gone, or back, for good: Spark replaces what is lost, but not where there is nothing to be had."""
+
+from __future__ import annotations
+
+from penstock.engines.spark.executors.contract import Negotiator
+
+LOOK_S = 5.0  # apart: a look is several calls to the JVM
+
+
+class Lasting:
+    """Tells what is there from what is only on its way."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.patience_s = patience_s
+        self._looked_s = float("-inf")
+        self._other: tuple[int, float] | None = None  # slots that are there and not planned, since when
+
+    def slots(self, executors: Negotiator, planned: int, now_s: float) -> int | None:
+        """Those to go on with, where others than planned have been there for longer than executors are waited for."""
+        if now_s < self._looked_s + LOOK_S:
+            return None
+        self._looked_s = now_s
+        standing, each = executors.standing(), executors.slots_each
+        there = len(standing.observed) * each
+        if there == 0 or abs(there - planned) < each or there > standing.requested * each:
+            self._other = None
+            return None
+        if self._other is None or self._other[0] != there:
+            self._other = (there, now_s)
+        return there if now_s - self._other[1] >= self.patience_s else None
