@@ -78,6 +78,7 @@ def watch(
                 micro_batch=True,
                 warm_up_s=every_s,
                 stale_after_s=max(30.0, 5 * every_s),
+                tolerance=0.9,  # executors for what is to come bring nothing until it comes
                 max_slots=most * slots_each,
             )
             return engine, store, Controller(decides, settings, engine, store)

@@ -63,6 +63,28 @@ def test_violations_are_of_the_quantile_and_slots_are_those_there_are(given: lis
     assert mean["slot_seconds"] <= 2 * mean["seconds"] * 1.001 and mean["last_hold"] is not None
 
 
+@pytest.mark.parametrize("policy", ["threshold", "stela", "ds2"])
+def test_misses_are_counted_of_any_policy(policy: str, given: list[str], tmp_path: Path) -> None:
+    words = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--mode", "off", "--policy", policy]
+    sums = json.loads(printed(*words, "--sojourn-ms", "700", "--json"))
+    # Two replicas at 4 rows/s each: 2 rows/s stay 0.27 s, and 6 rows/s 0.57 s in the mean.
+    assert 0 < sums["violations"] < sums["windows"] / 2
+    assert json.loads(printed(*words, "--json"))["violations"] is None
+
+
+def test_executors_come_with_the_slots_that_a_policy_asks_for(given: list[str], tmp_path: Path) -> None:
+    at, costs = tmp_path / "run", json.loads((tmp_path / "costs.json").read_text())
+    (tmp_path / "costs.json").write_text(json.dumps(costs | {"cluster": {"slots_per_executor": 1}}))
+    given = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "1", "--at", str(at)]
+    words = ["--policy", "drs", "--sojourn-ms", "700", "--executors", "1..4", "--json"]
+    sums = json.loads(printed(*given, *words))
+    with StoreReader(at) as store:
+        plans = [row.new for _, row in store.decisions() if row.new and row.applied == "ok"]
+    assert plans and all(plan.slots == plan.replicas["work"] for plan in plans)
+    assert max(plan.slots for plan in plans) >= 2
+    assert sums["seconds"] < sums["slot_seconds"] < 4 * sums["seconds"]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

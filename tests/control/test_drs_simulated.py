@@ -246,3 +246,31 @@ def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
         rehearse(policy, engine, engine.clock, store, windows=120, every_s=10.0, settings=settings)
     busy = sum(costs[name] * (2000 if name == "join" else 1000) / k for name, k in engine.plan.replicas.items())
     assert busy < (1.2 if isinstance(policy, Stela) else 1.0)  # which calls nothing else congested
+
+
+# ---- what the model does not know
+
+
+def test_a_sojourn_that_no_model_explains_gets_slots_all_the_same(tmp_path: Path) -> None:
+    """One row in a hundred comes through, to an operator with one busy replica: the model sees little of its wait."""
+    flow = ps.Dataflow("sieve")
+    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1000.0))
+    few = rows.keyed("sift", ["n"], lambda frame: frame, columns=["n", "m"])
+    few.keyed("study", ["m"], lambda frame: frame, columns=["m"]).sink("out", ps.noop())
+    behaviour = Behaviour(
+        operators={
+            "sift": OperatorBehaviour(service_s=Fixed(value=0.001), selectivity=Uniform(low=0.0, high=0.02)),
+            "study": OperatorBehaviour(service_s=Exponential(mean=0.095)),
+        },
+        sources={"rows": SourceBehaviour(rates=((0.0, 1000.0),))},
+    )
+    start = {"sift": 2, "study": 1}
+    engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, start, slots=12), seed=3)
+    policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=0.5, aim=0.8))), seconds=60.0)
+    changes(engine, policy, tmp_path, windows=60, every_s=30.0, smoothed=5)
+    assert engine.plan.replicas["study"] >= 2
+    engine.start()
+    engine.observe()
+    engine.advance(600.0)
+    stay = engine.observe().sojourn
+    assert stay is not None and stay.mean_s < 0.5

@@ -16,7 +16,6 @@ import penstock as ps
 from penstock.control.controller import Settings
 from penstock.control.decisions import Change, Hold, Reason
 from penstock.control.policies.mst import AT_S, BACKLOG, LEVEL, MARGIN, SLOPE, SLOTS, Mst, MstSettings
-from penstock.control.policies.mst_seen import capacities, learned
 from penstock.control.rehearsal import rehearse
 from penstock.control.shape import Shape
 from penstock.control.situation import Situation
@@ -25,7 +24,6 @@ from penstock.engines.ports import Applied
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
 from penstock.engines.simulated.behaviour import ChangePause, Cluster
 from penstock.measure.smoothing import Windowed
-from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import Plan, default_plan, validate
 from penstock.store import Store
 
@@ -243,26 +241,6 @@ def test_executors_that_do_not_come_are_not_asked_for_again(tmp_path: Path) -> N
     assert rows[-1].kind == "hold"
 
 
-def test_capacity_is_learned_from_batches_of_different_sizes() -> None:
-    # A batch takes 0.4 s and 5 ms a row on 2 executors: within 10 s it sustains (1 - 0.04) / 0.005 = 192 rows/s.
-    memory: dict[str, float] = {}
-    for rows in (20, 50, 80, 110):
-        memory = learned(memory, waiting(), batches_of("out", rows, row_s=0.005), 2)
-    found = capacities(memory, 4, batch_most_s=10.0, running={"out"})
-    assert found is not None
-    assert found[1] == pytest.approx(192.0, rel=0.02)
-    assert found[0] == pytest.approx(96.0, rel=0.02)
-    assert found[1] < found[2] < found[3] < 2 * found[1]
-    assert capacities({}, 4, batch_most_s=10.0, running={"out"}) is None
-
-
-@pytest.mark.parametrize("arriving", [0.0, 5.0, 3_000.0])
-def test_capacity_is_of_what_is_taken_not_of_what_comes(arriving: float) -> None:
-    memory = learned({}, waiting(), batches_of("out", 100, row_s=0.005, arriving=arriving), 1)
-    found = capacities(memory, 1, batch_most_s=10.0, running={"out"})
-    assert found is not None and found[0] == pytest.approx(100 / 0.9)  # 0.4 s and 5 ms a row
-
-
 def test_what_waits_behind_a_cut_is_a_backlog(tmp_path: Path) -> None:
     flow = ps.Dataflow("cut")
     stream = flow.source("rows", ps.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
@@ -303,45 +281,3 @@ def test_no_slope_reaches_over_a_gap(away_s: float) -> None:
     memory[AT_S] = at.latest.end_s - away_s
     decision, _ = policy().decide(at, memory)
     assert decision.inputs["forecast_rows_per_s"] == pytest.approx(300.0, rel=0.05)
-
-
-def test_queries_that_have_ended_hold_nobody_back() -> None:
-    memory: dict[str, float] = {}
-    for rows in (20, 50, 80, 110):
-        memory = learned(memory, waiting(), batches_of("backfill", rows, row_s=0.05), 2)
-        memory = learned(memory, waiting(), batches_of("out", rows, row_s=0.005), 2)
-    both = capacities(memory, 2, batch_most_s=10.0, running={"out", "backfill"})
-    one = capacities(memory, 2, batch_most_s=10.0, running={"out"})
-    assert both is not None and one is not None and both[1] == pytest.approx(19.2, rel=0.02)
-    assert one[1] == pytest.approx(192.0, rel=0.02)
-    for _ in range(400):
-        memory = learned(memory, waiting(), batches_of("out", 50, row_s=0.005), 2)
-    assert not any("backfill" in key for key in memory)
-
-
-def batches_of(query: str, rows: int, *, row_s: float, arriving: float | None = None) -> Window:
-    """Four batches of so many rows, at 0.4 s and so much a row."""
-    seconds = 0.4 + row_s * rows
-    pipeline = PipelineWindow(
-        pipeline=query,
-        operators=("rows", "wait", "out"),
-        batches=4,
-        rows_in=4 * rows,
-        batch_s=seconds,
-        batch_max_s=seconds,
-        phases_s={},
-        busy_s=None,
-        backlog_rows=0,
-    )
-    return Window(
-        start_s=0.0,
-        end_s=10.0,
-        generation=1,
-        external_rows_per_s=4 * rows / 10.0 if arriving is None else arriving,
-        sojourn=None,
-        pipelines=(pipeline,),
-        operators=(
-            OperatorWindow.knowing("rows", query, rows_in=4 * rows, rows_in_total=4 * rows, rows_out_total=4 * rows),
-            OperatorWindow.knowing("wait", query, rows_in=4 * rows, rows_in_total=4 * rows, rows_out_total=4 * rows),
-        ),
-    )

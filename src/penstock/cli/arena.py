@@ -26,7 +26,9 @@ _WORKERS = 5  # of the cluster on which DRS was measured: Stela adds so many tas
     "--every", "every_s", type=click.FloatRange(min=1), default=30.0, show_default=True, help="A window, in s."
 )
 @click.option("--trace", type=click.Path(path_type=Path), help="CSV: time_s,rate; its last is the app's own.  [steady]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the first start; each has its own.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the first start; each has its own."
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of tables.")
 def command(
     apps: tuple[str, ...],

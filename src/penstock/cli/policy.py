@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NAMES = ("drs", "threshold", "stela", "ds2")  # that share out the slots there are
 ELASTIC = ("mst",)  # that change how many there are
+FORESIGHT = 0.9  # of the rows promised: executors for what is to come bring nothing until it comes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,8 @@ class Asked:
         """That executors may be had for; None: what there is stays."""
         return None if self.executors is None else self.executors[1] * (self.slots_each or 1)
 
-    def check(self) -> None:
+    def check(self, *, any_target: bool = False) -> None:
+        """`any_target`: a latency target may be given for a policy that knows none, to count what misses it."""
         if self.policy is None:
             given = (
                 self.max_slots,
@@ -69,7 +71,7 @@ class Asked:
                 "--policy drs takes --max-slots K (least sojourn within K slots) or --sojourn-ms T (fewest slots "
                 "within T)"
             )
-        if self.policy != "drs" and self.sojourn_ms is not None:
+        if self.policy != "drs" and self.sojourn_ms is not None and not any_target:
             raise click.UsageError(f"--sojourn-ms goes with --policy drs; {self.policy} knows no latency target")
         if self.sojourn_ms is None and (self.release_below_ms is not None or self.quantile is not None):
             raise click.UsageError("--release-below-ms and --quantile go with --sojourn-ms")
@@ -144,6 +146,7 @@ def policy_of(asked: Asked) -> Policy:
     from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
     from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
     from penstock.control.policies.ds2 import Ds2
+    from penstock.control.policies.elastic import Elastic
     from penstock.control.policies.stela import Stela
     from penstock.control.policies.threshold import Threshold
 
@@ -152,23 +155,25 @@ def policy_of(asked: Asked) -> Policy:
         case "threshold":
             inner = Threshold()
         case "stela":
-            most = 1 if asked.executors is None else asked.executors[1]
-            inner = Stela(attempts=asked.workers or most)
+            inner = Stela(attempts=asked.workers or (1 if asked.executors is None else asked.executors[1]))
         case "ds2":
             inner = Ds2()
         case "mst":
             inner = _mst(asked)
         case _ if asked.sojourn_ms is not None:
-            least = asked.release_below_ms
+            below = asked.release_below_ms
             goal = FewestSlots(
                 max_s=asked.sojourn_ms / 1000,
-                min_s=None if least is None else least / 1000,
+                min_s=None if below is None else below / 1000,
                 quantile=asked.quantile,
                 aim=0.8,  # a plan for the very target would be undone by the next gust
             )
             inner = Drs(DrsSettings(goal=goal, queue=asked.queue))
         case _:
             inner = Drs(DrsSettings(goal=LeastSojourn(max_slots=asked.max_slots), queue=asked.queue))
+    if asked.executors is not None and asked.policy in NAMES:
+        least, most = asked.executors
+        inner = Elastic(inner, slots_each=asked.slots_each or 1, least=least, most=most)
     worth_it = PayBack(Hysteresis(inner, gain=0.05), within_s=600.0)
     return Cooldown(Bounded(worth_it, max_slots=asked.max_slots), seconds=asked.cooldown_s)
 
@@ -183,6 +188,7 @@ def settings_of(asked: Asked, *, every_s: float, micro_batch: bool) -> Settings:
         micro_batch=micro_batch,
         warm_up_s=asked.warm_up_s,
         stale_after_s=max(30.0, 5 * every_s),
+        tolerance=FORESIGHT if asked.policy in ELASTIC else 0.5,
         max_slots=asked.most_slots,
     )
 

@@ -12,6 +12,7 @@ from penstock.cli import policy
 if TYPE_CHECKING:
     from penstock.dataflow import Dataflow
     from penstock.engines.simulated import Behaviour
+    from penstock.plan import Plan
     from penstock.planning.trace import Trace
 
 MODES = ("row-by-row", "micro-batch", "fluid")
@@ -32,7 +33,7 @@ MODES = ("row-by-row", "micro-batch", "fluid")
     "--queue", type=click.Choice(["mmk", "gigk"]), default="mmk", show_default=True, help="DRS's model of an operator."
 )
 @click.option("--every", "every_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="A window.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--at", type=click.Path(path_type=Path, file_okay=False), help="Keeps the record, for 'decisions'.")
 @policy.options(mode="active")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
@@ -78,7 +79,7 @@ def command(
     asked = policy.Asked(**asked_for, queue=queue)
     if asked.policy is None:
         raise click.UsageError("give --policy: who decides")
-    asked.check()
+    asked.check(any_target=True)
     if plan_file is None and asked.max_slots is not None and asked.max_slots > slots:
         raise click.UsageError(f"--max-slots {asked.max_slots} of the {slots} slots there are; give --slots as well")
     flow = load(spec)
@@ -92,8 +93,7 @@ def command(
     engine = SimulatedEngine(
         flow,
         behaviour,
-        plan=None if plan_file is None else read_plan(plan_file),
-        slots=slots,
+        plan=_first_plan(flow, slots, engine_mode) if plan_file is None else read_plan(plan_file),
         mode=engine_mode,
         seed=seed,
     )
@@ -121,6 +121,20 @@ def command(
     from penstock.report.rehearsal import table
 
     Console().print(table(sums, changes))
+
+
+def _first_plan(flow: Dataflow, slots: int, mode: str) -> Plan:
+    """Row by row all replicas run at once, and share out the slots."""
+    from penstock.dataflow import Kind
+    from penstock.dataflow.regions import regions
+    from penstock.plan import default_plan
+
+    if mode == "micro-batch":
+        return default_plan(flow, slots=slots)
+    found = [one for one in regions(flow) if one.kind is not Kind.SOURCE]
+    each = max(1, slots // max(1, sum(one.kind is not Kind.SINK for one in found)))
+    counts = {one.name: 1 if one.kind is Kind.SINK or not one.replicable else each for one in found}
+    return default_plan(flow, slots=slots, replicas=counts)
 
 
 def _behaviour(flow: Dataflow, file: Path | None, like: Path | None, trace: Trace) -> Behaviour:

@@ -242,10 +242,9 @@ class Controller:
         load = load_of(situation)
         asked = f"{self.policy.name}: {change.reason}"
         answer = change_plan(self._engine, self._store, change.plan, asked=asked, at_s=situation.now_s)
-        pause_s = None if answer.applied is None else answer.applied.pause_s
-        row = msgspec.structs.replace(
-            row, applied="ok" if answer.ok else "failed", applied_why=answer.text, pause_s=pause_s
-        )
+        row = msgspec.structs.replace(row, applied="ok" if answer.ok else "failed", applied_why=answer.text)
+        if (applied := answer.applied) is not None:
+            row = msgspec.structs.replace(row, pause_s=applied.pause_s, took_s=applied.took_s)
         self._store.update_decision(number, row)
         undoing = change.reason is Reason.ROLL_BACK
         if not answer.ok:
@@ -259,11 +258,11 @@ class Controller:
         if undoing:
             self._close_promise("rolled back", self._undoing, situation.now_s)
             self._refuted.append((situation.plan, load))
-        done_s = situation.now_s + (pause_s or 0.0)
+        done_s = _done_s(row)
         if self._engine.plan != change.plan:  # it settled on less: asking again would bring no more
             self._refuted.append((change.plan, load))
-        past = PastChange(at_s=done_s, old=situation.plan, new=self._engine.plan, pause_s=pause_s)
-        self._changed(past, generation=0 if answer.applied is None else answer.applied.generation)
+        past = PastChange(at_s=done_s, old=situation.plan, new=self._engine.plan, pause_s=row.pause_s)
+        self._changed(past, generation=0 if applied is None else applied.generation)
         self._promise = _Promise(number=number, row=row, load=load, at_s=done_s)
         return row
 
@@ -299,7 +298,7 @@ class Controller:
 def _remembered(rows: Sequence[tuple[int, Decided]], policy: str) -> tuple[tuple[PastChange, ...], Memory]:
     """Of earlier starts of this run: changes that were made, and what the policy had learned."""
     changes = tuple(
-        PastChange(at_s=row.at_s + (row.pause_s or 0.0), old=row.old, new=row.new, pause_s=row.pause_s)
+        PastChange(at_s=_done_s(row), old=row.old, new=row.new, pause_s=row.pause_s)
         for _, row in rows
         if row.applied == "ok" and row.new is not None
     )
@@ -321,4 +320,8 @@ def _open_promise(rows: Sequence[tuple[int, Decided]]) -> _Promise | None:
     done = [(number, row) for number, row in rows if row.applied == "ok"]
     if not done or (last := done[-1][1]).verdict is not None or last.load is None or last.expected is None:
         return None
-    return _Promise(number=done[-1][0], row=last, load=last.load, at_s=last.at_s + (last.pause_s or 0.0))
+    return _Promise(number=done[-1][0], row=last, load=last.load, at_s=_done_s(last))
+
+
+def _done_s(row: Decided) -> float:
+    return row.at_s + (row.took_s or row.pause_s or 0.0)

@@ -22,6 +22,7 @@ from penstock.models.queueing.errors import UnstableError
 Gains = dict[tuple[str, str], float]
 
 _LIGHT = 1e-12  # rows a row from outside: what rounding leaves of nothing
+_FEW = 5  # rows: where no more were to be expected and none came, nothing is missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,9 @@ def _demand_of(situation: Situation) -> Demand | Hold:
             idle.append(region.name)
             continue
         load = _load(situation, region, seen, arrival)
+        if isinstance(load, list) and arrival * (window.end_s - window.start_s) < _FEW and not _came(region, seen):
+            idle.append(region.name)
+            continue
         if isinstance(load, list):
             missing += load
         elif load.row_s > 0:
@@ -130,6 +134,10 @@ def _demand_of(situation: Situation) -> Demand | Hold:
     return Demand(
         external_per_s=external, loads=loads, idle=tuple(idle), arrivals=arrivals, entering=entering, gains=gains
     )
+
+
+def _came(region: Region, seen: dict[str, OperatorWindow]) -> bool:
+    return bool(region.name in seen and seen[region.name].rows_in)
 
 
 def _entering(situation: Situation, window: Window, seen: dict[str, OperatorWindow]) -> dict[str, float] | Hold:

@@ -10,6 +10,7 @@ from penstock.control.loop import Clock
 from penstock.control.shape import Shape
 from penstock.control.situation import Policy
 from penstock.engines.ports import Engine
+from penstock.plan import Plan
 from penstock.store import Decided, Run, Store, declared
 
 
@@ -24,6 +25,12 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     pause_s: float
     mean_sojourn_s: float | None  # over all rows
     last_hold: str | None = None  # why nothing more was done, where a decision to hold was the last
+
+
+def _held(plan: Plan, shape: Shape, settings: Settings) -> int:
+    """Slots that somebody pays for: those of the executors, or where their number is fixed those in use."""
+    elastic = settings.max_slots is not None
+    return plan.slots if elastic else min(plan.slots, shape.slots(plan, micro_batch=settings.micro_batch))
 
 
 def rehearse(
@@ -52,8 +59,7 @@ def rehearse(
         window = engine.observe()
         span_s = window.end_s - window.start_s
         seconds += span_s
-        # Replicas beyond the slots there are take turns.
-        slot_seconds += span_s * min(engine.plan.slots, shape.slots(engine.plan, micro_batch=settings.micro_batch))
+        slot_seconds += span_s * _held(engine.plan, shape, settings)
         stay = window.sojourn
         if stay is not None:
             rows, stayed_s = rows + stay.rows, stayed_s + stay.rows * stay.mean_s

@@ -19,6 +19,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     changed: str  # the difference in words
     pause_s: float  # from the first query stopped to the last one running again
     stopped: tuple[str, ...]  # the pipelines that were stopped; all others kept running
+    took_s: float = 0.0  # from beginning to end, executors that were waited for included
 
 
 class Engine(Protocol):

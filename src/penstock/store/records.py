@@ -82,6 +82,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     applied: Literal["recommended", "begun", "ok", "failed"] | None = None  # "begun" of a run that died in between
     applied_why: str | None = None
     pause_s: float | None = None
+    took_s: float | None = None  # the change, executors that were waited for included
     observed: Outcome | None = None  # after the change
     observed_at_s: float | None = None
     verdict: Literal["kept", "fell short", "rolled back", "load changed", "superseded"] | None = None

@@ -35,7 +35,8 @@ from penstock.dataflow.errors import PenstockError
 from penstock.planning.outcome import Alternative, Outcome
 from penstock.planning.processors import Assignment, assign_processors, min_processors, one_less
 
-CORRECTION = "drs.correction"
+CORRECTION, PUZZLED = "drs.correction", "drs.puzzled"
+_PUZZLED_TURNS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,8 @@ class Drs:
             why = f"{least} slots are the fewest that this dataflow runs on, and {case.most} may be used"
             return Hold(reason=Reason.AT_LIMIT, why=why, inputs=case.inputs, needs_slots=least), memory
         decision = _least(case) if isinstance(goal, LeastSojourn) else _fewest(case, goal)
-        return decision, case.memory
+        puzzled = isinstance(decision, Hold) and decision.reason is Reason.CATCHING_UP and steady(situation)
+        return decision, {**case.memory, PUZZLED: case.memory.get(PUZZLED, 0.0) + 1.0 if puzzled else 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +238,8 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
     if case.measured_s is None and case.staying.sojourn_s is not None:
         return Hold(reason=Reason.MISSING, why="no row came out whose sojourn is known", inputs=case.inputs)
     short = case.measured_s is None or case.measured_s > goal.max_s
-    if not short and case.measured_s is not None and case.measured_s >= goal.release_below_s:
+    within = not short and case.measured_s is not None and case.measured_s >= goal.release_below_s
+    if within and case.staying.slots <= case.most:
         return _reallocated(case, f"{_said(case)}, within its bounds")
     target_s = goal.aim * goal.max_s / case.correction
     # Too few slots for a rate that has risen: the mean over the windows is of the past, and would only be added to.
@@ -254,6 +257,8 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
         return _towards(case, best, releasing=case.staying.slots > case.most)
     if not short and best.assigned.feasible and best.expected.slots < case.staying.slots:
         return _towards(case, best, releasing=True)
+    if short and case.memory.get(PUZZLED, 0.0) >= _PUZZLED_TURNS and case.staying.slots < case.most:
+        return _one_more(case)
     if short:
         return _reallocated(
             case, f"{_said(case)}, above {goal.max_s:.3g} s, but the slots in use should do for what arrives now"
@@ -261,6 +266,12 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
     return _reallocated(
         case, f"{_said(case)}, below {goal.release_below_s:.3g} s, but fewer slots would miss the target"
     )
+
+
+def _one_more(case: _Case) -> Decision:
+    """For some turns the slots in use should have done, and it does not get better: there is what no model knows."""
+    in_use = max(sum(case.counts), len(case.counts))
+    return _towards(case, case.option(case.now, assign_processors(case.now.workload, min(case.budget, in_use + 1))))
 
 
 def _reallocated(case: _Case, why: str) -> Decision:

@@ -1,9 +1,14 @@
 """The MST policy without a study before it: capacity as far as the load has shown it.
 
 In micro-batches a batch of n rows takes D = A + C n, which the windows of a plan show for the sizes that the load
-makes; a query that may take D seconds for a batch sustains (1 - A / D) / C rows/s then. Sums of n, D, n^2 and n D are
-kept by executor count and query, fading, so that all there is to remember is a few numbers. Counts not yet seen go by
-the nearest that was, in proportion below it and a little less than that above it.
+makes; a query that may take D_max seconds for a batch sustains (1 - A / D_max) / C rows/s then. Under a steady load all
+batches are alike and show no line. Then A is what the tasks' own time leaves of a batch, or half of it where nobody
+knows that time: batches that follow each other at once are as long as what arrives makes them, so n / D is what comes
+and not what could. All queries together do no more than their tasks leave slots for. Row by row there is no A, and D is
+the time that the busiest operator worked.
+
+Sums are kept by executor count and query, fading, so that all there is to remember is a few numbers. Counts not yet
+seen go by the nearest that was, in proportion below it and a little less than that above it.
 """
 
 from __future__ import annotations
@@ -22,7 +27,8 @@ _FADING = 0.97  # a window
 _FORGOTTEN = 0.01  # of a batch
 _DISTINCT = 0.05  # spread of batch sizes, over their mean: less shows no slope
 _GAIN = 0.9  # exponent of a larger count that was never seen
-_SUMS = ("w", "n", "d", "nn", "nd", "x")
+_MOST_FIXED = 0.75  # of a batch: no more than four times what was seen is believed of it
+_SUMS = ("w", "n", "d", "nn", "nd", "x", "v", "p")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +47,10 @@ class MstSeen:
         if window is None or situation.window is None:
             return Hold(reason=Reason.MISSING, why="nothing has been measured under this plan yet"), memory
         now = max(1, situation.plan.slots // self.slots_each)
-        memory = learned(memory, situation.shape.flow, window, now)
+        memory = learned(memory, situation.shape.flow, window, now, slots=now * self.slots_each)
         running = {one.pipeline for one in window.pipelines}
-        capacity = capacities(memory, self.most, batch_most_s=self.batch_most_s, running=running)
+        batch_most_s = self.batch_most_s if situation.micro_batch else None
+        capacity = capacities(memory, self.most, batch_most_s=batch_most_s, running=running)
         if capacity is None:
             return Hold(reason=Reason.MISSING, why="no batch with rows has been seen yet"), memory
         settings = MstSettings(
@@ -58,19 +65,26 @@ class MstSeen:
         return Mst(settings).decide(situation, memory)
 
 
-def learned(memory: Memory, flow: Dataflow, window: Window, executors: int) -> dict[str, float]:
+def learned(memory: Memory, flow: Dataflow, window: Window, executors: int, *, slots: int) -> dict[str, float]:
     """One window more, under so many executors."""
     found = _faded(memory, executors)
     known = shares(flow, window, read_in(flow, window)) or {}
     for pipeline in window.pipelines:
-        rows, seconds = _batch(pipeline)
+        weight, rows, seconds = _batches(pipeline, window)
         share = known.get(pipeline.pipeline, 0.0)
         if rows <= 0 or seconds <= 0 or share <= 0:
             continue
-        external = pipeline.rows_in / share  # not what came: a backlog grows and drains
-        weight = float(pipeline.batches or 1)
-        new = (weight, weight * rows, weight * seconds, weight * rows**2, weight * rows * seconds, external)
-        for name, value in zip(_SUMS, new, strict=True):
+        new = {
+            "w": weight,
+            "n": weight * rows,
+            "d": weight * seconds,
+            "nn": weight * rows**2,
+            "nd": weight * rows * seconds,
+            "x": pipeline.rows_in / share,  # rows from outside; not those that came: a backlog grows and drains
+        }
+        if pipeline.busy_s is not None:
+            new |= {"v": weight, "p": pipeline.busy_s / slots}  # seconds of all slots
+        for name, value in new.items():
             key = f"mst.{executors}.{pipeline.pipeline}.{name}"
             found[key] = found.get(key, 0.0) + value
     return found
@@ -85,19 +99,25 @@ def _faded(memory: Memory, executors: int) -> dict[str, float]:
             found[one] = found.get(one, 0.0) * _FADING
         if found[key] < _FORGOTTEN:
             for name in _SUMS:
-                del found[key[: -len("w")] + name]
+                found.pop(key[: -len("w")] + name, None)
     return found
 
 
-def _batch(pipeline: PipelineWindow) -> tuple[float, float]:
-    """Rows and seconds of a mean batch."""
-    if not pipeline.batches or not pipeline.batch_s:
-        return 0.0, 0.0
-    return pipeline.rows_in / pipeline.batches, pipeline.batch_s
+def _batches(pipeline: PipelineWindow, window: Window) -> tuple[float, float, float]:
+    """How many, and the rows and seconds of a mean one; row by row the window is one."""
+    if pipeline.batches and pipeline.batch_s:
+        return float(pipeline.batches), pipeline.rows_in / pipeline.batches, pipeline.batch_s
+    used = [one.utilisation or 0.0 for one in window.operators if one.operator in pipeline.operators]
+    return 1.0, float(pipeline.rows_in), max(used, default=0.0) * (window.end_s - window.start_s)
 
 
-def capacities(memory: Memory, most: int, *, batch_most_s: float, running: Collection[str]) -> tuple[float, ...] | None:
-    """Rows/s from outside that 1, 2, ... executors sustain; None before anything was seen of what runs now."""
+def capacities(
+    memory: Memory, most: int, *, batch_most_s: float | None, running: Collection[str]
+) -> tuple[float, ...] | None:
+    """Rows/s from outside that 1, 2, ... executors sustain; None before anything was seen of what runs now.
+
+    `batch_most_s` is None where rows go one by one.
+    """
     seen = _seen(memory, batch_most_s, running)
     if not seen:
         return None
@@ -110,9 +130,10 @@ def capacities(memory: Memory, most: int, *, batch_most_s: float, running: Colle
     return tuple(found)
 
 
-def _seen(memory: Memory, batch_most_s: float, running: Collection[str]) -> dict[int, float]:
-    """Executors -> rows/s from outside that the slowest query sustains."""
+def _seen(memory: Memory, batch_most_s: float | None, running: Collection[str]) -> dict[int, float]:
+    """Executors -> rows/s from outside that the slowest query sustains, and all of them together."""
     found: dict[int, float] = {}
+    worked: dict[int, float] = {}  # seconds of all slots for a row from outside
     for key, weight in memory.items():
         parts = key.split(".", 2)
         if len(parts) != 3 or parts[0] != "mst" or not parts[1].isdigit() or not parts[2].endswith(".w"):
@@ -127,18 +148,34 @@ def _seen(memory: Memory, batch_most_s: float, running: Collection[str]) -> dict
         rate = _rate(sums, batch_most_s) / share
         executors = int(parts[1])
         found[executors] = min(found.get(executors, rate), rate)
-    return found
+        worked[executors] = worked.get(executors, 0.0) + sums["p"] / sums["x"]
+    return {count: min(rate, 1.0 / worked[count]) if worked[count] else rate for count, rate in found.items()}
 
 
-def _rate(sums: dict[str, float], batch_most_s: float) -> float:
-    """Rows/s of one query: by the line through its batches, or by their plain ratio where they show none."""
+def _rate(sums: dict[str, float], batch_most_s: float | None) -> float:
+    """Rows/s of one query."""
+    n, d = sums["n"] / sums["w"], sums["d"] / sums["w"]
+    plain = n / d
+    if batch_most_s is None:
+        return plain
+    slope, base = _line(sums) or _line_of_work(sums)
+    return max(plain, (1.0 - base / batch_most_s) / slope)
+
+
+def _line(sums: dict[str, float]) -> tuple[float, float] | None:
+    """C and A by the batches themselves, where they differ."""
     w, n, d = sums["w"], sums["n"] / sums["w"], sums["d"] / sums["w"]
     variance = sums["nn"] / w - n**2
-    plain = n / d
     if variance <= (_DISTINCT * n) ** 2:
-        return plain
+        return None
     slope = (sums["nd"] / w - n * d) / variance
     base = d - slope * n
-    if slope <= 0 or base < 0 or base >= batch_most_s:
-        return plain
-    return max(plain, (1.0 - base / batch_most_s) / slope)
+    return (slope, base) if slope > 0 and base >= 0 else None
+
+
+def _line_of_work(sums: dict[str, float]) -> tuple[float, float]:
+    """C and A by what of a batch was work."""
+    n, d = sums["n"] / sums["w"], sums["d"] / sums["w"]
+    work = sums["p"] / sums["v"] if sums["v"] else d / 2
+    base = min(_MOST_FIXED * d, max(0.0, d - work))
+    return (d - base) / n, base

@@ -148,6 +148,8 @@ def _check_operator(flow: Dataflow, name: str, one: OperatorBehaviour) -> None:
             raise BehaviourError(f"'{name}' routes a share of {share} to '{target}'; a share is between 0 and 1")
     if math.fsum(one.routes.values()) > 1.0 + 1e-9:
         raise BehaviourError(f"the shares that '{name}' routes add up to more than 1; leave routes out to copy rows")
+    if len(consumers) == 1 and one.routes and math.fsum(one.routes.values()) < 1.0 - 1e-9:
+        raise BehaviourError(f"'{name}' routes a part of its rows to its only reader; give it a selectivity instead")
     if one.buffer_rows is not None and one.buffer_rows < 1:
         raise BehaviourError(f"the buffer of '{name}' holds {one.buffer_rows} rows; it must hold 1 or more")
     if one.keys < 0 or not one.zipf >= 0 or one.state_bytes < 0:

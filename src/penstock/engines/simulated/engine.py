@@ -89,7 +89,7 @@ class SimulatedEngine:
         return self._meter.window(self._plan, self._generation, self.epoch_s)
 
     def apply(self, plan: Plan) -> Applied:
-        """Takes `pause_s` of simulated time, in which all that is not stopped goes on."""
+        """Takes simulated time: the old plan goes on while new executors start up, and then comes the pause."""
         world = self._started()
         validate(self.flow, plan)
         self._check_slots(plan)
@@ -100,8 +100,10 @@ class SimulatedEngine:
         stopped = tuple(one.name for one in pipelines(self.flow, old) if one not in after)
         changed = frozenset(one.name for one in after - before)
         pause_s = self._pause_s(stopped, changed)
+        waited_s = self._await_executors(plan)
         if self._next_change_fails is not None:
             reason, self._next_change_fails = self._next_change_fails, None
+            self._executors.scale(executors_of(old, self.behaviour.cluster), self.now_s)
             self._pause(frozenset(stopped), pause_s)
             raise PenstockError(f"the plan could not be applied ({words}): {reason}; the old plan is in force again")
         world.replan(plan)
@@ -109,7 +111,14 @@ class SimulatedEngine:
         self._generation += 1
         self._executors.scale(executors_of(plan, self.behaviour.cluster), self.now_s)
         self._pause(changed, pause_s)
-        return Applied(plan=plan, generation=self._generation, changed=words, pause_s=pause_s, stopped=stopped)
+        return Applied(
+            plan=plan,
+            generation=self._generation,
+            changed=words,
+            pause_s=pause_s,
+            stopped=stopped,
+            took_s=waited_s + pause_s,
+        )
 
     def set_rate(self, source: str, rows_per_s: float) -> None:
         sources = [operator.name for operator in self.flow.operators if operator.kind is Kind.SOURCE]
@@ -195,6 +204,14 @@ class SimulatedEngine:
         if cluster.most_executors is not None and executors_of(plan, cluster) > cluster.most_executors:
             most = cluster.most_executors * cluster.slots_per_executor
             raise PlanError(f"the plan has {plan.slots} slots but the cluster has {most} at most; ask for fewer")
+
+    def _await_executors(self, plan: Plan) -> float:
+        count = executors_of(plan, self.behaviour.cluster)
+        if count <= len(self._executors):
+            return 0.0
+        self._executors.scale(count, self.now_s)
+        self.advance(self.behaviour.cluster.start_up_s)
+        return self.behaviour.cluster.start_up_s
 
     def _pause_s(self, stopped: tuple[str, ...], changed: frozenset[str]) -> float:
         """fixed_s + state moved x seconds_per_state_mb, of the pipelines that stop."""

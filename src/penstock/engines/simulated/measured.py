@@ -22,6 +22,7 @@ def behaviour_of(flow: Dataflow, window: Window) -> Behaviour:
         operators[one.operator] = OperatorBehaviour(
             service_s=_service(one, one.seconds_per_row),
             selectivity=None if one.selectivity is None else Fixed(value=one.selectivity),
+            routes=one.sent or {},
             state_bytes=one.state_bytes or 0,
         )
     return Behaviour(operators=operators)

@@ -41,19 +41,15 @@ class Costs:
         self._stages = Stages(spark)
         self._run = run
         self._tallies = tallies
-        self._last: dict[tuple[str, int], float] = {}
-        self._busy: dict[tuple[str, int], float] = {}  # (start of a query, batch) -> task seconds
         self._reading: dict[str, float] = {}
         self._commits: dict[str, float] = {}  # start of a query -> the least seconds that a commit of its state took
         self._warm: set[str] = set()  # starts of queries that have been through a window
 
     def look(self) -> None:
-        """At Spark's stages, once a window; a batch may be heard of a window after its stages."""
-        now = self._stages.busy()
-        self._busy, self._last = self._last | now, now
+        self._stages.look()
 
     def busy_s(self, running: RunningQuery, batch: Batch) -> float | None:
-        return self._busy.get((str(running.query.runId), batch.number))
+        return self._stages.busy_s(str(running.query.runId), batch.number)
 
     def add(self, query: Query, running: RunningQuery | None, batches: list[Batch]) -> None:
         """Adds this window's (rows, busy seconds) to the operators' samples.

@@ -152,6 +152,7 @@ class SparkEngine:
 
     def apply(self, plan: Plan) -> Applied:
         with self._changing:
+            began = time.monotonic()
             committed = self._committed
             if committed is None:
                 raise PenstockError("the run has not been started: start it before changing its plan")
@@ -168,11 +169,11 @@ class SparkEngine:
                 raise
             if wanted < committed.plan.slots:  # last of all: what is in force needs them no more
                 self._settled_on(self._executors.settle(wanted))
-            got = self.plan.slots
-            if got == wanted:
-                return applied
-            words = f"{applied.changed}; {wanted} slots were asked for and {got} are there"
-            return msgspec.structs.replace(applied, plan=self.plan, changed=words)
+            words, got = applied.changed, self.plan.slots
+            if got != wanted:
+                words = f"{words}; {wanted} slots were asked for and {got} are there"
+            took_s = time.monotonic() - began
+            return msgspec.structs.replace(applied, plan=self.plan, changed=words, took_s=took_s)
 
     def _replan(self, committed: Committed, plan: Plan) -> Applied:
         """All of a change but executors."""

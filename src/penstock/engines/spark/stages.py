@@ -13,18 +13,28 @@ _MOST = 60  # jobs looked at each time: a sample of the batches is enough, and t
 
 
 class Stages:
-    """Reads the jobs that have come since the last time."""
+    """Looked at once a window; a batch may be heard of a window after its stages."""
 
     def __init__(self, spark: Any) -> None:
         context = spark.sparkContext._jsc.sc()
         self._store = context.statusStore()
         self._next_job = 0
+        self._last: dict[tuple[str, int], float] = {}
+        self._busy: dict[tuple[str, int], float] = {}  # (run id, batch) -> seconds of tasks
         jvm = spark._jvm
         self._json = jvm.com.fasterxml.jackson.databind.ObjectMapper()
         self._json.registerModule(jvm.com.fasterxml.jackson.module.scala.DefaultScalaModule())
 
-    def busy(self) -> dict[tuple[str, int], float]:
-        """(run id, batch) -> seconds of tasks, for batches whose jobs have all ended."""
+    def look(self) -> None:
+        now = self._lately()
+        self._busy, self._last = self._last | now, now
+
+    def busy_s(self, run_id: str, batch: int) -> float | None:
+        """Seconds of tasks, all slots added up; None of batches whose jobs have not all been seen to end."""
+        return self._busy.get((run_id, batch))
+
+    def _lately(self) -> dict[tuple[str, int], float]:
+        """Of the jobs that have come since the last time."""
         found: dict[tuple[str, int], float] = {}
         unfinished: set[tuple[str, int]] = set()
         last = self._last_job()

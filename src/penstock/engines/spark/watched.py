@@ -1,7 +1,8 @@
 """Streaming queries of somebody else's program as one black box: what they read, how long it took, what waits.
 
-It only ever looks: at the progress that Spark keeps of each query, and at the list of executors. Nothing is set on the
-session, the queries or their checkpoints; executors are asked for through Spark's own calls, and only on `apply`.
+It only ever looks: at the progress that Spark keeps of each query, at its jobs, and at the list of executors. Nothing
+is set on the session, the queries or their checkpoints; executors are asked for through Spark's own calls, and only on
+`apply`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from penstock.dataflow.sinks import noop
 from penstock.dataflow.sources import spark_source
 from penstock.engines.ports import Applied
 from penstock.engines.spark.executors import negotiator_of
+from penstock.engines.spark.stages import Stages
 from penstock.measure.estimators import ratio
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import Plan, default_plan, diff
@@ -64,6 +66,8 @@ class _Sums:
     seconds: float = 0.0
     longest_s: float = 0.0
     phases_s: dict[str, float] = field(default_factory=dict)
+    timed: int = 0  # batches whose tasks' time is known
+    busy_s: float = 0.0  # of those
 
     def times(self, factor: float) -> _Sums:
         return (
@@ -75,6 +79,8 @@ class _Sums:
                 seconds=self.seconds * factor,
                 longest_s=self.longest_s,
                 phases_s={phase: seconds * factor for phase, seconds in self.phases_s.items()},
+                timed=self.timed,
+                busy_s=self.busy_s,
             )
         )
 
@@ -82,6 +88,7 @@ class _Sums:
 class WatchedEngine:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._stages = Stages(spark)
         name = re.sub(r"[^A-Za-z0-9_]+", "_", spark.sparkContext.appName).strip("_") or "app"
         self.flow = Dataflow(name if name[0].isalpha() else f"app_{name}")
         self.flow.source(INPUT, spark_source(lambda spark: None)).sink(OUTPUT, noop())
@@ -143,10 +150,11 @@ class WatchedEngine:
         now = time.time()
         span = max(now - self._since_s, 1e-3)
         pipelines, arriving, rows, backlog = [], 0.0, 0, 0.0
+        self._stages.look()
         for name, seen, progress in self._progress():
             query = self._queries.setdefault(seen, _Query())
             fresh = [one for one in _with_work(progress) if one["batchId"] > query.last]
-            sums = _sums(fresh)
+            sums = _sums(fresh, self._stages)
             if fresh and query.last >= 0:  # Spark keeps a hundred: of more there are, those that it keeps stand for all
                 sums = sums.times((fresh[-1]["batchId"] - query.last) / len(fresh))
             if fresh:
@@ -177,7 +185,7 @@ class WatchedEngine:
         )
 
     def apply(self, plan: Plan) -> Applied:
-        before = self.plan
+        before, began = self.plan, time.monotonic()
         negotiator = negotiator_of(self._spark, warmed=False)
         negotiator.check(plan.slots)
         negotiator.settle(plan.slots)
@@ -189,6 +197,7 @@ class WatchedEngine:
             changed=str(diff(before, self.plan)),
             pause_s=0.0,
             stopped=(),
+            took_s=time.monotonic() - began,
         )
 
     def set_rate(self, source: str, rows_per_s: float) -> None:
@@ -251,7 +260,7 @@ def _ended_s(progress: dict[str, Any]) -> float:
     return began.timestamp() + progress["durationMs"].get("triggerExecution", 0) / 1000
 
 
-def _sums(progress: list[dict[str, Any]]) -> _Sums:
+def _sums(progress: list[dict[str, Any]], stages: Stages) -> _Sums:
     sums = _Sums()
     for one in progress:
         seconds = one["durationMs"].get("triggerExecution", 0) / 1000
@@ -260,6 +269,8 @@ def _sums(progress: list[dict[str, Any]]) -> _Sums:
             sums.rows += one["numInputRows"]
             sums.seconds += seconds
             sums.longest_s = max(sums.longest_s, seconds)
+            if (busy_s := stages.busy_s(one["runId"], one["batchId"])) is not None:
+                sums.timed, sums.busy_s = sums.timed + 1, sums.busy_s + busy_s
             for phase, milliseconds in one["durationMs"].items():
                 sums.phases_s[phase] = sums.phases_s.get(phase, 0.0) + milliseconds / 1000
     return sums
@@ -274,7 +285,7 @@ def _pipeline(name: str, sums: _Sums, backlog: float) -> PipelineWindow:
         batch_s=ratio(sums.seconds, sums.batches),
         batch_max_s=sums.longest_s if sums.batches else None,
         phases_s={phase: seconds / sums.batches for phase, seconds in sums.phases_s.items()},
-        busy_s=None,
+        busy_s=sums.busy_s * sums.batches / sums.timed if sums.timed else None,
         backlog_rows=round(backlog),
     )
 

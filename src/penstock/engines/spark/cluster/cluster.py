@@ -49,7 +49,7 @@ def start(at: Path, asked: Asked, *, dies_with_me: bool = False, patience_s: flo
     at = at.resolve()
     if owner(at) is not None:
         raise ClusterError(
-            f"something is running in '{at}' already; 'penstock cluster stop {at}', or give another --at"
+            f"something is running in '{at}' already; 'penstock cluster stop --at {at}', or give another --at"
         )
     at.mkdir(parents=True, exist_ok=True)
     end_leftovers(at)

@@ -1,0 +1,31 @@
+"""Elastic: a policy that shares out slots, where executors can be had for them and given back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from penstock.control.decisions import Change, Decision
+from penstock.control.situation import Memory, Policy, Situation
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """Each plan gets the fewest executors that have the slots it uses."""
+
+    policy: Policy
+    slots_each: int = field(kw_only=True)
+    least: int = field(default=1, kw_only=True)
+    most: int = field(kw_only=True)
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        decision, memory = self.policy.decide(situation, memory)
+        if isinstance(decision, Change):
+            slots = situation.shape.slots(decision.plan, micro_batch=situation.micro_batch)
+            executors = min(self.most, max(self.least, math.ceil(slots / self.slots_each)))
+            decision = replace(decision, plan=decision.plan.replace(slots=executors * self.slots_each))
+        return decision, memory

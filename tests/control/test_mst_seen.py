@@ -1,0 +1,115 @@
+"""Capacity as far as the load has shown it: by hand, and followed on the simulated engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from driving import drive
+from test_mst_policy import waiting
+
+from penstock.control.policies.mst_seen import MstSeen, capacities, learned
+from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
+from penstock.engines.simulated.behaviour import ChangePause, Cluster
+from penstock.measure.window import OperatorWindow, PipelineWindow, Window
+from penstock.plan import default_plan
+
+
+def test_capacity_is_learned_from_batches_of_different_sizes() -> None:
+    # A batch takes 0.4 s and 5 ms a row on 2 executors: within 10 s it sustains (1 - 0.04) / 0.005 = 192 rows/s.
+    memory: dict[str, float] = {}
+    for rows in (20, 50, 80, 110):
+        memory = learned(memory, waiting(), batches_of("out", rows, row_s=0.005), 2, slots=2)
+    found = capacities(memory, 4, batch_most_s=10.0, running={"out"})
+    assert found is not None
+    assert found[1] == pytest.approx(192.0, rel=0.02)
+    assert found[0] == pytest.approx(96.0, rel=0.02)
+    assert found[1] < found[2] < found[3] < 2 * found[1]
+    assert capacities({}, 4, batch_most_s=10.0, running={"out"}) is None
+
+
+@pytest.mark.parametrize("arriving", [0.0, 5.0, 3_000.0])
+def test_capacity_is_of_what_is_taken_not_of_what_comes(arriving: float) -> None:
+    memory = learned({}, waiting(), batches_of("out", 100, row_s=0.005, arriving=arriving), 1, slots=2)
+    found = capacities(memory, 1, batch_most_s=10.0, running={"out"})
+    assert found is not None and found[0] == pytest.approx(192.0)  # of 0.9 s the tasks took 0.5
+
+
+def test_alike_batches_of_unknown_work_are_taken_to_be_half_of_it() -> None:
+    window = batches_of("out", 100, row_s=0.005, timed=False)
+    found = capacities(learned({}, waiting(), window, 1, slots=2), 1, batch_most_s=10.0, running={"out"})
+    assert found is not None and found[0] == pytest.approx((1 - 0.45 / 10) / (0.45 / 100))
+
+
+def test_queries_share_the_slots() -> None:
+    # Either of them would sustain 192 rows/s by itself; a row of each takes 5 ms of both slots.
+    memory: dict[str, float] = {}
+    for query in ("one", "other"):
+        memory = learned(memory, waiting(), batches_of(query, 100, row_s=0.005), 1, slots=2)
+    found = capacities(memory, 1, batch_most_s=10.0, running={"one", "other"})
+    assert found is not None and found[0] == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("mode", ["micro-batch", "row-by-row", "fluid"])
+@pytest.mark.parametrize(
+    ("rate", "first", "least", "most"),
+    [(50.0, 1, 1, 1), (90.0, 4, 1, 3), (330.0, 1, 4, 6)],
+    ids=["steady and light", "too many", "too few"],
+)
+def test_a_steady_load_gets_what_it_needs(
+    mode: str, rate: float, first: int, least: int, most: int, tmp_path: Path
+) -> None:
+    """An executor does 100 rows/s."""
+    flow = waiting()
+    behaviour = Behaviour(
+        operators={"wait": OperatorBehaviour(service_s=Fixed(value=0.01))},
+        sources={"rows": SourceBehaviour(rates=((0.0, rate),))},
+        cluster=Cluster(slots_per_executor=1, most_executors=6, start_up_s=10.0),
+        change=ChangePause(fixed_s=1.0),
+    )
+    engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=first), mode=mode)
+    policy = MstSeen(slots_each=1, most=6)
+    drive(tmp_path, engine, engine.clock, policy, windows=180, every_s=10.0, max_slots=6, micro_batch=mode[0] == "m")
+    assert least <= engine.plan.slots <= most
+
+
+def test_queries_that_have_ended_hold_nobody_back() -> None:
+    memory: dict[str, float] = {}
+    for rows in (20, 50, 80, 110):
+        memory = learned(memory, waiting(), batches_of("backfill", rows, row_s=0.05), 2, slots=2)
+        memory = learned(memory, waiting(), batches_of("out", rows, row_s=0.005), 2, slots=2)
+    both = capacities(memory, 2, batch_most_s=10.0, running={"out", "backfill"})
+    one = capacities(memory, 2, batch_most_s=10.0, running={"out"})
+    assert both is not None and one is not None and both[1] == pytest.approx(1 / (0.05 + 0.005))
+    assert one[1] == pytest.approx(192.0, rel=0.02)
+    for _ in range(400):
+        memory = learned(memory, waiting(), batches_of("out", 50, row_s=0.005), 2, slots=2)
+    assert not any("backfill" in key for key in memory)
+
+
+def batches_of(query: str, rows: int, *, row_s: float, arriving: float | None = None, timed: bool = True) -> Window:
+    """Four batches of so many rows, at 0.4 s and so much a row of two slots."""
+    seconds = 0.4 + row_s * rows
+    pipeline = PipelineWindow(
+        pipeline=query,
+        operators=("rows", "wait", "out"),
+        batches=4,
+        rows_in=4 * rows,
+        batch_s=seconds,
+        batch_max_s=seconds,
+        phases_s={},
+        busy_s=8 * row_s * rows if timed else None,
+        backlog_rows=0,
+    )
+    return Window(
+        start_s=0.0,
+        end_s=10.0,
+        generation=1,
+        external_rows_per_s=4 * rows / 10.0 if arriving is None else arriving,
+        sojourn=None,
+        pipelines=(pipeline,),
+        operators=(
+            OperatorWindow.knowing("rows", query, rows_in=4 * rows, rows_in_total=4 * rows, rows_out_total=4 * rows),
+            OperatorWindow.knowing("wait", query, rows_in=4 * rows, rows_in_total=4 * rows, rows_out_total=4 * rows),
+        ),
+    )
