@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+WIDE = 130  # columns from which on the table has room
+
 
 @click.command()
 @click.argument("run_dir", metavar="DIR", type=click.Path(path_type=Path))
@@ -23,7 +25,7 @@ def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) 
     import msgspec
     from rich.console import Console
 
-    from penstock.report.decisions import table
+    from penstock.report.decisions import table, told
     from penstock.store import StoreReader
 
     with StoreReader(run_dir) as reader:
@@ -43,4 +45,4 @@ def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) 
             soft_wrap=True,
         )
     else:
-        console.print(table(rows), soft_wrap=not console.is_terminal)
+        console.print(table(rows) if console.width >= WIDE else told(rows))

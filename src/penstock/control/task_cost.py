@@ -64,6 +64,8 @@ def task_s(memory: Memory, expected_s: float) -> float:
             seen[query].append((int(tasks), seconds))
     together, spread = _WEIGHT * expected_s, _WEIGHT
     for points in seen.values():
+        if len(points) == 1:  # of most, and it says nothing
+            continue
         mean_x = sum(x for x, _ in points) / len(points)
         mean_r = sum(r for _, r in points) / len(points)
         together += sum((x - mean_x) * (r - mean_r) for x, r in points)

@@ -1,4 +1,4 @@
-"""Decisions as a table: one row a change, one row for each run of holds with the same reason."""
+"""Decisions as a table, or told where it is narrow: a row a change, a row for each run of holds of the same reason."""
 
 from __future__ import annotations
 
@@ -22,6 +22,22 @@ def table(rows: Sequence[Decided]) -> Table:
     for _, same in groupby(rows, key=alike):
         some = list(same)
         drawn.add_row(*cells(some[-1], times=len(some)))
+    return drawn
+
+
+def told(rows: Sequence[Decided]) -> Table:
+    """The same, below each other."""
+    drawn = Table.grid(padding=(0, 2))
+    for _, same in groupby(rows, key=alike):
+        some = list(same)
+        at, what, reason, why, before, expected, observed, became = cells(some[-1], times=len(some))
+        drawn.add_row(at, f"{reason}: {what}")
+        drawn.add_row("", why)
+        steps = [before] * (before != UNKNOWN)
+        steps += [f"expected {expected}"] * (expected != UNKNOWN)
+        steps += [f"observed {observed}"] * (observed != UNKNOWN)
+        if some[-1].kind == "change":
+            drawn.add_row("", f"{' -> '.join(steps)}; {became}" if steps else became)
     return drawn
 
 

@@ -156,8 +156,10 @@ class MicroBatch:
 
     def drops_s(self, servers: int) -> Iterator[float]:
         settled = self.settled_batch_s(servers)
+        fixed, each, load = self.batch_s, self.replica_s, self.arrival_per_s * self.row_s
+        plain = self.slots is None and self.spread_s == 0.0  # as it is mostly, and a policy waits for it
         for replicas in counting(servers + 1):
-            shorter = self._settled_s(replicas)
+            shorter = (fixed + each * replicas) / (1.0 - load / replicas) if plain else self._settled_s(replicas)
             yield 1.5 * (settled - shorter)
             settled = shorter
 
