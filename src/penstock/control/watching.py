@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
@@ -14,6 +15,7 @@ from penstock.store import Store
 
 _LOG = logging.getLogger("penstock.watch")
 _MOST_ERRORS = 20  # one after another, after which it gives up
+_FAREWELL_S = 2.0  # that the program's end waits for the record of it
 
 Begin = Callable[[], tuple[Engine, Store, Controller]]
 
@@ -24,10 +26,12 @@ class Watch:
     def __init__(self, begin: Begin, *, every_s: float) -> None:
         self._begin, self._every_s = begin, every_s
         self._ending = threading.Event()
+        self._why = "stopped"
         self.error: str | None = None
-        # A daemon: a program that has come to its end does not wait for its watcher.
+        # A daemon: a program that has come to its end does not wait for a turn of its watcher.
         self._thread = threading.Thread(target=self._run, name="penstock-watch", daemon=True)
         self._thread.start()
+        atexit.register(self._program_ends)
 
     @property
     def alive(self) -> bool:
@@ -37,6 +41,12 @@ class Watch:
         """Waits for the turn that is being made."""
         self._ending.set()
         self._thread.join(timeout=30.0)
+        atexit.unregister(self._program_ends)
+
+    def _program_ends(self) -> None:
+        self._why = "the program has ended"
+        self._ending.set()
+        self._thread.join(timeout=_FAREWELL_S)
 
     def _run(self) -> None:
         try:
@@ -71,7 +81,7 @@ class Watch:
                 store.add_error(described(error, where="watch", at_s=time.time()))
                 if errors >= _MOST_ERRORS:
                     return f"{errors} errors one after another; the last was {type(error).__name__}: {error}"
-        return "stopped"
+        return self._why
 
     def _note(self, error: Exception) -> None:
         self.error = f"{type(error).__name__}: {error}"
