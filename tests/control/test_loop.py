@@ -176,14 +176,22 @@ def test_signals_stop_cleanly_and_handlers_are_put_back(bench: Bench, number: si
     assert signal.getsignal(number) == handler
 
 
-def test_a_second_ctrl_c_does_not_wait(bench: Bench) -> None:
-    def twice() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+def twice() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
 
+
+def test_a_second_ctrl_c_does_not_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.control.signals._TOGETHER_S", 0.0)
     bench.clock.at[1003.0] = twice
     with pytest.raises(KeyboardInterrupt):
         bench.run()
+    assert not bench.engine.running
+
+
+def test_signals_that_come_together_are_one(bench: Bench) -> None:
+    bench.clock.at[1003.0] = twice
+    assert bench.run() == Ended(why="SIGINT")
     assert not bench.engine.running
 
 
