@@ -73,7 +73,7 @@ def test_the_dataflow_has_two_keyed_regions() -> None:
     assert flow["vwap"].emit == flow["bargain"].emit == "append"
     source = pickle.loads(pickle.dumps(flow["trades"].source))
     assert source.fn(ROWS - 1) == finance.trade(ROWS - 1, ROWS)
-    assert finance.flow("data")["quotes"].source == ps.backlog("data/quotes*.csv", schema=finance.QUOTES)
+    assert finance.flow("data")["quotes"].source == ps.backlog("data/quotes*.csv", schema=finance.QUOTES, header=False)
     finance.flow().check()
 
 
