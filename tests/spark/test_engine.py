@@ -364,13 +364,17 @@ def test_a_change_that_failed_leaves_nothing_in_the_way_of_the_same_one(
 
 def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tmp_path: Path) -> None:
     flow = ps.Dataflow("itself")
-    back = flow.feedback("back", "n bigint, steps bigint")
-    seeds = numbers(flow, 20).stateless("seed", lambda df: df.selectExpr("n", "cast(0 as bigint) as steps"))
+    back = flow.feedback("back", "n bigint, steps array<bigint>")
+    seeds = numbers(flow, 20).stateless("seed", lambda df: df.selectExpr("n", "array(n) as steps"))
     halved = flow.stateless(
-        "halve", lambda df: df.where("n > 0").selectExpr("steps + 1 as steps", "n div 2 as n"), inputs=[seeds, back]
+        "halve",
+        lambda df: df.where("n > 0").selectExpr("concat(steps, array(n)) as steps", "n div 2 as n"),
+        inputs=[seeds, back],
     )
     halved.feed(back)
-    halved.stateless("done", lambda df: df.where("n = 0").select("steps")).sink("out", ps.memory())
+    halved.stateless("done", lambda df: df.where("n = 0").selectExpr("size(steps) - 1 as steps")).sink(
+        "out", ps.memory()
+    )
     engine = engine_for(flow, spark, tmp_path / "run")
     try:
         engine.start()
