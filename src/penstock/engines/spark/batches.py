@@ -11,6 +11,7 @@ from typing import Any
 from penstock.dataflow import Kind, Operator
 from penstock.engines.spark.channels import Channel
 from penstock.engines.spark.committed import Query
+from penstock.engines.spark.compile import ROWS
 from penstock.engines.spark.lineage import Lineage
 from penstock.engines.spark.running import RunningQuery
 from penstock.engines.spark.sources.contract import LiveSource, Offset
@@ -72,9 +73,7 @@ class Batches:
             phases_s=phases,
             rows_read=read,
             rows_out={
-                name.removeprefix("rows_"): values["rows"]
-                for name, values in observed.items()
-                if name.startswith("rows_")
+                name.removeprefix(ROWS): values["rows"] for name, values in observed.items() if name.startswith(ROWS)
             },
             state_rows=sum(state["numRowsTotal"] for state in states),
             state_bytes=sum(state["memoryUsedBytes"] for state in states),
