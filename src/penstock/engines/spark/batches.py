@@ -44,7 +44,9 @@ class Batches:
         """Those that were committed since it was asked last: each is handed out once."""
         found = []
         written = running.written
-        for progress in _since(running.query._jsq.recentProgress(), self.seen.get(query.checkpoint, -1)):
+        recent = _since(running.query._jsq.recentProgress(), self.seen.get(query.checkpoint, -1))
+        self._lineage.hear(query.checkpoint, recent)
+        for progress in recent:
             number = progress["batchId"]
             self.seen[query.checkpoint] = number
             batch = self._batch(query, number, progress)
