@@ -53,6 +53,8 @@ class Changeover:
             query = self._prepare(begin, draft, positions)
             self.started.append(self._queries.start(query, begin.pipeline, compiled))
             queries.append(query)
+        for running in self.started:
+            running.await_start()
         return queries
 
     def _compile_all(self) -> list[tuple[Query, Compiled]]:

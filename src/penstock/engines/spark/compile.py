@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import TimestampNTZType, TimestampType
+from pyspark.sql.types import TimestampType
 
 from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PlanError, RowFunction
 from penstock.engines.spark.channels import EventTime
@@ -188,7 +188,7 @@ class Compiler:
                 f"{', '.join(df.columns)}"
             )
         kind = df.schema[declared.column].dataType
-        if not isinstance(kind, TimestampType | TimestampNTZType):
+        if not isinstance(kind, TimestampType):
             raise DataflowError(
                 f"the watermark of '{operator.name}' is on '{declared.column}', which is {kind.simpleString()} and no "
                 "timestamp; declare it on one, which of a window is F.window_time('window') as a column of its own"
@@ -227,7 +227,7 @@ class Compiler:
 def _events(df: DataFrame) -> Events | None:
     """The event-time column that Spark itself sees, if it is one that a watermark can be put on again."""
     for column in df.schema:
-        if WATERMARK in column.metadata and isinstance(column.dataType, TimestampType | TimestampNTZType):
+        if WATERMARK in column.metadata and isinstance(column.dataType, TimestampType):
             delay_ms = column.metadata[WATERMARK]
             return Events(time=EventTime(column=column.name, delay=f"{delay_ms} milliseconds"), delay_ms=delay_ms)
     return None

@@ -341,8 +341,6 @@ class SparkEngine:
         )
 
     def _commit(self, plan: Plan, todo: Change, queries: tuple[Query, ...]) -> None:
-        for running, reason in self._queries.fallen():
-            raise PenstockError(f"pipeline '{running.record.pipeline}' does not start: {reason}")
         committed = Committed(
             generation=todo.generation,
             plan=plan,
