@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.committed import Committed
 from penstock.engines.spark.directory import RunDirectory
-from penstock.engines.spark.same_dataflow import check_same_dataflow, ends_of, shape_of, take_new_rates
+from penstock.engines.spark.same_dataflow import check_same_dataflow, ends_of, shape_of, take_up
 
 RATED = ps.generate(str, schema="value string", rows_per_s=5)
 
@@ -53,7 +53,7 @@ def test_sources_and_sinks_stay_what_they_are(before: Any, now: Any, says: str) 
 def test_a_run_of_an_earlier_version_names_no_sources_and_goes_on() -> None:
     earlier = msgspec.structs.replace(begun(flow(ps.files("*.txt"))), ends={})
     check_same_dataflow(earlier, flow(), Path("run"))
-    assert take_new_rates(earlier, flow(), {}) == []
+    assert take_up(earlier, flow(), {}) == []
 
 
 def test_only_a_rate_that_is_declared_anew_is_taken() -> None:
@@ -64,11 +64,9 @@ def test_only_a_rate_that_is_declared_anew_is_taken() -> None:
             self.rows_per_s = rows_per_s
 
     source: Any = Source()
-    assert take_new_rates(begun(flow()), flow(), {"in": source}) == [] and source.rows_per_s is None
+    assert take_up(begun(flow()), flow(), {"in": source}) == [] and source.rows_per_s is None
     faster = flow(ps.generate(str, schema="value string", rows_per_s=50))
-    assert take_new_rates(begun(flow()), faster, {"in": source}) == [
-        "source 'in' goes on at 50 rows/s, as it is declared now"
-    ]
+    assert take_up(begun(flow()), faster, {"in": source}) == ["source 'in' goes on at 50 rows/s, as it is declared now"]
     assert source.rows_per_s == 50
 
 
@@ -81,3 +79,13 @@ def test_a_start_that_never_came_to_be_leaves_no_sources(tmp_path: Path) -> None
     assert pace.exists()
     directory.clear(None)
     assert not pace.exists()
+
+
+def test_other_files_that_appear_are_taken_and_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = begun(flow(ps.files("in/*.txt")))
+    assert take_up(before, flow(ps.files("in/*.txt")), {}) == []
+    monkeypatch.chdir("/")
+    assert take_up(before, flow(ps.files("in/*.txt")), {}) == [
+        f"source 'in' looks for '/in/*.txt' now, and looked for '{tmp_path}/in/*.txt'"
+    ]

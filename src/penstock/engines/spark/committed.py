@@ -53,6 +53,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
     what: str  # in words; it stays for as long as the run lives
     rows_per_s: float | None = None
+    looks_for: str | None = None  # the glob of files that appear
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ from penstock.engines.spark.meter import Meter
 from penstock.engines.spark.orphans import await_orphan, note_jvm
 from penstock.engines.spark.queries import Queries
 from penstock.engines.spark.running import RunningQuery
-from penstock.engines.spark.same_dataflow import check_same_dataflow, ends_of, shape_of, take_new_rates
+from penstock.engines.spark.same_dataflow import check_same_dataflow, ends_of, shape_of, take_up
 from penstock.engines.spark.session import session
 from penstock.engines.spark.sources.contract import LiveSource, Offset
 from penstock.engines.spark.sources.live import live_source
@@ -302,7 +302,7 @@ class SparkEngine:
             for name in source_operators(self.flow, query.operators):
                 use = query.sources[name]
                 self._sources[name].resume(planned.get(use.name, use.start))
-        self._found_out += take_new_rates(found, self.flow, self._sources)
+        self._found_out += take_up(found, self.flow, self._sources)
         self._queries.start_all(found.queries, plan)
         self._committed.save(self.run)
         self._found_out += self._journal.cut_off(found.generation)

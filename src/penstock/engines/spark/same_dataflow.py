@@ -57,20 +57,26 @@ def ends_of(flow: Dataflow) -> dict[str, End]:
     """Its sources and sinks, as they are declared."""
     declared = {one.name: one.source or one.sink for one in flow.operators}
     return {
-        name: End(what=_what(end), rows_per_s=getattr(end, "rows_per_s", None))
+        name: End(
+            what=_what(end),
+            rows_per_s=getattr(end, "rows_per_s", None),
+            looks_for=str(Path(end.glob).absolute()) if isinstance(end, Files) else None,
+        )
         for name, end in declared.items()
         if end is not None
     }
 
 
-def take_new_rates(found: Committed, flow: Dataflow, sources: dict[str, LiveSource]) -> list[str]:
-    """Rates that are declared anew; one that was set while the run ran stays where the declaration did. Says which."""
+def take_up(found: Committed, flow: Dataflow, sources: dict[str, LiveSource]) -> list[str]:
+    """What is declared anew and may be, and says so. A rate that was set while the run ran stays until then."""
     said = []
     for name, end in ends_of(flow).items():
-        rate = end.rows_per_s
-        if rate is not None and found.ends.get(name, end).rows_per_s != rate:
-            sources[name].set_rate(rate)
-            said.append(f"source '{name}' goes on at {rate:g} rows/s, as it is declared now")
+        before = found.ends.get(name, end)
+        if end.rows_per_s is not None and end.rows_per_s != before.rows_per_s:
+            sources[name].set_rate(end.rows_per_s)
+            said.append(f"source '{name}' goes on at {end.rows_per_s:g} rows/s, as it is declared now")
+        if end.looks_for != before.looks_for:
+            said.append(f"source '{name}' looks for '{end.looks_for}' now, and looked for '{before.looks_for}'")
     return said
 
 
