@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from plain_query import collect_stream, compose, write_files
+from playing import engine_for, wait_until
 
 import penstock as ps
 from penstock.apps import finance
@@ -73,7 +74,7 @@ def test_the_dataflow_has_two_keyed_regions() -> None:
     assert flow["vwap"].emit == flow["bargain"].emit == "append"
     source = pickle.loads(pickle.dumps(flow["trades"].source))
     assert source.fn(ROWS - 1) == finance.trade(ROWS - 1, ROWS)
-    assert finance.flow("data")["quotes"].source == ps.backlog("data/quotes*.csv", schema=finance.QUOTES)
+    assert finance.flow("data")["quotes"].source == ps.backlog("data/quotes*.csv", schema=finance.QUOTES, header=False)
     finance.flow().check()
 
 
@@ -115,3 +116,21 @@ def test_as_two_streams_the_bargains_are_the_oracle_s_and_the_join_forgets(plain
     assert finance.check(output, ROWS) == []
     assert sum(one["numRowsRemoved"] for state in states for one in state["stateOperators"]) > 0
     assert sum(one["numRowsDroppedByWatermark"] for state in states for one in state["stateOperators"]) == 0
+
+
+@pytest.mark.spark
+def test_files_without_headers_are_read_as_the_rows_that_they_were_made_of(spark: Any, tmp_path: Path) -> None:
+    """Times without a zone are UTC, whatever the session's zone is."""
+    trades = [finance.trade(n) for n in range(100)]
+    for part in range(2):
+        lines = [_csv((symbol, at.replace(tzinfo=None), *rest)) for symbol, at, *rest in trades[part::2]]
+        (tmp_path / f"trades_{part}.csv").write_text("\n".join(lines))
+    read = ps.Dataflow("read")
+    read.source("trades", finance.flow(str(tmp_path))["trades"].source).sink("out", ps.memory())
+    engine = engine_for(read, spark, tmp_path / "run")
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        assert sorted(tuple(row.values()) for row in engine.rows("out")) == sorted(trades)
+    finally:
+        engine.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,8 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
         (lambda flow: ps.replay("a.csv", rows_per_s=1), "csv files need a schema"),
         (lambda flow: ps.replay("a.txt", rows_per_s=-1), "0 or more"),
         (lambda flow: ps.files("a.xml", format="xml"), "choose one of text, csv, json, parquet"),
+        (lambda flow: ps.parquet("s3a://bucket/out"), "is not on a local or shared disk"),
+        (lambda flow: ps.files("hdfs://host/in/*.txt"), "is not on a local or shared disk"),
     ],
 )
 def test_a_mistake_is_refused_where_it_is_made(declare: object, says: str) -> None:
@@ -67,8 +70,15 @@ def test_two_sinks_on_one_path_are_refused() -> None:
     flow = ps.Dataflow("a")
     stream = numbers(flow)
     stream.sink("one", ps.parquet("out"))
-    with pytest.raises(DataflowError, match="sinks 'one' and 'two' both write to './out'"):
+    with pytest.raises(DataflowError, match="sinks 'one' and 'two' both write to '.*/out'"):
         stream.sink("two", ps.parquet("./out"))
+
+
+def test_a_sink_s_path_is_of_the_folder_in_which_it_is_declared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ps.parquet("out") == ps.parquet(f"file://{tmp_path}/out") == ps.parquet(tmp_path / "out")
 
 
 def test_a_sink_has_nothing_behind_it() -> None:
@@ -127,3 +137,11 @@ def test_a_function_of_each_input_is_told_from_one_of_their_union() -> None:
     flow.keyed("join", lambda a, b: a.join(b, "key"), keys=["key"], inputs=[one, two])
     flow.stateless("both", same, inputs=[one, two])
     assert flow["join"].takes_each_input and not flow["both"].takes_each_input
+
+
+def test_a_parameter_with_a_default_is_no_input() -> None:
+    flow = ps.Dataflow("a")
+    one, two = numbers(flow, "one"), numbers(flow, "two")
+    flow.stateless("both", lambda df, part=3: df, inputs=[one, two])
+    flow.stateless("each", lambda *dfs: dfs[0], inputs=[one, two])
+    assert not flow["both"].takes_each_input and flow["each"].takes_each_input

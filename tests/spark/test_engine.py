@@ -16,10 +16,13 @@ from pyspark.sql import functions as F  # noqa: N812
 import penstock as ps
 from penstock.dataflow import Dataflow
 from penstock.engines.spark import retries
+from penstock.engines.spark.changeover import Changeover
+from penstock.engines.spark.committed import Query
 from penstock.engines.spark.directory import RunDirectory
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.executors import lasting
 from penstock.engines.spark.executors.contract import Standing
+from penstock.engines.spark.files import write_whole
 from penstock.plan import default_plan
 
 pytestmark = pytest.mark.spark
@@ -73,6 +76,8 @@ def test_files_are_read_as_they_appear_and_replayed_at_a_rate(spark: SparkSessio
     drop, books = tmp_path / "drop", tmp_path / "books"
     drop.mkdir()
     books.mkdir()
+    (drop / "empty.json").touch()
+    (books / "empty.txt").touch()
     for part in range(3):
         (books / f"{part}.txt").write_text("".join(f"book {part} line {line}\n" for line in range(50)))
     flow = ps.Dataflow("texts")
@@ -137,6 +142,19 @@ def test_a_failed_change_leaves_the_old_plan_and_every_row(
             with pytest.raises(ps.PenstockError, match="OSError: no space left; the old plan is in force again"):
                 engine.apply(cut)
         assert engine.plan == before and engine.failure() is None
+
+        def spoil(changeover: Changeover, *rest: Any) -> Query:
+            query = prepare(changeover, *rest)
+            for offsets in (tmp_path / "run" / "checkpoints" / query.checkpoint / "offsets").glob("[0-9]*"):
+                write_whole(offsets, b"v9")
+            return query
+
+        prepare = Changeover._prepare
+        with monkeypatch.context() as patched:  # a query that Spark cannot take up, which it says when it has started
+            patched.setattr(Changeover, "_prepare", spoil)
+            with pytest.raises(ps.PenstockError, match="pipeline 'out' does not start: "):
+                engine.apply(cut)
+        assert engine.plan == before
 
         with monkeypatch.context() as patched:  # the last moment before the commit
             patched.setattr("penstock.engines.spark.committed.Committed.save", refuse)
@@ -364,13 +382,17 @@ def test_a_change_that_failed_leaves_nothing_in_the_way_of_the_same_one(
 
 def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tmp_path: Path) -> None:
     flow = ps.Dataflow("itself")
-    back = flow.feedback("back", "n bigint, steps bigint")
-    seeds = numbers(flow, 20).stateless("seed", lambda df: df.selectExpr("n", "cast(0 as bigint) as steps"))
+    back = flow.feedback("back", "n bigint, steps array<bigint>")
+    seeds = numbers(flow, 20).stateless("seed", lambda df: df.selectExpr("n", "array(n) as steps"))
     halved = flow.stateless(
-        "halve", lambda df: df.where("n > 0").selectExpr("steps + 1 as steps", "n div 2 as n"), inputs=[seeds, back]
+        "halve",
+        lambda df: df.where("n > 0").selectExpr("concat(steps, array(n)) as steps", "n div 2 as n"),
+        inputs=[seeds, back],
     )
     halved.feed(back)
-    halved.stateless("done", lambda df: df.where("n = 0").select("steps")).sink("out", ps.memory())
+    halved.stateless("done", lambda df: df.where("n = 0").selectExpr("size(steps) - 1 as steps")).sink(
+        "out", ps.memory()
+    )
     engine = engine_for(flow, spark, tmp_path / "run")
     try:
         engine.start()

@@ -21,16 +21,15 @@ def generated(fn: Callable[[int], Any], schema: str, rows: int | None, rows_per_
 def generated_or_files(
     fn: Callable[[int], Any], schema: str, *, input: str | None, rows: int | None, rows_per_s: float | None
 ) -> Source:
-    """The rows generated, or those of the files of the glob `input` where it is given."""
+    """The rows generated, or those of the files of the glob `input`, csv without headers, where it is given."""
     if input is None:
         return generated(fn, schema, rows, rows_per_s)
     if rows is not None:
         raise ps.DataflowError(f"input={input!r} and rows={rows} are both given; rows is for generated data only")
-    files_schema = None if schema == "value string" else schema
-    file_format = "text" if files_schema is None else None
+    how = {"format": "text"} if schema == "value string" else {"schema": schema, "header": False}
     if rows_per_s is None:
-        return ps.backlog(input, format=file_format, schema=files_schema)
-    return ps.replay(input, rows_per_s=rows_per_s, format=file_format, schema=files_schema)
+        return ps.backlog(input, **how)
+    return ps.replay(input, rows_per_s=rows_per_s, **how)
 
 
 def kept_if_finite(output: Sink | None, rows: int | None) -> Sink:

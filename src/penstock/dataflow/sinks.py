@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.kafka import Kafka
+from penstock.dataflow.paths import local_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +36,12 @@ class ForeachBatch:
 Sink = Parquet | Memory | Noop | ForeachBatch | Kafka
 
 
-def parquet(path: str) -> Parquet:
-    """Parquet files in one folder, each batch exactly once."""
-    return Parquet(path=str(path))
+def parquet(path: str | Path) -> Parquet:
+    """Parquet files in one folder of a local or shared disk, each batch exactly once.
+
+    A relative path is of the folder in which it is declared.
+    """
+    return Parquet(path=str(Path(local_path(path)).absolute()))
 
 
 def memory() -> Memory:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.kafka import Kafka
+from penstock.dataflow.paths import local_path
 
 FORMATS = ("text", "csv", "json", "parquet")
 
@@ -21,6 +22,7 @@ class Replay:
     schema: str
     rows_per_s: float | None  # None: all at once, a preloaded backlog
     repeat: int = 1
+    header: bool = True  # of csv files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,7 @@ class Files:
     glob: str
     format: str
     schema: str
+    header: bool = True  # of csv files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,27 +84,44 @@ def _format(path: str, name: str | None, schema: str | None) -> tuple[str, str]:
 
 
 def replay(
-    path: str, *, rows_per_s: float, format: str | None = None, schema: str | None = None, repeat: int = 1
+    path: str,
+    *,
+    rows_per_s: float,
+    format: str | None = None,
+    schema: str | None = None,
+    repeat: int = 1,
+    header: bool = True,
 ) -> Replay:
-    """Replays files at a rate; `repeat` reads them that many times over."""
+    """Replays files at a rate; `repeat` reads them that many times over.
+
+    The first line of a csv file names its columns; with `header=False` they come in the schema's order. Times without a
+    zone are UTC.
+    """
     if repeat < 1:
         raise DataflowError(f"repeat={repeat}: files are read once or more")
     chosen, columns = _format(path, format, schema)
-    return Replay(glob=path, format=chosen, schema=columns, rows_per_s=_rate(rows_per_s), repeat=repeat)
+    return Replay(
+        glob=local_path(path),
+        format=chosen,
+        schema=columns,
+        rows_per_s=_rate(rows_per_s),
+        repeat=repeat,
+        header=header,
+    )
 
 
-def backlog(path: str, *, format: str | None = None, schema: str | None = None, repeat: int = 1) -> Replay:
+def backlog(
+    path: str, *, format: str | None = None, schema: str | None = None, repeat: int = 1, header: bool = True
+) -> Replay:
     """The same files, all there from the start: the source is never what limits the pipeline."""
-    if repeat < 1:
-        raise DataflowError(f"repeat={repeat}: files are read once or more")
-    chosen, columns = _format(path, format, schema)
-    return Replay(glob=path, format=chosen, schema=columns, rows_per_s=None, repeat=repeat)
+    paced = replay(path, rows_per_s=0, format=format, schema=schema, repeat=repeat, header=header)
+    return replace(paced, rows_per_s=None)
 
 
-def files(path: str, *, format: str | None = None, schema: str | None = None) -> Files:
+def files(path: str, *, format: str | None = None, schema: str | None = None, header: bool = True) -> Files:
     """Files as they appear under a glob; a file must appear whole (write elsewhere, then move it in)."""
     chosen, columns = _format(path, format, schema)
-    return Files(glob=path, format=chosen, schema=columns)
+    return Files(glob=local_path(path), format=chosen, schema=columns, header=header)
 
 
 def generate(

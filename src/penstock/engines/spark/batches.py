@@ -11,6 +11,7 @@ from typing import Any
 from penstock.dataflow import Kind, Operator
 from penstock.engines.spark.channels import Channel
 from penstock.engines.spark.committed import Query
+from penstock.engines.spark.compile import ROWS
 from penstock.engines.spark.lineage import Lineage
 from penstock.engines.spark.running import RunningQuery
 from penstock.engines.spark.sources.contract import LiveSource, Offset
@@ -43,7 +44,9 @@ class Batches:
         """Those that were committed since it was asked last: each is handed out once."""
         found = []
         written = running.written
-        for progress in _since(running.query._jsq.recentProgress(), self.seen.get(query.checkpoint, -1)):
+        recent = _since(running.query._jsq.recentProgress(), self.seen.get(query.checkpoint, -1))
+        self._lineage.hear(query.checkpoint, recent)
+        for progress in recent:
             number = progress["batchId"]
             self.seen[query.checkpoint] = number
             batch = self._batch(query, number, progress)
@@ -72,9 +75,7 @@ class Batches:
             phases_s=phases,
             rows_read=read,
             rows_out={
-                name.removeprefix("rows_"): values["rows"]
-                for name, values in observed.items()
-                if name.startswith("rows_")
+                name.removeprefix(ROWS): values["rows"] for name, values in observed.items() if name.startswith(ROWS)
             },
             state_rows=sum(state["numRowsTotal"] for state in states),
             state_bytes=sum(state["memoryUsedBytes"] for state in states),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import time
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from penstock.dataflow import Dataflow, DataflowError
+from penstock.dataflow import Dataflow
 from penstock.engines.spark.change import Begin, Change, source_operators
 from penstock.engines.spark.committed import Query, Use
 from penstock.engines.spark.compile import Compiled
@@ -53,6 +53,8 @@ class Changeover:
             query = self._prepare(begin, draft, positions)
             self.started.append(self._queries.start(query, begin.pipeline, compiled))
             queries.append(query)
+        for running in self.started:
+            running.await_start()
         return queries
 
     def _compile_all(self) -> list[tuple[Query, Compiled]]:
@@ -68,9 +70,6 @@ class Changeover:
         for begin in self._todo.begin:
             draft = self._draft(begin)
             compiled = self._queries.compile(draft, begin.pipeline)
-            declared = self._flow[begin.pipeline.output].feedback_schema
-            if declared is not None:
-                compiled.df = _as_declared(compiled.df, declared, begin.pipeline.output)
             folder = self._todo.channels.get(begin.pipeline.output)
             if folder is not None and not self._directory.has_channel(folder):
                 event_time = compiled.events.time if compiled.events else None
@@ -153,18 +152,6 @@ class Changeover:
 
     def _first(self, key: str, folder: str | None) -> Offset:
         return self._directory.channel(folder).first() if folder is not None else self._sources[key].first()
-
-
-def _as_declared(df: DataFrame, declared: str, name: str) -> DataFrame:
-    """The columns in the order in which a loop was declared: its readers were compiled before its writer."""
-    schema = StructType.fromDDL(declared)
-    found = {field.name: field.dataType for field in df.schema}
-    if found != {field.name: field.dataType for field in schema}:
-        raise DataflowError(
-            f"the loop that '{name}' closes is declared with {schema.simpleString()}, and '{name}' gives "
-            f"{df.schema.simpleString()}; give both the same columns and types"
-        )
-    return df if df.columns == schema.names else df.select(*schema.names)
 
 
 def _source_name(key: str, generation: int) -> str:

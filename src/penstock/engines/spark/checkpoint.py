@@ -31,15 +31,14 @@ class Checkpoint:
 
     def offsets(self, batch: int | None) -> Offsets:
         """Where each named source stood at the end of a batch; sources that had nothing yet are missing."""
-        if batch is None:
-            return {}
-        lines = (self.folder / "offsets" / str(batch)).read_text().splitlines()
-        found: Offsets = {}
-        for line in lines[2:]:  # the version, then the batch's metadata, then one line a source
-            name, separator, offset = line.partition(":")
-            if separator and name.isidentifier() and offset.startswith("{"):
-                found[name] = {unit: at for unit, at in json.loads(offset).items() if unit != TICK}
-        return found
+        return {name: place_of(offset) for name, offset in self._raw(batch).items()} if batch is not None else {}
+
+    def ticks(self) -> dict[int, str]:
+        """Which named source the offsets with this tick are of, in the last batch that was planned."""
+        planned = self.planned()
+        raw = self._raw(planned) if planned is not None else {}
+        found = {offset[TICK]: name for name, offset in raw.items() if TICK in offset}
+        return found if len(found) == len(raw) else {}
 
     def hand_on(self, target: Path) -> Checkpoint:
         """A copy for another query to go on from; this one stays as it is, to come back to."""
@@ -53,10 +52,24 @@ class Checkpoint:
                 _rewrite(path, content.replace(here, there))
         return Checkpoint(target)
 
+    def _raw(self, batch: int) -> Offsets:
+        lines = (self.folder / "offsets" / str(batch)).read_text().splitlines()
+        found: Offsets = {}
+        for line in lines[2:]:  # the version, then the batch's metadata, then one line a source
+            name, separator, offset = line.partition(":")
+            if separator and name.isidentifier() and offset.startswith("{"):
+                found[name] = json.loads(offset)
+        return found
+
     def _last(self, kind: str) -> int | None:
         folder = self.folder / kind
         numbers = [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.exists() else []
         return max(numbers, default=None)
+
+
+def place_of(offset: dict[str, int]) -> dict[str, int]:
+    """An offset without its tick."""
+    return {unit: at for unit, at in offset.items() if unit != TICK}
 
 
 def _rewrite(path: Path, content: bytes) -> None:

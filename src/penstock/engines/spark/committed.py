@@ -48,12 +48,21 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """A source or a sink as it was declared."""
+
+    what: str  # in words; it stays for as long as the run lives
+    rows_per_s: float | None = None
+    looks_for: str | None = None  # the glob of files that appear
+
+
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     plan: Plan
     shape: str  # of the dataflow, to tell whether it is still the same
     queries: tuple[Query, ...]
     channels: dict[str, str]  # cut operator -> folder
+    ends: dict[str, End] = {}  # source or sink -> what it was declared to be; runs of earlier versions have none
 
     def save(self, run: Path) -> None:
         write_whole(run / COMMITTED, msgspec.json.encode(self))

@@ -10,16 +10,18 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import TimestampNTZType, TimestampType
+from pyspark.sql.types import TimestampType
 
 from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PlanError, RowFunction
 from penstock.engines.spark.channels import EventTime
+from penstock.engines.spark.hidden_state import refuse_hidden_state
 from penstock.engines.spark.outputs import counts
 from penstock.engines.spark.rows import apply_rows
 from penstock.engines.spark.timing import Timing, python_functions_timed
 from penstock.plan import Pipeline
 
 WATERMARK = "spark.watermarkDelayMs"  # Spark marks event-time columns so
+ROWS = "__penstock_rows_"  # and an operator: what the observation of its rows is called, which is no user's
 # (producer or source, its reader, replicas) -> rows, and the observation that holds their latest event time
 Read = Callable[[str, str, int], tuple[DataFrame, str | None]]
 
@@ -125,7 +127,7 @@ class Compiler:
             kept = None if operator.takes_each_input and len(inputs) > 1 else _events(df)
             partitions, events = replicas, [kept] if kept else []
         if operator.kind is not Kind.SINK and self._sample_every and operator.name != self._result.counted:
-            df = df.observe(f"rows_{operator.name}", F.count(F.lit(1)).alias("rows"))
+            df = df.observe(f"{ROWS}{operator.name}", F.count(F.lit(1)).alias("rows"))
         if operator.kind.has_state or any(name in self._after_state for name in operator.inputs):
             self._after_state.add(operator.name)
         self._partitions[operator.name] = partitions
@@ -163,6 +165,8 @@ class Compiler:
             raise DataflowError(
                 f"the function of '{operator.name}' gives a DataFrame that does not stem from its input"
             )
+        if operator.kind is Kind.STATELESS:
+            refuse_hidden_state(operator.name, frames, df)
         return df
 
     def _check_keys(self, operator: Operator, df: DataFrame) -> None:
@@ -182,6 +186,12 @@ class Compiler:
             raise DataflowError(
                 f"the watermark of '{operator.name}' is on '{declared.column}', which is not among its columns "
                 f"{', '.join(df.columns)}"
+            )
+        kind = df.schema[declared.column].dataType
+        if not isinstance(kind, TimestampType):
+            raise DataflowError(
+                f"the watermark of '{operator.name}' is on '{declared.column}', which is {kind.simpleString()} and no "
+                "timestamp; declare it on one, which of a window is F.window_time('window') as a column of its own"
             )
         observed = f"event_{operator.name}"
         event = EventTime(column=declared.column, delay=declared.delay)
@@ -217,7 +227,7 @@ class Compiler:
 def _events(df: DataFrame) -> Events | None:
     """The event-time column that Spark itself sees, if it is one that a watermark can be put on again."""
     for column in df.schema:
-        if WATERMARK in column.metadata and isinstance(column.dataType, TimestampType | TimestampNTZType):
+        if WATERMARK in column.metadata and isinstance(column.dataType, TimestampType):
             delay_ms = column.metadata[WATERMARK]
             return Events(time=EventTime(column=column.name, delay=f"{delay_ms} milliseconds"), delay_ms=delay_ms)
     return None

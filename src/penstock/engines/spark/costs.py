@@ -45,6 +45,11 @@ class Costs:
         self._commits: dict[str, float] = {}  # start of a query -> the least seconds that a commit of its state took
         self._warm: set[str] = set()  # starts of queries that have been through a window
 
+    def started(self, query: Query) -> None:
+        """What readers of these names took in earlier processes is none of the next window's."""
+        for use in query.sources.values():
+            self._reading.setdefault(use.name, self._read_s(use.name))
+
     def look(self) -> None:
         self._stages.look()
 
@@ -111,6 +116,8 @@ class Costs:
 
     def _since(self, reader: str) -> float:
         """Seconds that readers of this name have been busy since the last window."""
-        total = ReadingTime(self._run / "timings" / reader).read()
-        before, self._reading[reader] = self._reading.get(reader, 0.0), total
-        return max(0.0, total - before)
+        before, self._reading[reader] = self._reading[reader], self._read_s(reader)
+        return max(0.0, self._reading[reader] - before)
+
+    def _read_s(self, reader: str) -> float:
+        return ReadingTime(self._run / "timings" / reader).read()

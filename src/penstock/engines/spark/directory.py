@@ -69,6 +69,8 @@ class RunDirectory:
     def clear(self, committed: Committed | None, also: Committed | None = None) -> None:
         """Deletes what neither the committed plan nor the one before it names, and lifts all holds."""
         known = [one for one in (committed, also) if one is not None]
+        if not known:  # a start that never came to be has taken in files and let its pace run
+            shutil.rmtree(self.path / "sources", ignore_errors=True)
         keep = {
             "checkpoints": {query.checkpoint for one in known for query in one.queries},
             "channels": {folder for one in known for folder in one.channels.values()},

@@ -8,7 +8,6 @@ A change prepares new checkpoints beside the old ones, starts the new queries be
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import threading
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from penstock.brokers.cluster import Cluster
-from penstock.dataflow import Dataflow, Kind, PenstockError, PlanError
+from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.load import modules_by_value
 from penstock.engines.ports import Applied
 from penstock.engines.spark import outputs
@@ -35,6 +34,7 @@ from penstock.engines.spark.meter import Meter
 from penstock.engines.spark.orphans import await_orphan, note_jvm
 from penstock.engines.spark.queries import Queries
 from penstock.engines.spark.running import RunningQuery
+from penstock.engines.spark.same_dataflow import check_same_dataflow, ends_of, shape_of, take_up
 from penstock.engines.spark.session import session
 from penstock.engines.spark.sources.contract import LiveSource, Offset
 from penstock.engines.spark.sources.live import live_source
@@ -132,7 +132,7 @@ class SparkEngine:
         self.run.mkdir(parents=True, exist_ok=True)
         found = Committed.load(self.run)
         if found is not None:
-            self._check_same_dataflow(found)
+            check_same_dataflow(found, self.flow, self.run)
         for module in modules_by_value(self.flow):  # workers cannot import these
             cloudpickle.register_pickle_by_value(module)
         await_orphan(self.run)
@@ -296,17 +296,15 @@ class SparkEngine:
         plan = found.plan.replace(slots=self._executors.begin(found.plan.slots))
         validate(self.flow, plan)
         self._open(found)
-        self._committed = Committed(
-            generation=found.generation, plan=plan, shape=found.shape, queries=found.queries, channels=found.channels
-        )
+        self._committed = msgspec.structs.replace(found, plan=plan, ends=ends_of(self.flow))
         for query in found.queries:
             checkpoint = self._directory.checkpoint(query)
             planned = checkpoint.offsets(checkpoint.planned())
             for name in source_operators(self.flow, query.operators):
                 use = query.sources[name]
                 self._sources[name].resume(planned.get(use.name, use.start))
-        for query in found.queries:
-            self._queries.start(query, self._queries.pipeline(query, plan))
+        self._found_out += take_up(found, self.flow, self._sources)
+        self._queries.start_all(found.queries, plan)
         self._committed.save(self.run)
         self._found_out += self._journal.cut_off(found.generation)
 
@@ -329,18 +327,6 @@ class SparkEngine:
             sample_every=self._sample_every,
         )
 
-    def _check_same_dataflow(self, found: Committed) -> None:
-        if found.plan.dataflow != self.flow.name:
-            raise PlanError(
-                f"'{self.run}' holds a run of dataflow '{found.plan.dataflow}', not of '{self.flow.name}'; "
-                "give another directory"
-            )
-        if found.shape != shape_of(self.flow):
-            raise PlanError(
-                f"dataflow '{self.flow.name}' has other operators, streams or keys than when the run in '{self.run}' "
-                "was begun; restore it, or begin a new run in another directory"
-            )
-
     # ---- changing
 
     def _changeover(self, todo: Change, before: Plan | None) -> Changeover:
@@ -356,14 +342,13 @@ class SparkEngine:
         )
 
     def _commit(self, plan: Plan, todo: Change, queries: tuple[Query, ...]) -> None:
-        for running, reason in self._queries.fallen():
-            raise PenstockError(f"pipeline '{running.record.pipeline}' does not start: {reason}")
         committed = Committed(
             generation=todo.generation,
             plan=plan,
             shape=shape_of(self.flow),
             queries=queries,
             channels=todo.channels,
+            ends=ends_of(self.flow),
         )
         before, self._committed = self._committed, committed  # first: once it is saved there is no way back
         try:
@@ -391,14 +376,6 @@ class SparkEngine:
                     self._queries.start(query, self._queries.pipeline(query, committed.plan))
             hold_file(self.run, query.checkpoint).unlink(missing_ok=True)
         self._directory.clear(committed)
-
-
-def shape_of(flow: Dataflow) -> str:
-    """A fingerprint of operators, streams and keys: what a checkpoint depends on, and functions may not."""
-    parts = [
-        f"{one.name}:{one.kind}:{','.join(one.inputs)}:{','.join(one.keys)}:{one.emit or ''}" for one in flow.operators
-    ]
-    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
 
 
 def _reason(error: BaseException) -> str:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from penstock.engines.spark.channels import Channel
-from penstock.engines.spark.checkpoint import Checkpoint
+from penstock.engines.spark.checkpoint import TICK, Checkpoint, place_of
 from penstock.engines.spark.committed import Query
 from penstock.engines.spark.sources.contract import LiveSource, Offset
 
+Ranges = dict[str, tuple[Offset, Offset]]  # key of a source -> where a batch began and ended on it
 Moments = list[tuple[float, float]]  # (append time, rows at the source)
 _MOST = 64
 _DEEPEST = 64  # rows of a loop may have gone round many times
@@ -27,6 +29,7 @@ class Lineage:
         self._sources = sources
         self._channel = channel
         self._queries: dict[str, Query] = {}  # every query ever started in this process, by checkpoint
+        self._heard: dict[str, dict[int, Ranges | None]] = {}  # checkpoint -> batch -> what it read
         self._depth = 0
         # Asked once for each batch, whoever asks: a source may forget what it was asked for before.
         self.moments = lru_cache(maxsize=4096)(self._moments)
@@ -34,25 +37,36 @@ class Lineage:
     def know(self, query: Query) -> None:
         self._queries[query.checkpoint] = query
 
-    def ranges(self, checkpoint: str, batch: int) -> dict[str, tuple[Offset, Offset]] | None:
+    def hear(self, checkpoint: str, progress: list[dict[str, Any]]) -> None:
+        """Spark keeps the offsets of a hundred batches; what earlier ones read is found in their progress.
+
+        That does not name the sources, but the ticks in their offsets are known by name.
+        """
+        names = self._checkpoint(checkpoint).ticks()
+        heard = {
+            one["batchId"]: _ranges_in(one["sources"], names, self._queries[checkpoint]) for one in progress if names
+        }
+        self._heard[checkpoint] = heard
+
+    def ranges(self, checkpoint: str, batch: int) -> Ranges | None:
         """What a batch read: key of the source -> (start, end). None if that is no longer written down."""
         query = self._queries.get(checkpoint)
         if query is None:
             return None
-        log = Checkpoint(self._run / "checkpoints" / checkpoint)
+        log = self._checkpoint(checkpoint)
         try:
             ends = log.offsets(batch)
-        except FileNotFoundError:
-            return None
-        try:
             starts = log.offsets(batch - 1) if batch > 0 else {}
-        except FileNotFoundError:  # the batch before was purged, or there was none
-            return None
+        except FileNotFoundError:  # purged, or there was no batch before
+            return self._heard.get(checkpoint, {}).get(batch)
         return {
             key: (starts.get(use.name, use.start), ends[use.name])
             for key, use in query.sources.items()
             if use.name in ends
         }
+
+    def _checkpoint(self, name: str) -> Checkpoint:
+        return Checkpoint(self._run / "checkpoints" / name)
 
     def _moments(self, checkpoint: str, batch: int) -> Moments | None:
         """When the rows behind this batch were appended at the sources; None if unknown."""
@@ -87,6 +101,18 @@ class Lineage:
                 return None
             found += before
         return found
+
+
+def _ranges_in(sources: list[dict[str, Any]], names: dict[int, str], query: Query) -> Ranges | None:
+    """None unless every source is known by the tick of its offset."""
+    ends = {names.get((one["endOffset"] or {}).get(TICK)): one for one in sources}
+    if None in ends:
+        return None
+    return {
+        key: (place_of(ends[use.name]["startOffset"] or use.start), place_of(ends[use.name]["endOffset"]))
+        for key, use in query.sources.items()
+        if use.name in ends
+    }
 
 
 def _thinned(moments: Moments) -> Moments:

@@ -57,6 +57,7 @@ class Meter:
 
     def started(self, running: RunningQuery) -> None:
         self._lineage.know(running.record)
+        self._costs.started(running.record)
 
     def settle(self, running: RunningQuery) -> None:
         """A query has stopped: what it did since the last window is added to the totals; its stays go to the next."""

@@ -35,7 +35,7 @@ def writer(name: str, sink: Sink, run: Path, stopping: Callable[[], bool]) -> Wr
     if isinstance(sink, ForeachBatch):
         write: Write = sink.fn
     elif isinstance(sink, Parquet):
-        write = FolderSink(Path(sink.path).absolute(), "parquet")  # tasks have a folder of their own
+        write = FolderSink(Path(sink.path), "parquet")
     elif isinstance(sink, Kafka):
         write = KafkaSink(sink, f"penstock-{mark_of(run)}-{name}", run / "aside" / name, stopping)
     else:

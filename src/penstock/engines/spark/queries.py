@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.sources import SparkSource
 from penstock.engines.spark import outputs
+from penstock.engines.spark.columns import as_declared, as_held
 from penstock.engines.spark.committed import Query
 from penstock.engines.spark.compile import Compiled, Compiler
 from penstock.engines.spark.directory import RunDirectory
@@ -68,6 +71,12 @@ class Queries:
         self._meter.started(running)
         return running
 
+    def start_all(self, queries: Iterable[Query], plan: Plan) -> None:
+        """Those of a plan; what cannot be compiled is refused before the first of them runs."""
+        drafts = [(query, self.pipeline(query, plan)) for query in queries]
+        for query, pipeline, compiled in [(*draft, self.compile(*draft)) for draft in drafts]:
+            self.start(query, pipeline, compiled)
+
     def compile(self, query: Query, pipeline: Pipeline) -> Compiled:
         def read(producer: str, reader: str, replicas: int) -> tuple[DataFrame, str | None]:
             if producer == reader and self._flow[producer].kind is Kind.SOURCE:  # else it feeds itself
@@ -92,9 +101,20 @@ class Queries:
         if self._is_opaque(pipeline):
             self._spark.conf.set(_EVOLUTION, "false")
         try:
-            return Compiler(self._spark, self._flow, pipeline, read, self._sample_every).compile()
+            compiled = Compiler(self._spark, self._flow, pipeline, read, self._sample_every).compile()
         finally:
             self._spark.conf.set(_EVOLUTION, "true")
+        compiled.df = self._as_its_readers_know_it(compiled.df, query)
+        return compiled
+
+    def _as_its_readers_know_it(self, df: DataFrame, query: Query) -> DataFrame:
+        name, folder = query.pipeline, query.appends_to
+        declared = self._flow[name].feedback_schema
+        if declared is not None:
+            df = as_declared(df, name, declared)
+        if folder is not None and self._directory.has_channel(folder):
+            df = as_held(df, name, StructType.fromJson(json.loads(self._directory.channel(folder).schema)))
+        return df
 
     def pipeline(self, query: Query, plan: Plan) -> Pipeline:
         return next(one for one in pipelines(self._flow, plan) if one.name == query.pipeline)

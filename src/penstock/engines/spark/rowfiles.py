@@ -71,9 +71,11 @@ def read(parts: Iterable[Slice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly these types: Spark writes time zones by other names than it reads them."""
+    """The batch with exactly these columns and types: Spark writes time zones by other names than it reads them."""
     if batch.schema.equals(schema):
         return batch
+    if batch.schema.names != schema.names:
+        batch = batch.select(schema.names)
     columns = [
         column if column.type.equals(field.type) else column.cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)

@@ -19,6 +19,7 @@ from penstock.engines.spark.gate import Gate, hold_file
 from penstock.engines.spark.outputs import Write
 
 _POLL_S = 0.01
+_START_S = 60.0
 KEPT_BATCHES = 1024  # as many as Spark keeps the progress of
 
 
@@ -59,6 +60,15 @@ class RunningQuery:
     def active(self) -> bool:
         return self._query is not None and bool(self._query.isActive)
 
+    def await_start(self) -> None:
+        """Until Spark has taken up its checkpoint and sources; its first batch may itself be waiting for the plan."""
+        deadline = time.monotonic() + _START_S
+        while self.active() and self._initializing() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        reason = self.failure()
+        if reason is not None:
+            raise PenstockError(f"pipeline '{self.record.pipeline}' does not start: {reason}")
+
     def failure(self) -> str | None:
         """Why it ended, if it ended by itself."""
         if self._query is None or self.stopping or self._query.isActive:
@@ -84,7 +94,7 @@ class RunningQuery:
         self.hold(run)
         checkpoint = Checkpoint(run / "checkpoints" / self.record.checkpoint)
         before = checkpoint.planned() or 0
-        while not self.settled(checkpoint) and "Initializing" not in self._query.status["message"]:
+        while not self.settled(checkpoint) and not self._initializing():
             reason = self.failure()
             if reason is not None:
                 raise PenstockError(f"pipeline '{self.record.pipeline}' failed while it was drained: {reason}")
@@ -100,6 +110,9 @@ class RunningQuery:
         status = self._query.status
         waiting = not status["isTriggerActive"] and not status["isDataAvailable"]
         return waiting and "Waiting" in status["message"] and not checkpoint.interrupted()
+
+    def _initializing(self) -> bool:
+        return "Initializing" in self._query.status["message"]
 
     def stop(self) -> None:
         self.stopping = True

@@ -89,8 +89,6 @@ class ChannelReader(DataSourceStreamReader):
 
     def _marked_row(self, mark: float) -> dict[str, Any]:
         moment = datetime.datetime.fromtimestamp(mark, datetime.UTC)
-        if self._schema.field(self._event_column).type.tz is None:
-            moment = moment.replace(tzinfo=None)
         return {self._event_column: moment, MARK: True}
 
 

@@ -21,9 +21,8 @@ from pyspark.sql.types import StructType
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.data_source import data_source
 from penstock.engines.spark.gate import Gate, Tick, load_start
-from penstock.engines.spark.rowfiles import arrow_schema
 from penstock.engines.spark.sources.contract import Offset, Reading
-from penstock.engines.spark.sources.replayed import batches_of
+from penstock.engines.spark.sources.file_rows import FileRows
 from penstock.engines.spark.timing import ReadingTime
 
 FILES_A_BATCH = 64
@@ -84,16 +83,16 @@ def _counts(path: Path) -> bool:
 
 
 class AppearingSource:
-    def __init__(self, name: str, folder: Path, schema: StructType, pattern: str, format: str) -> None:
-        self._name = name
+    def __init__(self, folder: Path, schema: StructType, pattern: str, form: FileRows) -> None:
+        self._name = form.source
         self._schema = schema
         self._pattern = pattern
-        self._format = format
-        self._path = str(folder / f"{name}.ledger.jsonl")
+        self._form = form
+        self._path = str(folder / f"{form.source}.ledger.jsonl")
         self._ledger = Ledger(Path(self._path))
 
     def read(self, spark: SparkSession, how: Reading) -> DataFrame:
-        source = _source_class(self._name, self._schema, self._pattern, self._format, self._path)
+        source = _source_class(self._schema, self._pattern, self._form, self._path)
         spark.dataSource.register(source)
         return spark.readStream.format(source.name()).name(how.name).options(**how.options()).load()
 
@@ -114,7 +113,7 @@ class AppearingSource:
     def size_of(self, rows: int) -> tuple[int, int]:
         size = count = 0
         for seen in self._ledger.look(self._pattern):
-            for batch in batches_of(seen.path, self._format, arrow_schema(self._schema)):
+            for batch in self._form.of(seen.path):
                 size, count = size + batch.nbytes, count + batch.num_rows
                 if count >= rows:
                     return size, count
@@ -137,15 +136,14 @@ class Share(InputPartition):
 
 
 class AppearingReader(DataSourceStreamReader):
-    def __init__(self, options: dict[str, str], pattern: str, format: str, schema: pa.Schema, ledger: str) -> None:
+    def __init__(self, options: dict[str, str], pattern: str, form: FileRows, ledger: str) -> None:
         self._gate = Gate(options["run"], options["query"], int(options["opens_at"]))
         self._ledger = Ledger(Path(ledger))
         self._where = (options["run"], options["query"], options["name"])
         self._tick = Tick(options["tick"])
         self._replicas = int(options["replicas"])
         self._pattern = pattern
-        self._format = format
-        self._schema = schema
+        self._form = form
         self._looked_at = 0.0
         self._time = ReadingTime(Path(options["timings"]))
 
@@ -168,14 +166,12 @@ class AppearingReader(DataSourceStreamReader):
         return [Share(paths[part :: self._replicas]) for part in range(self._replicas)]
 
     def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
-        made = (batch for path in partition.paths for batch in batches_of(path, self._format, self._schema))
+        made = (batch for path in partition.paths for batch in self._form.of(path))
         return self._time.over(made)
 
 
-def _source_class(name: str, schema: StructType, pattern: str, format: str, ledger: str) -> type[DataSource]:
-    arrow = arrow_schema(schema)
-
+def _source_class(schema: StructType, pattern: str, form: FileRows, ledger: str) -> type[DataSource]:
     def reader(options: dict[str, str]) -> AppearingReader:
-        return AppearingReader(options, pattern, format, arrow, ledger)
+        return AppearingReader(options, pattern, form, ledger)
 
-    return data_source(f"penstock_source_{name}", schema, reader)
+    return data_source(f"penstock_source_{form.source}", schema, reader)

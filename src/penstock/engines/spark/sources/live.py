@@ -12,8 +12,10 @@ from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.operators import Operator
 from penstock.dataflow.sources import Files, Generate, Replay, SparkSource
 from penstock.engines.pace import Pace
+from penstock.engines.spark.rowfiles import arrow_schema
 from penstock.engines.spark.sources.appearing import AppearingSource
 from penstock.engines.spark.sources.contract import LiveSource
+from penstock.engines.spark.sources.file_rows import FileRows
 from penstock.engines.spark.sources.kafka import KafkaSource
 from penstock.engines.spark.sources.numbered import NumberedSource, generated
 from penstock.engines.spark.sources.opaque import OpaqueSource
@@ -30,15 +32,23 @@ def live_source(operator: Operator, folder: Path) -> LiveSource:
     if isinstance(source, Kafka):
         return KafkaSource(name, folder, schema, source)
     if isinstance(source, Files):
-        return AppearingSource(name, folder, schema, str(Path(source.glob).absolute()), source.format)
+        return AppearingSource(folder, schema, _pattern(source), _form(name, source, schema))
     if isinstance(source, Replay):
-        rows, count = replayed(name, str(Path(source.glob).absolute()), source.format, schema, folder, source.repeat)
+        rows, count = replayed(_pattern(source), _form(name, source, schema), folder, source.repeat)
     elif isinstance(source, Generate):
         rows, count = generated(source.fn, schema), source.rows
     else:
         raise DataflowError(f"operator '{name}' is not a source that this engine knows: {source!r}")
     pace = Pace.starting(at_s=time.time(), rows_per_s=source.rows_per_s, rows=count)
     return NumberedSource(name, folder, schema, rows, pace)
+
+
+def _pattern(source: Files | Replay) -> str:
+    return str(Path(source.glob).absolute())
+
+
+def _form(name: str, source: Files | Replay, schema: StructType) -> FileRows:
+    return FileRows(source=name, format=source.format, header=source.header, schema=arrow_schema(schema))
 
 
 def _schema(name: str, ddl: str) -> StructType:

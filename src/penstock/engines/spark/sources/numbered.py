@@ -55,6 +55,7 @@ class NumberedSource:
         self._name = name
         self._schema = schema
         self._rows = rows
+        self._count = pace.rows
         self._pace = PaceFile(folder / f"{name}.pace.json")
         if not self._pace.exists():
             self._pace.save(pace)
@@ -92,7 +93,9 @@ class NumberedSource:
         return sum(one.nbytes for one in batches), sum(one.num_rows for one in batches)
 
     def resume(self, read_up_to: Offset) -> None:
-        self._pace.save(self._pace.load().resumed(at_s=time.time(), row=read_up_to["row"]))
+        """At the rate that it had, up to as many rows as are declared now."""
+        resumed = self._pace.load().resumed(at_s=time.time(), row=read_up_to["row"])
+        self._pace.save(msgspec.structs.replace(resumed, rows=self._count))
 
     def set_rate(self, rows_per_s: float) -> None:
         pace = self._pace.load()
