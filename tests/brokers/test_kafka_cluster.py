@@ -11,6 +11,8 @@ import penstock as ps
 from penstock.brokers.artifacts import ArtifactsError, resolved
 from penstock.brokers.cluster import Cluster
 
+OWNED = ("group.id", "transactional.id", "auto.offset.reset", "isolation.level", "enable.partition.eof", "acks")
+
 
 def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("from a file\n")
@@ -32,6 +34,7 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
         ({"options": {"sasl.oauthbearer.config": "hunter2"}}, "is a secret"),
         ({"options": {"sasl.oauthbearer.assertion.private.key.passphrase": "hunter2"}}, "is a secret"),
         ({"options": {"bootstrap.servers": "x"}}, "leave it out"),
+        *(({"options": {name: "x"}}, f"'{name}' is Penstock's own") for name in OWNED),
         ({"format": "avro"}, "choose one of text, json, bytes"),
         ({"schema": "a int"}, "have the columns 'value string'"),
         ({"start": "yesterday"}, "choose one of earliest, latest"),
