@@ -24,6 +24,7 @@ class Kafka:
     dead_letter: str | None
     key: str | None
     options: tuple[tuple[str, str], ...]
+    silent: bool = False  # no dead letter is written, as for measuring
 
     @property
     def schema(self) -> str:
