@@ -21,6 +21,7 @@ import psutil
 
 from penstock.brokers import keeper
 from penstock.brokers.artifacts import resolved
+from penstock.brokers.cluster import Cluster
 from penstock.dataflow.errors import PenstockError
 
 _FILE = "broker.json"
@@ -96,6 +97,7 @@ class Broker:
         if not (self.folder / _META).exists():
             _format(classpath, properties)
         self.servers = _properties(properties)["advertised.listeners"].removeprefix("PLAINTEXT://")
+        cluster = Cluster(servers=self.servers)
         command = [*classpath, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "kafka.Kafka", str(properties)]
         with (self.folder / "broker.log").open("ab") as log:
             self._keeper = subprocess.Popen(
@@ -107,7 +109,7 @@ class Broker:
             )
         created_s = psutil.Process(self._keeper.pid).create_time()
         try:
-            self._await_ready()
+            self._await_ready(cluster)
         except BaseException:
             self.stop()
             raise
@@ -138,13 +140,11 @@ class Broker:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _await_ready(self) -> None:
-        from penstock.brokers.cluster import Cluster
-
+    def _await_ready(self, cluster: Cluster) -> None:
         ours = _properties(self.folder / _META)["cluster.id"]
         deadline = time.monotonic() + _START_S
         while True:
-            ready = Cluster(servers=self.servers).id(timeout_s=1.0) == ours  # another's may have the port
+            ready = cluster.id(timeout_s=1.0) == ours  # another's may have the port
             ended = self._keeper is None or self._keeper.poll() is not None
             if ready and not ended:
                 return

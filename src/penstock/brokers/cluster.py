@@ -60,7 +60,7 @@ class Cluster:
 
 
 def permanent(error: Any) -> bool:
-    """Whether trying again is in vain: the client is at its end, or the user has not the right."""
+    """Whether trying again is in vain: the client is at its end, or what is asked for is refused."""
     from confluent_kafka import KafkaError
 
     return bool(error.fatal()) or error.code() in (
@@ -69,6 +69,7 @@ def permanent(error: Any) -> bool:
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.TOPIC_EXCEPTION,
     )
 
 

@@ -68,6 +68,11 @@ class Topic:
             )
         return partitions
 
+    @property
+    def missing(self) -> bool:
+        """Whether the last broker that was asked knew no such topic."""
+        return self._missing_since_s is not None
+
     def require_still(self, timeout_s: float = _ANSWER_S) -> None:
         """One clear error where brokers have answered for a while that there is no such topic any more."""
         from confluent_kafka import KafkaException
@@ -77,8 +82,8 @@ class Topic:
         since_s = self._missing_since_s
         if since_s is not None and time.monotonic() - since_s > _GONE_AFTER_S:
             raise PenstockError(
-                f"topic '{self.name}' is not at '{self.cluster.servers}' any more: somebody has deleted it; begin a "
-                "new run in another directory when it is there again"
+                f"topic '{self.name}' is not at '{self.cluster.servers}' any more: somebody has deleted it; create it "
+                "again if it is only written to, else begin a new run in another directory"
             )
 
     def ends(self, timeout_s: float = _ANSWER_S) -> Offsets:

@@ -82,8 +82,15 @@ class KafkaSink:
                     raise PenstockError(
                         f"topic '{self._sink.topic}' at '{self._cluster.servers}' cannot be written: {cause.str()}"
                     ) from None
-                self._topic.require_still(timeout_s=2.0)
-                time.sleep(0.5)
+                self._wait()
+
+    def _wait(self) -> None:
+        """Before the next try; a topic that is not there comes back in a moment or never."""
+        while True:
+            time.sleep(0.5)
+            self._topic.require_still(timeout_s=2.0)
+            if not self._topic.missing or self._stopping():
+                return
 
     def _open(self) -> None:
         from confluent_kafka import Consumer, KafkaException, Producer
