@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 from kafka_flows import APPS, ROWS, counting, fill, rows_of, topics, wrong_counts
@@ -37,6 +39,8 @@ from penstock.engines.spark.sources import kafka as kafka_source
 from penstock.engines.spark.sources.kafka import KafkaSource
 from penstock.engines.spark.sources.row_size import row_bytes
 from penstock.store import Store
+from penstock.study.mst.saturated import Saturation
+from penstock.study.mst.study import MstStudy
 
 pytestmark = pytest.mark.spark
 
@@ -250,6 +254,8 @@ def test_a_topic_that_ends_before_what_was_read_of_it_is_not_the_same(
     words |= {"batch_s": "1", "most_rows": "", "timings": str(tmp_path), "appended": str(tmp_path), "topic_id": "1"}
     reader = kafka_source.KafkaReader(words, ps.kafka("t", "localhost:1"), pa.schema([("value", pa.string())]))
     reader._ends = SimpleNamespace(look=lambda: {0: 700})
+    fewer = {"0": 0, "1": 0}
+    assert reader.latestOffset(fewer, ReadAllAvailable()) == fewer
     start = {"0": 1_000}
     assert reader.latestOffset(start, ReadAllAvailable()) == start  # a broker that has just come back may mean well
     time.sleep(0.3)
@@ -284,7 +290,7 @@ def test_a_topic_that_is_deleted_or_created_again_is_not_the_same(
         source("another").resume({})
     topic.delete()
     deadline = time.monotonic() + 60
-    while not (said := told(running.available)).endswith("when it is there again"):  # at first it may come back
+    while "topic 'again' is not at" not in (said := told(running.available)):  # at first it may come back
         assert time.monotonic() < deadline, said
     topic.create(1)
     fill(broker.servers, "again", str, range(20))
@@ -309,3 +315,51 @@ def test_a_load_is_exact(broker: Broker) -> None:
         assert load(cluster, "load", wordcount.generator, schedule, seconds=seconds).rows == rows
         assert sum(Topic(cluster, "load").ends().values()) - before == rows
     assert Topic(cluster, "load").create(8) == 2  # it is there already
+
+
+def test_a_preloaded_topic_is_measured_and_nothing_is_written(
+    broker: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    lines, out = topics(broker.servers, "mst", 2)
+    fill(broker.servers, lines, wordcount.generator, range(40_000))
+    flow = counting(broker.servers, lines, out).without_output()
+    plan = plan_of(flow, {"split": 2, "count": 2}, set())
+    with Store(tmp_path / "store") as store:
+        study = MstStudy(
+            app="wordcount",
+            fresh=lambda wanted, run: engine_for(flow, spark, tmp_path / "run", plan, most_rows_a_batch=500),
+            store=store,
+            clock=time,
+            saturation=Saturation(every_s=0.5, warm_up=2, most=400, n=2, k=1, tolerance=10.0),
+            slots_each=plan.slots,
+        )
+        study.run([1])
+        (trial,) = store.trials()
+    assert trial.settled and trial.rows_per_s is not None and 0 < trial.rows_per_s < 40_000, trial
+    assert rows_of(broker.servers, out) == []
+
+
+def test_a_broker_is_started_loaded_and_stopped_by_commands(broker: Broker, tmp_path: Path) -> None:
+    def penstock(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "penstock.cli", *words]
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def said(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == code, err
+        return out, err
+
+    try:
+        both = [penstock("broker", "start") for _ in range(2)]
+        told = [one.communicate(timeout=300)[1] for one in both]
+        assert sorted(one.returncode for one in both) == [0, 1] and "already, at 127.0.0.1" in "".join(told), told
+        running = json.loads(said(penstock("broker", "status", "--json"))[0])
+        rows = ["load", "lines", "--rows", "penstock.apps.wordcount", "--json"]
+        loaded = json.loads(said(penstock(*rows, "--rate", "2000", "--seconds", "0.5", "--partitions", "4"))[0])
+        assert loaded["rows"] == 1_000
+        assert "is there already, with 4 partitions" in said(penstock(*rows, "--backlog", "50", "--partitions", "8"))[1]
+        assert sum(Topic(Cluster(servers=running["servers"]), "lines").ends().values()) == 1_050
+    finally:
+        stopped = said(penstock("broker", "stop"))[0]
+    assert running["servers"] in stopped and not psutil.pid_exists(running["pid"])
+    said(penstock("broker", "status"), code=1)
