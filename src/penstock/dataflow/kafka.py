@@ -51,8 +51,9 @@ def kafka(
     `format` is `text` (one column, a string a record), `json` (one object a record, as Spark writes it) or `bytes`
     (key and value as they are). A source starts at the `earliest` record or behind the `latest`; a record that does not
     fit the schema ends the run, unless `dead_letter` names a topic to put it in. A sink writes each row as one record,
-    keyed by the column `key`, in transactions: read it with `isolation.level=read_committed`. `options` go to the client
-    as they are (`security.protocol`, `sasl.username`, ...); secrets among them are given as `env:NAME` or `file:PATH`.
+    keyed by the column `key`, in transactions: read it with `isolation.level=read_committed`. `options` go to the
+    client as they are (`security.protocol`, `sasl.username`, ...); secrets among them are given as `env:NAME` or
+    `file:PATH`.
     """
     for name, value in (("topic", topic), ("servers", servers)):
         if not isinstance(value, str) or not value:

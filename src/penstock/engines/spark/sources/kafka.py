@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from penstock.brokers.cluster import Cluster
 from penstock.brokers.records import Span, records
 from penstock.brokers.topics import Offsets, Topic
-from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.errors import DataflowError, PenstockError
 from penstock.dataflow.kafka import Kafka
 from penstock.engines.spark.data_source import data_source
 from penstock.engines.spark.files import write_whole
@@ -46,7 +46,7 @@ class KafkaSource:
         self._moments = folder / f"{name}.appended"
         self._noted = folder / f"{name}.topic.json"
         if declared.format == "json":
-            row_type(arrow_schema(schema))  # refuses what cannot be read
+            _check_json(name, schema)
         cluster = _cluster(declared)
         topic = Topic(cluster, declared.topic)
         topic.required(f"source '{name}'")
@@ -266,6 +266,13 @@ def shared(spans: Sequence[Span], replicas: int) -> list[list[Span]]:
             begin += size
         parts.append(part)
     return parts
+
+
+def _check_json(name: str, schema: StructType) -> None:
+    try:
+        row_type(arrow_schema(schema))
+    except DataflowError as error:
+        raise DataflowError(f"source '{name}': {error}") from None
 
 
 def _cluster(declared: Kafka) -> Cluster:
