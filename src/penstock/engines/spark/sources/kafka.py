@@ -72,7 +72,9 @@ class KafkaSource:
         """Raises while no broker answers: what is measured then would be stale."""
         ends = self._ends.look()
         if ends is None:
-            raise PenstockError(f"source '{self._name}': no Kafka broker answers at '{self._declared.servers}'")
+            topic = self._ends.topic
+            why = f"there is no topic '{topic.name}'" if topic.missing else "no Kafka broker answers"
+            raise PenstockError(f"source '{self._name}': {why} at '{self._declared.servers}'")
         return {str(partition): offset for partition, offset in ends.items()}
 
     def rows_between(self, start: Offset, end: Offset) -> int:
