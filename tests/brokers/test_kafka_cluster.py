@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
 
 import penstock as ps
+from penstock.brokers import broker
 from penstock.brokers.artifacts import ArtifactsError, resolved
 from penstock.brokers.cluster import Cluster
+from penstock.brokers.topics import Topic
+
+OWNED = ("group.id", "transactional.id", "auto.offset.reset", "isolation.level", "enable.partition.eof", "acks")
 
 
 def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -32,6 +37,7 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
         ({"options": {"sasl.oauthbearer.config": "hunter2"}}, "is a secret"),
         ({"options": {"sasl.oauthbearer.assertion.private.key.passphrase": "hunter2"}}, "is a secret"),
         ({"options": {"bootstrap.servers": "x"}}, "leave it out"),
+        *(({"options": {name: "x"}}, f"'{name}' is Penstock's own") for name in OWNED),
         ({"format": "avro"}, "choose one of text, json, bytes"),
         ({"schema": "a int"}, "have the columns 'value string'"),
         ({"start": "yesterday"}, "choose one of earliest, latest"),
@@ -71,3 +77,21 @@ def test_without_maven_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ArtifactsError, match="there is no 'mvn'"):
         resolved()
+
+
+def test_options_that_the_client_does_not_know() -> None:
+    with pytest.raises(ps.PenstockError, match="refuses the options .*No such configuration property"):
+        Topic(Cluster.of("localhost:1", {"no.such.option": "1"}), "t").required("source 'lines'")
+
+
+def test_without_the_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(ps.PenstockError, match=r"pip install 'penstock\[kafka\]'"):
+        Cluster.of("localhost:1")
+
+
+def test_a_wrong_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(broker, "resolved", lambda: tmp_path)
+    with pytest.raises(ps.PenstockError, match="JAVA_HOME is '.*', which has no 'bin/java'"):
+        broker.Broker(tmp_path / "broker").start()

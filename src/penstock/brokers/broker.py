@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,9 +21,11 @@ import psutil
 
 from penstock.brokers import keeper
 from penstock.brokers.artifacts import resolved
+from penstock.brokers.cluster import Cluster
 from penstock.dataflow.errors import PenstockError
 
 _FILE = "broker.json"
+_META = Path("data", "meta.properties")
 _SAME_START_S = 2.0  # the kernel rounds the boot time, and shifts it when the clock is set
 _START_S = 300.0  # it takes seconds, unless the machine is busy
 _STOP_S = 60.0
@@ -72,22 +76,28 @@ class Broker:
         self.servers = ""
 
     def start(self) -> Broker:
-        running = status(self.folder)
-        if running is not None:
-            raise PenstockError(
-                f"a broker runs in '{self.folder}' already, at {running.servers}; use it, or stop it with "
-                f"'penstock broker stop --at {self.folder}'"
-            )
-        jars, java = resolved(), _java()
         self.folder.mkdir(parents=True, exist_ok=True)
+        with _alone(self.folder):
+            running = status(self.folder)
+            if running is not None:
+                raise PenstockError(
+                    f"a broker runs in '{self.folder}' already, at {running.servers}; use it, or stop it with "
+                    f"'penstock broker stop --at {self.folder}'"
+                )
+            self._start()
+        return self
+
+    def _start(self) -> None:
+        jars, java = resolved(), _java()
         properties = self.folder / "server.properties"
         classpath = [java, "-cp", f"{jars}/*", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         if not properties.exists():
             port, controller = _free_ports(2)
             properties.write_text(_PROPERTIES.format(port=port, controller=controller, data=self.folder / "data"))
-        if not (self.folder / "data" / "meta.properties").exists():
+        if not (self.folder / _META).exists():
             _format(classpath, properties)
-        self.servers = _servers(properties)
+        self.servers = _properties(properties)["advertised.listeners"].removeprefix("PLAINTEXT://")
+        cluster = Cluster(servers=self.servers)
         command = [*classpath, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "kafka.Kafka", str(properties)]
         with (self.folder / "broker.log").open("ab") as log:
             self._keeper = subprocess.Popen(
@@ -99,13 +109,12 @@ class Broker:
             )
         created_s = psutil.Process(self._keeper.pid).create_time()
         try:
-            self._await_ready()
+            self._await_ready(cluster)
         except BaseException:
             self.stop()
             raise
         running = Running(servers=self.servers, pid=self._keeper.pid, created_s=created_s)
         (self.folder / _FILE).write_bytes(msgspec.json.encode(running))
-        return self
 
     def let_go(self) -> None:
         """From now on it does not end with this process."""
@@ -131,12 +140,14 @@ class Broker:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _await_ready(self) -> None:
-        from penstock.brokers.cluster import Cluster
-
+    def _await_ready(self, cluster: Cluster) -> None:
+        ours = _properties(self.folder / _META)["cluster.id"]
         deadline = time.monotonic() + _START_S
-        while not Cluster(servers=self.servers).answers(timeout_s=1.0):
+        while True:
+            ready = cluster.id(timeout_s=1.0) == ours  # another's may have the port
             ended = self._keeper is None or self._keeper.poll() is not None
+            if ready and not ended:
+                return
             if ended or time.monotonic() > deadline:
                 log = (self.folder / "broker.log").read_text(errors="replace").strip().splitlines()
                 raise PenstockError(
@@ -157,26 +168,40 @@ def status(folder: Path) -> Running | None:
 
 def stop(folder: Path, *, forget: bool = False) -> Running | None:
     """Stops the broker that runs in a folder, whoever started it; `forget` deletes its topics as well."""
-    running = status(folder)
-    if running is not None:
-        process = psutil.Process(running.pid)
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_STOP_S)
-        except psutil.TimeoutExpired:
-            process.kill()  # and the JVM with it
-    (folder / _FILE).unlink(missing_ok=True)
-    if forget:
-        shutil.rmtree(folder / "data", ignore_errors=True)
-        (folder / "server.properties").unlink(missing_ok=True)
+    if not folder.is_dir():
+        return None
+    with _alone(folder):
+        running = status(folder)
+        if running is not None:
+            process = psutil.Process(running.pid)
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_STOP_S)
+            except psutil.TimeoutExpired:
+                process.kill()  # and the JVM with it
+        (folder / _FILE).unlink(missing_ok=True)
+        if forget:
+            shutil.rmtree(folder / "data", ignore_errors=True)
+            (folder / "server.properties").unlink(missing_ok=True)
     return running
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One starts or stops the broker of a folder at a time; the kernel lets go of the lock of whoever is killed."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _java() -> str:
     home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else shutil.which("java")
+    java = shutil.which(f"{home}/bin/java" if home else "java")
     if java is None:
-        raise PenstockError("Kafka needs Java 17 or newer, and there is no 'java'; install one")
+        where = (
+            f"JAVA_HOME is '{home}', which has no 'bin/java'; mend it" if home else "there is no 'java'; install one"
+        )
+        raise PenstockError(f"Kafka needs Java 17 or newer, and {where}")
     return java
 
 
@@ -197,6 +222,5 @@ def _format(classpath: list[str], properties: Path) -> None:
         raise PenstockError(f"the broker's folder cannot be made ready: {done.stderr.strip().splitlines()[-1:]}")
 
 
-def _servers(properties: Path) -> str:
-    lines = dict(line.split("=", 1) for line in properties.read_text().splitlines() if "=" in line)
-    return lines["advertised.listeners"].removeprefix("PLAINTEXT://")
+def _properties(file: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line)

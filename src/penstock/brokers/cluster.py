@@ -7,8 +7,9 @@ what is pickled, logged, stored or shown has the name of the secret and not the 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +22,55 @@ class Cluster:
     servers: str
     options: tuple[tuple[str, str], ...] = ()  # of librdkafka, such as security.protocol
 
+    def __post_init__(self) -> None:
+        if find_spec("confluent_kafka") is None:
+            raise PenstockError("Kafka's client is not installed; install it with: pip install 'penstock[kafka]'")
+
     @staticmethod
     def of(servers: str, options: Mapping[str, str] | None = None) -> Cluster:
         return Cluster(servers=servers, options=checked_options(options or {}))
 
+    def client(self, kind: Callable[[dict[str, Any]], Any], **config: Any) -> Any:
+        """A client of confluent-kafka, or one clear error where it does not take the options."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return kind(self.config(**config))
+        except KafkaException as error:
+            raise PenstockError(
+                f"Kafka's client refuses the options for '{self.servers}': {error.args[0].str()}; mend them"
+            ) from None
+
     def config(self, **more: Any) -> dict[str, Any]:
-        """For a client of confluent-kafka; options of the user win."""
+        """Options of the user win: those that must not are refused where they are given."""
         given = {name: _looked_up(name, value) for name, value in self.options}
         quiet = {"log_level": 2, "error_cb": _ignore}  # it tries again by itself; what cannot be mended is raised
         return quiet | more | given | {"bootstrap.servers": self.servers}
 
-    def answers(self, timeout_s: float) -> bool:
-        """Whether a broker can be reached."""
+    def id(self, timeout_s: float) -> str | None:
+        """The cluster's own name for itself; None where no broker answers."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         try:
-            return bool(AdminClient(self.config()).list_topics(timeout=timeout_s).brokers)
+            found: str | None = self.client(AdminClient).list_topics(timeout=timeout_s).cluster_id
         except KafkaException:
-            return False
+            return None
+        return found
+
+
+def permanent(error: Any) -> bool:
+    """Whether trying again is in vain: the client is at its end, or what is asked for is refused."""
+    from confluent_kafka import KafkaError
+
+    return bool(error.fatal()) or error.code() in (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.TOPIC_EXCEPTION,
+    )
 
 
 def _looked_up(option: str, value: str) -> str:

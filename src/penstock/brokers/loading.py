@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
@@ -51,7 +52,7 @@ class Steady:
     rows: int | None
 
     def due(self, elapsed_s: float) -> int:
-        due = int(elapsed_s * self.rows_per_s)
+        due = _whole(elapsed_s * self.rows_per_s)
         return due if self.rows is None else min(due, self.rows)
 
 
@@ -71,12 +72,12 @@ class Stepped:
 
     @property
     def rows(self) -> int:
-        return int(self._sums[-1])
+        return _whole(self._sums[-1])
 
     def due(self, elapsed_s: float) -> int:
         step = bisect_right(self._starts, elapsed_s) - 1
         within = min(elapsed_s - self._starts[step], self._interval_s)
-        return int(self._sums[step] + self._rates[step] * within)
+        return _whole(self._sums[step] + self._rates[step] * within)
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,11 +105,13 @@ def load(
     row: Callable[[int], Any],
     schedule: Schedule,
     *,
-    seconds: float | None = None,
+    seconds: float = math.inf,
     on_pace: Callable[[Pace], None] | None = None,
     every_s: float = 1.0,
 ) -> Loaded:
     """Appends rows 0, 1, 2, ... until the schedule or the time is at its end, or the user interrupts it.
+
+    At the end of the time, all that is due by then is in the topic: so many rows a second, so many seconds.
 
     Every row that was begun is in the topic when it returns, once; the broker's offsets are compared with the count, so
     nobody else may write to the topic meanwhile.
@@ -118,18 +121,17 @@ def load(
     target = Topic(cluster, topic)
     target.required("load", create="create it with --partitions 4")
     before = sum(target.ends().values())
-    producer = Producer(
-        cluster.config(
-            **{
-                "enable.idempotence": True,
-                "linger.ms": 10,
-                "batch.size": 1 << 20,
-                "queue.buffering.max.messages": 2 * _ROOM,
-                "delivery.timeout.ms": int(_FLUSH_S * 1000),
-                "sticky.partitioning.linger.ms": 20,
-                "delivery.report.only.error": True,
-            }
-        )
+    producer = cluster.client(
+        Producer,
+        **{
+            "enable.idempotence": True,
+            "linger.ms": 10,
+            "batch.size": 1 << 20,
+            "queue.buffering.max.messages": 2 * _ROOM,
+            "delivery.timeout.ms": int(_FLUSH_S * 1000),
+            "sticky.partitioning.linger.ms": 20,
+            "delivery.report.only.error": True,
+        },
     )
     refused: list[Any] = []
     began = time.monotonic()
@@ -137,14 +139,14 @@ def load(
     try:
         while schedule.rows is None or sent < schedule.rows:
             elapsed = time.monotonic() - began
-            if seconds is not None and elapsed >= seconds:
-                break
-            due = schedule.due(elapsed)
+            due = schedule.due(min(elapsed, seconds))
             if due > sent:
                 some = min(_AT_ONCE, due - sent)
                 _append(producer, topic, [{"value": encoded(row(n))} for n in range(sent, sent + some)], refused)
                 sent += some
-                worst_s = max(worst_s, _late(schedule, sent, time.monotonic() - began))
+                worst_s = max(worst_s, _late(schedule, sent, min(time.monotonic() - began, seconds)))
+            elif elapsed >= seconds:
+                break
             else:
                 producer.poll(0.002)
             if refused:
@@ -179,6 +181,15 @@ def encoded(row: Any) -> bytes:
     if isinstance(row, bytes):
         return row
     return row.encode() if isinstance(row, str) else msgspec.json.encode(row)
+
+
+def _whole(rows: float) -> int:
+    """Whole rows, though floats may be a hair below them.
+
+    >>> int(100.0 * 4.35), _whole(100.0 * 4.35), _whole(2.9)
+    (434, 435, 2)
+    """
+    return int(rows + 1e-6)
 
 
 def _append(producer: Any, topic: str, messages: list[dict[str, Any]], refused: list[Any]) -> None:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import Cluster, permanent
+from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
 
 _PATIENCE_S = 600.0  # a broker that is away for so long is waited for
+_ASK_S = 5.0  # of silence, and it is asked whether the topic is still there
 _POLL_S = 0.1
 _AT_ONCE = 10_000
 LARGEST_RECORD = 32 << 20
@@ -41,20 +43,14 @@ def records(cluster: Cluster, topic: str, spans: Sequence[Span]) -> Iterator[lis
     if not stops:
         return
     consumer = _consumer(cluster, topic)
+    silence = _Silence(Topic(cluster, topic))
     paused: list[Any] = []
     consumer.assign([TopicPartition(topic, span.partition, span.start) for span in spans if span.start < span.stop])
-    heard_s = time.monotonic()
     try:
         while stops:
             # It waits for as many as it is asked for: never for more than can come.
             left = sum(stop - at[partition] for partition, stop in stops.items())
             some = consumer.consume(min(_AT_ONCE, left), timeout=_POLL_S)
-            if some:
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > _PATIENCE_S:
-                raise PenstockError(
-                    f"no Kafka broker at '{cluster.servers}' has given records of topic '{topic}' for {_PATIENCE_S:g} s"
-                )
             found, ended = [], set()
             for record in some:
                 partition, offset, error = record.partition(), record.offset(), record.error()
@@ -70,13 +66,9 @@ def records(cluster: Cluster, topic: str, spans: Sequence[Span]) -> Iterator[lis
                 elif error.code() == KafkaError._PARTITION_EOF:
                     if offset >= stop:  # what is last may be no record but the mark of a transaction
                         ended.add(partition)
-                elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                    raise PenstockError(
-                        f"records of topic '{topic}' were deleted before they were read (partition {partition}): the "
-                        "topic keeps them for too short a time; start a new run, or give the topic a longer retention"
-                    )
-                elif error.fatal():
-                    raise PenstockError(f"topic '{topic}' at '{cluster.servers}' cannot be read: {error.str()}")
+                else:
+                    silence.why = _borne(error, topic, partition)
+            silence.heard(bool(found or ended))
             for partition in ended:
                 stops.pop(partition, None)
             if ended and stops:
@@ -91,25 +83,60 @@ def records(cluster: Cluster, topic: str, spans: Sequence[Span]) -> Iterator[lis
         consumer.unassign()
 
 
+def _borne(error: Any, topic: str, partition: int) -> str:
+    """What an error says that may pass; one that cannot is raised."""
+    from confluent_kafka import KafkaError
+
+    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        raise PenstockError(
+            f"records of topic '{topic}' were deleted before they were read (partition {partition}): the topic keeps "
+            "them for too short a time; start a new run, or give the topic a longer retention"
+        )
+    if permanent(error):
+        raise PenstockError(f"topic '{topic}' cannot be read: {error.str()}")
+    return str(error.str())
+
+
+class _Silence:
+    """How long nothing has come; a broker that is away is waited for, a topic that is gone is not."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._since_s = self._asked_s = time.monotonic()
+        self.why = "it says nothing"
+
+    def heard(self, anything: bool) -> None:
+        now_s = time.monotonic()
+        if anything:
+            self._since_s = self._asked_s = now_s
+        elif now_s - self._since_s > _PATIENCE_S:
+            raise PenstockError(
+                f"no Kafka broker at '{self._topic.cluster.servers}' has given records of topic '{self._topic.name}' "
+                f"for {_PATIENCE_S:g} s: {self.why}"
+            )
+        elif now_s - self._asked_s > _ASK_S:
+            self._topic.require_still()
+            self._asked_s = time.monotonic()
+
+
 @lru_cache(maxsize=16)  # topics of cuts come and go
 def _consumer(cluster: Cluster, topic: str) -> Any:
     from confluent_kafka import Consumer
 
-    return Consumer(
-        cluster.config(
-            **{
-                "group.id": "penstock",  # never joined: offsets are Spark's affair
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "fetch.message.max.bytes": LARGEST_RECORD,
-                "fetch.wait.max.ms": 10,  # one that waits for records to come is in the way of the next span
-                "fetch.error.backoff.ms": 100,
-                "reconnect.backoff.max.ms": 1000,
-                "check.crcs": False,
-            }
-        )
+    return cluster.client(
+        Consumer,
+        **{
+            "group.id": "penstock",  # never joined: offsets are Spark's affair
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "fetch.message.max.bytes": LARGEST_RECORD,
+            "fetch.wait.max.ms": 10,  # one that waits for records to come is in the way of the next span
+            "fetch.error.backoff.ms": 100,
+            "reconnect.backoff.max.ms": 1000,
+            "check.crcs": False,
+        },
     )
 
 
@@ -118,16 +145,15 @@ def producer(cluster: Cluster) -> Any:
     """A producer of this process: each record once and in order, however often the client has to try."""
     from confluent_kafka import Producer
 
-    return Producer(
-        cluster.config(
-            **{
-                "enable.idempotence": True,
-                "linger.ms": 2,
-                "message.max.bytes": LARGEST_RECORD,
-                "delivery.timeout.ms": int(_PATIENCE_S * 1000),
-                "reconnect.backoff.max.ms": 1000,
-                "queue.buffering.max.kbytes": 1 << 20,
-                "batch.size": 1 << 20,
-            }
-        )
+    return cluster.client(
+        Producer,
+        **{
+            "enable.idempotence": True,
+            "linger.ms": 2,
+            "message.max.bytes": LARGEST_RECORD,
+            "delivery.timeout.ms": int(_PATIENCE_S * 1000),
+            "reconnect.backoff.max.ms": 1000,
+            "queue.buffering.max.kbytes": 1 << 20,
+            "batch.size": 1 << 20,
+        },
     )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
+from collections import deque
 from typing import Any
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import Cluster, permanent
 from penstock.dataflow.errors import PenstockError
 
 Offsets = dict[int, int]  # partition -> offset
 
 _ANSWER_S = 5.0
 _PATIENCE_S = 30.0
-_PARTITIONS_FOR_S = 10.0  # a topic may be given more of them while it is read
+_PARTITIONS_FOR_S = 2.0  # a topic may be given more of them while it is read, or be deleted and created again
+_GONE_AFTER_S = 10.0  # a broker that has just come back may not know its topics yet
+_LOG = logging.getLogger("penstock.brokers")
 
 
 class Topic:
@@ -21,16 +26,24 @@ class Topic:
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
         self.name = name
+        self.id: str | None = None  # another one when it is created again; known once its partitions are
         self._client: Any = None
+        self._heard: deque[Any] = deque(maxlen=1)  # of the client, which goes on trying
         self._partitions: tuple[int, ...] = ()
         self._counted_at = float("-inf")
+        self._missing_since_s: float | None = None
+        self._may_delete = True
 
     def partitions(self, timeout_s: float = _ANSWER_S) -> tuple[int, ...]:
         """Its partitions; none where there is no such topic. Raises KafkaException where nobody answers."""
         if time.monotonic() - self._counted_at > _PARTITIONS_FOR_S:
-            # All topics are asked for: a broker may create one that is asked for by its name.
-            found = self._admin().list_topics(timeout=timeout_s).topics.get(self.name)
-            self._partitions = tuple(sorted(found.partitions)) if found is not None and found.error is None else ()
+            since, self._missing_since_s = self._missing_since_s, None
+            found = self._described(timeout_s)
+            if found is None:
+                self._missing_since_s = since or time.monotonic()
+                return ()
+            self._partitions = tuple(sorted(part.id for part in found.partitions))
+            self.id = str(found.topic_id)
             self._counted_at = time.monotonic()
         return self._partitions
 
@@ -40,17 +53,38 @@ class Topic:
 
         try:
             partitions = self.partitions(_PATIENCE_S)
-        except KafkaException:
+        except (KafkaException, TimeoutError) as error:
+            cause = error.args[0] if isinstance(error, KafkaException) else None
+            if cause is not None and permanent(cause):
+                raise PenstockError(f"{what}: topic '{self.name}' cannot be had: {cause.str()}") from None
+            said = f" ({self._heard[0].str()})" if self._heard else ""
             raise PenstockError(
-                f"{what}: no Kafka broker answers at '{self.cluster.servers}' within {_PATIENCE_S:g} s; check the "
-                "servers and the security options, or start one with 'penstock broker start'"
+                f"{what}: no Kafka broker answers at '{self.cluster.servers}' within {_PATIENCE_S:g} s{said}; check "
+                "the servers and the security options, or start one with 'penstock broker start'"
             ) from None
         if not partitions:
-            self._counted_at = float("-inf")
             raise PenstockError(
                 f"{what}: there is no topic '{self.name}' at '{self.cluster.servers}'; {create}, or check its name"
             )
         return partitions
+
+    @property
+    def missing(self) -> bool:
+        """Whether the last broker that was asked knew no such topic."""
+        return self._missing_since_s is not None
+
+    def require_still(self, timeout_s: float = _ANSWER_S) -> None:
+        """One clear error where brokers have answered for a while that there is no such topic any more."""
+        from confluent_kafka import KafkaException
+
+        with contextlib.suppress(KafkaException, TimeoutError):
+            self.partitions(timeout_s)
+        since_s = self._missing_since_s
+        if since_s is not None and time.monotonic() - since_s > _GONE_AFTER_S:
+            raise PenstockError(
+                f"topic '{self.name}' is not at '{self.cluster.servers}' any more: somebody has deleted it; create it "
+                "again if it is only written to, else begin a new run in another directory"
+            )
 
     def ends(self, timeout_s: float = _ANSWER_S) -> Offsets:
         """Behind the last record of each partition that is committed."""
@@ -64,8 +98,8 @@ class Topic:
 
         return self._offsets(OffsetSpec.earliest(), timeout_s)
 
-    def create(self, partitions: int, **config: str) -> None:
-        """Creates it unless it is there."""
+    def create(self, partitions: int, **config: str) -> int:
+        """Creates it unless it is there; how many partitions it has."""
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
 
@@ -78,9 +112,13 @@ class Topic:
                 raise PenstockError(
                     f"topic '{self.name}' cannot be created at '{self.cluster.servers}': {why}"
                 ) from None
+            partitions = 1
         deadline = time.monotonic() + _PATIENCE_S
-        while len(self.partitions()) < partitions and time.monotonic() < deadline:  # brokers hear of it a moment later
+        while True:  # brokers hear of it a moment later
             self._counted_at = float("-inf")
+            found = len(self.partitions())
+            if found >= partitions or time.monotonic() > deadline:
+                return found
             time.sleep(0.02)
 
     def delete(self) -> None:
@@ -99,7 +137,32 @@ class Topic:
 
         parts = [TopicPartition(self.name, partition, offset) for partition, offset in before.items()]
         if parts:
-            self._admin().delete_records(parts, request_timeout=_PATIENCE_S)
+            for future in self._admin().delete_records(parts, request_timeout=_PATIENCE_S).values():
+                future.add_done_callback(self._note_refusal)
+
+    def _note_refusal(self, future: Any) -> None:
+        """Once: it is the same each time."""
+        from confluent_kafka import KafkaException
+
+        error = future.exception()
+        if self._may_delete and isinstance(error, KafkaException) and permanent(error.args[0]):
+            self._may_delete = False
+            _LOG.warning(
+                "topic '%s' grows for ever, since what was read of it cannot be deleted: %s; give the user the right",
+                self.name,
+                error.args[0].str(),
+            )
+
+    def _described(self, timeout_s: float) -> Any:
+        from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+        asked = self._admin().describe_topics(TopicCollection([self.name]), request_timeout=timeout_s)
+        try:
+            return asked[self.name].result(2 * timeout_s)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
 
     def _offsets(self, spec: Any, timeout_s: float) -> Offsets:
         from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -118,6 +181,7 @@ class Topic:
                 # Of a partition that is new, or whose broker has just come back; it passes.
                 leaderless = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
                 if error.args[0].code() not in leaderless or time.monotonic() > deadline:
+                    self._counted_at = float("-inf")
                     raise
                 time.sleep(0.05)
 
@@ -125,5 +189,5 @@ class Topic:
         from confluent_kafka.admin import AdminClient
 
         if self._client is None:
-            self._client = AdminClient(self.cluster.config())
+            self._client = self.cluster.client(AdminClient, error_cb=self._heard.append)
         return self._client

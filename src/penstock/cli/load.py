@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
@@ -18,7 +19,12 @@ import click
 @click.option("--peak", type=click.FloatRange(min=0, min_open=True), help="Scale the trace to this peak rate.")
 @click.option("--backlog", type=click.IntRange(min=1), help="So many rows, as fast as they go.")
 @click.option("--most", type=click.IntRange(min=1), help="Stop after so many rows; with --rate.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=math.inf,
+    help="Stop after so long; with --rate or --trace.",
+)
 @click.option("--partitions", type=click.IntRange(min=1), help="Create the topic with so many, if it is not there.")
 @click.option(
     "--kafka-option", "options", multiple=True, metavar="NAME=VALUE", help="Secrets as env:NAME or file:PATH."
@@ -33,7 +39,7 @@ def command(
     peak: float | None,
     backlog: int | None,
     most: int | None,
-    seconds: float | None,
+    seconds: float,
     partitions: int | None,
     options: tuple[str, ...],
     as_json: bool,
@@ -63,6 +69,8 @@ def command(
         raise click.UsageError("give one of --rate, --trace and --backlog")
     if (peak is not None and trace is None) or (most is not None and rate is None):
         raise click.UsageError("--peak goes with --trace, and --most with --rate")
+    if seconds < math.inf and backlog is not None:
+        raise click.UsageError("--seconds goes with --rate or --trace: a backlog has its rows, however long they take")
     schedule: Schedule
     if rate is not None:
         schedule = Steady(rate, most)
@@ -76,7 +84,9 @@ def command(
     cluster = Cluster.of(servers or _own_broker(), named(options, "--kafka-option"))
     row = load_function(generator, "generator")
     if partitions is not None:
-        Topic(cluster, topic).create(partitions)
+        there = Topic(cluster, topic).create(partitions)
+        if there != partitions:
+            click.echo(f"topic '{topic}' is there already, with {there} partitions", err=True)
     of = f" of {schedule.rows:,}" if schedule.rows is not None else ""
     console = Console(stderr=True)
     with console.status(f"loading '{topic}' ...") as shown:

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.dataflow import graph
 from penstock.dataflow.errors import DataflowError
+from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.operators import Emit, Kind, Operator, RowFunction, Watermark
 from penstock.dataflow.sinks import Noop, Parquet, Sink
 from penstock.dataflow.sources import Source, SparkSource
@@ -68,11 +69,9 @@ class Dataflow:
         return self._consumers.get(name, ())
 
     def without_output(self) -> Dataflow:
-        """The same graph, whose sinks compute everything and keep nothing: for measuring."""
+        """The same graph, which computes everything and writes nothing, dead letters included: for measuring."""
         copy = Dataflow(self.name)
-        copy._operators = {
-            name: replace(one, sink=Noop()) if one.kind is Kind.SINK else one for name, one in self._operators.items()
-        }
+        copy._operators = {name: _silent(one) for name, one in self._operators.items()}
         copy._loops = dict(self._loops)
         return copy
 
@@ -338,6 +337,14 @@ def schema_columns(schema: str) -> tuple[str, ...]:
         else:
             field += character
     return tuple(names)
+
+
+def _silent(operator: Operator) -> Operator:
+    if operator.kind is Kind.SINK:
+        return replace(operator, sink=Noop())
+    if isinstance(operator.source, Kafka):
+        return replace(operator, source=replace(operator.source, silent=True))
+    return operator
 
 
 def _checked_name(what: str, name: str) -> str:

@@ -24,6 +24,7 @@ class Kafka:
     dead_letter: str | None
     key: str | None
     options: tuple[tuple[str, str], ...]
+    silent: bool = False  # no dead letter is written, as for measuring
 
     @property
     def schema(self) -> str:
@@ -47,11 +48,12 @@ def kafka(
 ) -> Kafka:
     """A topic as a source or as a sink, exactly once either way.
 
-    `format` is `text` (one column, a string a record), `json` (one object a record) or `bytes` (key and value as they
-    are). A source starts at the `earliest` record or behind the `latest`; a record that does not fit the schema ends
-    the run, unless `dead_letter` names a topic to put it in. A sink writes each row as one record, keyed by the column
-    `key`, in transactions: read it with `isolation.level=read_committed`. `options` go to the client as they are
-    (`security.protocol`, `sasl.username`, ...); secrets among them are given as `env:NAME` or `file:PATH`.
+    `format` is `text` (one column, a string a record), `json` (one object a record, as Spark writes it) or `bytes`
+    (key and value as they are). A source starts at the `earliest` record or behind the `latest`; a record that does not
+    fit the schema ends the run, unless `dead_letter` names a topic to put it in. A sink writes each row as one record,
+    keyed by the column `key`, in transactions: read it with `isolation.level=read_committed`. `options` go to the
+    client as they are (`security.protocol`, `sasl.username`, ...); secrets among them are given as `env:NAME` or
+    `file:PATH`.
     """
     for name, value in (("topic", topic), ("servers", servers)):
         if not isinstance(value, str) or not value:
@@ -80,6 +82,26 @@ def kafka(
 # What the client calls its secrets; whoever writes one into a dataflow has it in a file that others read.
 _SECRETS = ("password", "secret", "key.pem", "passphrase", "keystore.key", "oauthbearer.config", "jaas")
 
+# What no record lost and none doubled rests on, and what the run's own transactions are known by.
+_OWNED = frozenset(
+    (
+        "acks",
+        "auto.commit.enable",
+        "auto.offset.reset",
+        "delivery.report.only.error",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "isolation.level",
+        "message.send.max.retries",
+        "request.required.acks",
+        "retries",
+        "transactional.id",
+    )
+)
+
 
 def checked_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """
@@ -92,8 +114,12 @@ def checked_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     for name, value in options.items():
         if not isinstance(value, str):
             raise DataflowError(f"Kafka option '{name}' is of type {type(value).__name__}; options are strings")
-        if name == "bootstrap.servers":
-            raise DataflowError("Kafka option 'bootstrap.servers' is what servers=... gives; leave it out")
+        if name in ("bootstrap.servers", "metadata.broker.list"):
+            raise DataflowError(f"Kafka option '{name}' is what servers=... gives; leave it out")
+        if name in _OWNED:
+            raise DataflowError(
+                f"Kafka option '{name}' is Penstock's own: that each record counts once rests on it; leave it out"
+            )
         if any(word in name for word in _SECRETS) and not value.startswith(("env:", "file:")):
             raise DataflowError(
                 f"Kafka option '{name}' is a secret and is given as it is; give 'env:NAME' or 'file:PATH', where it is "

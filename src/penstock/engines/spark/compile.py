@@ -15,7 +15,7 @@ from pyspark.sql.types import TimestampType
 from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PlanError, RowFunction
 from penstock.engines.spark.channels import EventTime
 from penstock.engines.spark.hidden_state import refuse_hidden_state
-from penstock.engines.spark.outputs import counts
+from penstock.engines.spark.outputs import check_rows, counts
 from penstock.engines.spark.rows import apply_rows
 from penstock.engines.spark.timing import Timing, python_functions_timed
 from penstock.plan import Pipeline
@@ -126,7 +126,9 @@ class Compiler:
             # The times of a join's sides may lie apart: what comes out can be older than the watermark.
             kept = None if operator.takes_each_input and len(inputs) > 1 else _events(df)
             partitions, events = replicas, [kept] if kept else []
-        if operator.kind is not Kind.SINK and self._sample_every and operator.name != self._result.counted:
+        if operator.kind is Kind.SINK:
+            check_rows(operator.sink, df)
+        elif self._sample_every and operator.name != self._result.counted:
             df = df.observe(f"{ROWS}{operator.name}", F.count(F.lit(1)).alias("rows"))
         if operator.kind.has_state or any(name in self._after_state for name in operator.inputs):
             self._after_state.add(operator.name)

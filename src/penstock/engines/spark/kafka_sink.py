@@ -17,8 +17,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import Cluster, permanent
 from penstock.brokers.records import LARGEST_RECORD
+from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import DataflowError, PenstockError
 from penstock.dataflow.kafka import Kafka
 from penstock.engines.spark.channels.files import write_rows
@@ -42,6 +43,7 @@ class KafkaSink:
         self._aside = aside
         self._stopping = stopping
         self._cluster = Cluster(servers=sink.servers, options=sink.options)
+        self._topic = Topic(self._cluster, sink.topic)
         self._producer: Any = None
         self._opened = False
         self._group: Any = None
@@ -49,7 +51,7 @@ class KafkaSink:
         aside.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, df: DataFrame, key: str) -> int:
-        files = write_rows(df.select(*_record(df, self._sink)), self._aside)
+        files = write_rows(df.select(*record(df, self._sink)), self._aside)
         try:
             self._publish(files, key)
         finally:
@@ -76,41 +78,46 @@ class KafkaSink:
                 if cause.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
                     raise PenstockError(f"another query has taken over the writing to '{self._sink.topic}'") from None
                 self._producer = None  # a new one ends what the old one has left open
-                if (
-                    cause.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-                    or time.monotonic() > deadline
-                    or self._stopping()
-                ):
+                if permanent(cause) or time.monotonic() > deadline or self._stopping():
                     raise PenstockError(
                         f"topic '{self._sink.topic}' at '{self._cluster.servers}' cannot be written: {cause.str()}"
                     ) from None
-                time.sleep(0.5)
+                self._wait()
+
+    def _wait(self) -> None:
+        """Before the next try; a topic that is not there comes back in a moment or never."""
+        while True:
+            time.sleep(0.5)
+            self._topic.require_still(timeout_s=2.0)
+            if not self._topic.missing or self._stopping():
+                return
 
     def _open(self) -> None:
-        from confluent_kafka import Consumer, Producer
+        from confluent_kafka import Consumer, KafkaException, Producer
 
         if self._latest.setdefault(self._name, self) is not self:
             if self._opened:  # a query that was stopped goes on for a moment: it must not shut out its heir
                 raise PenstockError(f"another query has taken over the writing to '{self._sink.topic}'")
             self._latest[self._name] = self
         self._opened = True
-        producer = Producer(
-            self._cluster.config(
-                **{
-                    "transactional.id": self._name,
-                    "transaction.timeout.ms": 300_000,
-                    "message.max.bytes": LARGEST_RECORD,
-                    "linger.ms": 5,
-                    "batch.size": 1 << 20,
-                    "queue.buffering.max.messages": 2 * _ROOM,
-                    "reconnect.backoff.max.ms": 1000,
-                }
-            )
+        producer = self._cluster.client(
+            Producer,
+            **{
+                "transactional.id": self._name,
+                "transaction.timeout.ms": 300_000,
+                "message.max.bytes": LARGEST_RECORD,
+                "linger.ms": 5,
+                "batch.size": 1 << 20,
+                "queue.buffering.max.messages": 2 * _ROOM,
+                "reconnect.backoff.max.ms": 1000,
+            },
         )
         producer.init_transactions(10.0)
         group = {"group.id": self._name, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        self._group = Consumer(self._cluster.config(**group))
+        self._group = self._cluster.client(Consumer, **group)
         (mark,) = self._group.committed([self._mark()], timeout=30.0)
+        if mark.error is not None:  # else it would pass for a sink that has written nothing
+            raise KafkaException(mark.error)
         self._last = mark.metadata
         self._producer = producer
 
@@ -152,7 +159,7 @@ def _follows(key: str, last: str | None) -> bool:
     return checkpoint != before or int(number) > int(latest)
 
 
-def _record(df: DataFrame, sink: Kafka) -> list[Column]:
+def record(df: DataFrame, sink: Kafka) -> list[Column]:
     """Key and value of a row's record."""
     if sink.key is not None and sink.key not in df.columns:
         raise DataflowError(

@@ -16,7 +16,7 @@ from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.sinks import ForeachBatch, Memory, Noop, Parquet, Sink
 from penstock.engines.spark.channels.files import write_rows
 from penstock.engines.spark.files import create_once, write_whole
-from penstock.engines.spark.kafka_sink import KafkaSink
+from penstock.engines.spark.kafka_sink import KafkaSink, record
 
 Write = Callable[[DataFrame, str], int | None]  # of a batch and its key -> its rows, if the writer has counted them
 
@@ -48,6 +48,12 @@ def check_reachable(name: str, sink: Sink) -> None:
     """One clear error before anything runs, where it is known that no batch could be written."""
     if isinstance(sink, Kafka):
         Topic(Cluster(servers=sink.servers, options=sink.options), sink.topic).required(f"sink '{name}'")
+
+
+def check_rows(sink: Sink, df: DataFrame) -> None:
+    """One clear error before anything runs, where rows of this schema are not what the sink can write."""
+    if isinstance(sink, Kafka):
+        df.select(*record(df, sink))
 
 
 def mark_of(run: Path) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 from uuid import uuid4
 
 from penstock.brokers.cluster import Cluster
+from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.channels.contract import EventTime
-from penstock.engines.spark.channels.logged import LoggedChannel, read_about, write_about
+from penstock.engines.spark.channels.logged import FILE, LoggedChannel, read_about, write_about
 from penstock.engines.spark.channels.topic import TopicPlace
 
 GROUPS = 32
@@ -37,8 +38,12 @@ class KafkaChannel(LoggedChannel):
             "groups": groups,
             "keys": keys,
         }
-        _place(about).create()
-        write_about(folder, schema, event_time, kafka=about)
+        write_about(folder, schema, event_time, kafka=about)  # first: a topic that nobody knows of is never deleted
+        try:
+            _place(about).create()
+        except PenstockError:
+            (folder / FILE).unlink()
+            raise
         return KafkaChannel(folder, **how)
 
 

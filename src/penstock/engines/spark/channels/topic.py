@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.brokers.cluster import Cluster
-from penstock.brokers.records import Span, producer, records
+from penstock.brokers.records import LARGEST_RECORD, Span, producer, records
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark import rowfiles
@@ -32,6 +32,7 @@ from penstock.engines.spark.rowfiles import RowFile, Slice, conformed
 _WRITTEN = "file string, rows bigint, bytes bigint"
 _GROUP = "__penstock_group"
 _RECORD_BYTES = 512 << 10  # about; records of this size cost next to nothing each, and many fit a fetch
+_LARGEST_VALUE = LARGEST_RECORD - (64 << 10)  # key and frame take the rest
 
 
 class TopicPlace:
@@ -49,7 +50,7 @@ class TopicPlace:
                 "retention.ms": "-1",
                 "retention.bytes": "-1",
                 "segment.bytes": str(64 << 20),
-                "max.message.bytes": str(32 << 20),
+                "max.message.bytes": str(LARGEST_RECORD),
             },
         )
 
@@ -154,6 +155,21 @@ class TopicPlace:
             raise ChannelBusyError(f"topic '{self._topic}' cannot be deleted now: {error}") from None
 
 
+def halved(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in parts of about a record's size, however unevenly that is spread, and of one row at least.
+
+    >>> rows = pa.RecordBatch.from_pydict({"v": ["x" * (1 << 20), *"abc"]})
+    >>> [part.num_rows for part in halved(rows)]
+    [1, 1, 2]
+    """
+    if rows.num_rows > 1 and rows.nbytes > 2 * _RECORD_BYTES:
+        middle = rows.num_rows // 2
+        yield from halved(rows.slice(0, middle))
+        yield from halved(rows.slice(middle))
+    else:
+        yield rows
+
+
 class _Writer:
     """Gathers a task's rows by group, sends them as records, and tells which record went where."""
 
@@ -178,16 +194,15 @@ class _Writer:
             self._send(group)
         self._producer.flush()
         if self._failed or len(self._done) != self._number:
+            producer.cache_clear()  # a client that has failed for good stays so
             why = self._failed[0].str() if self._failed else "the broker did not confirm them"
             raise PenstockError(f"rows cannot be written to topic '{self._topic}': {why}")
         return self._done
 
     def _send(self, group: int) -> None:
         for batch in pa.Table.from_batches(self._waiting.pop(group)).combine_chunks().to_batches():
-            parts = max(1, round(batch.nbytes / _RECORD_BYTES))
-            step = -(-batch.num_rows // parts)
-            for low in range(0, batch.num_rows, step):
-                self._produce(group, batch.slice(low, step))
+            for rows in halved(batch):
+                self._produce(group, rows)
         del self._sizes[group]
 
     def _produce(self, group: int, rows: pa.RecordBatch) -> None:
@@ -195,6 +210,11 @@ class _Writer:
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write_batch(rows)
         value = sink.getvalue().to_pybytes()
+        if len(value) > _LARGEST_VALUE:
+            raise PenstockError(
+                f"a row of {len(value):,} bytes is larger than the {_LARGEST_VALUE:,} that go into a record of a cut "
+                "in Kafka; make it smaller, or run it with --channel embedded"
+            )
 
         def delivered(error: Any, record: Any) -> None:
             if error is not None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from penstock.brokers.cluster import Cluster
 from penstock.brokers.records import Span, records
 from penstock.brokers.topics import Offsets, Topic
-from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.errors import DataflowError, PenstockError
 from penstock.dataflow.kafka import Kafka
 from penstock.engines.spark.data_source import data_source
 from penstock.engines.spark.files import write_whole
@@ -30,6 +30,7 @@ from penstock.engines.spark.pacer import BatchSizer
 from penstock.engines.spark.rowfiles import arrow_schema
 from penstock.engines.spark.sources.contract import Offset, Reading
 from penstock.engines.spark.sources.decoding import Decoder
+from penstock.engines.spark.sources.json_rows import row_type
 from penstock.engines.spark.timing import ReadingTime
 
 _LOOK_S = 0.05  # Spark asks every 10 ms when idle, and a look asks the broker
@@ -43,21 +44,27 @@ class KafkaSource:
         self._schema = schema
         self._declared = declared
         self._moments = folder / f"{name}.appended"
+        self._noted = folder / f"{name}.topic.json"
+        if declared.format == "json":
+            _check_json(name, schema)
         cluster = _cluster(declared)
-        self._ends = Ends(Topic(cluster, declared.topic))
-        self._ends.topic.required(f"source '{name}'")
-        if declared.dead_letter is not None:
+        topic = Topic(cluster, declared.topic)
+        topic.required(f"source '{name}'")
+        self._known = Known(topic=topic.name, id=str(topic.id))
+        self._ends = Ends(topic, self._known.id)
+        if declared.dead_letter is not None and not declared.silent:
             Topic(cluster, declared.dead_letter).required(f"the dead letters of source '{name}'")
 
     def read(self, spark: SparkSession, how: Reading) -> DataFrame:
         source = _source_class(self._name, self._schema, self._declared)
         spark.dataSource.register(source)
-        options = how.options() | {"appended": str(self._moments)}
+        options = how.options() | {"appended": str(self._moments), "topic_id": self._known.id}
         return spark.readStream.format(source.name()).name(how.name).options(**options).load()
 
     def first(self) -> Offset:
         topic = self._ends.topic
         topic.required(f"source '{self._name}'")
+        write_whole(self._noted, msgspec.json.encode(self._known))
         found = topic.starts() if self._declared.start == "earliest" else topic.ends()
         return {str(partition): offset for partition, offset in found.items()}
 
@@ -65,7 +72,9 @@ class KafkaSource:
         """Raises while no broker answers: what is measured then would be stale."""
         ends = self._ends.look()
         if ends is None:
-            raise PenstockError(f"source '{self._name}': no Kafka broker answers at '{self._declared.servers}'")
+            topic = self._ends.topic
+            why = f"there is no topic '{topic.name}'" if topic.missing else "no Kafka broker answers"
+            raise PenstockError(f"source '{self._name}': {why} at '{self._declared.servers}'")
         return {str(partition): offset for partition, offset in ends.items()}
 
     def rows_between(self, start: Offset, end: Offset) -> int:
@@ -94,7 +103,18 @@ class KafkaSource:
         return sum(len(one.key() or b"") + len(one.value() or b"") for one in found), len(found)
 
     def resume(self, read_up_to: Offset) -> None:
-        """Records wait for as long as the topic keeps them."""
+        """Records wait for as long as the topic keeps them; offsets of one topic say nothing of another."""
+        try:
+            before = msgspec.json.decode(self._noted.read_bytes(), type=Known)
+        except FileNotFoundError:  # begun before topics were noted
+            before = self._known
+            write_whole(self._noted, msgspec.json.encode(before))
+        if before != self._known:
+            raise PenstockError(
+                f"source '{self._name}': topic '{self._known.topic}' at '{self._declared.servers}' is not the topic "
+                f"'{before.topic}' that this run has read so far, but another one, or that one created again; give it "
+                "that one, or begin a new run in another directory"
+            )
 
     def set_rate(self, rows_per_s: float) -> None:
         raise PenstockError(f"source '{self._name}' reads a Kafka topic: its rate is that of whoever writes to it")
@@ -105,11 +125,22 @@ class KafkaSource:
         return ends is not None and all(at.get(str(partition), 0) == end for partition, end in ends.items())
 
 
-class Ends:
-    """Where a topic ends; asked for now and then, and known to be unknown while no broker answers."""
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic by its name and by the id that its cluster gave it, which another of that name would not have."""
 
-    def __init__(self, topic: Topic) -> None:
+    topic: str
+    id: str
+
+
+class Ends:
+    """Where a topic ends; asked for now and then, and known to be unknown while no broker answers.
+
+    Raises one clear error where the topic is gone, or is not the one of this id any more.
+    """
+
+    def __init__(self, topic: Topic, id: str) -> None:
         self.topic = topic
+        self._id = id
         self._asked_at = float("-inf")
         self._again_s = 0.0
         self._found: Offsets | None = None
@@ -119,10 +150,16 @@ class Ends:
 
         if time.monotonic() - self._asked_at > self._again_s:
             try:
-                # A broker that has just come back may not know its topics yet.
                 self._found = self.topic.ends(timeout_s=2.0) or None
             except (KafkaException, TimeoutError):
                 self._found = None
+            if self._found is None:
+                self.topic.require_still(timeout_s=2.0)
+            elif self.topic.id != self._id:
+                raise PenstockError(
+                    f"topic '{self.topic.name}' at '{self.topic.cluster.servers}' was deleted and created again while "
+                    "it was read; begin a new run in another directory"
+                )
             self._again_s = _LOOK_S if self._found is not None else _AWAY_S
             self._asked_at = time.monotonic()
         return self._found
@@ -142,6 +179,7 @@ class KafkaReader(DataSourceStreamReader):
         self._sizer = BatchSizer.of(options)
         self._time = ReadingTime(Path(options["timings"]))
         self._appended = options["appended"]
+        self._topic_id = options["topic_id"]
         self._declared = declared
         self._schema = schema
         self._ends: Ends | None = None  # a client does not travel to workers
@@ -157,13 +195,13 @@ class KafkaReader(DataSourceStreamReader):
         if self._gate.closed():
             return start
         if self._ends is None:
-            self._ends = Ends(Topic(_cluster(self._declared), self._declared.topic))
+            self._ends = Ends(Topic(_cluster(self._declared), self._declared.topic), self._topic_id)
         ends = self._ends.look()
         if ends is None:
             return start  # it will be back
         at = {int(partition): offset for partition, offset in start.items() if partition.isdigit()}
         at = dict.fromkeys(ends, 0) | at  # what is new since the start has records from 0 on
-        if any(ends.get(partition, 0) < offset for partition, offset in at.items()):
+        if any(ends.get(partition, -1) < offset for partition, offset in at.items()):
             self._wait_for_what_was_read()
             return start
         self._shorter_since_s = None
@@ -230,6 +268,13 @@ def shared(spans: Sequence[Span], replicas: int) -> list[list[Span]]:
             begin += size
         parts.append(part)
     return parts
+
+
+def _check_json(name: str, schema: StructType) -> None:
+    try:
+        row_type(arrow_schema(schema))
+    except DataflowError as error:
+        raise DataflowError(f"source '{name}': {error}") from None
 
 
 def _cluster(declared: Kafka) -> Cluster:

@@ -1,0 +1,58 @@
+"""JSON as rows of a schema: what is read is what Spark's `to_json` writes.
+
+A date or a time is text in ISO 8601, binary is base64, a map is an object, and what is null may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, TypedDict
+
+import pyarrow as pa
+from pyarrow import types
+
+from penstock.dataflow.errors import DataflowError
+
+_PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
+    (types.is_boolean, bool),
+    (types.is_integer, int),
+    (types.is_floating, float),
+    (types.is_decimal, Decimal),
+    (types.is_string, str),
+    (types.is_binary, bytes),
+    (types.is_date, date),
+    (types.is_timestamp, datetime),
+)
+
+
+def row_type(schema: pa.Schema) -> Any:
+    """The type of a row, for msgspec to read.
+
+    >>> import msgspec
+    >>> row = row_type(pa.schema({"on": pa.date32(), "n": pa.map_(pa.string(), pa.int64())}))
+    >>> msgspec.json.decode(b'{"on": "2026-01-31", "n": {"a": 1}, "more": true}', type=row)
+    {'on': datetime.date(2026, 1, 31), 'n': {'a': 1}}
+    """
+    return _object(schema, "")
+
+
+def _object(fields: Any, path: str) -> Any:
+    return TypedDict("Row", {one.name: _value(one.type, f"{path}{one.name}") | None for one in fields}, total=False)
+
+
+def _value(of: pa.DataType, path: str) -> Any:
+    if types.is_struct(of):
+        return _object(of, f"{path}.")
+    if types.is_list(of):
+        return list[_value(of.value_type, path) | None]
+    if types.is_map(of) and (types.is_string(of.key_type) or types.is_integer(of.key_type)):
+        return dict[_value(of.key_type, path), _value(of.item_type, path) | None]
+    for holds, python in _PLAIN:
+        if holds(of):
+            return python
+    raise DataflowError(
+        f"column '{path}' is of the type {of}, which is not read from JSON; declare it as a string and parse it in an "
+        "operator"
+    )

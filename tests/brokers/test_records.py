@@ -1,0 +1,74 @@
+"""What may pass is waited for; what cannot is said at once, and what was said last is not forgotten."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+import penstock as ps
+from penstock.brokers import records as reading
+from penstock.brokers.cluster import Cluster
+from penstock.brokers.records import Span, records
+from penstock.brokers.topics import Topic
+
+NOWHERE = Cluster(servers="127.0.0.1:1")
+
+
+class Failed:
+    """A message that holds an error."""
+
+    def __init__(self, code: int, fatal: bool = False) -> None:
+        self._error = KafkaError(code, "so it is", fatal)
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 0
+
+    def error(self) -> KafkaError:
+        return self._error
+
+
+class Failing:
+    """A consumer that has nothing but one error."""
+
+    def __init__(self, message: Failed) -> None:
+        self._message = message
+
+    def assign(self, parts: Any) -> None: ...
+
+    def unassign(self) -> None: ...
+
+    def consume(self, count: int, timeout: float) -> list[Failed]:
+        return [self._message]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, code: int, fatal: bool = False) -> list[Any]:
+    monkeypatch.setattr(reading, "_consumer", lambda cluster, topic: Failing(Failed(code, fatal)))
+    return list(records(NOWHERE, "t", [Span(0, 0, 10)]))
+
+
+@pytest.mark.parametrize(("code", "fatal"), [(KafkaError.TOPIC_AUTHORIZATION_FAILED, False), (KafkaError._STATE, True)])
+def test_what_cannot_be_mended_is_said_at_once(monkeypatch: pytest.MonkeyPatch, code: int, fatal: bool) -> None:
+    with pytest.raises(ps.PenstockError, match="topic 't' cannot be read: so it is"):
+        failing(monkeypatch, code, fatal)
+
+
+def test_after_a_long_wait_the_last_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_PATIENCE_S", 0.1)
+    with pytest.raises(ps.PenstockError, match="has given records of topic 't' for 0.1 s: so it is"):
+        failing(monkeypatch, KafkaError._TRANSPORT)
+
+
+def test_that_nothing_may_be_deleted_is_noted_once(caplog: pytest.LogCaptureFixture) -> None:
+    topic, refused = Topic(NOWHERE, "t"), concurrent.futures.Future[Any]()
+    refused.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no right")))
+    for _ in range(2):
+        refused.add_done_callback(topic._note_refusal)
+    assert [record.getMessage() for record in caplog.records] == [
+        "topic 't' grows for ever, since what was read of it cannot be deleted: no right; give the user the right"
+    ]

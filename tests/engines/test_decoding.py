@@ -1,0 +1,115 @@
+"""From records to rows: what is poison, and what becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.brokers.cluster import Cluster
+from penstock.engines.spark.sources import decoding
+from penstock.engines.spark.sources.decoding import Decoder
+from penstock.engines.spark.sources.json_rows import row_type
+
+TEXT = pa.schema([("value", pa.string())])
+NUMBERS = pa.schema([("n", pa.int64())])
+
+
+@dataclass
+class Record:
+    content: bytes | None
+    place: int = 0
+
+    def value(self) -> bytes | None:
+        return self.content
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return [("trace", b"7")]
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.place
+
+
+class Letters:
+    """A producer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, ...]] = []
+
+    def produce(self, topic: str, value: Any, key: Any, headers: Any, on_delivery: Any) -> None:
+        self.sent.append((value, headers))
+
+    def poll(self, timeout_s: float) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
+    letters = Letters()
+    monkeypatch.setattr(decoding, "producer", lambda cluster: letters)
+    return letters
+
+
+def decoder(schema: pa.Schema, silent: bool = False, **how: Any) -> Decoder:
+    declared = ps.kafka("t", "localhost:1", schema=None if schema is TEXT else "n bigint", **how)
+    if silent:
+        flow = ps.Dataflow("f")
+        flow.source("rows", declared).sink("out", ps.noop())
+        declared = flow.without_output()["rows"].source  # type: ignore[assignment]
+    return Decoder(declared, Cluster(servers=declared.servers), schema)
+
+
+BAD = [b'{"n":1}{"n":2}', b"", b"[1]", b"1", b'{"n":"7"}', b'{"n":1.5}', b'{"n":99999999999999999999}', None]
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_record_is_poison_whatever_comes_with_it(letters: Letters, bad: bytes | None) -> None:
+    good = b'{"n":3,"more":"x"}'
+    for company in ([bad], [bad, b""], [good, bad], [good, bad, b"", good]):
+        letters.sent.clear()
+        rows = decoder(NUMBERS, format="json", dead_letter="dead").batch([Record(one) for one in company])
+        assert rows.to_pylist() == [{"n": 3}] * company.count(good)
+        assert [value for value, _ in letters.sent] == [one for one in company if one != good]
+
+
+def test_a_tombstone_is_a_null_row_of_text_and_named_where_it_is_poison() -> None:
+    rows = decoder(TEXT).batch([Record(b"a"), Record(None)])
+    assert rows.to_pylist() == [{"value": "a"}, {"value": None}]
+    with pytest.raises(ps.PenstockError, match=r"record 7 of partition 0 of topic 't'.*it is a tombstone"):
+        decoder(NUMBERS, format="json").batch([Record(None, place=7)])
+
+
+def test_a_dead_letter_keeps_its_headers_and_says_whence_it_is(letters: Letters) -> None:
+    decoder(NUMBERS, format="json", dead_letter="dead").batch([Record(b"?", place=5)])
+    ((value, headers),) = letters.sent
+    assert value == b"?" and dict(headers) | {"penstock.why": b""} == {
+        "trace": b"7",
+        "penstock.from": b"t/0/5",
+        "penstock.why": b"",
+    }
+
+
+def test_what_is_measured_writes_no_dead_letters(letters: Letters) -> None:
+    silent = decoder(NUMBERS, silent=True, format="json", dead_letter="dead")
+    assert silent.batch([Record(b"?"), Record(b'{"n":1}')]).to_pylist() == [{"n": 1}]
+    silent.done()
+    assert letters.sent == []
+
+
+@pytest.mark.parametrize("odd", [pa.duration("us"), pa.map_(pa.date32(), pa.int64()), pa.list_(pa.duration("us"))])
+def test_a_type_that_is_not_read_from_json_is_refused(odd: pa.DataType) -> None:
+    with pytest.raises(ps.DataflowError, match=r"column 'a\.b' is of the type .*; declare it as a string"):
+        row_type(pa.schema([("a", pa.struct([("b", odd)]))]))
