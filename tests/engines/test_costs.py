@@ -18,7 +18,7 @@ from penstock.engines.spark.committed import Query, Use
 def test_a_source_of_a_resumed_run_does_not_cost_what_it_cost_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(costs, "Stages", lambda spark: None)
+    monkeypatch.setattr(costs, "Stages", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: None))
     flow = ps.Dataflow("resumed")
     flow.source("in", ps.generate(int, schema="n bigint", rows=10)).sink("out", ps.noop())
     query = Query(
