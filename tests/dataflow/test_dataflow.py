@@ -144,4 +144,6 @@ def test_a_parameter_with_a_default_is_no_input() -> None:
     one, two = numbers(flow, "one"), numbers(flow, "two")
     flow.stateless("both", lambda df, part=3: df, inputs=[one, two])
     flow.stateless("each", lambda *dfs: dfs[0], inputs=[one, two])
-    assert not flow["both"].takes_each_input and flow["each"].takes_each_input
+    flow.stateless("maybe", lambda a, b=None: a, inputs=[one, two])
+    assert not flow["both"].takes_each_input
+    assert flow["each"].takes_each_input and flow["maybe"].takes_each_input

@@ -92,6 +92,23 @@ def test_a_tombstone_is_a_null_row_of_text_and_named_where_it_is_poison() -> Non
         decoder(NUMBERS, format="json").batch([Record(None, place=7)])
 
 
+TIMES = ["2026-01-31", "2026-01-31 10:05", "2026-01-31T10:05:06Z", "2026-01-31T12:05:06.500+02:00"]
+
+
+def test_times_are_read_as_people_write_them() -> None:
+    moments = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    declared = ps.kafka("t", "localhost:1", schema="at timestamp", format="json")
+    rows = Decoder(declared, Cluster(servers="localhost:1"), moments).batch(
+        [Record(f'{{"at": "{time}"}}'.encode()) for time in TIMES]
+    )
+    assert [str(row["at"])[:22] for row in rows.to_pylist()] == [
+        "2026-01-31 00:00:00+00",
+        "2026-01-31 10:05:00+00",
+        "2026-01-31 10:05:06+00",
+        "2026-01-31 10:05:06.50",
+    ]
+
+
 def test_a_dead_letter_keeps_its_headers_and_says_whence_it_is(letters: Letters) -> None:
     decoder(NUMBERS, format="json", dead_letter="dead").batch([Record(b"?", place=5)])
     ((value, headers),) = letters.sent

@@ -102,6 +102,7 @@ def test_state_that_a_stateless_function_hides_is_refused(spark: SparkSession) -
         (stream, stream.join(spark.sql(STATIC).groupBy("value").count(), "value")),
         (stream, stream.select("value").union(other)),
         (counted, counted.where("count > 1")),
+        (counted, counted.where("count > 1").union(counted.where("count < 1"))),
     ):
         refuse_hidden_state("f", [before], harmless)
 

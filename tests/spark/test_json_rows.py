@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.engines.spark.rowfiles import arrow_schema
-from penstock.engines.spark.sources.json_rows import row_type
+from penstock.engines.spark.sources.json_rows import read_moment, row_type
 
 pytestmark = pytest.mark.spark
 
@@ -26,5 +26,5 @@ def test_what_to_json_writes_is_read_back(spark: SparkSession) -> None:
     df = spark.sql(f"select {ROW}")
     schema = arrow_schema(df.schema)
     (written,) = df.selectExpr("to_json(struct(*)) as value").collect()
-    row = msgspec.json.decode(written.value, type=row_type(schema))
+    row = msgspec.json.decode(written.value, type=row_type(schema), dec_hook=read_moment)
     assert pa.RecordBatch.from_pylist([row], schema=schema).to_pylist() == df.toArrow().to_pylist()

@@ -61,9 +61,14 @@ class Cluster:
 
 def permanent(error: Any) -> bool:
     """Whether trying again is in vain: the client is at its end, or what is asked for is refused."""
+    return bool(error.fatal()) or refused(error)
+
+
+def refused(error: Any) -> bool:
+    """Whether another client would fare no better."""
     from confluent_kafka import KafkaError
 
-    return bool(error.fatal()) or error.code() in (
+    return error.code() in (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,

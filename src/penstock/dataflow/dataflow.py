@@ -365,7 +365,8 @@ def _takes_each_input(name: str, fn: Callable[..., Any], inputs: int) -> bool:
         return inputs > 1
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = sum(p.default is p.empty for p in positional)
-    if needed == inputs or any(p.kind is p.VAR_POSITIONAL for p in parameters):
+    most = needed + sum(p.default is None for p in positional)  # any other default is no DataFrame to come
+    if needed <= inputs <= most or any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return inputs > 1
     if needed <= 1 <= len(positional):
         return False

@@ -8,7 +8,7 @@ import time
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from penstock.dataflow import Dataflow
+from penstock.dataflow import Dataflow, PenstockError
 from penstock.engines.spark.change import Begin, Change, source_operators
 from penstock.engines.spark.committed import Query, Use
 from penstock.engines.spark.compile import Compiled
@@ -53,9 +53,18 @@ class Changeover:
             query = self._prepare(begin, draft, positions)
             self.started.append(self._queries.start(query, begin.pipeline, compiled))
             queries.append(query)
-        for running in self.started:
-            running.await_start()
+        for place, begin in enumerate(self._todo.begin):
+            self._await_start(place, begin)
         return queries
+
+    def _await_start(self, place: int, begin: Begin) -> None:
+        running = self.started[place]
+        try:
+            running.await_start()
+        except PenstockError:  # Spark gives a Python worker ten seconds to start, which a busy machine may not keep
+            self._queries.halt(running)
+            self.started[place] = self._queries.start(running.record, begin.pipeline)
+            self.started[place].await_start()
 
     def _compile_all(self) -> list[tuple[Query, Compiled]]:
         """Compiles every new pipeline, upstream first, creating the channels that are new on the way.

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType
 
-from penstock.brokers.cluster import Cluster, permanent
+from penstock.brokers.cluster import Cluster, refused
 from penstock.brokers.records import LARGEST_RECORD
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import DataflowError, PenstockError
@@ -78,7 +78,7 @@ class KafkaSink:
                 if cause.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
                     raise PenstockError(f"another query has taken over the writing to '{self._sink.topic}'") from None
                 self._producer = None  # a new one ends what the old one has left open
-                if permanent(cause) or time.monotonic() > deadline or self._stopping():
+                if refused(cause) or time.monotonic() > deadline or self._stopping():
                     raise PenstockError(
                         f"topic '{self._sink.topic}' at '{self._cluster.servers}' cannot be written: {cause.str()}"
                     ) from None

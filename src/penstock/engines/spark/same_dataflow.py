@@ -16,13 +16,14 @@ from penstock.dataflow.sources import Files, Generate, Replay, Source, SparkSour
 from penstock.engines.spark.committed import Committed, End
 from penstock.engines.spark.sources.contract import LiveSource
 
+_NOWHERE = "kept nowhere"
 _WORDS = {
     Files: "files as they appear",
     Generate: "generated rows at a rate",
     SparkSource: "a streaming DataFrame of your own",
     ForeachBatch: "a function of batches",
-    Memory: "kept in memory",
-    Noop: "kept nowhere",
+    Memory: _NOWHERE,  # of the run's own process: nothing of it outlives that
+    Noop: _NOWHERE,
 }
 
 

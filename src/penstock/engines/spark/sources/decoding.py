@@ -11,7 +11,7 @@ from penstock.brokers.cluster import Cluster
 from penstock.brokers.records import producer
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.kafka import Kafka
-from penstock.engines.spark.sources.json_rows import row_type
+from penstock.engines.spark.sources.json_rows import read_moment, row_type
 
 Record = Any  # confluent_kafka.Message
 _BAD = (pa.ArrowException, UnicodeDecodeError, ValueError, OverflowError, msgspec.DecodeError)
@@ -28,7 +28,7 @@ class Decoder:
         self._declared = declared
         self._cluster = cluster
         self._schema = schema
-        self._json = msgspec.json.Decoder(row_type(schema)) if declared.format == "json" else None
+        self._json = msgspec.json.Decoder(row_type(schema), dec_hook=read_moment) if declared.format == "json" else None
         self._letters: Any = None  # the producer of dead letters, once there is one
         self._lost: list[Any] = []  # dead letters that could not be delivered
 

@@ -15,6 +15,19 @@ from pyarrow import types
 
 from penstock.dataflow.errors import DataflowError
 
+
+class Moment(datetime):
+    """A time as people write it: a date alone, or without its seconds, is one too."""
+
+
+def read_moment(_: type, text: Any) -> Moment:
+    """
+    >>> read_moment(Moment, "2026-01-31 10:05").minute
+    5
+    """
+    return Moment.fromisoformat(text)
+
+
 _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
     (types.is_boolean, bool),
     (types.is_integer, int),
@@ -23,12 +36,12 @@ _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
     (types.is_string, str),
     (types.is_binary, bytes),
     (types.is_date, date),
-    (types.is_timestamp, datetime),
+    (types.is_timestamp, Moment),
 )
 
 
 def row_type(schema: pa.Schema) -> Any:
-    """The type of a row, for msgspec to read.
+    """The type of a row, for msgspec to read with `read_moment` as its hook.
 
     >>> import msgspec
     >>> row = row_type(pa.schema({"on": pa.date32(), "n": pa.map_(pa.string(), pa.int64())}))
