@@ -1,0 +1,135 @@
+"""What a change promised, what came of it, and what becomes of those that did not keep their word."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from driving import drive
+from memory_engine import FakeClock
+from test_controller import changing, engine, reasons
+
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
+from penstock.control.promise import kept
+from penstock.measure.load import Load
+from penstock.measure.smoothing import Windowed
+from penstock.planning.outcome import Outcome
+from penstock.store import StoreReader
+
+
+def test_a_failed_apply_is_recorded_and_not_repeated_until_the_load_changes(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, rate=0.0)
+    one.rate = lambda at_s: 6.0 if at_s < 400 else 9.0
+    before = one.plan
+    one.refused = lambda plan: clock.time() < 1400.0
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=10, smoothing=Windowed(1))
+    assert reasons(rows)[:6] == ["shortage"] + ["refuted"] * 5
+    assert rows[0].applied == "failed" and "the old plan is in force again" in (rows[0].applied_why or "")
+    assert rows[5].old == before
+    again = next(row for row in rows[6:] if row.kind == "change")
+    assert again.applied == "ok" and again.at_s >= 1400.0
+    with StoreReader(tmp_path) as reader:
+        assert [change.outcome for change in reader.plan_changes()][:2] == ["rolled back", "ok"]
+
+
+def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    before = one.plan
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=12, smoothing=Windowed(2))
+    first, second = [row for row in rows if row.kind == "change"]
+    assert (first.reason, first.verdict, second.reason, second.verdict) == (
+        "shortage",
+        "rolled back",
+        "roll-back",
+        "kept",
+    )
+    assert first.observed is not None and first.before is not None and first.expected is not None
+    assert first.observed.sojourn_s == pytest.approx(1.5 * 0.44, rel=0.05)
+    assert first.observed.sojourn_s > first.before.sojourn_s > first.expected.sojourn_s  # type: ignore[operator]
+    assert one.plan == before == second.new
+    assert reasons(rows)[-1] == "refuted"
+
+
+@pytest.mark.parametrize("refusals", [1, 100])
+def test_a_roll_back_that_fails_is_tried_again_and_refutes_nothing_good(tmp_path: Path, refusals: int) -> None:
+    clock = FakeClock()
+    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    before, refused = one.plan, itertools.count(1)
+    one.refused = lambda plan: plan == before and next(refused) <= refusals
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=16, smoothing=Windowed(2))
+    first = next(row for row in rows if row.reason == "shortage")
+    back = [row for row in rows if row.reason == "roll-back"]
+    if refusals == 1:
+        assert [row.applied for row in back] == ["failed", "ok"]
+        assert first.verdict == "rolled back" and one.plan == before
+    else:  # three times, and then it is left as it is
+        assert [row.applied for row in back] == ["failed"] * 3
+        assert first.verdict == "fell short" and one.plan != before
+
+
+def test_no_plan_takes_in_more_than_comes() -> None:
+    before, promised = Outcome(slots=4, rows_per_s=80.0), Outcome(slots=6, rows_per_s=100.0)
+    taken = [Outcome(slots=6, rows_per_s=rows) for rows in (85.0, 81.0)]
+    assert [kept(before, promised, one, tolerance=0.5, comes_per_s=85.0) for one in taken] == [True, False]
+    assert not kept(before, promised, taken[0], tolerance=0.5, comes_per_s=100.0)
+    met, lost = Outcome(slots=4, sojourn_s=0.1), Outcome(slots=2, sojourn_s=40.0)
+    assert not kept(met, Outcome(slots=2, at_most_s=0.4), lost, tolerance=0.5)
+
+
+def test_a_load_that_is_not_known_has_not_changed() -> None:
+    known = Load(rows_per_s=100.0, work=2.0)
+    assert known.near(Load(rows_per_s=100.0, work=None)) and known.near(Load(rows_per_s=None, work=None))
+    assert not known.near(Load(rows_per_s=10.0, work=None))
+
+
+@pytest.mark.parametrize("ended_after", [4, 8], ids=["before it is judged", "after it was rolled back"])
+def test_a_run_that_was_ended_remembers_what_failed(tmp_path: Path, ended_after: int) -> None:
+    clock = FakeClock()
+    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    before = drive(tmp_path, one, clock, changing(match=4), windows=ended_after, smoothing=Windowed(2))
+    assert {row.verdict for row in before if row.reason == "shortage"} == {None if ended_after == 4 else "rolled back"}
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=8, smoothing=Windowed(2))
+    assert [row.reason for row in rows if row.kind == "change"] == ["shortage", "roll-back"]
+    assert next(row.verdict for row in rows if row.kind == "change") == "rolled back"
+    assert reasons(rows)[-1] == "refuted"
+
+
+def test_what_was_refuted_may_be_tried_under_another_load(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    one.rate = lambda at_s: 6.0 if at_s < 600 else 9.0
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=14, smoothing=Windowed(1))
+    tried = [row.at_s - 1000.0 for row in rows if row.reason == "shortage"]
+    assert len(tried) == 2 and tried[0] == 60.0 and tried[1] >= 660.0
+    assert {row.reason for row in rows if 300 < row.at_s - 1000.0 <= 600} == {"refuted"}
+
+
+def test_a_kept_promise_stays(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, slower=lambda plan: 0.6 if plan.replicas["match"] > 3 else 1.0)
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=8)
+    (change,) = [row for row in rows if row.kind == "change"]
+    assert (change.verdict, change.applied, reasons(rows)[-1]) == ("kept", "ok", "best")
+
+
+def test_a_load_that_changed_meanwhile_cannot_be_judged(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock)
+    one.rate = lambda at_s: 6.0 if at_s < 190 else 9.0
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=8)
+    (change,) = [row for row in rows if row.kind == "change"]
+    assert change.verdict == "load changed" and one.plan.replicas["match"] == 4
+
+
+def test_a_backlog_from_before_is_waited_for(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, rate=12.0, counts={"extract": 2, "match": 3, "aggregate": 1})  # 10 rows/s at most
+    policy = Drs(DrsSettings(goal=FewestSlots(max_s=1.0)))
+    rows = drive(tmp_path, one, clock, policy, windows=12, smoothing=Windowed(2))
+    assert "catching-up" in reasons(rows)
+    (change,) = [row for row in rows if row.kind == "change"]
+    assert change.verdict == "kept" and change.observed is not None
+    assert change.observed.sojourn_s is not None and change.observed.sojourn_s < 1.0
