@@ -195,7 +195,7 @@ def test_a_plan_that_is_not_valid_is_refused_and_not_tried_again(tmp_path: Path)
     assert one.applied == []
 
 
-# ---- changes that fail, and promises that are not kept
+# ---- changes of others
 
 
 def test_a_change_by_somebody_else_is_noticed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The engine: shapes of dataflows, failures that leave the old plan in force, and resuming."""
+"""The engine: shapes of dataflows, what a change leaves alone, and resuming."""
 
 from __future__ import annotations
 

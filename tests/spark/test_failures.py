@@ -24,6 +24,8 @@ from penstock.engines.spark.executors.contract import Standing
 from penstock.engines.spark.files import write_whole
 from penstock.plan import default_plan
 
+pytestmark = pytest.mark.spark
+
 
 def test_a_failed_change_leaves_the_old_plan_and_every_row(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
