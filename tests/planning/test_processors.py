@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.dataflow.errors import PlanError
@@ -80,7 +80,18 @@ def saturates_per_s(workload: Workload, counts: tuple[int, ...]) -> float:
 # ---- brute force
 
 
+# Two that saturate at the same rate but for rounding: a processor more for one would bring nothing.
+NEARLY_TIED = Workload(
+    external_per_s=1.0,
+    operators=(
+        Operator(name="op0", station=MMk(arrival_per_s=2.0, service_per_s=0.8000000000000002)),
+        Operator(name="op1", station=MMk(arrival_per_s=2.0, service_per_s=0.8), least=2),
+    ),
+)
+
+
 @given(workloads(), st.integers(0, 8))
+@example(NEARLY_TIED, 2)
 @settings(max_examples=100, deadline=None)
 def test_assign_is_optimal(workload: Workload, more: int) -> None:
     budget = sum(operator.least for operator in workload.operators) + more

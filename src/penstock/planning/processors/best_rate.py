@@ -12,6 +12,8 @@ import heapq
 from penstock.models.queueing.errors import counted, told_apart
 from penstock.planning.processors.workload import Assignment, Needs, Operator, Workload, sustained_per_s
 
+_ROUNDING = 1e-12  # rates closer than this are the same, and a processor between them would be paid for nothing
+
 
 def best_rate(workload: Workload, budget: int, target: Assignment | None = None) -> Assignment:
     """`target` is the plan that would meet the caller's target, if that is known."""
@@ -39,7 +41,7 @@ def best_rate(workload: Workload, budget: int, target: Assignment | None = None)
         left -= 1
         heapq.heapreplace(heap, (faster, i))
     for j, (other, v) in enumerate(zip(workload.operators, visits, strict=True)):
-        if counts[j] > other.least and sustained_per_s(other.station, counts[j] - 1, v) >= rate:
+        if counts[j] > other.least and sustained_per_s(other.station, counts[j] - 1, v) >= rate * (1 - _ROUNDING):
             counts[j] -= 1
     most, asked = told_apart(rate, workload.external_per_s)
     said = (
