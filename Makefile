@@ -12,23 +12,27 @@ demo: $(READY) java
 	@$(BIN)/penstock demo
 
 test: test-fast java chromium kafka
-	@$(MAKE) --no-print-directory test-in-one-session
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync $(OWN_PROCESSES) test-pages
+	@$(MAKE) --no-print-directory test-undisturbed
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync test-in-one-session $(OWN_PROCESSES) test-pages
 
-# The JVM's better compiler never earns back what it costs in so short a life, and half of a start is the reading of
-# classes: the session that most tests share leaves them ready for those that start drivers, clusters and brokers of
-# their own. Those wait for each other a lot, so two go at once; the others measure, and would be in each other's way.
+# What measures comes first and alone. The others wait a lot, for Spark and for each other, so three go at once: one
+# session for most files, and those that start drivers, clusters and brokers of their own. The JVM's better compiler
+# never earns back what it costs in so short a life, and half of a start is the reading of classes: the first session
+# leaves them ready for all that follow.
+UNDISTURBED   := $(patsubst %,tests/spark/test_%.py,measurement spark_contract watch)
 OWN_PROCESSES := $(patsubst %,tests/spark/test_%.py,kafka cluster kill cli)
-ONE_SESSION   := $(filter-out $(OWN_PROCESSES),$(wildcard tests/spark/test_*.py)) tests/apps
+ONE_SESSION   := $(filter-out $(UNDISTURBED) $(OWN_PROCESSES),$(wildcard tests/spark/test_*.py)) tests/apps
 CLASSES       := $(abspath $(VENV))/spark-classes.jsa
-SPARK_TEST     = $(BIN)/python -m pytest --durations=3 -m "spark and not soak"
-.PHONY: test-in-one-session $(ONE_SESSION) $(OWN_PROCESSES)
-$(ONE_SESSION) $(OWN_PROCESSES): export JDK_JAVA_OPTIONS = $(SHORT_LIFE) -XX:SharedArchiveFile=$(CLASSES)
-test-in-one-session:             export JDK_JAVA_OPTIONS = $(SHORT_LIFE) -XX:ArchiveClassesAtExit=$(CLASSES)
 SHORT_LIFE    := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
+SPARK_TEST     = $(BIN)/python -m pytest --durations=3 -m "spark and not soak"
+.PHONY: test-undisturbed test-in-one-session $(OWN_PROCESSES)
+test-in-one-session $(OWN_PROCESSES): export JDK_JAVA_OPTIONS = $(SHORT_LIFE) -XX:SharedArchiveFile=$(CLASSES)
+test-undisturbed:                     export JDK_JAVA_OPTIONS = $(SHORT_LIFE) -XX:ArchiveClassesAtExit=$(CLASSES)
+test-undisturbed:
+	$(SPARK_TEST) $(UNDISTURBED)
 test-in-one-session:
 	$(SPARK_TEST) $(ONE_SESSION)
-$(ONE_SESSION) $(OWN_PROCESSES):
+$(OWN_PROCESSES):
 	@echo $@ && $(SPARK_TEST) $@
 
 .PHONY: test-pages

@@ -108,8 +108,9 @@ def load(
     seconds: float = math.inf,
     on_pace: Callable[[Pace], None] | None = None,
     every_s: float = 1.0,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Loaded:
-    """Appends rows 0, 1, 2, ... until the schedule or the time is at its end, or the user interrupts it.
+    """Appends rows 0, 1, 2, ... until the schedule or the time is at its end, or it is told that it is stopped.
 
     At the end of the time, all that is due by then is in the topic: so many rows a second, so many seconds.
 
@@ -135,36 +136,31 @@ def load(
     )
     refused: list[Any] = []
     began = time.monotonic()
-    sent, worst_s, told_s, told, begun = 0, 0.0, 0.0, 0, 0
-    try:
-        while schedule.rows is None or sent < schedule.rows:
-            elapsed = time.monotonic() - began
-            due = schedule.due(min(elapsed, seconds))
-            if due > sent:
-                some = min(_AT_ONCE, due - sent)
-                _append(producer, topic, [{"value": encoded(row(n))} for n in range(sent, sent + some)], refused)
-                sent += some
-                worst_s = max(worst_s, _late(schedule, sent, min(time.monotonic() - began, seconds)))
-            elif elapsed >= seconds:
-                break
-            else:
-                producer.poll(0.002)
-            if refused:
-                break
-            if on_pace is not None and elapsed - told_s >= every_s:
-                on_pace(Pace(rows=sent, due=due, rows_per_s=(sent - told) / (elapsed - told_s), elapsed_s=elapsed))
-                told_s, told = elapsed, sent
-    except KeyboardInterrupt:
-        begun = _AT_ONCE  # it may have come before or behind the last rows; what was begun is brought to its end
+    sent, worst_s, told_s, told = 0, 0.0, 0.0, 0
+    while not stopped() and (schedule.rows is None or sent < schedule.rows):
+        elapsed = time.monotonic() - began
+        due = schedule.due(min(elapsed, seconds))
+        if due > sent:
+            some = min(_AT_ONCE, due - sent)
+            _append(producer, topic, [{"value": encoded(row(n))} for n in range(sent, sent + some)], refused)
+            sent += some
+            worst_s = max(worst_s, _late(schedule, sent, min(time.monotonic() - began, seconds)))
+        elif elapsed >= seconds:
+            break
+        else:
+            producer.poll(0.002)
+        if refused:
+            break
+        if on_pace is not None and elapsed - told_s >= every_s:
+            on_pace(Pace(rows=sent, due=due, rows_per_s=(sent - told) / (elapsed - told_s), elapsed_s=elapsed))
+            told_s, told = elapsed, sent
     left = producer.flush(_FLUSH_S)
     took = time.monotonic() - began
     if refused or left:
         why = refused[0].str() if refused else f"no broker has confirmed {left} of them for {_FLUSH_S:g} s"
         raise PenstockError(f"rows cannot be written to topic '{topic}': {why}")
     appended = sum(target.ends().values()) - before
-    if sent <= appended <= sent + begun:
-        sent = appended
-    else:
+    if appended != sent:
         raise PenstockError(
             f"topic '{topic}' has grown by {appended:,} records and not by the {sent:,} that were sent; does somebody "
             "else write to it?"

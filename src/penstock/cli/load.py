@@ -47,7 +47,7 @@ def command(
     """Append rows to TOPIC: at a rate, along a trace, or as a backlog. Text goes as it is, anything else as JSON.
 
     The end is exact: it waits for the broker to confirm every row, and compares the topic's offsets with the count.
-    Ctrl-C ends it as well, exactly.
+    Ctrl-C and SIGTERM end it as well, exactly.
 
     \b
     Example:
@@ -62,6 +62,7 @@ def command(
     from penstock.brokers.loading import Backlog, Pace, Schedule, Steady, Stepped, load
     from penstock.brokers.topics import Topic
     from penstock.cli.given import named, read_text
+    from penstock.control.signals import StopSignals
     from penstock.dataflow.load import load_function
     from penstock.planning.trace import parse_trace
 
@@ -89,13 +90,15 @@ def command(
             click.echo(f"topic '{topic}' is there already, with {there} partitions", err=True)
     of = f" of {schedule.rows:,}" if schedule.rows is not None else ""
     console = Console(stderr=True)
-    with console.status(f"loading '{topic}' ...") as shown:
+    with StopSignals() as signals, console.status(f"loading '{topic}' ...") as shown:
 
         def tell(pace: Pace) -> None:
             behind = f", {pace.due - pace.rows:,} behind" if backlog is None and pace.due > pace.rows else ""
             shown.update(f"{pace.rows:,}{of} rows, {pace.rows_per_s:,.0f} rows/s{behind}, {pace.elapsed_s:.0f} s")
 
-        loaded = load(cluster, topic, row, schedule, seconds=seconds, on_pace=None if as_json else tell)
+        on_pace = None if as_json else tell
+        stopped = lambda: signals.received is not None  # noqa: E731
+        loaded = load(cluster, topic, row, schedule, seconds=seconds, on_pace=on_pace, stopped=stopped)
     if as_json:
         click.echo(msgspec.json.encode(loaded).decode())
     else:

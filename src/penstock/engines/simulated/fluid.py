@@ -173,20 +173,20 @@ class Fluid:
 
     def _age(self, came: np.ndarray, served: np.ndarray, span_s: float) -> None:
         """Ages go downstream with the rows; where a loop brings rows back, with the age that they had a second ago."""
-        volumes = self._volumes
-        stays, variances = self._stays(came / span_s)
-        flows = served[:, None] * volumes.gain
-        into = flows.sum(axis=0) + np.where(self._is_source, came, 0.0)
+        stays, variances = (of.tolist() for of in self._stays(came / span_s))
+        came_rows, served_rows = came.tolist(), served.tolist()
         middle_s = self._now_s - span_s / 2
-        for number in np.flatnonzero((into > 0) | (served > 0)).tolist():
+        for number, before in enumerate(self._before_each):
+            flows = [(served_rows[other] * gain, other) for other, gain in before]
+            into = sum(rows for rows, _ in flows) + (came_rows[number] if self._is_source[number] else 0.0)
+            if into <= 0.0 and served_rows[number] <= 0.0:
+                continue
             mean = second = 0.0
-            if into[number] > 0:
-                weights = flows[:, number] / into[number]
-                before = np.flatnonzero(weights)
-                mean = float(weights[before] @ self._out_mean[before])
-                second = float(weights[before] @ (self._out_variance[before] + self._out_mean[before] ** 2))
-            age = _Chunk(middle_s, float(came[number]), mean, max(0.0, second - mean**2))
-            mean, variance = self._waited(number, age, float(served[number]))
+            for rows, other in flows if into > 0.0 else ():
+                mean += rows / into * self._out_mean[other]
+                second += rows / into * (self._out_variance[other] + self._out_mean[other] ** 2)
+            age = _Chunk(middle_s, came_rows[number], mean, max(0.0, second - mean**2))
+            mean, variance = self._waited(number, age, served_rows[number])
             self._out_mean[number] = mean + stays[number]
             self._out_variance[number] = variance + variances[number]
         for sink in self._sinks:
@@ -236,8 +236,8 @@ class Fluid:
         self._volumes = volumes = _volumes(self._flow, plan, self._behaviour, found)
         self._first_at = np.array([index[station.name] for station in found])
         kinds = [self._flow[station.name].kind for station in found]
-        self._is_source = np.array([kind is Kind.SOURCE for kind in kinds])
-        self._source_at = [(i, found[i].name) for i in np.flatnonzero(self._is_source)]
+        self._is_source = [kind is Kind.SOURCE for kind in kinds]
+        self._source_at = [(i, one.name) for i, one in enumerate(found) if self._is_source[i]]
         self._sinks = [i for i, one in enumerate(found) if self._flow[one.operators[-1]].kind is Kind.SINK]
         ends = np.array([index[station.operators[-1]] for station in found])
         self._rows_to_sink = volumes.rows_of_operator[ends, np.arange(len(found))]
@@ -250,7 +250,8 @@ class Fluid:
             self._volume[number] += rows / max(1e-12, volumes.rows_of_operator[at, number])
         self._backlogs = [self._kept_backlog(one.name, rows) for one, rows in zip(found, self._volume, strict=True)]
         self._sent = np.zeros(len(found))
-        self._out_mean, self._out_variance = np.zeros(len(found)), np.zeros(len(found))
+        self._out_mean, self._out_variance = [0.0] * len(found), [0.0] * len(found)
+        self._before_each = [[(int(i), float(of[i])) for i in np.flatnonzero(of)] for of in volumes.gain.T]
         self._set_speeds()
 
     def _kept_backlog(self, station: str, rows: float) -> deque[_Chunk]:
