@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from penstock.control.decisions import Decision, Hold, Reason
@@ -35,12 +35,19 @@ class Situation:
     max_slots: int  # that may be used
     micro_batch: bool = False  # stages of a query run one after another; otherwise all operators run at once
     stale_after_s: float = 60.0
-    worked_out: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # from the rest
+    # From all the rest but `max_slots`.
+    worked_out: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def slots(self) -> int:
         """In use."""
         return self.shape.slots(self.plan, micro_batch=self.micro_batch)
+
+    def within(self, max_slots: int) -> Situation:
+        """With so many slots that may be used; what was worked out does not depend on them, and is shared."""
+        found = replace(self, max_slots=max_slots)
+        object.__setattr__(found, "worked_out", self.worked_out)
+        return found
 
     def measured(self) -> tuple[Window, Window] | Hold:
         """`window` and `latest`, or why nothing is to be decided on them."""

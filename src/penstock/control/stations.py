@@ -18,12 +18,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from penstock.control.demand import Demand, traffic_of
+import msgspec
+
+from penstock.control.demand import Demand, RegionLoad, traffic_of
 from penstock.control.situation import Situation
 from penstock.control.task_cost import Query, Rest
 from penstock.models.microbatch import MicroBatch, slowest_of
 from penstock.models.network import propagated_scv
 from penstock.models.queueing import GIGk, MMk
+from penstock.models.queueing.errors import UnstableError
 from penstock.models.queueing.station import Station
 from penstock.planning.processors import Operator, Workload
 
@@ -53,8 +56,10 @@ class Stations:
 
     def at_load(self, times: float) -> Stations:
         """The same under so many times the rows."""
+        if times == 1.0:  # as it is mostly
+            return self
         operators = tuple(
-            replace(one, station=one.station.at_rate(one.station.arrival_per_s * times))
+            msgspec.structs.replace(one, station=one.station.at_rate(one.station.arrival_per_s * times))
             for one in self.workload.operators
         )
         external = self.workload.external_per_s * times
@@ -62,13 +67,12 @@ class Stations:
 
     def predicted_s(self, counts: Sequence[int], quantile: float | None) -> float | None:
         """The sojourn under these counts; None where they do not keep up."""
-        for operator, k in zip(self.workload.operators, counts, strict=True):
-            least = operator.station.least_stable()
-            if least is None or k < least:
-                return None
-        if quantile is None:
-            return self.workload.mean_s(counts)
-        return self.workload.sojourn(counts).quantile_s(quantile)
+        try:
+            if quantile is None:
+                return self.workload.mean_s(counts)
+            return self.workload.sojourn(counts).quantile_s(quantile)
+        except UnstableError:
+            return None
 
 
 def operator_stations(situation: Situation, demand: Demand, *, queue: Queue) -> Stations:
@@ -122,10 +126,10 @@ def query_stations(situation: Situation, demand: Demand, cuts: frozenset[str], c
             arrival_per_s=demand.external_per_s,
             # A query that comes of splitting another has the fixed part of that one, until it has batches of its own.
             batch_s=costs.fixed_s(whole[query[0]]),
-            row_s=sum(load.work for load in loads) / demand.external_per_s,
+            row_s=sum([load.work for load in loads]) / demand.external_per_s,
             replica_s=costs.replica_s * len(query),
             # No bound on slots: the planner's budget is one, and what is needed has none.
-            spread_s=sum(load.spread_s * math.sqrt(load.arrival_per_s / demand.external_per_s) for load in loads),
+            spread_s=sum([_spread_s(load, load.arrival_per_s / demand.external_per_s) for load in loads]),
         )
         operators.append(Operator(name=name, station=station, most=None if single.isdisjoint(query) else 1))
         members[name] = query
@@ -160,12 +164,16 @@ def worthwhile_cuts(situation: Situation, demand: Demand, *, worth_slots: float)
 def present_counts(stations: Stations, situation: Situation, demand: Demand) -> list[int]:
     """What the stations have now; where regions of a query differ, the count that does their work in the same time."""
     counts = []
+    # More replicas than slots take turns.
+    at_once = {name: min(count, situation.plan.slots) for name, count in situation.plan.replicas.items()}
     for operator in stations.workload.operators:
         regions = stations.members[operator.name]
+        replicas = [at_once[name] for name in regions]
+        if min(replicas) == max(replicas):
+            counts.append(replicas[0])
+            continue
         works = [demand.loads[name].work if name in demand.loads else 0.0 for name in regions]
-        # More replicas than slots take turns.
-        replicas = [min(situation.plan.replicas[name], situation.plan.slots) for name in regions]
-        if len(set(replicas)) == 1 or not sum(works):
+        if not sum(works):
             counts.append(max(replicas))
             continue
         time = sum(work / count for work, count in zip(works, replicas, strict=True))
@@ -177,27 +185,34 @@ def rests_of_batches(situation: Situation, demand: Demand) -> dict[Query, Rest]:
     """a + b x: what a query's batches took beside the work of their rows, for those that made any."""
     window = situation.window
     assert window is not None
+    plan = situation.plan
     rows_in = {one.operator: one.rows_in or 0 for one in window.operators}
-    work_s = {one.operator: rows_in[one.operator] * (one.seconds_per_row or 0.0) for one in window.operators}
+    work_s = {one.operator: (one.rows_in or 0) * (one.seconds_per_row or 0.0) for one in window.operators}
     batches_of = {name: one for one in window.pipelines if one.batches and one.batch_s for name in one.operators}
     inside = {region.name: region.operators for region in situation.shape.regions}
     found: dict[Query, Rest] = {}
-    for query in situation.shape.queries(situation.plan.cuts):
+    for query in situation.shape.queries(plan.cuts):
         names = [name for region in query for name in inside[region]]
         batches = {one.pipeline: one for name in names if (one := batches_of.get(name)) is not None}.values()
         if not batches:
             continue
         # A region cut inside has several queries, one after another: their batches' times add up.
-        rest_s = sum(one.batch_s or 0.0 for one in batches)
-        made = max(one.batches for one in batches)
+        rest_s = sum([one.batch_s or 0.0 for one in batches])
+        made = max([one.batches for one in batches])
+        tasks = 0
         for region in query:
-            at_once = min(situation.plan.replicas[region], situation.plan.slots)
-            rest_s -= sum(work_s.get(name, 0.0) for name in inside[region]) / made / at_once
+            tasks += plan.replicas[region]
+            at_once = min(plan.replicas[region], plan.slots)
+            rest_s -= sum([work_s.get(name, 0.0) for name in inside[region]]) / made / at_once
             if (load := demand.loads.get(region)) is not None:
-                rest_s -= slowest_of(at_once) * load.spread_s * math.sqrt(rows_in.get(region, 0) / made / at_once)
-        tasks = sum(situation.plan.replicas[region] for region in query)
+                rest_s -= slowest_of(at_once) * _spread_s(load, rows_in.get(region, 0) / made / at_once)
         found[query] = Rest(tasks, max(0.0, rest_s))
     return found
+
+
+def _spread_s(load: RegionLoad, rows: float) -> float:
+    """Standard deviation of the work of so many rows; mostly nobody measured it."""
+    return load.spread_s * math.sqrt(rows) if load.service_scv else 0.0
 
 
 def _arrival_scv(situation: Situation, demand: Demand) -> dict[str, float]:

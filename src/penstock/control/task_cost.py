@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.control.situation import Memory
 
@@ -22,8 +22,7 @@ _KEY = "drs.rest_of_batch"
 _WEIGHT = 1.0  # tasks^2
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(NamedTuple):
     """Of the mean batch of a query."""
 
     tasks: int
@@ -57,15 +56,16 @@ def task_s(memory: Memory, expected_s: float) -> float:
     >>> round(task_s(seen, 0.02), 3)  # (0.50 - 0.18) / (10 - 2) = 0.04
     0.039
     """
-    seen: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    seen: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for key, seconds in memory.items():
         if key.startswith(_KEY):
-            query, tasks = key.removeprefix(_KEY).rsplit(" ", 1)
-            seen[query].append((int(tasks), seconds))
+            query, _, tasks = key.rpartition(" ")
+            seen[query].append((tasks, seconds))
     together, spread = _WEIGHT * expected_s, _WEIGHT
-    for points in seen.values():
-        if len(points) == 1:  # of most, and it says nothing
+    for some in seen.values():
+        if len(some) == 1:  # of most, and it says nothing
             continue
+        points = [(int(tasks), seconds) for tasks, seconds in some]
         mean_x = sum(x for x, _ in points) / len(points)
         mean_r = sum(r for _, r in points) / len(points)
         together += sum((x - mean_x) * (r - mean_r) for x, r in points)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter, mul
 from typing import Any, Protocol
 
@@ -36,8 +37,24 @@ _AVERAGED = (
     "service_scv",
 )
 _SELECTIVITY = _AVERAGED.index("selectivity")
-_KNOWN = attrgetter(*_AVERAGED, "rows_in", "rows_out")
+_OF_OPERATORS = (*_AVERAGED, "rows_in", "rows_out")
+_operator_numbers = attrgetter(*_OF_OPERATORS)
+_pipeline_numbers = attrgetter("batches", "rows_in", "busy_s", "batch_max_s", "batch_s")
 _NAME = {"operators": attrgetter("operator"), "pipelines": attrgetter("pipeline")}
+_ABSENT = {  # what a window knows of a part that it does not have
+    "operators": OperatorWindow.knowing("", ""),
+    "pipelines": PipelineWindow(
+        pipeline="",
+        operators=(),
+        batches=0,
+        rows_in=0,
+        batch_s=None,
+        batch_max_s=None,
+        phases_s={},
+        busy_s=None,
+        backlog_rows=None,
+    ),
+}
 
 
 class Smoothing(Protocol):
@@ -112,62 +129,102 @@ def merged(windows: Sequence[Window], weights: Sequence[float]) -> Window:
         generation=last.generation,
         external_rows_per_s=_mean([one.external_rows_per_s for one in windows], weights),
         sojourn=_sojourn(sojourns, weights),
-        pipelines=tuple(_pipeline(seen[-1], seen, weights) for seen in _same(windows, "pipelines")),
+        pipelines=_pipelines(windows, weights),
         operators=_operators(windows, weights),
     )
 
 
 def _same(windows: Sequence[Window], parts: str) -> list[tuple[Any, ...]]:
-    """Each part of the last window as every window has it; None where a window has it not."""
+    """Each part of the last window as every window has it."""
     found = [getattr(window, parts) for window in windows]
     names = [list(map(_NAME[parts], some)) for some in found]
     if all(some == names[-1] for some in names):  # as it is mostly
         return list(zip(*found, strict=True))
     by_window = [dict(zip(*some, strict=True)) for some in zip(names, found, strict=True)]
-    return [tuple(of.get(name) for of in by_window) for name in names[-1]]
+    return [tuple(of.get(name, _ABSENT[parts]) for of in by_window) for name in names[-1]]
+
+
+def _numbers(found: Sequence[float | None], parts: int, windows: int) -> tuple[np.ndarray, np.ndarray]:
+    """By part, window and field, with 0 for what is not known; and what is known.
+
+    All of them at once: there may be hundreds of parts, with ten numbers each in every window.
+    """
+    seen = np.array(found, dtype=float).reshape(parts, windows, -1)  # None becomes not a number
+    unknown = np.isnan(seen)
+    seen[unknown] = 0.0
+    return seen, ~unknown
+
+
+def _means(values: np.ndarray, weights: np.ndarray) -> list[list[float | None]]:
+    """Over the windows."""
+    total = weights.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        return _or_none((values * weights).sum(axis=1) / total, total)
+
+
+def _or_none(values: np.ndarray, weights: np.ndarray) -> list[Any]:
+    """None where there is no weight."""
+    found = values.astype(object)
+    found[weights == 0] = None
+    return found.tolist()  # type: ignore[no-any-return]
 
 
 def _operators(windows: Sequence[Window], weights: Sequence[float]) -> tuple[OperatorWindow, ...]:
-    """All of them at once: there may be hundreds, with ten numbers each in every window. Not a number: not known."""
     same = _same(windows, "operators")
     if not same:
         return ()
-    nothing = (None,) * (len(_AVERAGED) + 2)
-    seen = np.array([[nothing if one is None else _KNOWN(one) for one in some] for some in same], dtype=float)
-    known = ~np.isnan(seen)
-    seen[~known] = 0.0
+    found = list(chain.from_iterable([_operator_numbers(one) for of in same for one in of]))
+    seen, known = _numbers(found, len(same), len(windows))
     heights = known[:, :, :-2] * np.array(weights)[:, np.newaxis]
     # Of a few rows a ratio says little; where there were none it stands for all that were before.
-    rows, rows_known = seen[:, :, -2:].sum(axis=1), known[:, :, -2:].any(axis=1)
+    rows, rows_known = seen[:, :, -2:].sum(axis=1), known[:, :, -2:].sum(axis=1)
     some = rows[:, 0] > 0
     heights[some, :, _SELECTIVITY] *= seen[some, :, -2]
-    with np.errstate(invalid="ignore"):
-        means = (seen[:, :, :-2] * heights).sum(axis=1) / heights.sum(axis=1)
-    averaged, counted = means.astype(object), rows.astype(int).astype(object)
-    averaged[np.isnan(means)], counted[~rows_known] = None, None
+    averaged, counted = _means(seen[:, :, :-2], heights), _or_none(rows.astype(int), rows_known)
     return tuple(
-        msgspec.structs.replace(of[-1], rows_in=rows_in, rows_out=rows_out, **dict(zip(_AVERAGED, row, strict=True)))
-        for of, row, (rows_in, rows_out) in zip(same, averaged.tolist(), counted.tolist(), strict=True)
+        msgspec.structs.replace(of[-1], **dict(zip(_OF_OPERATORS, means + counts, strict=True)))
+        for of, means, counts in zip(same, averaged, counted, strict=True)
     )
 
 
-def _pipeline(last: PipelineWindow, seen: Sequence[PipelineWindow | None], weights: Sequence[float]) -> PipelineWindow:
-    known = [one for one in seen if one is not None]
+def _pipelines(windows: Sequence[Window], weights: Sequence[float]) -> tuple[PipelineWindow, ...]:
+    same = _same(windows, "pipelines")
+    if not same:
+        return ()
+    found = list(chain.from_iterable([_pipeline_numbers(one) for of in same for one in of]))
+    seen, known = _numbers(found, len(same), len(windows))
     # A mean over batches is one of more or fewer of them.
-    weights = [weight * (0 if one is None else one.batches) for one, weight in zip(seen, weights, strict=True)]
-    phases = {
-        phase: _mean([None if one is None else one.phases_s.get(phase) for one in seen], weights) or 0.0
-        for phase in last.phases_s
-    }
-    return msgspec.structs.replace(
-        last,
-        batches=sum(one.batches for one in known),
-        rows_in=sum(one.rows_in for one in known),
-        batch_s=_mean([None if one is None else one.batch_s for one in seen], weights),
-        batch_max_s=max((one.batch_max_s for one in known if one.batch_max_s is not None), default=None),
-        phases_s=phases,
-        busy_s=_sum([one.busy_s for one in known]),
+    heights = (np.array(weights) * seen[:, :, 0])[:, :, np.newaxis]
+    averaged = _means(seen[:, :, 4:], known[:, :, 4:] * heights)
+    sums = _or_none(seen[:, :, :3].sum(axis=1), known[:, :, :3].sum(axis=1))
+    longest = np.where(known[:, :, 3], seen[:, :, 3], -np.inf).max(axis=1)
+    at_most = _or_none(longest, known[:, :, 3].sum(axis=1))
+    phases = _phases(same, heights)
+    return tuple(
+        msgspec.structs.replace(
+            of[-1],
+            batches=int(batches),
+            rows_in=int(rows_in),
+            batch_s=batch_s,
+            batch_max_s=batch_max_s,
+            phases_s=phases_s,
+            busy_s=busy_s,
+        )
+        for of, (batches, rows_in, busy_s), (batch_s,), batch_max_s, phases_s in zip(
+            same, sums, averaged, at_most, phases, strict=True
+        )
     )
+
+
+def _phases(same: Sequence[tuple[PipelineWindow, ...]], heights: np.ndarray) -> list[dict[str, float]]:
+    """Those of the last window."""
+    names = list(dict.fromkeys(phase for of in same for phase in of[-1].phases_s))
+    if not names:
+        return [{} for _ in same]
+    found = [one.phases_s.get(phase) for of in same for one in of for phase in names]
+    seen, known = _numbers(found, len(same), len(same[0]))
+    by_name = [dict(zip(names, means, strict=True)) for means in _means(seen, known * heights)]
+    return [{phase: means[phase] or 0.0 for phase in of[-1].phases_s} for of, means in zip(same, by_name, strict=True)]
 
 
 def _sojourn(seen: Sequence[Sojourn | None], weights: Sequence[float]) -> Sojourn | None:
@@ -191,10 +248,3 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
             total += weight * value
             seen += weight
     return total / seen if seen else None
-
-
-def _sum(values: Sequence[Any]) -> Any:
-    if None not in values:
-        return sum(values) if values else None
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

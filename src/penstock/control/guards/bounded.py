@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from penstock.control.decisions import Change, Decision, Reason
 from penstock.control.situation import Memory, Policy, Situation
@@ -23,7 +23,7 @@ class Bounded:
 
     def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
         most = situation.max_slots if self.max_slots is None else min(self.max_slots, situation.max_slots)
-        decision, memory = self.policy.decide(replace(situation, max_slots=most), memory)
+        decision, memory = self.policy.decide(situation.within(most), memory)
         if isinstance(decision, Change):
             slots = situation.shape.slots(decision.plan, micro_batch=situation.micro_batch)
             # A plan that is over the bound already may be made smaller, if not small enough.

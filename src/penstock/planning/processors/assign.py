@@ -60,8 +60,7 @@ def min_processors(
 
     def meet(target_s: float) -> tuple[list[int], float]:
         if quantile is None:
-            counts = _meet_mean(workload, start, target_s, limit)
-            return counts, workload.mean_s(counts)
+            return _meet_mean(workload, start, target_s, limit)
         counts = meet_quantile(workload, start, target_s, quantile, limit)
         return counts, workload.sojourn(counts).quantile_s(quantile)
 
@@ -107,18 +106,19 @@ def one_less(assignment: Assignment) -> Assignment:
     return Assignment(workload=workload, counts=(*counts[:last], counts[last] - 1, *counts[last + 1 :]))
 
 
-def _meet_mean(workload: Workload, start: list[int], target_s: float, limit: int) -> list[int]:
-    mean = workload.mean_s(start)
-    if mean <= target_s:
-        return start
-    # The pass adds gains up, so it may be off by their rounding: stop it that much early, then look closely.
-    counts = add_processors(workload, start, limit, excess_s=(mean - target_s) - 1e-12 * mean)
-    while workload.mean_s(counts) > target_s and sum(counts) < limit:
+def _meet_mean(workload: Workload, start: list[int], target_s: float, limit: int) -> tuple[list[int], float]:
+    """And the mean that it comes to."""
+    counts, mean = start, workload.mean_s(start)
+    if mean > target_s:
+        # The pass adds gains up, so it may be off by their rounding: stop it that much early, then look closely.
+        counts = add_processors(workload, start, limit, excess_s=(mean - target_s) - 1e-12 * mean)
+        mean = workload.mean_s(counts)
+    while mean > target_s and sum(counts) < limit:
         more = add_processors(workload, counts, sum(counts) + 1)
         if more == counts:
             break
-        counts = more
-    return counts
+        counts, mean = more, workload.mean_s(more)
+    return counts, mean
 
 
 def _held_back(workload: Workload, best: list[int], target: Assignment, *, out_of_budget: bool) -> tuple[str, str]:
