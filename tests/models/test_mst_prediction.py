@@ -157,6 +157,12 @@ def test_intervals_are_reproducible_and_widen_with_the_level() -> None:
     assert (first.capacity(confidence=0.95) <= first.capacity(confidence=0.6)).all()
 
 
+def test_what_is_said_of_one_count_does_not_depend_on_the_others() -> None:
+    samples = measured(TRUTHS["amdahl"], TRAIN, np.random.default_rng(3))
+    few, many = (fit_mst(samples, max_vms=most, resamples=200).predict([8])[0] for most in (8, 128))
+    assert (many.throughput, many.low, many.high) == pytest.approx((few.throughput, few.low, few.high), rel=1e-9)
+
+
 def test_more_scatter_gives_wider_intervals() -> None:
     def width(within: float) -> float:
         samples = measured(TRUTHS["amdahl"], (*TRAIN, 128), np.random.default_rng(6), within=within)

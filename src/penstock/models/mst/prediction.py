@@ -133,8 +133,10 @@ def fit_mst(
     corrected = curve * np.exp(offset)  # no running maximum again: it would keep every lucky measurement
     each = np.mean([len(values) for values in samples.throughput])
     spread = np.sqrt(left * between[:, None] ** 2 + (1.0 - left) * within[:, None] ** 2 / each)
-    means = corrected * (refitted / curve) ** left * np.exp(spread * rng.standard_normal(refitted.shape))
-    singles = means * np.exp(within[:, None] * rng.standard_normal(refitted.shape))
+    # Count by count, so that what is said of one does not depend on how many others are asked for.
+    of_means, of_singles = (one.standard_normal(refitted.shape[::-1]).T for one in rng.spawn(2))
+    means = corrected * (refitted / curve) ** left * np.exp(spread * of_means)
+    singles = means * np.exp(within[:, None] * of_singles)
     return MstModel(
         app=samples.app,
         selection=selection,
