@@ -154,6 +154,28 @@ def test_a_model_that_promised_too_much_is_learned_from() -> None:
     assert isinstance(decision, Change) and decision.plan.slots == 2
 
 
+@pytest.mark.parametrize("mode", ["fluid", "row-by-row", "micro-batch"])
+@pytest.mark.parametrize("step_s", [300.0, 305.0, 309.0], ids=["between windows", "within one", "at its end"])
+def test_a_step_above_what_the_plan_is_for_is_no_fault_of_the_model(mode: str, step_s: float, tmp_path: Path) -> None:
+    # The capacity is the truth, 10 ms a row: there is nothing to learn, however far behind it falls.
+    given = engine_at(((0.0, 80.0), (step_s, 900.0), (step_s + 300.0, 80.0)), 2)
+    engine = SimulatedEngine(given.flow, given.behaviour, plan=given.plan, mode=mode)
+    exact = policy(capacity=tuple(EACH_PER_S * m for m in range(1, 7)), stable_turns=5)
+    rows = drive(
+        tmp_path,
+        engine,
+        engine.clock,
+        exact,
+        windows=150,
+        every_s=10.0,
+        smoothing=Windowed(5),
+        max_slots=6,
+        micro_batch=mode == "micro-batch",
+    )
+    assert max(row.new.slots for row in rows if row.new is not None) == 6
+    assert max(row.memory[MARGIN] for row in rows if MARGIN in row.memory) < 1.1
+
+
 @given(situation=situations)
 @settings(max_examples=40, deadline=None)
 def test_plans_are_valid_and_nothing_is_changed_on_the_way(situation: Situation) -> None:
