@@ -9,7 +9,14 @@ from driving import drive
 from test_mst_policy import waiting
 
 from penstock.control.policies.mst_seen import MstSeen, capacities, learned
-from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
+from penstock.engines.simulated import (
+    Behaviour,
+    Exponential,
+    Fixed,
+    OperatorBehaviour,
+    SimulatedEngine,
+    SourceBehaviour,
+)
 from penstock.engines.simulated.behaviour import ChangePause, Cluster
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import default_plan
@@ -170,3 +177,19 @@ def test_a_step_and_back_leaves_no_executors_too_few(tmp_path: Path) -> None:
         row.inputs["capacity_rows_per_s"] / row.old.slots for row in rows if "capacity_rows_per_s" in row.inputs
     ]  # type: ignore[operator]
     assert max(believed) < 110.0
+
+
+def test_a_load_at_the_edge_of_an_executor_is_not_followed_up_and_down(tmp_path: Path) -> None:
+    """An executor does 100 rows/s, and 100 come: two are had, and kept."""
+    flow = waiting()
+    behaviour = Behaviour(
+        operators={"wait": OperatorBehaviour(service_s=Exponential(mean=0.01))},
+        sources={"rows": SourceBehaviour(rates=((0.0, 100.0),))},
+        cluster=Cluster(slots_per_executor=1, most_executors=6, start_up_s=10.0),
+        change=ChangePause(fixed_s=1.0),
+    )
+    engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=1), mode="row-by-row")
+    policy = MstSeen(slots_each=1, most=6)
+    rows = drive(tmp_path, engine, engine.clock, policy, windows=300, every_s=10.0, max_slots=6)
+    assert engine.plan.slots == 2
+    assert len([row for row in rows if row.new is not None]) == 1

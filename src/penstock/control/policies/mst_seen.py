@@ -4,8 +4,8 @@ In micro-batches a batch of n rows takes D = A + C n, which the windows of a pla
 makes; a query that may take D_max seconds for a batch sustains (1 - A / D_max) / C rows/s then. Under a steady load all
 batches are alike and show no line. Then A is what the tasks' own time leaves of a batch, or half of it where nobody
 knows that time: batches that follow each other at once are as long as what arrives makes them, so n / D is what comes
-and not what could. All queries together do no more than their tasks leave slots for. Row by row there is no A, n is what
-the slowest operator processed and D the time that it worked: what has come may still be waiting before it.
+and not what could. All queries together do no more than their tasks leave slots for. Row by row there is no A, n is
+what the slowest operator processed and D the time that it worked: what has come may still be waiting before it.
 
 Sums are kept by executor count and query, fading, so that all there is to remember is a few numbers. Counts not yet
 seen go by the nearest that was, in proportion below it and a little less than that above it.
@@ -29,6 +29,7 @@ _FORGOTTEN = 0.01  # of a batch
 _DISTINCT = 0.05  # spread of batch sizes, over their mean: less shows no slope
 _GAIN = 0.9  # exponent of a larger count that was never seen
 _MOST_FIXED = 0.75  # of a batch: no more than four times what was seen is believed of it
+_CARE = 0.05  # of what fewer executors are taken to sustain: the windows seen are no nearer to it than that
 _SUMS = ("w", "n", "d", "nn", "nd", "x", "v", "p")
 
 
@@ -54,8 +55,10 @@ class MstSeen:
         capacity = capacities(memory, self.most, batch_most_s=batch_most_s, running=running)
         if capacity is None:
             return Hold(reason=Reason.MISSING, why="no batch with rows has been seen yet"), memory
+        # A load at the very edge of what fewer sustain would take them now and give them back with the next window.
+        careful = (rate * (1.0 - _CARE) if m < now else rate for m, rate in enumerate(capacity, start=1))
         settings = MstSettings(
-            capacity=capacity,
+            capacity=tuple(careful),
             slots_each=self.slots_each,
             least=self.least,
             most=self.most,
