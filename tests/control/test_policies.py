@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -88,6 +89,49 @@ def test_stela_prefers_the_congested_operator_that_reaches_the_most_output() -> 
     assert decision.inputs["head.etp"] == pytest.approx(1.0)
 
 
+def test_stela_sees_a_congestion_that_the_load_has_left_behind() -> None:
+    """200 rows/s came for ten minutes, and 20 do now; match does 40 rows/s, and extract sends it what it can, 100."""
+    clock, flow = FakeClock(), video()
+    engine = QueueingEngine(
+        flow,
+        plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1}, slots=12),
+        clock=clock,
+        rate=lambda at_s: 200.0 if at_s < 600.0 else 20.0,
+        service_per_s={"extract": 100.0, "match": 40.0, "aggregate": 1000.0},
+    )
+    engine.start()
+    clock.sleep(620.0)
+    engine.observe()
+    clock.sleep(60.0)
+    window = engine.observe()
+    match = window.operator("match")
+    assert match.input_rows_per_s == pytest.approx(100.0) and match.processed_rows_per_s == pytest.approx(40.0)
+    at = Situation(
+        now_s=clock.time(), shape=Shape.of(flow), plan=engine.plan, window=window, latest=window, max_slots=12
+    )
+    decision, _ = Stela().decide(at, {})
+    assert isinstance(decision, Change) and decision.reason is Reason.CONGESTION
+    assert decision.plan.replicas == {"extract": 1, "match": 2, "aggregate": 1}  # extract reaches the sink over match
+    # When extract is done with what waited, nothing arrives in excess, but match still has its rows to work off.
+    clock.sleep(1_500.0)
+    engine.observe()
+    clock.sleep(60.0)
+    window = engine.observe()
+    match = window.operator("match")
+    assert (
+        match.input_rows_per_s == pytest.approx(20.0) and match.backlog_rows and match.utilisation == pytest.approx(1)
+    )
+    decision, _ = Stela().decide(replace(at, now_s=clock.time(), window=window, latest=window), {})
+    assert isinstance(decision, Change) and decision.binding == "match"
+    # And when that is gone, it is well.
+    clock.sleep(7_200.0)
+    engine.observe()
+    clock.sleep(60.0)
+    window = engine.observe()
+    decision, _ = Stela().decide(replace(at, now_s=clock.time(), window=window, latest=window), {})
+    assert isinstance(decision, Hold) and decision.reason is Reason.WITHIN_TARGET
+
+
 # ---- DRS
 
 
@@ -161,8 +205,6 @@ def test_beyond_the_slots_there_are_it_says_what_it_would_ask_for() -> None:
 
 
 def test_a_loop_that_multiplies_rows_has_no_plan() -> None:
-    from dataclasses import replace
-
     import msgspec
 
     situation = situation_of("patterns", (2, 2, 1), 9.0, 12)
