@@ -51,6 +51,25 @@ def test_ds2_is_optimal_in_one_step_from_anywhere(rate: float) -> None:
         assert decision.plan.replicas == expected
 
 
+def test_ds2_does_not_flap_where_the_work_is_that_of_an_integer(tmp_path: Path) -> None:
+    """9 rows/s at 4.5 a replica are the work of two, and measured as a little more or less."""
+    clock, flow = FakeClock(), video()
+    noise = (0.0, 0.2, -0.2, 0.15, -0.1, 0.1, -0.2)
+    engine = QueueingEngine(
+        flow,
+        plan_of(flow, {"extract": 6, "match": 6, "aggregate": 1}, slots=24),
+        clock=clock,
+        rate=lambda at_s: 9.0 + noise[int(at_s // 60) % len(noise)],
+        service_per_s={"extract": 5.0, "match": 4.5, "aggregate": 100.0},
+    )
+    rows = drive(tmp_path, engine, clock, Ds2(), windows=60, smoothing=Windowed(1))
+    assert engine.plan.replicas == {"extract": 2, "match": 3, "aggregate": 1}
+    assert len([row for row in rows if row.kind == "change"]) <= 2
+    engine.set_rate("in", 8.0)  # 1.78 replicas of match: two have room for that
+    drive(tmp_path, engine, clock, Ds2(), windows=3, smoothing=Windowed(1))
+    assert engine.plan.replicas["match"] == 2
+
+
 def fan(rates: dict[str, float]) -> Situation:
     """head feeds a and b, which feed a sink each; b's sink gets three times as much."""
     flow = ps.Dataflow("fan")
