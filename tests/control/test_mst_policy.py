@@ -120,6 +120,17 @@ def test_more_than_may_be_used_are_let_go() -> None:
     assert isinstance(decision, Change) and decision.plan.slots == 2  # ceil(100 / 90)
 
 
+def test_fewer_have_not_sufficed_while_not_even_these_did() -> None:
+    # 80 rows/s need one of three; in the third turn 200 rows wait that did not wait before.
+    memory: dict[str, float] = {}
+    released = []
+    for backlog in (0.0, 0.0, 200.0, 0.0, 0.0):
+        decision, found = policy().decide(situation_at(80.0, slots=3, backlog=backlog), memory)
+        memory = dict(found)
+        released.append(isinstance(decision, Change))
+    assert released == [False, False, False, False, True]  # the third and the two after it, which drained
+
+
 def test_a_rising_load_is_foreseen() -> None:
     memory: dict[str, float] = {}
     for turn, rate in enumerate((40.0, 50.0, 60.0, 70.0)):  # one row/s more each second

@@ -162,7 +162,9 @@ class Mst:
             margin = min(_MOST_MARGIN, max(margin, known / taken))
         elif seen.backlog <= seen.ordinary:
             margin = 1.0 + (margin - 1.0) * _FADING
-        return {**memory, MARGIN: margin, BACKLOG: seen.backlog, SLOTS: float(slots)}
+        # Fewer have not sufficed while not even these did.
+        low = {LOW_TURNS: 0.0, LOW_MOST: 0.0} if fell_behind else {}
+        return {**memory, **low, MARGIN: margin, BACKLOG: seen.backlog, SLOTS: float(slots)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
