@@ -120,6 +120,17 @@ def test_more_than_may_be_used_are_let_go() -> None:
     assert isinstance(decision, Change) and decision.plan.slots == 2  # ceil(100 / 90)
 
 
+def test_fewer_have_not_sufficed_while_not_even_these_did() -> None:
+    # 80 rows/s need one of three; in the third turn 200 rows wait that did not wait before.
+    memory: dict[str, float] = {}
+    released = []
+    for backlog in (0.0, 0.0, 200.0, 0.0, 0.0):
+        decision, found = policy().decide(situation_at(80.0, slots=3, backlog=backlog), memory)
+        memory = dict(found)
+        released.append(isinstance(decision, Change))
+    assert released == [False, False, False, False, True]  # the third and the two after it, which drained
+
+
 def test_a_rising_load_is_foreseen() -> None:
     memory: dict[str, float] = {}
     for turn, rate in enumerate((40.0, 50.0, 60.0, 70.0)):  # one row/s more each second
@@ -152,6 +163,28 @@ def test_a_model_that_promised_too_much_is_learned_from() -> None:
         memory = dict(found)
     assert memory[MARGIN] == pytest.approx(90.0 / 50.0, rel=0.05)
     assert isinstance(decision, Change) and decision.plan.slots == 2
+
+
+@pytest.mark.parametrize("mode", ["fluid", "row-by-row", "micro-batch"])
+@pytest.mark.parametrize("step_s", [300.0, 305.0, 309.0], ids=["between windows", "within one", "at its end"])
+def test_a_step_above_what_the_plan_is_for_is_no_fault_of_the_model(mode: str, step_s: float, tmp_path: Path) -> None:
+    # The capacity is the truth, 10 ms a row: there is nothing to learn, however far behind it falls.
+    given = engine_at(((0.0, 80.0), (step_s, 900.0), (step_s + 300.0, 80.0)), 2)
+    engine = SimulatedEngine(given.flow, given.behaviour, plan=given.plan, mode=mode)
+    exact = policy(capacity=tuple(EACH_PER_S * m for m in range(1, 7)), stable_turns=5)
+    rows = drive(
+        tmp_path,
+        engine,
+        engine.clock,
+        exact,
+        windows=150,
+        every_s=10.0,
+        smoothing=Windowed(5),
+        max_slots=6,
+        micro_batch=mode == "micro-batch",
+    )
+    assert max(row.new.slots for row in rows if row.new is not None) == 6
+    assert max(row.memory[MARGIN] for row in rows if MARGIN in row.memory) < 1.1
 
 
 @given(situation=situations)

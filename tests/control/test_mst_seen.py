@@ -9,7 +9,14 @@ from driving import drive
 from test_mst_policy import waiting
 
 from penstock.control.policies.mst_seen import MstSeen, capacities, learned
-from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
+from penstock.engines.simulated import (
+    Behaviour,
+    Exponential,
+    Fixed,
+    OperatorBehaviour,
+    SimulatedEngine,
+    SourceBehaviour,
+)
 from penstock.engines.simulated.behaviour import ChangePause, Cluster
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import default_plan
@@ -113,3 +120,76 @@ def batches_of(query: str, rows: int, *, row_s: float, arriving: float | None = 
             OperatorWindow.knowing("wait", query, rows_in=4 * rows, rows_in_total=4 * rows, rows_out_total=4 * rows),
         ),
     )
+
+
+@pytest.mark.parametrize("arriving", [80.0, 450.0], ids=["within it", "above it"])
+def test_capacity_row_by_row_is_of_what_was_processed_not_of_what_came(arriving: float) -> None:
+    # A row takes 10 ms of the one replica of 'wait': 100 rows/s, however many are passed into its queue.
+    done = round(10 * min(arriving, 100.0))
+    came = round(10 * arriving)
+    pipeline = PipelineWindow(
+        pipeline="out",
+        operators=("rows", "wait", "out"),
+        batches=0,
+        rows_in=came,
+        batch_s=None,
+        batch_max_s=None,
+        phases_s={},
+        busy_s=done * 0.01,
+        backlog_rows=came - done,
+    )
+    window = Window(
+        start_s=0.0,
+        end_s=10.0,
+        generation=1,
+        external_rows_per_s=arriving,
+        sojourn=None,
+        pipelines=(pipeline,),
+        operators=(
+            OperatorWindow.knowing("rows", "out", rows_in=came, rows_in_total=came, rows_out_total=came),
+            OperatorWindow.knowing(
+                "wait", "out", rows_in=done, rows_in_total=done, rows_out_total=done, utilisation=done * 0.01 / 10
+            ),
+        ),
+    )
+    found = capacities(learned({}, waiting(), window, 2, slots=2), 2, batch_most_s=None, running={"out"})
+    assert found is not None and found[1] == pytest.approx(100.0)
+
+
+def test_a_step_and_back_leaves_no_executors_too_few(tmp_path: Path) -> None:
+    """An executor does 100 rows/s: 450 take five of them, and as long as they come there are not fewer."""
+    flow = waiting()
+    behaviour = Behaviour(
+        operators={"wait": OperatorBehaviour(service_s=Fixed(value=0.01))},
+        sources={"rows": SourceBehaviour(rates=((0.0, 80.0), (600.0, 450.0), (1500.0, 80.0)))},
+        cluster=Cluster(slots_per_executor=1, most_executors=6, start_up_s=10.0),
+        change=ChangePause(fixed_s=1.0),
+    )
+    engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=1), mode="row-by-row")
+    policy = MstSeen(slots_each=1, most=6)
+    rows = drive(tmp_path, engine, engine.clock, policy, windows=240, every_s=10.0, max_slots=6)
+    changes = [row for row in rows if row.new is not None]
+    began_s = rows[0].at_s - 10.0
+    released = [row for row in changes if row.new is not None and row.new.slots < row.old.slots]
+    assert released and all(row.at_s - began_s > 1500.0 for row in released if row.new and row.new.slots < 5)
+    assert engine.plan.slots == 1
+    believed = [
+        row.inputs["capacity_rows_per_s"] / row.old.slots for row in rows if "capacity_rows_per_s" in row.inputs
+    ]  # type: ignore[operator]
+    assert max(believed) < 110.0
+
+
+def test_a_load_at_the_edge_of_an_executor_is_not_followed_up_and_down(tmp_path: Path) -> None:
+    """An executor does 100 rows/s, and 100 come: two are had, and kept."""
+    flow = waiting()
+    behaviour = Behaviour(
+        operators={"wait": OperatorBehaviour(service_s=Exponential(mean=0.01))},
+        sources={"rows": SourceBehaviour(rates=((0.0, 100.0),))},
+        cluster=Cluster(slots_per_executor=1, most_executors=6, start_up_s=10.0),
+        change=ChangePause(fixed_s=1.0),
+    )
+    engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=1), mode="row-by-row")
+    policy = MstSeen(slots_each=1, most=6)
+    rows = drive(tmp_path, engine, engine.clock, policy, windows=300, every_s=10.0, max_slots=6)
+    assert engine.plan.slots == 2
+    assert len([row for row in rows if row.new is not None]) == 1

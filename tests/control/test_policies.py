@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -50,6 +51,25 @@ def test_ds2_is_optimal_in_one_step_from_anywhere(rate: float) -> None:
         assert decision.plan.replicas == expected
 
 
+def test_ds2_does_not_flap_where_the_work_is_that_of_an_integer(tmp_path: Path) -> None:
+    """9 rows/s at 4.5 a replica are the work of two, and measured as a little more or less."""
+    clock, flow = FakeClock(), video()
+    noise = (0.0, 0.2, -0.2, 0.15, -0.1, 0.1, -0.2)
+    engine = QueueingEngine(
+        flow,
+        plan_of(flow, {"extract": 6, "match": 6, "aggregate": 1}, slots=24),
+        clock=clock,
+        rate=lambda at_s: 9.0 + noise[int(at_s // 60) % len(noise)],
+        service_per_s={"extract": 5.0, "match": 4.5, "aggregate": 100.0},
+    )
+    rows = drive(tmp_path, engine, clock, Ds2(), windows=60, smoothing=Windowed(1))
+    assert engine.plan.replicas == {"extract": 2, "match": 3, "aggregate": 1}
+    assert len([row for row in rows if row.kind == "change"]) <= 2
+    engine.set_rate("in", 8.0)  # 1.78 replicas of match: two have room for that
+    drive(tmp_path, engine, clock, Ds2(), windows=3, smoothing=Windowed(1))
+    assert engine.plan.replicas["match"] == 2
+
+
 def fan(rates: dict[str, float]) -> Situation:
     """head feeds a and b, which feed a sink each; b's sink gets three times as much."""
     flow = ps.Dataflow("fan")
@@ -86,6 +106,49 @@ def test_stela_prefers_the_congested_operator_that_reaches_the_most_output() -> 
     decision, _ = Stela().decide(fan({"head": 8.0, "a": 100.0, "b": 100.0}), {})
     assert isinstance(decision, Change) and decision.plan.replicas["head"] == 2
     assert decision.inputs["head.etp"] == pytest.approx(1.0)
+
+
+def test_stela_sees_a_congestion_that_the_load_has_left_behind() -> None:
+    """200 rows/s came for ten minutes, and 20 do now; match does 40 rows/s, and extract sends it what it can, 100."""
+    clock, flow = FakeClock(), video()
+    engine = QueueingEngine(
+        flow,
+        plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1}, slots=12),
+        clock=clock,
+        rate=lambda at_s: 200.0 if at_s < 600.0 else 20.0,
+        service_per_s={"extract": 100.0, "match": 40.0, "aggregate": 1000.0},
+    )
+    engine.start()
+    clock.sleep(620.0)
+    engine.observe()
+    clock.sleep(60.0)
+    window = engine.observe()
+    match = window.operator("match")
+    assert match.input_rows_per_s == pytest.approx(100.0) and match.processed_rows_per_s == pytest.approx(40.0)
+    at = Situation(
+        now_s=clock.time(), shape=Shape.of(flow), plan=engine.plan, window=window, latest=window, max_slots=12
+    )
+    decision, _ = Stela().decide(at, {})
+    assert isinstance(decision, Change) and decision.reason is Reason.CONGESTION
+    assert decision.plan.replicas == {"extract": 1, "match": 2, "aggregate": 1}  # extract reaches the sink over match
+    # When extract is done with what waited, nothing arrives in excess, but match still has its rows to work off.
+    clock.sleep(1_500.0)
+    engine.observe()
+    clock.sleep(60.0)
+    window = engine.observe()
+    match = window.operator("match")
+    assert (
+        match.input_rows_per_s == pytest.approx(20.0) and match.backlog_rows and match.utilisation == pytest.approx(1)
+    )
+    decision, _ = Stela().decide(replace(at, now_s=clock.time(), window=window, latest=window), {})
+    assert isinstance(decision, Change) and decision.binding == "match"
+    # And when that is gone, it is well.
+    clock.sleep(7_200.0)
+    engine.observe()
+    clock.sleep(60.0)
+    window = engine.observe()
+    decision, _ = Stela().decide(replace(at, now_s=clock.time(), window=window, latest=window), {})
+    assert isinstance(decision, Hold) and decision.reason is Reason.WITHIN_TARGET
 
 
 # ---- DRS
@@ -161,8 +224,6 @@ def test_beyond_the_slots_there_are_it_says_what_it_would_ask_for() -> None:
 
 
 def test_a_loop_that_multiplies_rows_has_no_plan() -> None:
-    from dataclasses import replace
-
     import msgspec
 
     situation = situation_of("patterns", (2, 2, 1), 9.0, 12)

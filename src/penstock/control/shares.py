@@ -43,33 +43,39 @@ def backlog_from_outside(flow: Dataflow, window: Window, read: Mapping[str, floa
     return max((worked_out(name) for name in own), default=0.0)
 
 
-def _inflows(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, dict[str | None, float]] | None:
-    """Of each pipeline: rows for each one from outside, by the pipeline that they come from; None: from a source."""
+def visits(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, float] | None:
+    """Rows that come to each operator but the sources for each row from outside; None where windows do not say."""
     external = sum(read.values())
     if external <= 0:
         return None
     seen = {one.operator: one for one in window.operators}
-    out = {name: rows / external for name, rows in read.items()}
     gains = {one.name: _gain(seen.get(one.name)) for one in flow.operators if one.kind is not Kind.SOURCE}
-
-    def sent(before: str, name: str) -> float:
-        return seen[before].share_for(name) if before in seen else 1.0
-
     streams = [
-        Stream(source=None, target=name, gain=out[before])
-        if before in out
-        else Stream(source=before, target=name, gain=(gains[before] or 0.0) * sent(before, name))
+        Stream(source=None, target=name, gain=read[before] / external)
+        if before in read
+        else Stream(source=before, target=name, gain=(gains[before] or 0.0) * _sent(seen, before, name))
         for name in gains
         for before in flow[name].inputs
     ]
     try:
-        visits = solve_traffic(list(gains), streams, 1.0).arrival_per_s
+        found = solve_traffic(list(gains), streams, 1.0).arrival_per_s
     except UnstableError:  # a loop that multiplies rows
         return None
     # Behind an operator that rows should come to and have not come to, nothing is known.
-    if any(visits[name] > 0 and gain is None and flow[name].kind is not Kind.SINK for name, gain in gains.items()):
+    if any(found[name] > 0 and gain is None and flow[name].kind is not Kind.SINK for name, gain in gains.items()):
         return None
-    out |= {name: visits[name] * (gain or 0.0) for name, gain in gains.items()}
+    return found
+
+
+def _inflows(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, dict[str | None, float]] | None:
+    """Of each pipeline: rows for each one from outside, by the pipeline that they come from; None: from a source."""
+    coming_by = visits(flow, window, read)
+    if coming_by is None:
+        return None
+    external = sum(read.values())
+    seen = {one.operator: one for one in window.operators}
+    out = {name: rows / external for name, rows in read.items()}
+    out |= {name: rows * (_gain(seen.get(name)) or 0.0) for name, rows in coming_by.items()}
     readers = {name: [one for one in window.pipelines if name in one.operators] for name in read}
 
     home = {name: one.pipeline for one in window.pipelines for name in one.operators}
@@ -83,7 +89,7 @@ def _inflows(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[
             for before in flow[name].inputs:
                 if before not in inside:
                     where = home.get(before)
-                    coming[where] = coming.get(where, 0.0) + out[before] * sent(before, name)
+                    coming[where] = coming.get(where, 0.0) + out[before] * _sent(seen, before, name)
         return coming
 
     return {one.pipeline: inflow(one) for one in window.pipelines}
@@ -100,6 +106,10 @@ def _part(pipeline: PipelineWindow, readers: list[PipelineWindow]) -> float:
     """Of a source that several read, as all queries of a black box do: what each reads is its own."""
     total = sum(one.rows_in for one in readers)
     return 1.0 if len(readers) == 1 else pipeline.rows_in / total if total else 0.0
+
+
+def _sent(seen: Mapping[str, OperatorWindow], before: str, name: str) -> float:
+    return seen[before].share_for(name) if before in seen else 1.0
 
 
 def _gain(one: OperatorWindow | None) -> float | None:

@@ -6,6 +6,8 @@ time) and selectivity of each operator, the rate that each has to take in follow
     parallelism_i = ceil( rows/s that must enter i  /  true rate of one replica of i )
 
 It knows throughput only: no latency target, no budget. Where it needs more slots than there are it holds and says so.
+One replica is released only where the others have some room: with as much work as an integer of them does, measured
+rates would call for one more and one less in turns.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from penstock.control.situation import Situation
 from penstock.planning.outcome import Alternative, Outcome
 
 _ROUNDING = 1e-9  # 3 replicas' worth of rows that came out as 3.0000000000000004 is not 4
+_ROOM = 0.05  # of the work, that replicas must be able to do beside it before one more is let go
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class Ds2(Memoryless):
             for query in situation.shape.queries(situation.plan.cuts):
                 inside = [name for name in query if name in work]
                 work |= dict.fromkeys(inside, sum(demand.loads[name].work for name in inside))
-        wanted = {name: max(1, math.ceil(one * self.target_ratio - _ROUNDING)) for name, one in work.items()}
+        present = {name: load.replicas for name, load in demand.loads.items()}
+        wanted = {name: _replicas(one * self.target_ratio, present[name]) for name, one in work.items()}
         stuck = next((name for name, load in demand.loads.items() if load.most == 1 < wanted[name]), None)
         counts = {name: 1 if demand.loads[name].most == 1 else count for name, count in wanted.items()}
         # What has no work needs one; in a query with others it has their number, and takes turns with them.
@@ -53,7 +57,6 @@ class Ds2(Memoryless):
             return Hold(
                 reason=Reason.AT_LIMIT, why=why, inputs=inputs, binding=stuck, alternatives=rejected, needs_slots=slots
             )
-        present = {name: load.replicas for name, load in demand.loads.items()}
         changed = ", ".join(f"{name} {present[name]} -> {k}" for name, k in counts.items() if k != present[name])
         return Change(
             plan=plan,
@@ -64,6 +67,15 @@ class Ds2(Memoryless):
             inputs=inputs,
             binding=stuck,
         )
+
+
+def _replicas(work: float, present: int) -> int:
+    """
+    >>> [_replicas(work, 5) for work in (5.01, 4.0, 3.9, 3.8, 3.0)]
+    [6, 5, 5, 4, 3]
+    """
+    fewest = max(1, math.ceil(work - _ROUNDING))
+    return present if fewest == present - 1 and work * (1.0 + _ROOM) > fewest else fewest
 
 
 def _taken_in(situation: Situation, demand: Demand, counts: dict[str, int]) -> float:

@@ -146,7 +146,8 @@ class Mst:
     def _learned(self, situation: Situation, seen: _Seen, memory: Memory) -> dict[str, float]:
         """The margin: what was missing where the plan should have sufficed, fading while nothing is missing.
 
-        What piled up while the plan was being changed was no fault of the plan.
+        What piled up while the plan was being changed was no fault of the plan, and neither is what piled up because
+        the load stepped above it: it has to fall short of what came in the very window, and of what came before it.
         """
         slots = situation.plan.slots
         margin = memory.get(MARGIN, 1.0)
@@ -155,20 +156,25 @@ class Mst:
         known = self.settings.capacity[min(now, len(self.settings.capacity)) - 1]
         span_s = seen.at_s - memory.get(AT_S, seen.at_s)
         # Of what arrived, that which did not come to wait: a row that was read may still be waiting behind its source.
-        taken = seen.arriving - (seen.backlog - before) / span_s if span_s > 0 else seen.arriving
-        fell_behind = seen.backlog > max(before, seen.ordinary)
-        if fell_behind and seen.arriving <= known and 0 < taken < seen.arriving:
+        taken = seen.latest - (seen.backlog - before) / span_s if span_s > 0 else seen.latest
+        fell_behind = seen.backlog > max(before, seen.ordinary) and not seen.within_a_batch
+        if fell_behind and seen.latest <= known and 0 < taken < min(seen.latest, seen.earlier):
             margin = min(_MOST_MARGIN, max(margin, known / taken))
         elif seen.backlog <= seen.ordinary:
             margin = 1.0 + (margin - 1.0) * _FADING
-        return {**memory, MARGIN: margin, BACKLOG: seen.backlog, SLOTS: float(slots)}
+        # Fewer have not sufficed while not even these did.
+        low = {LOW_TURNS: 0.0, LOW_MOST: 0.0} if fell_behind else {}
+        return {**memory, **low, MARGIN: margin, BACKLOG: seen.backlog, SLOTS: float(slots)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
     at_s: float
     arriving: float  # rows/s
+    latest: float  # rows/s that came in the latest window
+    earlier: float  # rows/s that came in the windows before it
     backlog: float  # rows that wait at sources and cuts, each as so many rows from outside
+    within_a_batch: bool  # no batch has ended, and what came meanwhile waits however fast it is
     ordinary: float  # rows that come during a batch, and a second more: they wait for the next one however fast it is
 
 
@@ -192,10 +198,15 @@ def _seen(situation: Situation) -> _Seen | Hold:
         if (mean := coming.get(one.pipeline)) is not None:
             taken = mean.rows_in / share / max(window.end_s - window.start_s, 1e-3)
             ordinary += (mean.batch_s or 0.0) * min(arriving, taken)
+    came = arriving if latest.external_rows_per_s is None else latest.external_rows_per_s
+    span_s, all_s = latest.end_s - latest.start_s, window.end_s - window.start_s
     return _Seen(
         at_s=latest.end_s,
         arriving=arriving,
+        latest=came,
+        earlier=(arriving * all_s - came * span_s) / (all_s - span_s) if all_s > span_s else arriving,
         backlog=backlog_from_outside(flow, latest, read),
+        within_a_batch=situation.micro_batch and any(one.backlog_rows and not one.batches for one in latest.pipelines),
         ordinary=ordinary,
     )
 

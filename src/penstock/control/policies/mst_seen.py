@@ -4,8 +4,8 @@ In micro-batches a batch of n rows takes D = A + C n, which the windows of a pla
 makes; a query that may take D_max seconds for a batch sustains (1 - A / D_max) / C rows/s then. Under a steady load all
 batches are alike and show no line. Then A is what the tasks' own time leaves of a batch, or half of it where nobody
 knows that time: batches that follow each other at once are as long as what arrives makes them, so n / D is what comes
-and not what could. All queries together do no more than their tasks leave slots for. Row by row there is no A, and D is
-the time that the busiest operator worked.
+and not what could. All queries together do no more than their tasks leave slots for. Row by row there is no A, n is
+what the slowest operator processed and D the time that it worked: what has come may still be waiting before it.
 
 Sums are kept by executor count and query, fading, so that all there is to remember is a few numbers. Counts not yet
 seen go by the nearest that was, in proportion below it and a little less than that above it.
@@ -13,12 +13,13 @@ seen go by the nearest that was, in proportion below it and a little less than t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock.control.decisions import Decision, Hold, Reason
 from penstock.control.policies.mst import Mst, MstSettings
-from penstock.control.shares import read_in, shares
+from penstock.control.shares import read_in, shares, visits
 from penstock.control.situation import Memory, Situation
 from penstock.dataflow.dataflow import Dataflow
 from penstock.measure.window import PipelineWindow, Window
@@ -28,6 +29,7 @@ _FORGOTTEN = 0.01  # of a batch
 _DISTINCT = 0.05  # spread of batch sizes, over their mean: less shows no slope
 _GAIN = 0.9  # exponent of a larger count that was never seen
 _MOST_FIXED = 0.75  # of a batch: no more than four times what was seen is believed of it
+_CARE = 0.05  # of what fewer executors are taken to sustain: the windows seen are no nearer to it than that
 _SUMS = ("w", "n", "d", "nn", "nd", "x", "v", "p")
 
 
@@ -53,8 +55,10 @@ class MstSeen:
         capacity = capacities(memory, self.most, batch_most_s=batch_most_s, running=running)
         if capacity is None:
             return Hold(reason=Reason.MISSING, why="no batch with rows has been seen yet"), memory
+        # A load at the very edge of what fewer sustain would take them now and give them back with the next window.
+        careful = (rate * (1.0 - _CARE) if m < now else rate for m, rate in enumerate(capacity, start=1))
         settings = MstSettings(
-            capacity=capacity,
+            capacity=tuple(careful),
             slots_each=self.slots_each,
             least=self.least,
             most=self.most,
@@ -68,22 +72,22 @@ class MstSeen:
 def learned(memory: Memory, flow: Dataflow, window: Window, executors: int, *, slots: int) -> dict[str, float]:
     """One window more, under so many executors."""
     found = _faded(memory, executors)
-    known = shares(flow, window, read_in(flow, window)) or {}
+    read = read_in(flow, window)
+    known, coming_by = shares(flow, window, read) or {}, visits(flow, window, read) or {}
     for pipeline in window.pipelines:
-        weight, rows, seconds = _batches(pipeline, window)
-        share = known.get(pipeline.pipeline, 0.0)
-        if rows <= 0 or seconds <= 0 or share <= 0:
+        seen = _batches(pipeline, known.get(pipeline.pipeline, 0.0)) or _slowest(pipeline, window, coming_by)
+        if seen is None:
             continue
         new = {
-            "w": weight,
-            "n": weight * rows,
-            "d": weight * seconds,
-            "nn": weight * rows**2,
-            "nd": weight * rows * seconds,
-            "x": pipeline.rows_in / share,  # rows from outside; not those that came: a backlog grows and drains
+            "w": seen.batches,
+            "n": seen.batches * seen.rows,
+            "d": seen.batches * seen.seconds,
+            "nn": seen.batches * seen.rows**2,
+            "nd": seen.batches * seen.rows * seen.seconds,
+            "x": seen.from_outside,
         }
-        if pipeline.busy_s is not None:
-            new |= {"v": weight, "p": pipeline.busy_s / slots}  # seconds of all slots
+        if seen.work_s is not None:
+            new |= {"v": seen.batches, "p": seen.work_s / slots}  # seconds of all slots
         for name, value in new.items():
             key = f"mst.{executors}.{pipeline.pipeline}.{name}"
             found[key] = found.get(key, 0.0) + value
@@ -103,12 +107,41 @@ def _faded(memory: Memory, executors: int) -> dict[str, float]:
     return found
 
 
-def _batches(pipeline: PipelineWindow, window: Window) -> tuple[float, float, float]:
-    """How many, and the rows and seconds of a mean one; row by row the window is one."""
-    if pipeline.batches and pipeline.batch_s:
-        return float(pipeline.batches), pipeline.rows_in / pipeline.batches, pipeline.batch_s
-    used = [one.utilisation or 0.0 for one in window.operators if one.operator in pipeline.operators]
-    return 1.0, float(pipeline.rows_in), max(used, default=0.0) * (window.end_s - window.start_s)
+class _Done(NamedTuple):
+    """What a query did in a window, and not what came: a backlog grows and drains."""
+
+    batches: float
+    rows: float  # of a mean batch
+    seconds: float  # of a mean batch
+    from_outside: float  # rows, of all batches
+    work_s: float | None = None  # of all tasks, which share the slots
+
+
+def _batches(pipeline: PipelineWindow, share: float) -> _Done | None:
+    if not pipeline.batches or not pipeline.batch_s or not pipeline.rows_in or share <= 0:
+        return None
+    return _Done(
+        batches=float(pipeline.batches),
+        rows=pipeline.rows_in / pipeline.batches,
+        seconds=pipeline.batch_s,
+        from_outside=pipeline.rows_in / share,
+        work_s=pipeline.busy_s,
+    )
+
+
+def _slowest(pipeline: PipelineWindow, window: Window, coming_by: Mapping[str, float]) -> _Done | None:
+    """Row by row the window is one batch, of the operator that sustains the least.
+
+    Its rows are those that it processed: what a source passes on waits in a queue before an operator that is behind.
+    """
+    found: list[_Done] = []
+    for one in window.operators:
+        visited = coming_by.get(one.operator, 0.0)
+        if one.operator in pipeline.operators and one.rows_in and one.utilisation and visited > 0:
+            rows = one.rows_in / visited
+            worked_s = one.utilisation * (window.end_s - window.start_s)
+            found.append(_Done(batches=1.0, rows=rows, seconds=worked_s, from_outside=rows))
+    return min(found, key=lambda one: one.rows / one.seconds, default=None)
 
 
 def capacities(

@@ -3,7 +3,8 @@
 Source: Xu, Peng and Gupta, "Stela: Enabling stream processing systems to scale-in and scale-out on-demand", IC2E 2016,
 as Liu et al. (TAAS 12(4), 2017, section 6.1.3) run it inside a loop:
 
-- an operator is congested where rows arrive at more than 1.2 times the rate at which they are processed;
+- an operator is congested where rows arrive at more than 1.2 times the rate at which they are processed; those that
+  wait have arrived, and are to be done within the time that the rates are measured over;
 - its ETP (effective throughput percentage) is the share of the sinks' throughput that it reaches over paths without a
   congested operator;
 - the congested operator with the highest ETP gets a task, its rate and the rates behind it are projected, and again,
@@ -82,6 +83,7 @@ class _Rates:
         congested: list[str] = []
         taken_in = demand.external_per_s
         able_of = _able(situation, demand, counts)
+        seen, waiting = _seen_to_arrive(situation), _waiting(situation)
         for name, unhindered in demand.arrivals.items():
             arriving = 0.0
             for before in arriving_over[name]:
@@ -90,12 +92,39 @@ class _Rates:
                 else:
                     # Round a loop what comes back is not known yet; it is taken as it would be unhindered.
                     arriving += processed.get(before, demand.arrivals[before]) * demand.gains[before, name]
+            # Behind an operator that works off a backlog more arrives than comes from outside.
+            arriving = max(arriving, seen.get(name, 0.0))
+            if counts.get(name) == situation.plan.replicas.get(
+                name
+            ):  # with a task more, the next round shows what waits
+                arriving += waiting.get(name, 0.0)
             processed[name] = min(arriving, able_of.get(name, arriving))
             if arriving > congestion * processed[name]:
                 congested.append(name)
             if unhindered:
                 taken_in = min(taken_in, demand.external_per_s * processed[name] / unhindered)
         return _Rates(processed=processed, congested=tuple(congested), taken_in=taken_in)
+
+
+def _seen_to_arrive(situation: Situation) -> dict[str, float]:
+    """Rows/s at the entrance of each region, as far as they are measured."""
+    assert situation.window is not None
+    return {one.operator: one.input_rows_per_s or 0.0 for one in situation.window.operators}
+
+
+def _waiting(situation: Situation) -> dict[str, float]:
+    """Rows before each region, over the time that rates are measured in; those in a source wait for its reader."""
+    assert situation.window is not None and situation.latest is not None
+    span_s = max(situation.window.end_s - situation.window.start_s, 1e-3)
+    rows = {one.operator: one.backlog_rows for one in situation.latest.operators}
+    found: dict[str, float] = {}
+    for before, name in situation.shape.streams:
+        own = rows.get(name)
+        if own is not None:
+            found[name] = own / span_s
+        elif before in situation.shape.sources:
+            found[name] = found.get(name, 0.0) + (rows.get(before) or 0) / span_s
+    return found
 
 
 def _able(situation: Situation, demand: Demand, counts: Mapping[str, int]) -> dict[str, float]:
