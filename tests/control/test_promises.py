@@ -10,6 +10,7 @@ from driving import drive
 from memory_engine import FakeClock
 from test_controller import changing, engine, reasons
 
+from penstock.control.guards import Bounded, Cooldown
 from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
 from penstock.control.promise import kept
 from penstock.measure.load import Load
@@ -51,6 +52,19 @@ def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: 
     assert first.observed.sojourn_s > first.before.sojourn_s > first.expected.sojourn_s  # type: ignore[operator]
     assert one.plan == before == second.new
     assert reasons(rows)[-1] == "refuted"
+
+
+def test_no_roll_back_goes_beyond_a_bound(tmp_path: Path) -> None:
+    clock = FakeClock()
+    start = {"extract": 5, "match": 5, "aggregate": 2}  # 12 slots, and it was started with more than are allowed
+    one = engine(clock, counts=start, slower=lambda plan: 3.0 if plan.replicas["match"] < 5 else 1.0)
+    policy = Cooldown(Bounded(changing(match=4), max_slots=11), seconds=0.0)
+    rows = drive(tmp_path, one, clock, policy, windows=12, smoothing=Windowed(2))
+    (change,) = [row for row in rows if row.kind == "change"]
+    assert change.verdict == "fell short" and one.plan.replicas["match"] == 4
+    held = next(row for row in rows if row.reason == "out-of-bounds")
+    assert held.why.startswith("12 slots, and 11 may be used (roll-back:")
+    assert held.alternatives[0].replicas == start
 
 
 @pytest.mark.parametrize("refusals", [1, 100])

@@ -12,6 +12,7 @@ import msgspec
 from penstock.control.carry_out import change_plan, described
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.demand import load_of
+from penstock.control.guards import forbidden
 from penstock.control.promise import draining, kept, left_over, observed_outcome, overrun
 from penstock.control.shape import Shape
 from penstock.control.situation import Memory, PastChange, Policy, Situation
@@ -191,14 +192,19 @@ class Controller:
         if overrun(row.before, observed, situation.window.external_rows_per_s):
             self._close_promise("fell short", observed, now_s)
             return None
-        self._undoing = observed
-        return Change(
+        back = Change(
             plan=row.old,
             reason=Reason.ROLL_BACK,
             why=f"the change {now_s - promise.at_s:.0f} s ago ({row.reason}) did not bring what it promised",
             staying=observed,
             expected=Outcome(slots=row.before.slots, sojourn_s=row.before.sojourn_s, quantile=row.expected.quantile),
         )
+        # What was allowed before need not be allowed now, or was started with and never was.
+        if (why := forbidden(self.policy, back.plan, situation)) is not None:
+            self._close_promise("fell short", observed, now_s)
+            return back.held(Reason.OUT_OF_BOUNDS, why)
+        self._undoing = observed
+        return back
 
     def _gets_better(self, observed: Outcome) -> bool:
         """Since the last look; the first look is not the last."""
