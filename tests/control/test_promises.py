@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import msgspec
 import pytest
 from driving import drive
 from memory_engine import FakeClock
@@ -91,6 +92,17 @@ def test_no_plan_takes_in_more_than_comes() -> None:
     assert not kept(before, promised, taken[0], tolerance=0.5, comes_per_s=100.0)
     met, lost = Outcome(slots=4, sojourn_s=0.1), Outcome(slots=2, sojourn_s=40.0)
     assert not kept(met, Outcome(slots=2, at_most_s=0.4), lost, tolerance=0.5)
+
+
+def test_a_release_has_to_do_no_harm_and_no_more() -> None:
+    before = Outcome(slots=24, sojourn_s=0.0806, rows_per_s=95.0)
+    expected = Outcome(slots=20, sojourn_s=0.0789, rows_per_s=100.0)  # a little better besides, and a few more rows
+    seen = [Outcome(slots=20, sojourn_s=stay_s, rows_per_s=95.0) for stay_s in (0.0808, 0.12, 0.13)]
+    assert [kept(before, expected, one, tolerance=0.5) for one in seen] == [True, True, False]
+    within = msgspec.structs.replace(expected, at_most_s=0.1)
+    assert [kept(before, within, one, tolerance=0.5) for one in seen] == [True, False, False]
+    stalled = Outcome(slots=20, sojourn_s=0.08, rows_per_s=70.0)
+    assert not kept(before, expected, stalled, tolerance=0.5)
 
 
 def test_a_load_that_is_not_known_has_not_changed() -> None:

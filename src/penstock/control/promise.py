@@ -18,8 +18,8 @@ def kept(
 
     Where it promised more rows, the plan before it did not keep up and had no sojourn to speak of: only rows count,
     and no plan takes in more than comes.
-    One that promised slots and gave sojourn for them has to stay below the target, or where there is none within
-    1 + tolerance of what it expected. What is not known breaks no promise.
+    One that promised slots has to do no harm: to stay below the target, or where there is none or it was missed before,
+    within 1 + tolerance of what it expected and of what was. What is not known breaks no promise.
 
     >>> before, expected = Outcome(slots=4, sojourn_s=2.0), Outcome(slots=6, sojourn_s=1.0)
     >>> [kept(before, expected, Outcome(slots=6, sojourn_s=s), tolerance=0.5) for s in (0.9, 1.4, 1.6, 2.5)]
@@ -29,7 +29,7 @@ def kept(
     if promised is not None and comes_per_s is not None:
         promised = min(promised, comes_per_s)
     if was is not None and promised is not None and is_now is not None:
-        if promised > was * (1.0 + _A_DIFFERENCE):
+        if not _releases(before, expected) and promised > was * (1.0 + _A_DIFFERENCE):
             return is_now >= was + (1.0 - tolerance) * (promised - was)
         if is_now < promised * (1.0 - _NOISE):
             return False
@@ -42,6 +42,10 @@ def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, toleran
         # It promised no sojourn; to lose one that met the target was no part of it.
         at_most = expected.at_most_s
         return at_most is None or is_now is None or was is None or not was <= at_most < is_now
+    if _releases(before, expected):
+        # That it expected less of the sojourn, too, is no promise: a few percent of it are within the noise.
+        met_before = expected.at_most_s is not None and was <= expected.at_most_s
+        return expected.met_by(observed) if met_before else is_now <= (1.0 + tolerance) * max(was, promised)
     if promised < was * (1.0 - _A_DIFFERENCE):
         # The target may be met although the model promised more: nobody is to be rolled back out of it.
         met = expected.at_most_s is not None and is_now <= expected.at_most_s
@@ -49,6 +53,10 @@ def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, toleran
     if expected.at_most_s is not None:
         return is_now <= expected.at_most_s
     return is_now <= (1.0 + tolerance) * promised
+
+
+def _releases(before: Outcome, expected: Outcome) -> bool:
+    return expected.slots < before.slots
 
 
 def left_over(before: Outcome, observed: Outcome, *, now_s: float, since_s: float) -> bool:
