@@ -9,13 +9,16 @@ import msgspec
 import pytest
 from driving import drive
 from memory_engine import FakeClock
-from test_controller import changing, engine, reasons
+from test_controller import Scripted, changing, engine, reasons
 
+from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.guards import Bounded, Cooldown
 from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
 from penstock.control.promise import kept
+from penstock.control.situation import Situation
 from penstock.measure.load import Load
 from penstock.measure.smoothing import Windowed
+from penstock.measure.window import Window
 from penstock.planning.outcome import Outcome
 from penstock.store import StoreReader
 
@@ -109,6 +112,37 @@ def test_a_load_that_is_not_known_has_not_changed() -> None:
     known = Load(rows_per_s=100.0, work=2.0)
     assert known.near(Load(rows_per_s=100.0, work=None)) and known.near(Load(rows_per_s=None, work=None))
     assert not known.near(Load(rows_per_s=10.0, work=None))
+
+
+def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, rate=12.0, batch_s=0.5)
+    seen = one.observe
+
+    def committed_before_the_change() -> Window:
+        window = seen()
+        if not one.applied:
+            return window
+        none = {"batches": 0, "rows_in": 0, "batch_s": None, "batch_max_s": None}
+        pipelines = tuple(msgspec.structs.replace(pipeline, **none) for pipeline in window.pipelines)
+        operators = tuple(msgspec.structs.replace(op, processed_rows_per_s=0.0) for op in window.operators)
+        return msgspec.structs.replace(window, pipelines=pipelines, operators=operators, sojourn=None)
+
+    def decides(situation: Situation) -> Decision:
+        if one.applied:
+            return Hold(reason=Reason.BEST, why="there already")
+        return Change(
+            plan=situation.plan.replace(replicas=situation.plan.replicas | {"extract": 6}),
+            reason=Reason.SHORTAGE,
+            why="as scripted",
+            staying=Outcome(slots=situation.slots, rows_per_s=10.0),
+            expected=Outcome(slots=situation.slots + 3, rows_per_s=12.0),
+        )
+
+    one.observe = committed_before_the_change  # type: ignore[method-assign]
+    rows = drive(tmp_path, one, clock, Scripted(decides), windows=12, smoothing=Windowed(2), micro_batch=True)
+    (change,) = [row for row in rows if row.kind == "change"]
+    assert change.verdict == "kept" and change.observed is not None and change.observed.rows_per_s is None
 
 
 @pytest.mark.parametrize("ended_after", [4, 8], ids=["before it is judged", "after it was rolled back"])

@@ -96,11 +96,12 @@ def observed_outcome(situation: Situation, quantile: float | None) -> Outcome:
 
 
 def taken_in(situation: Situation, window: Window) -> float | None:
-    """Rows/s read from all sources."""
+    """Rows/s read from all sources; not known where a batch took longer than the windows and none was committed."""
     total = 0.0
+    in_hand = {name for one in window.pipelines if not one.batches for name in one.operators}
     for one in window.operators:
         if one.operator in situation.shape.sources:
-            if one.processed_rows_per_s is None:
+            if one.processed_rows_per_s is None or (situation.micro_batch and one.operator in in_hand):
                 return None
             total += one.processed_rows_per_s
     return total
