@@ -191,6 +191,21 @@ def test_no_slot_is_released_while_the_target_is_missed(tmp_path: Path) -> None:
             assert sum(row.new.replicas.values()) > sum(row.old.replicas.values())
 
 
+def test_no_slot_is_released_at_the_moment_when_the_load_returns(tmp_path: Path) -> None:
+    flow, _ = video()
+    behaviour = Behaviour(
+        operators={
+            name: OperatorBehaviour(service_s=Exponential(mean=0.1 / rate)) for name, rate in STEPS_SERVICE.items()
+        },
+        # A window ends a second after the new rows have begun.
+        sources={"frames": SourceBehaviour(rates=((0.0, 60.0), (300.0, 0.0), (1010.0, 60.0)))},
+    )
+    engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}), seed=1)
+    policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=0.2))), seconds=400.0)
+    made = changes(engine, policy, tmp_path, windows=130, every_s=10.0, smoothed=5)
+    assert [(row.at_s, row.reason) for row in made] == [(50.0, "release")]
+
+
 def test_rows_that_go_one_way_or_the_other_are_counted_once(tmp_path: Path) -> None:
     flow = ps.Dataflow("split")
     a = flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=20.0)).keyed("a", ["n"], lambda df: df)

@@ -44,12 +44,13 @@ def steady(situation: Situation) -> bool:
     window, latest = situation.window, situation.latest
     if window is None or latest is None:
         return False
-    return _near(window.external_rows_per_s, latest.external_rows_per_s) and _near(_mean_s(window), _mean_s(latest))
+    return near(window.external_rows_per_s, latest.external_rows_per_s) and near(_mean_s(window), _mean_s(latest))
 
 
 def _mean_s(window: Window) -> float | None:
     return None if window.sojourn is None else window.sojourn.mean_s
 
 
-def _near(one: float | None, other: float | None) -> bool:
+def near(one: float | None, other: float | None) -> bool:
+    """As near as windows of a steady load are to each other."""
     return one is not None and other is not None and abs(one - other) <= _STEADY * max(one, other)

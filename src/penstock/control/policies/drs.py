@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from penstock.control.correction import learned, measured_s, steady
+from penstock.control.correction import learned, measured_s, near, steady
 from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
 from penstock.control.demand import Demand, demand_of
 from penstock.control.situation import Memory, Situation
@@ -193,6 +193,14 @@ class _Case:
         return max(1.0, latest.external_rows_per_s / window.external_rows_per_s)
 
     @property
+    def rising(self) -> bool:
+        """Whether more rows come than in the mean over the windows, by more than a load that is steady."""
+        window, latest = self.situation.window, self.situation.latest
+        assert window is not None and latest is not None
+        mean, now = window.external_rows_per_s, latest.external_rows_per_s
+        return now is not None and mean is not None and now > mean and not near(mean, now)
+
+    @property
     def ways(self) -> tuple[Stations, ...]:
         return (self.now, *self.others)
 
@@ -241,6 +249,9 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
     within = not short and case.measured_s is not None and case.measured_s >= goal.release_below_s
     if within and case.staying.slots <= case.most:
         return _reallocated(case, f"{_said(case)}, within its bounds")
+    if not short and case.staying.slots <= case.most and case.rising:
+        # Slots that a quiet time did not need may be what those need that come now.
+        return Hold(reason=Reason.NOT_YET, why=f"{_said(case)}, but more rows come by now", inputs=case.inputs)
     target_s = goal.aim * goal.max_s / case.correction
     # Too few slots for a rate that has risen: the mean over the windows is of the past, and would only be added to.
     times = case.risen if short else 1.0
