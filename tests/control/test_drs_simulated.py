@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from applications import PATTERNS_SERVICE, VIDEO_SERVICE, allocations, mean_s, plan_of
+from driving import drive
+from memory_engine import FakeClock
+from test_controller import engine as queueing
 
 import penstock as ps
 from penstock.control.controller import Settings
@@ -31,7 +34,7 @@ from penstock.engines.simulated import (
 )
 from penstock.engines.simulated.behaviour import BatchCosts
 from penstock.measure.smoothing import Windowed
-from penstock.store import Decided, Store
+from penstock.store import Decided, Store, StoreReader
 
 
 def changes(
@@ -264,6 +267,36 @@ def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
 
 
 # ---- what the model does not know
+
+
+def test_nothing_is_learned_of_the_model_while_a_backlog_drains(tmp_path: Path) -> None:
+    flow, _ = video()
+    behaviour = Behaviour(
+        operators={
+            name: OperatorBehaviour(service_s=Exponential(mean=0.1 / rate)) for name, rate in STEPS_SERVICE.items()
+        },
+        sources={"frames": SourceBehaviour(rates=((0.0, 60.0), (300.0, 1000.0), (600.0, 60.0)))},
+    )
+    plan = plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}, slots=7)
+    engine = SimulatedEngine(flow, behaviour, plan=plan, seed=1)
+    policy = Hysteresis(Drs(DrsSettings(goal=FewestSlots(max_s=0.25, aim=0.8))), gain=0.05)
+    changes(engine, policy, tmp_path, windows=150, every_s=10.0, smoothed=5)
+    with StoreReader(tmp_path) as reader:
+        rows = [row for _, row in reader.decisions()]
+    assert all(row.memory.get("drs.correction", 1.0) < 1.5 for row in rows)
+    last = rows[-1]
+    assert last.before is not None and last.before.sojourn_s is not None and last.before.sojourn_s > 100.0
+    assert "with 7 slots and a backlog, 0.0" in last.why
+
+
+def test_what_is_in_the_way_is_said_in_seconds_of_the_user(tmp_path: Path) -> None:
+    """It takes four times as long as the model says, for which 0.2 s are 0.05 s."""
+    clock = FakeClock()
+    one = queueing(clock, slower=lambda plan: 4.0)
+    policy = Drs(DrsSettings(goal=FewestSlots(max_s=0.25, aim=0.8)))
+    last = drive(tmp_path, one, clock, policy, windows=20)[-1]
+    assert last.reason == "at-limit"
+    assert last.why.startswith("the mean sojourn comes to 1.7") and "s at best, not 0.25 s, with any number" in last.why
 
 
 def test_a_sojourn_that_no_model_explains_gets_slots_all_the_same(tmp_path: Path) -> None:
