@@ -145,12 +145,12 @@ def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_
     assert change.verdict == "kept" and change.observed is not None and change.observed.rows_per_s is None
 
 
-@pytest.mark.parametrize("ended_after", [4, 8], ids=["before it is judged", "after it was rolled back"])
+@pytest.mark.parametrize("ended_after", [3, 8], ids=["before it is judged", "after it was rolled back"])
 def test_a_run_that_was_ended_remembers_what_failed(tmp_path: Path, ended_after: int) -> None:
     clock = FakeClock()
     one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
     before = drive(tmp_path, one, clock, changing(match=4), windows=ended_after, smoothing=Windowed(2))
-    assert {row.verdict for row in before if row.reason == "shortage"} == {None if ended_after == 4 else "rolled back"}
+    assert {row.verdict for row in before if row.reason == "shortage"} == {None if ended_after == 3 else "rolled back"}
     rows = drive(tmp_path, one, clock, changing(match=4), windows=8, smoothing=Windowed(2))
     assert [row.reason for row in rows if row.kind == "change"] == ["shortage", "roll-back"]
     assert next(row.verdict for row in rows if row.kind == "change") == "rolled back"
@@ -173,6 +173,23 @@ def test_a_kept_promise_stays(tmp_path: Path) -> None:
     rows = drive(tmp_path, one, clock, changing(match=4), windows=8)
     (change,) = [row for row in rows if row.kind == "change"]
     assert (change.verdict, change.applied, reasons(rows)[-1]) == ("kept", "ok", "best")
+
+
+@pytest.mark.parametrize("step", [0.9, 1.0, 1.1], ids=["better", "the same", "worse"])
+def test_only_what_gets_better_is_waited_for(tmp_path: Path, step: float) -> None:
+    """It promised half of the sojourn, and begins with twice of it."""
+    clock = FakeClock()
+    one = engine(clock)
+    one.slower = lambda plan: 2.0 * step ** ((clock.time() - 1000.0) // 60.0) if one.applied else 1.0
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=24, smoothing=Windowed(2))
+    (change, *back) = [row for row in rows if row.kind == "change"]
+    judged = rows[rows.index(change) + 1 :]
+    waited = [row for row in judged if row.reason == "catching-up"]
+    if step < 1.0:
+        assert waited and {row.why for row in waited} == {"it still gets better after the change"}
+        assert change.verdict == "kept" and not back
+    else:
+        assert not waited and reasons(judged)[:2] == ["settling", "roll-back"]
 
 
 def test_a_load_that_changed_meanwhile_cannot_be_judged(tmp_path: Path) -> None:
