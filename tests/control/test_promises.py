@@ -114,6 +114,46 @@ def test_a_load_that_is_not_known_has_not_changed() -> None:
     assert not known.near(Load(rows_per_s=10.0, work=None))
 
 
+@pytest.mark.parametrize("micro_batch", [False, True])
+def test_rows_that_wait_behind_a_source_are_not_taken_in(tmp_path: Path, micro_batch: bool) -> None:
+    """A plan that promises 30 rows/s; four in five of them come to 'match', which does 13.5."""
+    clock = FakeClock()
+    one = engine(clock, rate=30.0, counts={"extract": 8, "match": 2, "aggregate": 1}, selectivity={"extract": 0.8})
+    seen = one.observe
+
+    def passed_on() -> Window:
+        window = seen()
+        at_once = [
+            msgspec.structs.replace(op, processed_rows_per_s=window.external_rows_per_s)
+            if op.operator == "frames"
+            else op
+            for op in window.operators
+        ]
+        return msgspec.structs.replace(window, operators=tuple(at_once))
+
+    def decides(situation: Situation) -> Decision:
+        if one.applied:
+            return Hold(reason=Reason.BEST, why="there already")
+        return Change(
+            plan=situation.plan.replace(replicas=situation.plan.replicas | {"match": 3}),
+            reason=Reason.SHORTAGE,
+            why="as scripted",
+            staying=Outcome(slots=situation.slots, rows_per_s=11.25),
+            expected=Outcome(slots=situation.slots + 1, rows_per_s=30.0),
+        )
+
+    one.observe = passed_on  # type: ignore[method-assign]
+    rows = drive(tmp_path, one, clock, Scripted(decides), windows=8, smoothing=Windowed(2), micro_batch=micro_batch)
+    change = next(row for row in rows if row.kind == "change")
+    assert change.before is not None and change.observed is not None
+    if not micro_batch:
+        assert change.before.rows_per_s == pytest.approx(9.0 / 0.8)
+        assert change.observed.rows_per_s == pytest.approx(13.5 / 0.8)
+        assert change.verdict == "fell short"  # but not rolled back to a plan that takes in still less
+    else:  # what was read was read by a batch
+        assert change.before.rows_per_s == change.observed.rows_per_s == 30.0
+
+
 def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_path: Path) -> None:
     clock = FakeClock()
     one = engine(clock, rate=12.0, batch_s=0.5)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from penstock.control.correction import measured_s
+from penstock.control.decisions import Hold
+from penstock.control.demand import demand_of
 from penstock.control.situation import Situation
 from penstock.measure.window import Window
 from penstock.planning.outcome import Outcome
 
 _A_DIFFERENCE = 0.02  # of what it was: less is not a promise
+_WORTH_S = 1.0  # from which on what waits is a backlog
 _NOISE = 0.2  # of the rows/s of a few windows
 
 
@@ -96,7 +101,11 @@ def observed_outcome(situation: Situation, quantile: float | None) -> Outcome:
 
 
 def taken_in(situation: Situation, window: Window) -> float | None:
-    """Rows/s read from all sources; not known where a batch took longer than the windows and none was committed."""
+    """Rows/s from outside that were done.
+
+    In micro-batches those that were read from all sources; not known where a batch took longer than the windows and
+    none was committed. Row by row a source passes on at once whatever comes: there it is what the slowest operator did.
+    """
     total = 0.0
     in_hand = {name for one in window.pipelines if not one.batches for name in one.operators}
     for one in window.operators:
@@ -104,7 +113,25 @@ def taken_in(situation: Situation, window: Window) -> float | None:
             if one.processed_rows_per_s is None or (situation.micro_batch and one.operator in in_hand):
                 return None
             total += one.processed_rows_per_s
-    return total
+    return total if situation.micro_batch else min(total, _slowest(situation, window))
+
+
+def _slowest(situation: Situation, window: Window) -> float:
+    """Rows/s from outside that the operator did which was furthest behind what came to it.
+
+    One that nothing to speak of waits for did all that came: of few rows its own count would be mostly noise.
+    """
+    demand = demand_of(situation)
+    if isinstance(demand, Hold):
+        return math.inf
+    done = [
+        one.processed_rows_per_s * demand.external_per_s / coming
+        for one in window.operators
+        if one.processed_rows_per_s is not None
+        and (coming := demand.arrivals.get(one.operator, 0.0)) > 0.0
+        and (one.backlog_rows or 0) > _WORTH_S * coming
+    ]
+    return min(done, default=math.inf)
 
 
 def draining(latest: Window, previous: Window | None) -> bool:
@@ -114,7 +141,7 @@ def draining(latest: Window, previous: Window | None) -> bool:
     """
     if previous is None:
         return False
-    ordinary_s = 1.0 + sum(one.batch_s or 0.0 for one in previous.pipelines)
+    ordinary_s = _WORTH_S + sum(one.batch_s or 0.0 for one in previous.pipelines)
     return _backlog(previous) > max(_backlog(latest), ordinary_s * (latest.external_rows_per_s or 0.0))
 
 
