@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from applications import PATTERNS_SERVICE, VIDEO_SERVICE, allocations, mean_s, plan_of
+from driving import drive
+from memory_engine import FakeClock
+from test_controller import engine as queueing
 
 import penstock as ps
 from penstock.control.controller import Settings
@@ -31,7 +34,7 @@ from penstock.engines.simulated import (
 )
 from penstock.engines.simulated.behaviour import BatchCosts
 from penstock.measure.smoothing import Windowed
-from penstock.store import Decided, Store
+from penstock.store import Decided, Store, StoreReader
 
 
 def changes(
@@ -191,6 +194,21 @@ def test_no_slot_is_released_while_the_target_is_missed(tmp_path: Path) -> None:
             assert sum(row.new.replicas.values()) > sum(row.old.replicas.values())
 
 
+def test_no_slot_is_released_at_the_moment_when_the_load_returns(tmp_path: Path) -> None:
+    flow, _ = video()
+    behaviour = Behaviour(
+        operators={
+            name: OperatorBehaviour(service_s=Exponential(mean=0.1 / rate)) for name, rate in STEPS_SERVICE.items()
+        },
+        # A window ends a second after the new rows have begun.
+        sources={"frames": SourceBehaviour(rates=((0.0, 60.0), (300.0, 0.0), (1010.0, 60.0)))},
+    )
+    engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}), seed=1)
+    policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=0.2))), seconds=400.0)
+    made = changes(engine, policy, tmp_path, windows=130, every_s=10.0, smoothed=5)
+    assert [(row.at_s, row.reason) for row in made] == [(50.0, "release")]
+
+
 def test_rows_that_go_one_way_or_the_other_are_counted_once(tmp_path: Path) -> None:
     flow = ps.Dataflow("split")
     a = flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=20.0)).keyed("a", ["n"], lambda df: df)
@@ -249,6 +267,36 @@ def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
 
 
 # ---- what the model does not know
+
+
+def test_nothing_is_learned_of_the_model_while_a_backlog_drains(tmp_path: Path) -> None:
+    flow, _ = video()
+    behaviour = Behaviour(
+        operators={
+            name: OperatorBehaviour(service_s=Exponential(mean=0.1 / rate)) for name, rate in STEPS_SERVICE.items()
+        },
+        sources={"frames": SourceBehaviour(rates=((0.0, 60.0), (300.0, 1000.0), (600.0, 60.0)))},
+    )
+    plan = plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}, slots=7)
+    engine = SimulatedEngine(flow, behaviour, plan=plan, seed=1)
+    policy = Hysteresis(Drs(DrsSettings(goal=FewestSlots(max_s=0.25, aim=0.8))), gain=0.05)
+    changes(engine, policy, tmp_path, windows=150, every_s=10.0, smoothed=5)
+    with StoreReader(tmp_path) as reader:
+        rows = [row for _, row in reader.decisions()]
+    assert all(row.memory.get("drs.correction", 1.0) < 1.5 for row in rows)
+    last = rows[-1]
+    assert last.before is not None and last.before.sojourn_s is not None and last.before.sojourn_s > 100.0
+    assert "with 7 slots and a backlog, 0.0" in last.why
+
+
+def test_what_is_in_the_way_is_said_in_seconds_of_the_user(tmp_path: Path) -> None:
+    """It takes four times as long as the model says, for which 0.2 s are 0.05 s."""
+    clock = FakeClock()
+    one = queueing(clock, slower=lambda plan: 4.0)
+    policy = Drs(DrsSettings(goal=FewestSlots(max_s=0.25, aim=0.8)))
+    last = drive(tmp_path, one, clock, policy, windows=20)[-1]
+    assert last.reason == "at-limit"
+    assert last.why.startswith("the mean sojourn comes to 1.7") and "s at best, not 0.25 s, with any number" in last.why
 
 
 def test_a_sojourn_that_no_model_explains_gets_slots_all_the_same(tmp_path: Path) -> None:

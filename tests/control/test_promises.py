@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import msgspec
 import pytest
 from driving import drive
 from memory_engine import FakeClock
-from test_controller import changing, engine, reasons
+from test_controller import Scripted, changing, engine, reasons
 
+from penstock.control.decisions import Change, Decision, Hold, Reason
+from penstock.control.guards import Bounded, Cooldown
 from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
 from penstock.control.promise import kept
+from penstock.control.situation import Situation
 from penstock.measure.load import Load
 from penstock.measure.smoothing import Windowed
+from penstock.measure.window import Window
 from penstock.planning.outcome import Outcome
 from penstock.store import StoreReader
 
@@ -53,6 +58,19 @@ def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: 
     assert reasons(rows)[-1] == "refuted"
 
 
+def test_no_roll_back_goes_beyond_a_bound(tmp_path: Path) -> None:
+    clock = FakeClock()
+    start = {"extract": 5, "match": 5, "aggregate": 2}  # 12 slots, and it was started with more than are allowed
+    one = engine(clock, counts=start, slower=lambda plan: 3.0 if plan.replicas["match"] < 5 else 1.0)
+    policy = Cooldown(Bounded(changing(match=4), max_slots=11), seconds=0.0)
+    rows = drive(tmp_path, one, clock, policy, windows=12, smoothing=Windowed(2))
+    (change,) = [row for row in rows if row.kind == "change"]
+    assert change.verdict == "fell short" and one.plan.replicas["match"] == 4
+    held = next(row for row in rows if row.reason == "out-of-bounds")
+    assert held.why.startswith("12 slots, and 11 may be used (roll-back:")
+    assert held.alternatives[0].replicas == start
+
+
 @pytest.mark.parametrize("refusals", [1, 100])
 def test_a_roll_back_that_fails_is_tried_again_and_refutes_nothing_good(tmp_path: Path, refusals: int) -> None:
     clock = FakeClock()
@@ -79,18 +97,100 @@ def test_no_plan_takes_in_more_than_comes() -> None:
     assert not kept(met, Outcome(slots=2, at_most_s=0.4), lost, tolerance=0.5)
 
 
+def test_a_release_has_to_do_no_harm_and_no_more() -> None:
+    before = Outcome(slots=24, sojourn_s=0.0806, rows_per_s=95.0)
+    expected = Outcome(slots=20, sojourn_s=0.0789, rows_per_s=100.0)  # a little better besides, and a few more rows
+    seen = [Outcome(slots=20, sojourn_s=stay_s, rows_per_s=95.0) for stay_s in (0.0808, 0.12, 0.13)]
+    assert [kept(before, expected, one, tolerance=0.5) for one in seen] == [True, True, False]
+    within = msgspec.structs.replace(expected, at_most_s=0.1)
+    assert [kept(before, within, one, tolerance=0.5) for one in seen] == [True, False, False]
+    stalled = Outcome(slots=20, sojourn_s=0.08, rows_per_s=70.0)
+    assert not kept(before, expected, stalled, tolerance=0.5)
+
+
 def test_a_load_that_is_not_known_has_not_changed() -> None:
     known = Load(rows_per_s=100.0, work=2.0)
     assert known.near(Load(rows_per_s=100.0, work=None)) and known.near(Load(rows_per_s=None, work=None))
     assert not known.near(Load(rows_per_s=10.0, work=None))
 
 
-@pytest.mark.parametrize("ended_after", [4, 8], ids=["before it is judged", "after it was rolled back"])
+@pytest.mark.parametrize("micro_batch", [False, True])
+def test_rows_that_wait_behind_a_source_are_not_taken_in(tmp_path: Path, micro_batch: bool) -> None:
+    """A plan that promises 30 rows/s; four in five of them come to 'match', which does 13.5."""
+    clock = FakeClock()
+    one = engine(clock, rate=30.0, counts={"extract": 8, "match": 2, "aggregate": 1}, selectivity={"extract": 0.8})
+    seen = one.observe
+
+    def passed_on() -> Window:
+        window = seen()
+        at_once = [
+            msgspec.structs.replace(op, processed_rows_per_s=window.external_rows_per_s)
+            if op.operator == "frames"
+            else op
+            for op in window.operators
+        ]
+        return msgspec.structs.replace(window, operators=tuple(at_once))
+
+    def decides(situation: Situation) -> Decision:
+        if one.applied:
+            return Hold(reason=Reason.BEST, why="there already")
+        return Change(
+            plan=situation.plan.replace(replicas=situation.plan.replicas | {"match": 3}),
+            reason=Reason.SHORTAGE,
+            why="as scripted",
+            staying=Outcome(slots=situation.slots, rows_per_s=11.25),
+            expected=Outcome(slots=situation.slots + 1, rows_per_s=30.0),
+        )
+
+    one.observe = passed_on  # type: ignore[method-assign]
+    rows = drive(tmp_path, one, clock, Scripted(decides), windows=8, smoothing=Windowed(2), micro_batch=micro_batch)
+    change = next(row for row in rows if row.kind == "change")
+    assert change.before is not None and change.observed is not None
+    if not micro_batch:
+        assert change.before.rows_per_s == pytest.approx(9.0 / 0.8)
+        assert change.observed.rows_per_s == pytest.approx(13.5 / 0.8)
+        assert change.verdict == "fell short"  # but not rolled back to a plan that takes in still less
+    else:  # what was read was read by a batch
+        assert change.before.rows_per_s == change.observed.rows_per_s == 30.0
+
+
+def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_path: Path) -> None:
+    clock = FakeClock()
+    one = engine(clock, rate=12.0, batch_s=0.5)
+    seen = one.observe
+
+    def committed_before_the_change() -> Window:
+        window = seen()
+        if not one.applied:
+            return window
+        none = {"batches": 0, "rows_in": 0, "batch_s": None, "batch_max_s": None}
+        pipelines = tuple(msgspec.structs.replace(pipeline, **none) for pipeline in window.pipelines)
+        operators = tuple(msgspec.structs.replace(op, processed_rows_per_s=0.0) for op in window.operators)
+        return msgspec.structs.replace(window, pipelines=pipelines, operators=operators, sojourn=None)
+
+    def decides(situation: Situation) -> Decision:
+        if one.applied:
+            return Hold(reason=Reason.BEST, why="there already")
+        return Change(
+            plan=situation.plan.replace(replicas=situation.plan.replicas | {"extract": 6}),
+            reason=Reason.SHORTAGE,
+            why="as scripted",
+            staying=Outcome(slots=situation.slots, rows_per_s=10.0),
+            expected=Outcome(slots=situation.slots + 3, rows_per_s=12.0),
+        )
+
+    one.observe = committed_before_the_change  # type: ignore[method-assign]
+    rows = drive(tmp_path, one, clock, Scripted(decides), windows=12, smoothing=Windowed(2), micro_batch=True)
+    (change,) = [row for row in rows if row.kind == "change"]
+    assert change.verdict == "kept" and change.observed is not None and change.observed.rows_per_s is None
+
+
+@pytest.mark.parametrize("ended_after", [3, 8], ids=["before it is judged", "after it was rolled back"])
 def test_a_run_that_was_ended_remembers_what_failed(tmp_path: Path, ended_after: int) -> None:
     clock = FakeClock()
     one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
     before = drive(tmp_path, one, clock, changing(match=4), windows=ended_after, smoothing=Windowed(2))
-    assert {row.verdict for row in before if row.reason == "shortage"} == {None if ended_after == 4 else "rolled back"}
+    assert {row.verdict for row in before if row.reason == "shortage"} == {None if ended_after == 3 else "rolled back"}
     rows = drive(tmp_path, one, clock, changing(match=4), windows=8, smoothing=Windowed(2))
     assert [row.reason for row in rows if row.kind == "change"] == ["shortage", "roll-back"]
     assert next(row.verdict for row in rows if row.kind == "change") == "rolled back"
@@ -113,6 +213,23 @@ def test_a_kept_promise_stays(tmp_path: Path) -> None:
     rows = drive(tmp_path, one, clock, changing(match=4), windows=8)
     (change,) = [row for row in rows if row.kind == "change"]
     assert (change.verdict, change.applied, reasons(rows)[-1]) == ("kept", "ok", "best")
+
+
+@pytest.mark.parametrize("step", [0.9, 1.0, 1.1], ids=["better", "the same", "worse"])
+def test_only_what_gets_better_is_waited_for(tmp_path: Path, step: float) -> None:
+    """It promised half of the sojourn, and begins with twice of it."""
+    clock = FakeClock()
+    one = engine(clock)
+    one.slower = lambda plan: 2.0 * step ** ((clock.time() - 1000.0) // 60.0) if one.applied else 1.0
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=24, smoothing=Windowed(2))
+    (change, *back) = [row for row in rows if row.kind == "change"]
+    judged = rows[rows.index(change) + 1 :]
+    waited = [row for row in judged if row.reason == "catching-up"]
+    if step < 1.0:
+        assert waited and {row.why for row in waited} == {"it still gets better after the change"}
+        assert change.verdict == "kept" and not back
+    else:
+        assert not waited and reasons(judged)[:2] == ["settling", "roll-back"]
 
 
 def test_a_load_that_changed_meanwhile_cannot_be_judged(tmp_path: Path) -> None:

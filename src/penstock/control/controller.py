@@ -10,8 +10,10 @@ from typing import Literal
 import msgspec
 
 from penstock.control.carry_out import change_plan, described
+from penstock.control.correction import measured_s
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.demand import load_of
+from penstock.control.guards import forbidden
 from penstock.control.promise import draining, kept, left_over, observed_outcome, overrun
 from penstock.control.shape import Shape
 from penstock.control.situation import Memory, PastChange, Policy, Situation
@@ -164,7 +166,7 @@ class Controller:
         assert situation.window is not None and situation.latest is not None
         assert row.expected is not None and row.before is not None
         # However long it takes: the plan before let the backlog grow, and going back to it would be worse.
-        if draining(situation.latest, self._windows[0] if len(self._windows) > 1 else self._previous):
+        if draining(situation.latest, self._first()):
             self._windows.clear()
             return Hold(reason=Reason.CATCHING_UP, why="the backlog from before the change is still draining")
         observed = observed_outcome(situation, row.expected.quantile)
@@ -191,19 +193,35 @@ class Controller:
         if overrun(row.before, observed, situation.window.external_rows_per_s):
             self._close_promise("fell short", observed, now_s)
             return None
-        self._undoing = observed
-        return Change(
+        back = Change(
             plan=row.old,
             reason=Reason.ROLL_BACK,
             why=f"the change {now_s - promise.at_s:.0f} s ago ({row.reason}) did not bring what it promised",
             staying=observed,
             expected=Outcome(slots=row.before.slots, sojourn_s=row.before.sojourn_s, quantile=row.expected.quantile),
         )
+        # What was allowed before need not be allowed now, or was started with and never was.
+        if (why := forbidden(self.policy, back.plan, situation)) is not None:
+            self._close_promise("fell short", observed, now_s)
+            return back.held(Reason.OUT_OF_BOUNDS, why)
+        self._undoing = observed
+        return back
 
     def _gets_better(self, observed: Outcome) -> bool:
-        """Since the last look; the first look is not the last."""
+        """Since the last look; at the first one, since the first of the windows that it is made of."""
         before_s, self._looked_s = self._looked_s, observed.sojourn_s
-        return observed.sojourn_s is not None and (before_s is None or observed.sojourn_s < _BETTER * before_s)
+        if before_s is None:
+            first, last = self._first(), self._latest
+            assert last is not None
+            before_s = None if first is None else measured_s(first.sojourn, observed.quantile)
+            now_s = measured_s(last.sojourn, observed.quantile)
+        else:
+            now_s = observed.sojourn_s
+        return before_s is not None and now_s is not None and now_s < _BETTER * before_s
+
+    def _first(self) -> Window | None:
+        """That the last one can be compared to: of those that count, or the one before it."""
+        return self._windows[0] if len(self._windows) > 1 else self._previous
 
     def _close_promise(self, verdict: Verdict, observed: Outcome | None, at_s: float) -> None:
         if self._promise is not None:

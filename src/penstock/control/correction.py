@@ -7,7 +7,8 @@ plans. So f is kept as a running geometric mean and predictions are multiplied b
 
 Below 1 it also stands for rows that become many: the model adds up all of their stays, and a sojourn is that of one.
 
-A sojourn that is still moving says nothing about a model of the steady state, and is not learned from.
+A sojourn that is still moving, or of rows that waited in a backlog, says nothing about a model of the steady state, and
+is not learned from.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from penstock.measure.window import Sojourn, Window
 
 LEAST, MOST = 0.01, 4.0
 _STEADY = 0.2  # how far the last window may be from the mean of the windows
+_AT_ONCE_S = 1.0  # rows of so long may come at once and wait for each other
 
 
 def learned(memory: Memory, key: str, *, measured_s: float, predicted_s: float, rate: float) -> Memory:
@@ -44,12 +46,27 @@ def steady(situation: Situation) -> bool:
     window, latest = situation.window, situation.latest
     if window is None or latest is None:
         return False
-    return _near(window.external_rows_per_s, latest.external_rows_per_s) and _near(_mean_s(window), _mean_s(latest))
+    return near(window.external_rows_per_s, latest.external_rows_per_s) and near(_mean_s(window), _mean_s(latest))
+
+
+def backlogged(situation: Situation, predicted_s: float) -> bool:
+    """Whether more rows wait than are under way in the steady state, by Little's law, however wrong the model is.
+
+    A backlog that drains slowly looks steady, in what arrives and in how long the rows stay that come out of it.
+    """
+    window, sources = situation.window, situation.shape.sources
+    if window is None:
+        return False
+    rows = [(one.operator in sources, one.backlog_rows or 0) for one in window.operators]
+    # Rows behind a source may be counted as the source's, too.
+    waiting = max(sum(backlog for at_source, backlog in rows if at_source is where) for where in (True, False))
+    return waiting > max(_AT_ONCE_S, MOST * predicted_s) * (window.external_rows_per_s or 0.0)
 
 
 def _mean_s(window: Window) -> float | None:
     return None if window.sojourn is None else window.sojourn.mean_s
 
 
-def _near(one: float | None, other: float | None) -> bool:
+def near(one: float | None, other: float | None) -> bool:
+    """As near as windows of a steady load are to each other."""
     return one is not None and other is not None and abs(one - other) <= _STEADY * max(one, other)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from penstock.control.correction import measured_s
+from penstock.control.decisions import Hold
+from penstock.control.demand import demand_of
 from penstock.control.situation import Situation
 from penstock.measure.window import Window
 from penstock.planning.outcome import Outcome
 
 _A_DIFFERENCE = 0.02  # of what it was: less is not a promise
+_WORTH_S = 1.0  # from which on what waits is a backlog
 _NOISE = 0.2  # of the rows/s of a few windows
 
 
@@ -18,8 +23,8 @@ def kept(
 
     Where it promised more rows, the plan before it did not keep up and had no sojourn to speak of: only rows count,
     and no plan takes in more than comes.
-    One that promised slots and gave sojourn for them has to stay below the target, or where there is none within
-    1 + tolerance of what it expected. What is not known breaks no promise.
+    One that promised slots has to do no harm: to stay below the target, or where there is none or it was missed before,
+    within 1 + tolerance of what it expected and of what was. What is not known breaks no promise.
 
     >>> before, expected = Outcome(slots=4, sojourn_s=2.0), Outcome(slots=6, sojourn_s=1.0)
     >>> [kept(before, expected, Outcome(slots=6, sojourn_s=s), tolerance=0.5) for s in (0.9, 1.4, 1.6, 2.5)]
@@ -29,7 +34,7 @@ def kept(
     if promised is not None and comes_per_s is not None:
         promised = min(promised, comes_per_s)
     if was is not None and promised is not None and is_now is not None:
-        if promised > was * (1.0 + _A_DIFFERENCE):
+        if not _releases(before, expected) and promised > was * (1.0 + _A_DIFFERENCE):
             return is_now >= was + (1.0 - tolerance) * (promised - was)
         if is_now < promised * (1.0 - _NOISE):
             return False
@@ -42,6 +47,10 @@ def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, toleran
         # It promised no sojourn; to lose one that met the target was no part of it.
         at_most = expected.at_most_s
         return at_most is None or is_now is None or was is None or not was <= at_most < is_now
+    if _releases(before, expected):
+        # That it expected less of the sojourn, too, is no promise: a few percent of it are within the noise.
+        met_before = expected.at_most_s is not None and was <= expected.at_most_s
+        return expected.met_by(observed) if met_before else is_now <= (1.0 + tolerance) * max(was, promised)
     if promised < was * (1.0 - _A_DIFFERENCE):
         # The target may be met although the model promised more: nobody is to be rolled back out of it.
         met = expected.at_most_s is not None and is_now <= expected.at_most_s
@@ -49,6 +58,10 @@ def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, toleran
     if expected.at_most_s is not None:
         return is_now <= expected.at_most_s
     return is_now <= (1.0 + tolerance) * promised
+
+
+def _releases(before: Outcome, expected: Outcome) -> bool:
+    return expected.slots < before.slots
 
 
 def left_over(before: Outcome, observed: Outcome, *, now_s: float, since_s: float) -> bool:
@@ -88,14 +101,37 @@ def observed_outcome(situation: Situation, quantile: float | None) -> Outcome:
 
 
 def taken_in(situation: Situation, window: Window) -> float | None:
-    """Rows/s read from all sources."""
+    """Rows/s from outside that were done.
+
+    In micro-batches those that were read from all sources; not known where a batch took longer than the windows and
+    none was committed. Row by row a source passes on at once whatever comes: there it is what the slowest operator did.
+    """
     total = 0.0
+    in_hand = {name for one in window.pipelines if not one.batches for name in one.operators}
     for one in window.operators:
         if one.operator in situation.shape.sources:
-            if one.processed_rows_per_s is None:
+            if one.processed_rows_per_s is None or (situation.micro_batch and one.operator in in_hand):
                 return None
             total += one.processed_rows_per_s
-    return total
+    return total if situation.micro_batch else min(total, _slowest(situation, window))
+
+
+def _slowest(situation: Situation, window: Window) -> float:
+    """Rows/s from outside that the operator did which was furthest behind what came to it.
+
+    One that nothing to speak of waits for did all that came: of few rows its own count would be mostly noise.
+    """
+    demand = demand_of(situation)
+    if isinstance(demand, Hold):
+        return math.inf
+    done = [
+        one.processed_rows_per_s * demand.external_per_s / coming
+        for one in window.operators
+        if one.processed_rows_per_s is not None
+        and (coming := demand.arrivals.get(one.operator, 0.0)) > 0.0
+        and (one.backlog_rows or 0) > _WORTH_S * coming
+    ]
+    return min(done, default=math.inf)
 
 
 def draining(latest: Window, previous: Window | None) -> bool:
@@ -105,7 +141,7 @@ def draining(latest: Window, previous: Window | None) -> bool:
     """
     if previous is None:
         return False
-    ordinary_s = 1.0 + sum(one.batch_s or 0.0 for one in previous.pipelines)
+    ordinary_s = _WORTH_S + sum(one.batch_s or 0.0 for one in previous.pipelines)
     return _backlog(previous) > max(_backlog(latest), ordinary_s * (latest.external_rows_per_s or 0.0))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from penstock.control.correction import learned, measured_s, steady
+from penstock.control.correction import backlogged, learned, measured_s, near, steady
 from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
 from penstock.control.demand import Demand, demand_of
 from penstock.control.situation import Memory, Situation
@@ -32,6 +32,7 @@ from penstock.control.stations import (
 )
 from penstock.control.task_cost import recalled, remembered, task_s
 from penstock.dataflow.errors import PenstockError
+from penstock.models.queueing.errors import told_apart
 from penstock.planning.outcome import Alternative, Outcome
 from penstock.planning.processors import Assignment, assign_processors, min_processors, one_less
 
@@ -119,6 +120,7 @@ class _Case:
     counts: list[int]  # of the plan in force
     staying: Outcome
     measured_s: float | None
+    backlogged: bool  # what was measured is of rows that waited for those before them
     correction: float
     memory: Memory
     inputs: Inputs
@@ -149,7 +151,8 @@ class _Case:
         quantile = None if isinstance(goal, LeastSojourn) else goal.quantile
         counts = present_counts(now, situation, demand)
         predicted, measured = now.predicted_s(counts, quantile), measured_s(window.sojourn, quantile)
-        if predicted is not None and measured and steady(situation):
+        waiting = predicted is not None and backlogged(situation, predicted)
+        if predicted is not None and measured and steady(situation) and not waiting:
             memory = learned(memory, CORRECTION, measured_s=measured, predicted_s=predicted, rate=settings.learning)
         correction = memory.get(CORRECTION, 1.0)
         staying = _staying(situation, now, counts, predicted, correction, quantile)
@@ -165,6 +168,7 @@ class _Case:
             counts=counts,
             staying=staying,
             measured_s=measured,
+            backlogged=waiting,
             correction=correction,
             memory=memory,
             inputs=inputs,
@@ -191,6 +195,14 @@ class _Case:
         if steady(self.situation) or not window.external_rows_per_s or not latest.external_rows_per_s:
             return 1.0
         return max(1.0, latest.external_rows_per_s / window.external_rows_per_s)
+
+    @property
+    def rising(self) -> bool:
+        """Whether more rows come than in the mean over the windows, by more than a load that is steady."""
+        window, latest = self.situation.window, self.situation.latest
+        assert window is not None and latest is not None
+        mean, now = window.external_rows_per_s, latest.external_rows_per_s
+        return now is not None and mean is not None and now > mean and not near(mean, now)
 
     @property
     def ways(self) -> tuple[Stations, ...]:
@@ -241,6 +253,9 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
     within = not short and case.measured_s is not None and case.measured_s >= goal.release_below_s
     if within and case.staying.slots <= case.most:
         return _reallocated(case, f"{_said(case)}, within its bounds")
+    if not short and case.staying.slots <= case.most and case.rising:
+        # Slots that a quiet time did not need may be what those need that come now.
+        return Hold(reason=Reason.NOT_YET, why=f"{_said(case)}, but more rows come by now", inputs=case.inputs)
     target_s = goal.aim * goal.max_s / case.correction
     # Too few slots for a rate that has risen: the mean over the windows is of the past, and would only be added to.
     times = case.risen if short else 1.0
@@ -295,14 +310,15 @@ def _towards(case: _Case, option: _Option, *, releasing: bool = False) -> Decisi
     else:
         plan = case.situation.shape.rescaled(case.situation.plan, stations.replicas(best.counts), stations.cuts)
     if plan == case.situation.plan:
-        why = f"no better plan within {case.most} slots" if best.needs is None else best.needs.reason
+        why = _lacking(case, option) or f"no better plan within {case.most} slots"
         held = Reason.BEST if best.feasible else Reason.AT_LIMIT
         return Hold(reason=held, why=why, inputs=case.inputs, binding=binding, needs_slots=needs)
-    lacking = "" if best.needs is None else f"; {best.needs.reason}"
+    lacking = _lacking(case, option)
     return Change(
         plan=plan,
         reason=_reason(case, expected.slots),
-        why=f"{_said(case)}; expected with {expected.slots} slots: {_seconds(expected.sojourn_s)}{lacking}",
+        why=f"{_said(case)}; expected with {expected.slots} slots: {_seconds(expected.sojourn_s)}"
+        + (f"; {lacking}" if lacking else ""),
         staying=case.staying,
         expected=expected,
         inputs=case.inputs,
@@ -310,6 +326,16 @@ def _towards(case: _Case, option: _Option, *, releasing: bool = False) -> Decisi
         alternatives=_alternatives(case, option),
         needs_slots=needs,
     )
+
+
+def _lacking(case: _Case, option: _Option) -> str | None:
+    """What is in the way of the target, in the user's seconds: the planner was asked for the model's."""
+    needs, comes_s = option.assigned.needs, option.expected.sojourn_s
+    if needs is None or not needs.in_the_way or comes_s is None or case.at_most_s is None:
+        return None if needs is None else needs.reason
+    comes, asked = told_apart(comes_s, case.at_most_s, digits=4)
+    missed = "not" if comes_s > case.at_most_s else "hardly below"
+    return f"the {_what(case)} comes to {comes} s at best, {missed} {asked} s, {needs.in_the_way}"
 
 
 def _alternatives(case: _Case, option: _Option) -> tuple[Alternative, ...]:
@@ -345,8 +371,12 @@ def _longing(outcome: Outcome) -> tuple[bool, float]:
 
 
 def _said(case: _Case) -> str:
-    what = "mean" if case.quantile is None else f"p{100 * case.quantile:g}"
-    return f"{what} sojourn {_seconds(case.measured_s)} with {case.staying.slots} slots"
+    said = f"{_what(case)} {_seconds(case.measured_s)} with {case.staying.slots} slots"
+    return f"{said} and a backlog, {_seconds(case.staying.sojourn_s)} without it" if case.backlogged else said
+
+
+def _what(case: _Case) -> str:
+    return "mean sojourn" if case.quantile is None else f"p{100 * case.quantile:g} sojourn"
 
 
 def _seconds(time_s: float | None) -> str:

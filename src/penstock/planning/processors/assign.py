@@ -80,11 +80,12 @@ def min_processors(
         counts, _ = meet(_NEAR_FLOOR * reached)
     if target is not None and target.feasible:
         binding, why = _held_back(workload, best, target, out_of_budget=out_of_budget)
-        needs = Needs(processors=target.processors, reason=f"{said}, {why}; it needs {target.total} processors")
+        why += f"; it needs {target.total} processors"
+        needs = Needs(processors=target.processors, reason=f"{said}, {why}", in_the_way=why)
     else:  # service times, or the best k of the models, are in the way
         binding = workload.operators[int(np.argmax(_shares_s(workload, best)))].name
         why = f"with any number of processors; make '{binding}', the slowest, faster or raise the target"
-        needs = Needs(processors=None, reason=f"{said}, {why}")
+        needs = Needs(processors=None, reason=f"{said}, {why}", in_the_way=why)
     return Assignment(workload=workload, counts=tuple(counts), binding=binding, needs=needs)
 
 

@@ -92,6 +92,7 @@ class Needs:
 
     processors: dict[str, int] | None
     reason: str
+    in_the_way: str = ""  # the end of the reason, for who has another target in mind than was asked for
 
     @property
     def total(self) -> int | None:
