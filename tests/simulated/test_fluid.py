@@ -129,3 +129,19 @@ def test_there_is_no_jump_at_saturation() -> None:
     means = np.array([one.mean_s for one in stays if one is not None])
     assert (np.diff(means) >= 0).all()
     assert np.diff(means).max() < 4.0  # a backlog of 0.02 x 200 s at the end alone makes 2
+
+
+def test_rows_between_stations_at_a_change_of_plan_arrive() -> None:
+    flow = chain("a", "b")
+    cost = OperatorBehaviour(service_s=Exponential(mean=0.01))
+    source = SourceBehaviour(rates=((0.0, 200.0),), rows=20_000)
+    behaviour = Behaviour(operators={"a": cost, "b": cost}, sources={"source": source})
+    engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow, a=3, b=3), mode="fluid")
+    engine.start()
+    for replicas in (4, 5, 6, 3):
+        engine.advance(10.025)
+        engine.apply(plan_for(flow, a=replicas, b=3))
+    while not engine.idle():
+        engine.advance(10.0)
+    counted = engine.world.counts.operators[[1, 2]]
+    assert counted["arrived"].tolist() == counted["rows_in"].tolist() == [20_000] * 2

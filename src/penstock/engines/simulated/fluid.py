@@ -118,6 +118,8 @@ class Fluid:
 
     def replan(self, plan: Plan) -> None:
         self._keep()
+        # Rows on the way wait at their stations from now on, as if they had come.
+        self._exact["arrived"] += np.bincount(self._first_at, weights=self._sent, minlength=len(self._names))
         self._before = {one.name: queue for one, queue in zip(self._volumes.stations, self._backlogs, strict=True)}
         self._lay_out(plan)
 
