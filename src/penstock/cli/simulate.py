@@ -107,7 +107,7 @@ def command(
             engine,
             engine.clock,
             store,
-            windows=max(1, round(len(trace.rates) * trace.interval_s / every_s)),
+            windows=len(trace.rates) * trace.interval_s / every_s,
             every_s=every_s,
             settings=settings,
             max_s=None if asked.sojourn_ms is None else asked.sojourn_ms / 1000,
