@@ -56,7 +56,7 @@ def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("every", ["10", "35"])
-def test_a_rehearsal_ends_with_its_trace_however_long_changes_take(every: str, given: list[str], tmp_path: Path) -> None:
+def test_a_rehearsal_ends_with_its_trace_whatever_changes_take(every: str, given: list[str], tmp_path: Path) -> None:
     costs = json.loads((tmp_path / "costs.json").read_text()) | {"change": {"fixed_s": 47.0}}
     (tmp_path / "costs.json").write_text(json.dumps(costs))
     words = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--every", every, "--json"]
