@@ -268,10 +268,10 @@ class _Shown:
 
 def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool, *, curve: bool = False) -> None:
     from penstock.dataflow.errors import PenstockError
-    from penstock.report.mst import fit_app
+    from penstock.report.mst import app_report
     from penstock.store import StoreReader
     from penstock.study.mst.design import PACED, SATURATED
-    from penstock.study.mst.model import samples_in
+    from penstock.study.mst.model import model_of, samples_in
 
     samples = samples_in(study)
     with StoreReader(study) as store:
@@ -279,7 +279,7 @@ def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool,
     # One count makes no curve, but it was measured.
     report = None
     if len(samples.vms) > 1:
-        _, report = fit_app(samples, predict=executors, validation=None, step=0.0, level=level, seed=0)
+        report = app_report(model_of(samples, max(executors, default=1)), samples, predict=executors, level=level)
     elif curve:
         raise PenstockError(
             f"'{study}' has trials on {samples.vms[0]} executors only; a curve needs two counts: measure another"
