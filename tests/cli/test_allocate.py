@@ -103,13 +103,6 @@ def test_bad_files_get_one_clear_error(tmp_path: Path, changed: dict[str, Any], 
     assert message in str(result.exception)
 
 
-@pytest.mark.parametrize("rate", ["-5", "0", "nan", "inf"])
-def test_bad_rates_get_one_clear_error(tmp_path: Path, rate: str) -> None:
-    result = allocate(tmp_path, "--rate", rate)
-    assert isinstance(result.exception, PenstockError)
-    assert "must be a finite number above 0" in str(result.exception)
-
-
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     allocate(tmp_path)
     result = CliRunner().invoke(

@@ -55,6 +55,16 @@ def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> N
     assert f"'{at}' has a run already" in again
 
 
+@pytest.mark.parametrize("every", ["10", "35"])
+def test_a_rehearsal_ends_with_its_trace_whatever_changes_take(every: str, given: list[str], tmp_path: Path) -> None:
+    costs = json.loads((tmp_path / "costs.json").read_text()) | {"change": {"fixed_s": 47.0}}
+    (tmp_path / "costs.json").write_text(json.dumps(costs))
+    words = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--every", every, "--json"]
+    sums = json.loads(printed(*words, "--policy", "drs", "--sojourn-ms", "700"))
+    assert sums["changes"] >= 2 and sums["pause_s"] >= 2 * 47.0
+    assert sums["seconds"] == pytest.approx(90 * 60)
+
+
 def test_violations_are_of_the_quantile_and_slots_are_those_there_are(given: list[str], tmp_path: Path) -> None:
     costs = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--mode", "recommend", "--json"]
     words = [*given, *costs, "--policy", "drs", "--sojourn-ms", "700"]

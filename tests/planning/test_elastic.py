@@ -252,8 +252,9 @@ def test_where_the_papers_model_is_the_truth_ours_costs_little_more_and_violates
         ("time_s,rate\n0,1\n60,2,3\n", "line 3"),
         ("time_s,rate\n0,1\ninf,2\n", "line 3: 'inf,2' is not a time"),
         ('time_s,rate\n0,1\n60,"2\n', "line 3: this is not CSV"),
-        ("time_s,rate\n0,1\n60,-2\n", "0 or more"),
-        ("time_s,rate\n0,1\n60,nan\n", "0 or more"),
+        ("time_s,rate\n0,1\n60,-2\n", "day.csv, line 3: the rate is -2; a rate is 0 or more"),
+        ("time_s,rate\n0,1\n60,nan\n", "day.csv, line 3: '60,nan' is not a time and a rate"),
+        ("time_s,rate\n0,inf\n60,1\n", "day.csv, line 2: '0,inf' is not a time and a rate"),
         ("time_s,rate\n0,1\n60,1\n180,1\n240,1\n", "line 4"),
         ("time_s,rate\n60,1\n0,1\n", "rise"),
         ("time,rate\nyesterday,1\n1998-01-01,2\n", "line 2"),
@@ -261,7 +262,7 @@ def test_where_the_papers_model_is_the_truth_ours_costs_little_more_and_violates
 )
 def test_bad_traces_get_one_clear_error(text: str, message: str) -> None:
     with pytest.raises(PenstockError, match=message):
-        parse_trace(text)
+        parse_trace(text, source="day.csv")
 
 
 def test_both_kinds_of_time_are_read() -> None:

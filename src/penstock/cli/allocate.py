@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.given import read
+from penstock.cli.given import ABOVE_0, read
 
 if TYPE_CHECKING:
     from penstock.planning.schedule import ScheduleReport
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("dataflow", type=click.Path(path_type=Path))
-@click.option("--rate", type=float, required=True, help="Rows a second from outside.")
+@click.option("--rate", type=ABOVE_0, required=True, help="Rows a second from outside.")
 @click.option("--curves", type=click.Path(path_type=Path), required=True, help="Performance curves of the operators.")
 @click.option("--method", type=click.Choice(["mba", "lsa"]), default="mba", show_default=True, help="Allocation.")
 @click.option(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from penstock.cli import policy
+from penstock.cli.given import Finite
 from penstock.cli.policy import NAMES
 from penstock.cli.simulate import MODES
 
@@ -22,9 +23,7 @@ _WORKERS = 5  # of the cluster on which DRS was measured: Stela adds so many tas
 @click.option("--slots", type=click.IntRange(min=3), default=22, show_default=True, help="To be spread.")
 @click.option("--starts", type=click.IntRange(min=1), default=5, show_default=True, help="Plans to begin with.")
 @click.option("--windows", type=click.IntRange(min=1), default=150, show_default=True, help="Each policy has.")
-@click.option(
-    "--every", "every_s", type=click.FloatRange(min=1), default=30.0, show_default=True, help="A window, in s."
-)
+@click.option("--every", "every_s", type=Finite(min=1), default=30.0, show_default=True, help="A window, in s.")
 @click.option("--trace", type=click.Path(path_type=Path), help="CSV: time_s,rate; its last is the app's own.  [steady]")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the first start; each has its own."

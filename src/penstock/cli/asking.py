@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.given import Finite
+
 if TYPE_CHECKING:
     from penstock.control.requests import Request
 
 run_directory = click.argument("run_dir", metavar="DIR", type=click.Path(path_type=Path))
 timeout = click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0.0), default=120.0, show_default=True, help="Seconds to wait."
+    "--timeout", "timeout_s", type=Finite(min=0.0), default=120.0, show_default=True, help="Seconds to wait."
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="The answer as JSON.")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.given import read
+from penstock.cli.given import ABOVE_0, SHARE, read
 
 if TYPE_CHECKING:
     from penstock.planning.stations import AssignmentResult
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 @click.command("assign")
 @click.argument("stations", type=click.Path(path_type=Path))
 @click.option("--processors", type=click.IntRange(min=1), help="The budget: least sojourn within it.")
-@click.option("--sojourn-ms", type=float, help="The target: fewest processors that meet it.")
-@click.option("--quantile", type=float, help="The target is on this quantile of the sojourn (0.95), not on its mean.")
+@click.option("--sojourn-ms", type=ABOVE_0, help="The target: fewest processors that meet it.")
+@click.option("--quantile", type=SHARE, help="The target is on this quantile of the sojourn (0.95), not on its mean.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     stations: Path, processors: int | None, sojourn_ms: float | None, quantile: float | None, as_json: bool

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.given import Finite
+
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(min=10), default=90.0, show_default=True, help="How long, about.")
+@click.option("--seconds", type=Finite(min=10), default=90.0, show_default=True, help="How long, about.")
 @click.option("--master", default="local[2]", show_default=True, help="Spark's master.")
 @click.option(
     "--at",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.given import Counts, Picture, read_text
+from penstock.cli.given import ABOVE_0, SHARE, Counts, Finite, Picture, read_text
 
 
 @click.command()
@@ -15,14 +15,14 @@ from penstock.cli.given import Counts, Picture, read_text
 @click.option("--app", required=True, help="The application, as named in the samples.")
 @click.option("--train", type=Counts(), help="VM counts the models are fitted to; all but those of --validate.")
 @click.option("--validate", type=Counts(), help="VM counts that choose among the models; the largest measured.")
+@click.option("--step", type=Finite(min=0), default=0.0, help="VMs that one more thread a unit takes; 0: none.")
+@click.option("--price", type=ABOVE_0, default=0.10, show_default=True, help="Of a VM, an hour.")
 @click.option(
-    "--step", type=click.FloatRange(min=0), default=0.0, help="VMs that one more thread a unit takes; 0: none."
+    "--delay-s", type=Finite(min=0), default=60.0, show_default=True, help="From an order of VMs to their use."
 )
-@click.option("--price", type=float, default=0.10, show_default=True, help="Of a VM, an hour.")
-@click.option("--delay-s", type=float, default=60.0, show_default=True, help="From an order of VMs to their use.")
 @click.option("--max-vms", type=int, help="The most VMs; the largest count measured, if not given.")
-@click.option("--peak", type=float, help="Scale the trace to this peak rate.")
-@click.option("--choose-share", type=float, default=0.5, show_default=True, help="Part of the trace to choose on.")
+@click.option("--peak", type=ABOVE_0, help="Scale the trace to this peak rate.")
+@click.option("--choose-share", type=SHARE, default=0.5, show_default=True, help="Part of the trace to choose on.")
 @click.option("--plot", type=Picture(), help="Write load, capacity and VMs to this .png, .svg or .pdf.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
 def command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,20 @@ def whole(given: dict[str, float]) -> dict[str, int]:
         if value != int(value):
             raise click.UsageError(f"'{name}={value:g}': replicas are a whole number")
     return {name: int(value) for name, value in given.items()}
+
+
+class Finite(click.FloatRange):
+    """A number, within bounds if there are any: no bound keeps out 'nan', and few keep out 'inf'."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"'{value}' is not a finite number", param, ctx)
+        return found
+
+
+ABOVE_0 = Finite(min=0, min_open=True)
+SHARE = Finite(min=0, max=1, min_open=True, max_open=True)
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.3 on

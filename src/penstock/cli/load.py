@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.given import ABOVE_0
+
 
 @click.command()
 @click.argument("topic")
@@ -14,15 +16,14 @@ import click
 @click.option(
     "--rows", "generator", required=True, metavar="FILE[:FUNCTION]", help="A function of the row's number.  [generator]"
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Rows a second.")
+@click.option("--rate", type=ABOVE_0, help="Rows a second.")
 @click.option("--trace", type=click.Path(path_type=Path), help="CSV: time_s,rate or time,rate.")
-@click.option("--peak", type=click.FloatRange(min=0, min_open=True), help="Scale the trace to this peak rate.")
+@click.option("--peak", type=ABOVE_0, help="Scale the trace to this peak rate.")
 @click.option("--backlog", type=click.IntRange(min=1), help="So many rows, as fast as they go.")
 @click.option("--most", type=click.IntRange(min=1), help="Stop after so many rows; with --rate.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=math.inf,
+    type=ABOVE_0,
     help="Stop after so long; with --rate or --trace.",
 )
 @click.option("--partitions", type=click.IntRange(min=1), help="Create the topic with so many, if it is not there.")
@@ -39,7 +40,7 @@ def command(
     peak: float | None,
     backlog: int | None,
     most: int | None,
-    seconds: float,
+    seconds: float | None,
     partitions: int | None,
     options: tuple[str, ...],
     as_json: bool,
@@ -70,7 +71,7 @@ def command(
         raise click.UsageError("give one of --rate, --trace and --backlog")
     if (peak is not None and trace is None) or (most is not None and rate is None):
         raise click.UsageError("--peak goes with --trace, and --most with --rate")
-    if seconds < math.inf and backlog is not None:
+    if seconds is not None and backlog is not None:
         raise click.UsageError("--seconds goes with --rate or --trace: a backlog has its rows, however long they take")
     schedule: Schedule
     if rate is not None:
@@ -98,7 +99,8 @@ def command(
 
         on_pace = None if as_json else tell
         stopped = lambda: signals.received is not None  # noqa: E731
-        loaded = load(cluster, topic, row, schedule, seconds=seconds, on_pace=on_pace, stopped=stopped)
+        most_s = math.inf if seconds is None else seconds
+        loaded = load(cluster, topic, row, schedule, seconds=most_s, on_pace=on_pace, stopped=stopped)
     if as_json:
         click.echo(msgspec.json.encode(loaded).decode())
     else:

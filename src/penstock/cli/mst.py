@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from penstock.cli import mst_measure
-from penstock.cli.given import Counts, Picture, read_text
+from penstock.cli.given import SHARE, Counts, Finite, Picture, read_text
 
 
 @click.group()
@@ -35,10 +35,8 @@ command.add_command(mst_measure.predict)
     type=Counts(),
     help="VM counts that choose among the models; the largest one measured, if not given. '' lets each choose in turn.",
 )
-@click.option(
-    "--step", type=click.FloatRange(min=0), default=0.0, help="VMs that one more thread a unit takes; 0: none."
-)
-@click.option("--level", type=float, default=0.9, show_default=True, help="Share of new samples inside the interval.")
+@click.option("--step", type=Finite(min=0), default=0.0, help="VMs that one more thread a unit takes; 0: none.")
+@click.option("--level", type=SHARE, default=0.9, show_default=True, help="Share of new samples inside the interval.")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),

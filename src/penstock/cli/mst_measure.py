@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.given import Counts
+from penstock.cli.given import SHARE, Counts, Finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.study.mst.arranged import ByPolicy
     from penstock.study.mst.design import Wanted
 
-_LEVEL = click.option("--level", type=float, default=0.9, show_default=True, help="Share of new samples inside.")
+_LEVEL = click.option("--level", type=SHARE, default=0.9, show_default=True, help="Share of new samples inside.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of tables.")
 
 
@@ -43,9 +43,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of ta
 @click.option("--cluster", "cluster_dir", type=click.Path(path_type=Path), help="A running one.  [its own]")
 @click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Of an executor of its own.")
 @click.option("--memory-mb", type=click.IntRange(min=1), default=1024, show_default=True, help="The same.")
-@click.option(
-    "--every", "every_s", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Seconds a window."
-)
+@click.option("--every", "every_s", type=Finite(min=0.1), default=5.0, show_default=True, help="Seconds a window.")
 @_LEVEL
 @_JSON
 def measure(
@@ -270,10 +268,10 @@ class _Shown:
 
 def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool, *, curve: bool = False) -> None:
     from penstock.dataflow.errors import PenstockError
-    from penstock.report.mst import fit_app
+    from penstock.report.mst import app_report
     from penstock.store import StoreReader
     from penstock.study.mst.design import PACED, SATURATED
-    from penstock.study.mst.model import samples_in
+    from penstock.study.mst.model import model_of, samples_in
 
     samples = samples_in(study)
     with StoreReader(study) as store:
@@ -281,7 +279,7 @@ def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool,
     # One count makes no curve, but it was measured.
     report = None
     if len(samples.vms) > 1:
-        _, report = fit_app(samples, predict=executors, validation=None, step=0.0, level=level, seed=0)
+        report = app_report(model_of(samples, max(executors, default=1)), samples, predict=executors, level=level)
     elif curve:
         raise PenstockError(
             f"'{study}' has trials on {samples.vms[0]} executors only; a curve needs two counts: measure another"

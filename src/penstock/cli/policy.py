@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from penstock.cli.given import Between
+from penstock.cli.given import ABOVE_0, SHARE, Between, Finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NAMES = ("drs", "threshold", "stela", "ds2")  # that share out the slots there are
 ELASTIC = ("mst",)  # that change how many there are
+QUANTILES = (0.5, 0.95, 0.99)  # of the sojourn, that windows have
 FORESIGHT = 0.9  # of the rows promised: executors for what is to come bring nothing until it comes
 
 
@@ -75,6 +76,9 @@ class Asked:
             raise click.UsageError(f"--sojourn-ms goes with --policy drs; {self.policy} knows no latency target")
         if self.sojourn_ms is None and (self.release_below_ms is not None or self.quantile is not None):
             raise click.UsageError("--release-below-ms and --quantile go with --sojourn-ms")
+        if self.quantile is not None and self.quantile not in QUANTILES:
+            known = ", ".join(map(str, QUANTILES))
+            raise click.UsageError(f"--quantile {self.quantile:g} of the sojourn is not measured; give one of {known}")
 
 
 def too_few(asked: Asked, master: str) -> str | None:
@@ -107,13 +111,13 @@ def _options(mode: str) -> list[Callable[[Callable[..., Any]], Callable[..., Any
             help="Whether decisions are made, and whether they are carried out.",
         ),
         click.option("--max-slots", type=click.IntRange(min=1), help="Slots that may be used."),
-        click.option("--sojourn-ms", type=click.FloatRange(min=0, min_open=True), help="The target (T_max)."),
-        click.option("--release-below-ms", type=click.FloatRange(min=0), help="T_min.  [half of the target]"),
-        click.option("--quantile", type=float, help="The target is on this quantile (0.5, 0.95 or 0.99)."),
+        click.option("--sojourn-ms", type=ABOVE_0, help="The target (T_max)."),
+        click.option("--release-below-ms", type=Finite(min=0), help="T_min.  [half of the target]"),
+        click.option("--quantile", type=SHARE, help="The target is on this quantile (0.5, 0.95 or 0.99)."),
         click.option(
             "--cooldown",
             "cooldown_s",
-            type=click.FloatRange(min=0),
+            type=Finite(min=0),
             default=60.0,
             show_default=True,
             help="Seconds between changes (T_ra).",
@@ -122,7 +126,7 @@ def _options(mode: str) -> list[Callable[[Callable[..., Any]], Callable[..., Any
         click.option(
             "--warm-up",
             "warm_up_s",
-            type=click.FloatRange(min=0),
+            type=Finite(min=0),
             default=15.0,
             show_default=True,
             help="Seconds after a change that are not measured.",
@@ -132,7 +136,7 @@ def _options(mode: str) -> list[Callable[[Callable[..., Any]], Callable[..., Any
         click.option(
             "--catch-up",
             "catch_up_s",
-            type=click.FloatRange(min=0, min_open=True),
+            type=ABOVE_0,
             default=120.0,
             show_default=True,
             help="Seconds in which a backlog is to be gone (mst).",

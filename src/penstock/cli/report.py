@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.given import Finite
+
 
 @click.command()
 @click.argument("run_dir", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path, allow_dash=True), help="Where to.  [DIR/report.html]")
-@click.option(
-    "--price", type=click.FloatRange(min=0), help="Of a slot for an hour, in any currency: says what the run cost."
-)
+@click.option("--price", type=Finite(min=0), help="Of a slot for an hour, in any currency: says what the run cost.")
 @click.option(
     "--mst", "study", type=click.Path(path_type=Path), help="Adds the curve of what 'mst measure' left there."
 )

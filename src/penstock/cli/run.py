@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from penstock.cli import policy
+from penstock.cli.given import Finite
 
 
 @click.command()
@@ -19,9 +20,7 @@ from penstock.cli import policy
 )
 @click.option("--conf", "given_confs", multiple=True, metavar="NAME=VALUE", help="Of Spark, as spark-submit takes it.")
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="A plan in JSON, as 'show --json' has it.")
-@click.option(
-    "--every", "every_s", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds a window."
-)
+@click.option("--every", "every_s", type=Finite(min=0.1), default=2.0, show_default=True, help="Seconds a window.")
 @click.option(
     "--sample-every",
     type=click.IntRange(min=1),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from penstock.cli import policy
+from penstock.cli.given import ABOVE_0, Finite
 
 if TYPE_CHECKING:
     from penstock.dataflow import Dataflow
@@ -21,7 +22,7 @@ MODES = ("row-by-row", "micro-batch", "fluid")
 @click.command()
 @click.argument("spec", metavar="FILE[:FLOW]")
 @click.option("--trace", "trace_file", type=click.Path(path_type=Path), required=True, help="time_s,rate as CSV.")
-@click.option("--peak", type=click.FloatRange(min=0, min_open=True), help="Scales the trace to this many rows/s.")
+@click.option("--peak", type=ABOVE_0, help="Scales the trace to this many rows/s.")
 @click.option("--behaviour", "behaviour_file", type=click.Path(path_type=Path), help="What operators cost, as JSON.")
 @click.option("--like", type=click.Path(path_type=Path), help="A run's directory: operators cost what it measured.")
 @click.option(
@@ -32,7 +33,7 @@ MODES = ("row-by-row", "micro-batch", "fluid")
 @click.option(
     "--queue", type=click.Choice(["mmk", "gigk"]), default="mmk", show_default=True, help="DRS's model of an operator."
 )
-@click.option("--every", "every_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="A window.")
+@click.option("--every", "every_s", type=Finite(min=0.1), default=10.0, show_default=True, help="A window.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--at", type=click.Path(path_type=Path, file_okay=False), help="Keeps the record, for 'decisions'.")
 @policy.options(mode="active")
@@ -107,7 +108,7 @@ def command(
             engine,
             engine.clock,
             store,
-            windows=max(1, round(len(trace.rates) * trace.interval_s / every_s)),
+            windows=len(trace.rates) * trace.interval_s / every_s,
             every_s=every_s,
             settings=settings,
             max_s=None if asked.sojourn_ms is None else asked.sojourn_ms / 1000,

@@ -1,4 +1,4 @@
-"""A rehearsal: a policy acts on an engine for a number of windows, and what it cost and missed is added up."""
+"""A rehearsal: a policy acts on an engine for a while, and what it cost and missed is added up."""
 
 from __future__ import annotations
 
@@ -39,24 +39,32 @@ def rehearse(
     clock: Clock,
     store: Store,
     *,
-    windows: int,
+    windows: float,
     every_s: float,
     settings: Settings,
     max_s: float | None = None,
     quantile: float | None = None,
 ) -> tuple[Rehearsal, list[Decided]]:
-    """Returns with the sums the changes that were carried out. The clock is the engine's own."""
+    """Returns with the sums the changes that were carried out. The clock is the engine's own.
+
+    It takes `windows` times `every_s`, however many changes are made, so that policies are compared over the same time:
+    a window with a change in it is longer, and there are fewer of them. The last one ends with that time.
+    """
     store.begin(Run(dataflow=engine.flow.name, flow_file="-", pid=0, master="simulated", started_s=clock.time()))
     controller = Controller(policy, settings, engine, store)
     shape = Shape.of(engine.flow)
     engine.start()
     store.started(engine.plan, declared(engine.flow))
     slot_seconds = seconds = rows = stayed_s = 0.0
-    violations = 0
+    seen = violations = 0
     last: Decided | None = None
-    for _ in range(windows):
-        clock.sleep(every_s)
+    end_s, ending = clock.time() + windows * every_s, False
+    while not ending:
+        left_s = end_s - clock.time()
+        ending = left_s < 1.5 * every_s  # what is left is one window, rather than one and a short one
+        clock.sleep(max(0.0, left_s) if ending else every_s)
         window = engine.observe()
+        seen += 1
         span_s = window.end_s - window.start_s
         seconds += span_s
         slot_seconds += span_s * _held(engine.plan, shape, settings)
@@ -77,7 +85,7 @@ def rehearse(
             seconds=seconds,
             slot_seconds=slot_seconds,
             violations=None if max_s is None else violations,
-            windows=windows,
+            windows=seen,
             changes=len(done),
             rolled_back=sum(row.verdict == "rolled back" for row in done),
             pause_s=sum(row.pause_s or 0.0 for row in done),

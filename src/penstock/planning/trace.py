@@ -62,9 +62,11 @@ def parse_trace(text: str, *, source: str = "the trace") -> Trace:
         try:
             when, rate = row
             times.append(_finite(when) if columns[0] == "time_s" else _seconds(when.strip()))
-            rates.append(float(rate))
+            rates.append(_finite(rate))
         except (ValueError, TypeError):
             raise TraceError(f"{source}, line {line}: '{shown(row)}' is not a time and a rate") from None
+        if rates[-1] < 0:
+            raise TraceError(f"{source}, line {line}: the rate is {rates[-1]:g}; a rate is 0 or more")
     if len(times) < 2:
         raise TraceError(f"{source} has {len(times)} rows; two at least tell the interval between them")
     gaps = np.diff(times)
@@ -77,11 +79,11 @@ def parse_trace(text: str, *, source: str = "the trace") -> Trace:
     return Trace(rates=tuple(rates), interval_s=interval_s)
 
 
-def _finite(when: str) -> float:
-    seconds = float(when)
-    if not math.isfinite(seconds):
+def _finite(given: str) -> float:
+    number = float(given)
+    if not math.isfinite(number):
         raise ValueError
-    return seconds
+    return number
 
 
 def _seconds(when: str) -> float:

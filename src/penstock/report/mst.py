@@ -104,9 +104,14 @@ def fit_app(
     held = default_validation(samples) if validation is None else tuple(validation)
     steps = (0.0,) if step == 0 else (0.0, step)
     model = fit_mst(samples, max_vms=max_vms, validation=held, steps=steps, seed=seed)
+    return model, app_report(model, samples, predict=counts, level=level)
+
+
+def app_report(model: MstModel, samples: Samples, *, predict: Sequence[int], level: float) -> AppReport:
+    """Of a model fitted to these samples; `predict` empty: the counts measured."""
     chosen = model.selection.chosen
     everyone = [fit_candidate(candidate, samples, step=chosen.step) for candidate in CANDIDATES]
-    return model, AppReport(
+    return AppReport(
         app=samples.app,
         model=chosen.name,
         weights=[weight if np.isfinite(weight) else None for weight in chosen.weights],
@@ -114,10 +119,10 @@ def fit_app(
         errors=model.selection.errors,
         trained=list(model.selection.trained),
         validated=list(model.selection.validated),
-        measure_next=first_divergences(everyone, trained=samples.vms, max_vms=max_vms),
+        measure_next=first_divergences(everyone, trained=samples.vms, max_vms=model.max_vms),
         predictions=[
             PredictionReport(vms=p.vms, throughput=p.throughput, low=p.low, high=p.high, level=p.level)
-            for p in model.predict(counts, level=level)
+            for p in model.predict(predict or samples.vms, level=level)
         ],
     )
 

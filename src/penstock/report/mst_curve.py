@@ -6,11 +6,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.models.mst.prediction import MstModel, Prediction, fit_mst
+from penstock.models.mst.prediction import MstModel, Prediction
 from penstock.store import StoreReader
 from penstock.study.mst.design import PACED, samples_of
-
-REACH = 2  # how far beyond the most executors that were measured a curve is drawn, as a multiple of them
+from penstock.study.mst.model import model_of
 
 
 class MstPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +54,7 @@ def curves_in(reader: StoreReader) -> tuple[MstCurve, ...]:
     found = []
     samples = samples_of(app, trials)
     if samples is not None:
-        model = fit_mst(samples, max_vms=REACH * max(samples.vms)) if len(samples.vms) > 1 else None
+        model = model_of(samples, max(samples.vms)) if len(samples.vms) > 1 else None
         every = zip(samples.vms, samples.throughput, strict=True)
         found.append(mst_curve(app, [(count, rate) for count, rates in every for rate in rates], model))
     paced = [(one.executors, one.rows_per_s) for one in trials if one.study == PACED and one.rows_per_s]

@@ -204,7 +204,7 @@ Distribution = Fixed | Exponential | Gamma | Hyperexponential | Lognormal | Unif
 
 def count_variance(distribution: Distribution) -> float:
     """Of a draw taken as a count. Exact for whole values and for `Fixed`; else f (1 - f) of a fraction is taken as 1/6,
-    its mean over fractions that are spread evenly."""
+    its mean over fractions that are spread evenly, or as the mean of the draws where that is less: it is no more."""
     variance = distribution.scv * distribution.mean**2
     if isinstance(distribution, Poisson | Geometric):
         return variance
@@ -213,7 +213,7 @@ def count_variance(distribution: Distribution) -> float:
         return fraction * (1.0 - fraction)
     if isinstance(distribution, Empirical):
         return variance + math.fsum((v % 1.0) * (1.0 - v % 1.0) for v in distribution.values) / len(distribution.values)
-    return variance + 1.0 / 6.0
+    return variance + min(1.0 / 6.0, distribution.mean)
 
 
 def _not_negative(what: str, value: float) -> None:

@@ -32,6 +32,8 @@ _MIX2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 _UNIT = 2.0**-53
 _LARGE = 30  # from so many on a count is drawn from the normal law of its mean and variance
+_CLEAR = 5.0  # so many standard deviations from 0 that hardly any of the law is cut off there
+_WIDE = 9.0  # a variance against which rounding to a whole number moves no mean
 
 
 LAW = np.dtype(
@@ -115,13 +117,17 @@ def binomial(rng: np.ndarray, stream: int, trials: int, p: float) -> int:
         return 0
     if p >= 1.0:
         return trials
-    if trials > _LARGE:
-        drawn = trials * p + math.sqrt(trials * p * (1.0 - p)) * normal(rng, stream)
-        return min(trials, max(0, math.floor(drawn + 0.5)))
-    count = 0
-    for _ in range(trials):
-        count += 1 if uniform(rng, stream) <= p else 0
-    return count
+    rare = min(p, 1.0 - p)
+    if trials * rare > _LARGE:
+        drawn = trials * rare + math.sqrt(trials * rare * (1.0 - rare)) * normal(rng, stream)
+        count = min(trials, max(0, math.floor(drawn + 0.5)))
+    else:  # from one to the next there is a geometric gap: a draw for each of them, and not for each trial
+        count, per_log = 0, 1.0 / math.log1p(-rare)
+        last = np.floor(math.log(uniform(rng, stream)) * per_log)  # as a float: a gap may be beyond whole numbers
+        while last < trials:
+            count += 1
+            last += 1.0 + np.floor(math.log(uniform(rng, stream)) * per_log)
+    return count if p <= 0.5 else trials - count
 
 
 @compiled
@@ -162,12 +168,17 @@ def draw_count(laws: np.ndarray, values: np.ndarray, law: int, rng: np.ndarray, 
 
 @compiled
 def sum_of_counts(laws: np.ndarray, values: np.ndarray, law: int, rng: np.ndarray, stream: int, n: int) -> int:
-    """Of n draws as counts; many of them by the normal law of the sum."""
-    if laws[law].kind == FIXED and laws[law].a == math.floor(laws[law].a):
-        return int(n * laws[law].a)
-    if n > _LARGE:
-        spread = math.sqrt(n * laws[law].count_variance)
-        return int(max(0.0, math.floor(n * laws[law].mean + spread * normal(rng, stream) + 0.5)))
+    """Of n draws as counts; many of them by the normal law of the sum, where neither 0 nor whole numbers bend it."""
+    if laws[law].kind == FIXED:
+        whole = math.floor(laws[law].a)
+        return int(n * whole) + binomial(rng, stream, n, laws[law].a - whole)
+    if laws[law].kind == POISSON:
+        return int(poisson(rng, stream, n * laws[law].a))
+    mean, variance = n * laws[law].mean, n * laws[law].count_variance
+    if variance <= 0.0:
+        return int(mean + 0.5)
+    if n > _LARGE and variance > _WIDE and mean > _CLEAR * math.sqrt(variance):
+        return int(max(0.0, mean + math.sqrt(variance) * normal(rng, stream) + 0.5))
     total = 0
     for _ in range(n):
         total += draw_count(laws, values, law, rng, stream)

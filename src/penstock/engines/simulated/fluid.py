@@ -4,12 +4,15 @@ Rows are a volume that flows; time goes in steps. What is exact: rates, throughp
 drain of backlogs where load exceeds capacity. What is a formula: how long a row waits by chance where it does not, for
 which Sakasegawa's approximation of GI/G/k is taken (European Journal of Operational Research 1, 1977),
 
-    W = (ca2 + cs2) / 2 x rho^(sqrt(2 (k + 1)) - 1) / (k (1 - rho)) x s
+    W = (ca2 + cs2) / 2 x rho^(sqrt(2 (k + 1)) - 1) / (k |1 - rho|) x s
 
 with the load of the last second, to which is added how long the rows that are served now were in the backlog, first
-come first served. Rows derived from a source's row
-carry its age; given that a row waits, W has the variance of an exponential, and a sojourn has the gamma law of its
-mean and variance. Pairing joins are not simulated, replicas with keys share one queue.
+come first served. Above a load of 1 that, with rho^... = 1, is what chance adds to a backlog in the long run (a
+Brownian motion that drifts away from 0). Near it the long run is never reached: W grows no faster than at a load of 1,
+where it is a reflected Brownian motion without drift, of mean sqrt(2 v t / pi) and v = (ca2 + cs2) s / k.
+
+Rows derived from a source's row carry its age; given that a row waits, W has the variance of an exponential, and a
+sojourn has the gamma law of its mean and variance. Pairing joins are not simulated, replicas with keys share one queue.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from penstock.plan import Plan
 
 STEP_S = 0.05
 _LOOK_S = 1.0  # how often sojourns are worked out
-_MOST_LOAD = 0.995  # beyond it the backlog says how long a row waits
+_NEAREST = 1e-9  # to a load of 1: the long run of W is finite
 _NO_BACKLOG = 1e-6  # rows
 _QUANTILES = (np.arange(100) + 0.5) / 100
 
@@ -84,6 +87,7 @@ class Fluid:
         self._halted: frozenset[str] = frozenset()
         self._dead: frozenset[int] = frozenset()
         self._waiting: np.ndarray = np.zeros(len(self._names))  # by operator
+        self._by_chance: np.ndarray = np.zeros(len(self._names))  # W, by operator: a change of plan does not reset it
         self._volume: np.ndarray = np.zeros(0)  # by station
         self._sent: np.ndarray = np.zeros(0)  # on the way to each station
         self._backlogs: list[deque[_Chunk]] = []  # by station, oldest first
@@ -114,6 +118,8 @@ class Fluid:
 
     def replan(self, plan: Plan) -> None:
         self._keep()
+        # Rows on the way wait at their stations from now on, as if they had come.
+        self._exact["arrived"] += np.bincount(self._first_at, weights=self._sent, minlength=len(self._names))
         self._before = {one.name: queue for one, queue in zip(self._volumes.stations, self._backlogs, strict=True)}
         self._lay_out(plan)
 
@@ -173,7 +179,7 @@ class Fluid:
 
     def _age(self, came: np.ndarray, served: np.ndarray, span_s: float) -> None:
         """Ages go downstream with the rows; where a loop brings rows back, with the age that they had a second ago."""
-        stays, variances = (of.tolist() for of in self._stays(came / span_s))
+        stays, variances = (of.tolist() for of in self._stays(came / span_s, span_s))
         came_rows, served_rows = came.tolist(), served.tolist()
         middle_s = self._now_s - span_s / 2
         for number, before in enumerate(self._before_each):
@@ -215,15 +221,18 @@ class Fluid:
             queue.clear()
         return mean, max(0.0, second - mean**2)
 
-    def _stays(self, arrival_per_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _stays(self, arrival_per_s: np.ndarray, span_s: float) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the time that a row is at each station, beside that in a backlog."""
         volumes = self._volumes
         up = np.maximum(1e-9, self._speed * volumes.service_s)  # replicas that work
         costs = volumes.service_s > 0
-        load = np.where(costs, np.minimum(_MOST_LOAD, arrival_per_s * volumes.service_s / up), 0.0)
-        waits = load ** (np.sqrt(2.0 * (up + 1.0)) - 1.0)  # about the probability to wait
-        variability = (volumes.arrival_scv + volumes.service_scv) / 2.0
-        by_chance = variability * waits / (up * (1.0 - load)) * volumes.service_s
+        load = np.where(costs, arrival_per_s * volumes.service_s / up, 0.0)
+        waits = np.minimum(1.0, load) ** (np.sqrt(2.0 * (up + 1.0)) - 1.0)  # about the probability to wait
+        half_v = (volumes.arrival_scv + volumes.service_scv) / 2.0 * volumes.service_s / up
+        in_the_long_run = half_v * waits / np.maximum(_NEAREST, np.abs(1.0 - load))
+        by_now = np.sqrt(self._by_chance[self._first_at] ** 2 + 4.0 / math.pi * half_v * span_s)
+        by_chance = np.minimum(in_the_long_run, by_now)
+        self._by_chance[self._first_at] = by_chance
         spread = np.where(waits > 0, (2.0 / np.maximum(waits, 1e-12) - 1.0) * by_chance**2, 0.0)
         mean = volumes.service_s * self._slowdown + by_chance
         return np.where(costs, mean, 0.0), np.where(costs, volumes.service_s**2 * volumes.service_scv + spread, 0.0)

@@ -10,6 +10,8 @@ from penstock.models.mst.samples import Samples
 from penstock.store import StoreReader
 from penstock.study.mst.design import samples_of
 
+REACH = 2  # how far beyond the most executors that were measured, as a multiple of them
+
 
 def samples_in(study: Path) -> Samples:
     with StoreReader(study) as store:
@@ -20,6 +22,15 @@ def samples_in(study: Path) -> Samples:
             f"'{study}' has no trial with a result; make some with 'penstock mst measure FILE --at {study}'"
         )
     return samples
+
+
+def model_of(samples: Samples, most: int) -> MstModel:
+    """Whoever says something of a study says it by this: each count in turn is predicted from the others.
+
+    The draws behind its intervals depend on how far it reaches: so it reaches equally far, whatever is asked, but where
+    more is asked for.
+    """
+    return fit_mst(samples, max_vms=max(most, REACH * max(samples.vms)))
 
 
 def model_in(study: Path, most: int, *, dataflow: str, slots_each: int) -> MstModel:
@@ -35,4 +46,4 @@ def model_in(study: Path, most: int, *, dataflow: str, slots_each: int) -> MstMo
             f"'{study}' was measured with {', '.join(map(str, sorted(measured)))} slots an executor, and here one has "
             f"{slots_each}; measure it with --slots {slots_each}"
         )
-    return fit_mst(samples, max_vms=max(most, *samples.vms))
+    return model_of(samples, most)

@@ -1,0 +1,60 @@
+"""One study says one thing: `mst predict`, `report` and what the policy goes by."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli.main import cli
+from penstock.plan import Plan
+from penstock.store import Run, Store, Trial
+from penstock.study.mst.design import SATURATED
+from penstock.study.mst.model import model_in
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """100 rows/s an executor, give or take 1%: on 5 of them 500."""
+    with Store(tmp_path / "study") as store:
+        store.begin(Run(dataflow="one", flow_file="one.py", pid=0, master="x", started_s=0.0))
+        for executors in (1, 2, 3, 4):
+            plan = Plan(dataflow="one", slots=2 * executors, replicas={"work": 2 * executors})
+            for repeat in range(3):
+                rate = 100.0 * executors * (0.99 + 0.01 * repeat)
+                store.add_trial(
+                    Trial(
+                        study=SATURATED,
+                        executors=executors,
+                        repeat=repeat,
+                        plan=plan,
+                        began_s=0.0,
+                        ended_s=10.0,
+                        rows_per_s=rate,
+                        settled=True,
+                        samples=(rate, rate),
+                    )
+                )
+        store.ended(at_s=100.0, why="done")
+    return tmp_path / "study"
+
+
+def printed(*words: str) -> Any:
+    result = CliRunner().invoke(cli, [*words, "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
+    by_policy = model_in(study, 6, dataflow="one", slots_each=2).predict([5], level=0.9)[0]
+    intervals = [(by_policy.low, by_policy.high)]
+    for executors in ("5", "5,8"):
+        said = printed("mst", "predict", str(study), "--executors", executors)["predictions"][0]
+        intervals.append((said["low"], said["high"]))
+    (drawn,) = [one for one in printed("report", str(study))["mst"][0]["fitted"] if one["executors"] == 5]
+    intervals.append((drawn["low"], drawn["high"]))
+    assert intervals == [pytest.approx(intervals[0])] * 4
+    assert intervals[0][0] < 500.0 < intervals[0][1]
