@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import penstock as ps
 from penstock.apps import finance
 from penstock.engines.spark.channels.log import Log
+from penstock.engines.spark.watermarks import Watermarks
 
 pytestmark = pytest.mark.spark
 
@@ -167,3 +168,12 @@ def test_an_input_that_has_ended_holds_up_nothing_after_a_stop(spark: SparkSessi
                 assert outer_rows(engine) == OUTER
         finally:
             engine.stop()
+
+
+def test_a_spark_that_does_not_show_its_watermarks_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watermarks = Watermarks(tmp_path, {"left": object(), "right": object()})
+    for _ in range(2):
+        watermarks.keep(object())  # has none of the methods that are asked for
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
