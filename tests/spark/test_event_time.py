@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import penstock as ps
 from penstock.apps import finance
 from penstock.engines.spark.channels.log import Log
+from penstock.engines.spark.watermarks import Watermarks
 
 pytestmark = pytest.mark.spark
 
@@ -89,3 +90,90 @@ def test_streams_with_a_watermark_each_are_not_united(spark: SparkSession, tmp_p
     flow.stateless("all", None, inputs=both).sink("out", ps.memory())
     with pytest.raises(ps.DataflowError, match="declare it on 'all' instead"):
         engine_for(flow, spark, tmp_path / "run").start()
+
+
+LEFT = 200  # rows, one a second, of which every other one finds its like; the last is far ahead
+EPOCH = datetime(1970, 1, 2, tzinfo=UTC)  # in ms it fits an Integer of Java's, where Spark wants a Long
+
+
+def outer_join() -> ps.Dataflow:
+    """Of a stream that is at its end at once, and of one that hardly begins before it is told to."""
+
+    def left(n: int) -> tuple[int, datetime]:
+        return n, EPOCH + timedelta(seconds=n if n < LEFT else 100_000)
+
+    def right(n: int) -> tuple[int, datetime]:
+        return left(2 * n)
+
+    def joined(few: DataFrame, many: DataFrame) -> DataFrame:
+        near = F.expr("l.k = r.k and r.ts >= l.ts and r.ts <= l.ts + interval 10 seconds")
+        return few.alias("l").join(many.alias("r"), near, "leftOuter").selectExpr("l.k as k", "r.k as found")
+
+    flow = ps.Dataflow("outer")
+    schema, watermark = "k bigint, ts timestamp", ("ts", "20 seconds")
+    ended = flow.source("ended", ps.generate(left, schema=schema, rows=LEFT + 1), watermark=watermark)
+    slow = ps.generate(right, schema=schema, rows=LEFT // 2 + 1, rows_per_s=0.5)
+    goes_on = flow.source("goes_on", slow, watermark=watermark)
+    join = flow.keyed("join", joined, keys=["k"], inputs=[ended, goes_on], emit="append")
+    join.sink("out", ps.memory())
+    return flow
+
+
+def await_left(engine: Any) -> None:
+    """Until the join has taken all of the stream that has ended."""
+
+    def taken() -> bool:
+        at = {key: engine.position(query, key) for query in engine.queries for key in query.sources}
+        return at["ended"] == {"row": LEFT + 1} and at.get("ended>join") in (None, {"entry": 1})
+
+    wait_until(taken, engine)
+
+
+def outer_rows(engine: Any) -> list[tuple[int, int | None]]:
+    engine.set_rate("goes_on", 100)
+    play(engine, [])
+    return sorted((row["k"], row["found"]) for row in engine.rows("out"))
+
+
+OUTER = [(n, n if n % 2 == 0 else None) for n in range(LEFT + 1)]
+
+
+@pytest.mark.parametrize(
+    ("before", "replicas", "after"),
+    [(set(), 3, set()), (set(), 2, {"ended"}), ({"ended"}, 2, set()), ({"ended", "goes_on"}, 3, {"ended", "goes_on"})],
+    ids=["replicas", "cut_comes", "cut_goes", "replicas_behind_cuts"],
+)
+def test_an_input_that_has_ended_holds_up_nothing_after_a_change(
+    spark: SparkSession, tmp_path: Path, before: set[str], replicas: int, after: set[str]
+) -> None:
+    flow = outer_join()
+    engine = engine_for(flow, spark, tmp_path / "run", plan_of(flow, {"join": 2}, before))
+    try:
+        engine.start()
+        await_left(engine)
+        engine.apply(plan_of(flow, {"join": replicas}, after))
+        assert outer_rows(engine) == OUTER
+    finally:
+        engine.stop()
+
+
+def test_an_input_that_has_ended_holds_up_nothing_after_a_stop(spark: SparkSession, tmp_path: Path) -> None:
+    """Twice: the second start has seen no row of it at all."""
+    for start in range(3):
+        engine = engine_for(outer_join(), spark, tmp_path / "run")
+        try:
+            engine.start()
+            await_left(engine)
+            if start == 2:
+                assert outer_rows(engine) == OUTER
+        finally:
+            engine.stop()
+
+
+def test_a_spark_that_does_not_show_its_watermarks_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watermarks = Watermarks(tmp_path, {"left": object(), "right": object()})
+    for _ in range(2):
+        watermarks.keep(object())  # has none of the methods that are asked for
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

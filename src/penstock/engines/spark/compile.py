@@ -47,6 +47,7 @@ class Compiled:
     mode: str
     events: Events | None  # what its channel carries on
     counted: str | None  # the operator whose output is counted where it is written
+    around_state: dict[str, DataFrame] = field(default_factory=dict)  # what the state is fed, and "": what it gives
     timings: dict[str, Timing] = field(default_factory=dict)  # of its Python functions
 
 
@@ -123,6 +124,7 @@ class Compiler:
             self._check_keys(operator, df)
             df = self._call(operator, df)
         if operator.kind.has_state:
+            self._result.around_state = {**dict(zip(operator.inputs, frames, strict=True)), "": df}
             # The times of a join's sides may lie apart: what comes out can be older than the watermark.
             kept = None if operator.takes_each_input and len(inputs) > 1 else _events(df)
             partitions, events = replicas, [kept] if kept else []

@@ -17,6 +17,7 @@ from penstock.engines.spark.committed import Query
 from penstock.engines.spark.compile import Compiled
 from penstock.engines.spark.gate import Gate, hold_file
 from penstock.engines.spark.outputs import Write
+from penstock.engines.spark.watermarks import Watermarks
 
 _POLL_S = 0.01
 _START_S = 60.0
@@ -42,6 +43,8 @@ class RunningQuery:
 
     def start(self, write: Write | None, name: str, run: Path, once: bool = False) -> None:
         gate = Gate(str(run), self.record.checkpoint, self.record.opens_at)
+        checkpoint = run / "checkpoints" / self.record.checkpoint
+        watermarks = Watermarks(checkpoint, self.compiled.around_state)
 
         def batch(df: DataFrame, number: int) -> None:
             # Batches without rows, and those of timers, come however closed the gate is. What they write of a plan that
@@ -51,10 +54,13 @@ class RunningQuery:
                     raise PenstockError("stopped before its plan came into force")
                 time.sleep(_POLL_S)
             self._written.append((number, write(df, f"{self.record.checkpoint}.{number:08d}")))
+            while self._query is None:  # it may be here before Spark has handed it out
+                time.sleep(_POLL_S)
+            watermarks.keep(self._query._jsq.streamingQuery())
 
         stream = self.compiled.df.writeStream.queryName(name).outputMode(self.compiled.mode)
         stream = stream.foreachBatch(batch) if write is not None else stream.format("noop")
-        stream = stream.option("checkpointLocation", str(run / "checkpoints" / self.record.checkpoint))
+        stream = stream.option("checkpointLocation", str(checkpoint))
         self._query = (stream.trigger(once=True) if once else stream).start()
 
     def active(self) -> bool:
