@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from penstock.engines.spark.names import map_in_arrow
 from penstock.engines.spark.rowfiles import arrow_schema
 from penstock.engines.spark.timing import Timing, rows_until_drawn
 
@@ -54,4 +55,4 @@ def apply_rows(df: DataFrame, fn: Callable[[dict[str, Any]], Any], schema: str, 
                 timing.sampled_s2.add(sampled_s2)
             yield out
 
-    return df.mapInArrow(over, schema)
+    return map_in_arrow(df, over, schema)
