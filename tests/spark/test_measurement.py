@@ -186,7 +186,7 @@ def wait_by_turns(row: dict[str, int]) -> dict[str, float]:
 def test_one_row_in_n_tells_mean_and_spread_of_all(spark: SparkSession) -> None:
     timing = Timing(spark.sparkContext, every=4)  # the very period of the rows
     numbers = spark.range(ROWS).select(F.col("id").alias("n"))
-    timed = apply_rows(numbers, wait_by_turns, "n bigint, took_s double", timing)
+    timed = apply_rows(numbers, "wait", wait_by_turns, "n bigint, took_s double", timing)
     pulls, took_s = [], []
     for _ in range(2):  # pulled from time to time: what one pull has seen, the next has not
         took_s += [row.took_s for row in timed.collect()]

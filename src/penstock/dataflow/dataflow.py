@@ -178,7 +178,10 @@ class Dataflow:
         fields: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        """A plain Python function of one row (a dict): returns a dict, an iterable of dicts, or None to drop it."""
+        """A plain Python function of one row (a dict): returns a dict, an iterable of dicts, or None to drop it.
+
+        A dict has each column of the schema and no other, None where it has no value.
+        """
         operator = self._operator(name, Kind.STATELESS, None, inputs, selectivity=selectivity, fields=fields)
         if not callable(fn):
             raise DataflowError(f"operator '{name}' is given {fn!r}; it needs a function of one row")

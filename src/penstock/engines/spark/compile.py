@@ -157,7 +157,7 @@ class Compiler:
         if timing is not None:
             self._result.timings[operator.name] = timing
         if isinstance(fn, RowFunction):
-            return apply_rows(frames[0], fn.fn, fn.schema, timing)
+            return apply_rows(frames[0], operator.name, fn.fn, fn.schema, timing)
         with python_functions_timed(timing) if timing is not None else nullcontext():
             df = fn(*frames)
         if not isinstance(df, DataFrame):
