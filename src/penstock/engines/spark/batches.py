@@ -33,6 +33,16 @@ class Batch:
     update_s: float  # of state, until the last row is out
     commit_s: float
 
+    @property
+    def took_rows(self) -> bool:
+        """Also where it is not known."""
+        return any(rows != 0 for rows in self.rows_read.values())
+
+    @property
+    def moved_rows(self) -> bool:
+        """It took some, or gave some: timers in processing time make batches without either for ever."""
+        return self.took_rows or any(self.rows_out.values())
+
 
 class Batches:
     def __init__(self, sources: dict[str, LiveSource], channel: Callable[[str], Channel], lineage: Lineage) -> None:
