@@ -90,6 +90,7 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
     assert shown["count"].rows_in_total == len(fifth) and shown["count"].state_rows == len(set(fifth))
     assert shown["odd_thrice"].selectivity == 1.5
     assert shown["thirds"].selectivity == pytest.approx(1 / 3)
+    assert shown["out"].selectivity is None
     row_s = mean(float(line) for file in diary.iterdir() for line in file.read_text().splitlines())
     assert shown["odd_thrice"].seconds_per_row == pytest.approx(row_s, rel=0.15)
     assert shown["thirds"].seconds_per_row == pytest.approx(BATCH_ROW_S, rel=0.15)
