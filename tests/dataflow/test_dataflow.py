@@ -36,6 +36,15 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
             lambda flow: numbers(flow).keyed("count", keys=["user"], fn=same),
             "by 'user', which its input 'numbers'",
         ),
+        (
+            lambda flow: flow.keyed(
+                "join",
+                lambda a, b: a,
+                keys=["key"],
+                inputs=[numbers(flow), flow.source("users", ps.generate(same, schema="id bigint", rows=1))],
+            ),
+            "its input 'users' does not have; its columns are id; a key has one name on every input: rename the column",
+        ),
         (lambda flow: numbers(flow).keyed("count", keys="key", fn=same), "give a list"),
         (lambda flow: numbers(flow).keyed("count", keys=["key", "key"], fn=same), "each key is named once"),
         (lambda flow: numbers(flow).keyed("count", keys=["key"], fn=same, emit="all"), "'append' or 'update'"),

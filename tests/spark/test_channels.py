@@ -25,14 +25,14 @@ def embedded(request: pytest.FixtureRequest, folder: Path, schema: str) -> Chann
 
 def kafka(request: pytest.FixtureRequest, folder: Path, schema: str) -> Channel:
     cluster = Cluster(servers=request.getfixturevalue("broker").servers)
-    return KafkaChannel.create(folder, schema, None, cluster=cluster, keys=("s",), groups=4)
+    return KafkaChannel.create(folder, schema, None, cluster=cluster, keys=("s.s",), groups=4)
 
 
 MAKERS: list[Make] = [embedded, kafka]
 
 
 def rows(spark: SparkSession, start: int, stop: int) -> DataFrame:
-    return spark.range(start, stop, numPartitions=3).selectExpr("id as n", "cast(id as string) as s")
+    return spark.range(start, stop, numPartitions=3).selectExpr("id as n", "cast(id as string) as `s.s`")
 
 
 @pytest.fixture(params=MAKERS)
@@ -119,7 +119,7 @@ def test_one_that_stood_idle_goes_on_behind_what_others_appended_and_forgot(
 def test_rows_of_a_key_keep_their_order(spark: SparkSession, channel: Channel, tmp_path: Path, replicas: int) -> None:
     for number in range(3):
         keyed = spark.range(100 * number, 100 * number + 100, numPartitions=1)
-        channel.append(keyed.selectExpr("id as n", "cast(id % 7 as string) as s"), f"q.{number:08d}")
+        channel.append(keyed.selectExpr("id as n", "cast(id % 7 as string) as `s.s`"), f"q.{number:08d}")
     save_starts(tmp_path, "order", {"c": channel.first()})
     found: list[Any] = []
     df = channel.read(spark, name="c", replicas=replicas, query="order", opens_at=1)
@@ -132,8 +132,8 @@ def test_rows_of_a_key_keep_their_order(spark: SparkSession, channel: Channel, t
             time.sleep(0.05)
     finally:
         query.stop()
-    for key in {row.s for row in found}:
-        assert [row.n for row in found if row.s == key] == [n for n in range(300) if str(n % 7) == key]
+    for key in {row["s.s"] for row in found}:
+        assert [row.n for row in found if row["s.s"] == key] == [n for n in range(300) if str(n % 7) == key]
 
 
 def test_nothing_is_read_before_the_plan_is_committed(spark: SparkSession, channel: Channel, tmp_path: Path) -> None:

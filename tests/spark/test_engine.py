@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playing import engine_for, play, rows_read, wait_until
@@ -178,6 +180,27 @@ def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tm
     loop.sink("out", ps.memory())
     with pytest.raises(ps.DataflowError, match="the loop that 'loop' closes is declared with"):
         engine_for(wrong, spark, tmp_path / "wrong").start()
+
+
+def test_columns_keep_names_that_spark_takes_for_others(spark: SparkSession, tmp_path: Path) -> None:
+    """With a dot, or the same but for case: through cuts, row functions, watermarks and a sink."""
+
+    def mirrored(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"A.B": -row["a.b"]}
+
+    flow = ps.Dataflow("names")
+    made = ps.generate(lambda n: (n, datetime.fromtimestamp(n, UTC)), schema="`a.b` bigint, `t.s` timestamp", rows=60)
+    rows = flow.source("rows", made).watermark("t.s", "1 second")
+    both = rows.rows("both", mirrored, "`a.b` bigint, `A.B` bigint, `t.s` timestamp")
+    both.sink("out", ps.memory())
+    engine = engine_for(flow, spark, tmp_path / "run", default_plan(flow).replace(cuts=frozenset({"rows", "both"})))
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        expected = [{"a.b": n, "A.B": -n, "t.s": datetime.fromtimestamp(n, UTC)} for n in range(60)]
+        assert sorted(engine.rows("out"), key=lambda row: row["a.b"]) == expected
+    finally:
+        engine.stop()
 
 
 def test_keys_that_only_spark_can_see_are_checked_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:

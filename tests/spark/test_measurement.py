@@ -90,6 +90,7 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
     assert shown["count"].rows_in_total == len(fifth) and shown["count"].state_rows == len(set(fifth))
     assert shown["odd_thrice"].selectivity == 1.5
     assert shown["thirds"].selectivity == pytest.approx(1 / 3)
+    assert shown["out"].selectivity is None
     row_s = mean(float(line) for file in diary.iterdir() for line in file.read_text().splitlines())
     assert shown["odd_thrice"].seconds_per_row == pytest.approx(row_s, rel=0.15)
     assert shown["thirds"].seconds_per_row == pytest.approx(BATCH_ROW_S, rel=0.15)
@@ -186,7 +187,7 @@ def wait_by_turns(row: dict[str, int]) -> dict[str, float]:
 def test_one_row_in_n_tells_mean_and_spread_of_all(spark: SparkSession) -> None:
     timing = Timing(spark.sparkContext, every=4)  # the very period of the rows
     numbers = spark.range(ROWS).select(F.col("id").alias("n"))
-    timed = apply_rows(numbers, wait_by_turns, "n bigint, took_s double", timing)
+    timed = apply_rows(numbers, "wait", wait_by_turns, "n bigint, took_s double", timing)
     pulls, took_s = [], []
     for _ in range(2):  # pulled from time to time: what one pull has seen, the next has not
         took_s += [row.took_s for row in timed.collect()]

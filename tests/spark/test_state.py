@@ -18,7 +18,7 @@ import penstock as ps
 
 pytestmark = pytest.mark.spark
 
-ROWS, KEYS = 4_000, 97
+ROWS, KEYS, A_DAY_MS = 4_000, 97, 86_400_000
 
 
 def with_group_by(df: DataFrame) -> DataFrame:
@@ -28,7 +28,7 @@ def with_group_by(df: DataFrame) -> DataFrame:
 def with_transform(df: DataFrame) -> DataFrame:
     class Counting(StatefulProcessor):
         def init(self, handle: StatefulProcessorHandle) -> None:
-            self.n = handle.getValueState("n", StructType([StructField("n", LongType())]))
+            self.n = handle.getValueState("n", StructType([StructField("n", LongType())]), A_DAY_MS)
 
         def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
             n = (self.n.get()[0] if self.n.exists() else 0) + sum(len(some) for some in rows)
@@ -38,7 +38,8 @@ def with_transform(df: DataFrame) -> DataFrame:
         def close(self) -> None:
             pass
 
-    return df.groupBy("k").transformWithStateInPandas(Counting(), "k bigint, n bigint", "Update", "None")
+    # State that expires: Spark runs batches for ever, and still the run comes to rest.
+    return df.groupBy("k").transformWithStateInPandas(Counting(), "k bigint, n bigint", "Update", "ProcessingTime")
 
 
 @pytest.mark.parametrize("fn", [with_group_by, with_transform])

@@ -55,3 +55,11 @@ def test_a_lock_file_torn_by_a_crash_is_nobodys(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text('{"pid": 1')
     assert owner(tmp_path) is None
     RunLock(tmp_path).release()
+
+
+def test_where_no_directory_can_be_there_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "taken" / "lock").mkdir(parents=True)
+    for at in (Path("/proc/x/y"), tmp_path / "file", tmp_path / "file" / "below", tmp_path / "taken"):
+        with pytest.raises(StoreError, match=f"'{at}' is no place for a run .*; give another directory with --at"):
+            RunLock(at)

@@ -130,9 +130,10 @@ class Dataflow:
             known = self[stream.name].columns if stream.name in self else None
             missing = [key for key in keys if known is not None and key not in known]
             if missing:
+                one_name = f"; a key has one name on every input: rename the column before '{name}'"
                 raise DataflowError(
                     f"keyed operator '{name}' is keyed by '{missing[0]}', which its input '{stream.name}' does not "
-                    f"have; its columns are {', '.join(known or ())}"
+                    f"have; its columns are {', '.join(known or ())}{one_name if len(inputs) > 1 else ''}"
                 )
         operator = self._operator(
             name,
@@ -178,7 +179,10 @@ class Dataflow:
         fields: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        """A plain Python function of one row (a dict): returns a dict, an iterable of dicts, or None to drop it."""
+        """A plain Python function of one row (a dict): returns a dict, an iterable of dicts, or None to drop it.
+
+        A dict has each column of the schema and no other, None where it has no value.
+        """
         operator = self._operator(name, Kind.STATELESS, None, inputs, selectivity=selectivity, fields=fields)
         if not callable(fn):
             raise DataflowError(f"operator '{name}' is given {fn!r}; it needs a function of one row")

@@ -129,6 +129,9 @@ def generate(
 ) -> Generate:
     """Rows made from their number: a dict, a tuple in the schema's order, or a bare value for one column.
 
+    A row has each column of the schema and no other, None where it has no value. For one column of structs, maps or
+    arrays, a dict or a list is the bare value, unless the column's name is its only key.
+
     `fn` must give the same row for the same number, always: after a failure it is asked again.
     """
     if rows_per_s is None and rows is None:

@@ -42,8 +42,13 @@ class RunLock:
     def __init__(self, run_dir: Path) -> None:
         import psutil
 
-        run_dir.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(run_dir / FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(run_dir / FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(
+                f"'{run_dir}' is no place for a run ({error.strerror}); give another directory with --at"
+            ) from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,16 @@ class Batch:
     state_bytes: int
     update_s: float  # of state, until the last row is out
     commit_s: float
+
+    @property
+    def took_rows(self) -> bool:
+        """Also where it is not known."""
+        return any(rows != 0 for rows in self.rows_read.values())
+
+    @property
+    def moved_rows(self) -> bool:
+        """It took some, or gave some: timers in processing time make batches without either for ever."""
+        return self.took_rows or any(self.rows_out.values())
 
 
 class Batches:
@@ -64,7 +75,6 @@ class Batches:
             (only,) = read
             # Marks of event time are rows to Spark but not to anybody else; channels always know their rows.
             read[only] = None if ">" in only else progress["numInputRows"]
-        observed = progress.get("observedMetrics") or {}
         states = progress.get("stateOperators") or []
         phases = {name: milliseconds / 1000 for name, milliseconds in progress["durationMs"].items()}
         began = datetime.datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
@@ -74,9 +84,7 @@ class Batches:
             seconds=phases["triggerExecution"],
             phases_s=phases,
             rows_read=read,
-            rows_out={
-                name.removeprefix(ROWS): values["rows"] for name, values in observed.items() if name.startswith(ROWS)
-            },
+            rows_out=_rows_out(progress),
             state_rows=sum(state["numRowsTotal"] for state in states),
             state_bytes=sum(state["memoryUsedBytes"] for state in states),
             update_s=sum(state["allUpdatesTimeMs"] for state in states) / 1000,
@@ -92,16 +100,41 @@ class Batches:
             return None
 
 
+def turns_over_nothing(running: RunningQuery) -> bool:
+    """Whether its last two batches brought no rows in and none out.
+
+    Timers in processing time, and state that expires, make such batches for ever. One of them would not tell: behind a
+    start it may be the next that closes the windows which are due.
+    """
+    written = running.written if running.compiled.counted is not None else {}
+    last = list(itertools.islice(_newest_first(running.query._jsq.recentProgress()), 2))
+    return len(last) == 2 and all(_without_rows(progress, written) for progress in last)
+
+
+def _without_rows(progress: dict[str, Any], written: dict[int, int | None]) -> bool:
+    if any(source["startOffset"] != source["endOffset"] for source in progress["sources"]):
+        return False
+    rows = written.get(progress["batchId"], _written_by_spark(progress))
+    return not any(_rows_out(progress).values() or [True]) if rows is None else rows == 0
+
+
 def _since(recent: Any, seen: int) -> list[dict[str, Any]]:
-    """The batches behind that number, oldest first. From the newest on: each look at one is a call to the JVM."""
-    found = []
+    """The batches behind that number, oldest first."""
+    return list(itertools.takewhile(lambda progress: progress["batchId"] > seen, _newest_first(recent)))[::-1]
+
+
+def _newest_first(recent: Any) -> Iterator[dict[str, Any]]:
+    """The progress of batches, one by one: each look is a call to the JVM."""
     for at in range(len(recent) - 1, -1, -1):
         progress = json.loads(recent[at].json())
-        if progress["batchId"] <= seen:
-            break
         if "addBatch" in progress["durationMs"]:  # otherwise it says that there was nothing to do
-            found.append(progress)
-    return found[::-1]
+            yield progress
+
+
+def _rows_out(progress: dict[str, Any]) -> dict[str, int]:
+    """By operator, as observed."""
+    observed = progress.get("observedMetrics") or {}
+    return {name.removeprefix(ROWS): values["rows"] for name, values in observed.items() if name.startswith(ROWS)}
 
 
 def rows_through(operator: Operator, query: Query, batches: list[Batch]) -> tuple[int | None, int | None]:

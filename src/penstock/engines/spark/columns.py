@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from penstock.dataflow import DataflowError, PlanError
+from penstock.engines.spark.names import quoted
 
 
 def as_declared(df: DataFrame, name: str, declared: str) -> DataFrame:
@@ -36,7 +37,7 @@ def _columns(schema: StructType) -> set[str]:
 
 
 def _in_order(df: DataFrame, schema: StructType) -> DataFrame:
-    return df if df.columns == schema.names else df.select(*(f"`{name}`" for name in schema.names))
+    return df if df.columns == schema.names else df.select(*map(quoted, schema.names))
 
 
 def _words(columns: set[str]) -> str:

@@ -15,6 +15,7 @@ from pyspark.sql.types import TimestampType
 from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PlanError, RowFunction
 from penstock.engines.spark.channels import EventTime
 from penstock.engines.spark.hidden_state import refuse_hidden_state
+from penstock.engines.spark.names import quoted
 from penstock.engines.spark.outputs import check_rows, counts
 from penstock.engines.spark.rows import apply_rows
 from penstock.engines.spark.timing import Timing, python_functions_timed
@@ -158,7 +159,7 @@ class Compiler:
         if timing is not None:
             self._result.timings[operator.name] = timing
         if isinstance(fn, RowFunction):
-            return apply_rows(frames[0], fn.fn, fn.schema, timing)
+            return apply_rows(frames[0], operator.name, fn.fn, fn.schema, timing)
         with python_functions_timed(timing) if timing is not None else nullcontext():
             df = fn(*frames)
         if not isinstance(df, DataFrame):
@@ -201,8 +202,8 @@ class Compiler:
         event = EventTime(column=declared.column, delay=declared.delay)
         self._events[operator.name] = Events(time=event, observed=observed)
         if operator.name not in self._after_state:  # Spark takes one on the way to a state: else it is for the next
-            df = df.withWatermark(declared.column, declared.delay)
-        return df.observe(observed, F.max(declared.column).alias("latest"))
+            df = df.withWatermark(quoted(declared.column), declared.delay)
+        return df.observe(observed, F.max(quoted(declared.column)).alias("latest"))
 
     def _kept(self, operator: Operator, df: DataFrame, inherited: Events | None) -> Events | None:
         """The event time of a stream that declares none: its input's, perhaps under another name."""

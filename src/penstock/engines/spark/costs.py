@@ -28,6 +28,18 @@ class Tally:
     samples: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))
     timed: deque[ServiceSample] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # rows, of row functions
     clocked: bool = False  # by a clock of its own, which knows nothing of what a batch costs besides
+    _early_s: float = 0.0  # of a window without rows
+
+    def clock(self, rows: int, seconds: float) -> None:
+        """Rows and seconds are seen at slightly different times: only their sums belong together.
+
+        So the time of a window without rows may be that of rows in the next. If that has none either, it was spent in
+        batches without rows, which is no row's cost.
+        """
+        self.clocked = True
+        if rows:
+            self.samples.append((rows, self._early_s + seconds))
+        self._early_s = 0.0 if rows else seconds
 
     def cost(self) -> float | None:
         if self.clocked:
@@ -64,10 +76,10 @@ class Costs:
         """
         if running is None or not batches:
             return
-        known = [self.busy_s(running, batch) for batch in batches]
-        sampled = [(batch, busy) for batch, busy in zip(batches, known, strict=True) if busy is not None]
-        share = len(sampled) / len(batches)
-        left = sum(busy for _, busy in sampled)
+        moved = [batch for batch in batches if batch.moved_rows]
+        sampled = [busy for batch in moved if (busy := self.busy_s(running, batch)) is not None]
+        share = len(sampled) / len(moved) if moved else 0.0
+        left = sum(sampled)
         native: list[tuple[str, int]] = []
         for name in query.operators:
             operator, tally = self._flow[name], self._tallies[name]
@@ -75,27 +87,30 @@ class Costs:
             if operator.kind is Kind.SOURCE:
                 spent = self._since(query.sources[name].name)
                 left -= spent * share
-                tally.clocked = True
-                tally.samples.append((rows_out or 0, spent))
+                tally.clock(rows_out or 0, spent)
                 continue
             timing = running.compiled.timings.get(name)
             spent = 0.0
             if timing is not None:
                 spent, sample = timing.pull()
-                tally.timed.append(sample)
+                if sample.rows:
+                    tally.timed.append(sample)
             besides = 0.0
             if operator.kind.has_state:
                 # The update of state by a Python function goes on while that works, which its own clock has counted.
-                spent += sum(0.0 if spent else batch.update_s for batch in batches)
+                updates = not spent
                 # State is committed in each batch, however few its rows are; only what larger ones take is theirs.
                 least = self._least_commit(str(running.query.runId), batches)
-                spent += sum(batch.commit_s - least for batch in batches)
-                besides = least * len(batches)
+                for batch in moved:
+                    own_s = batch.update_s * updates + batch.commit_s - least
+                    besides += least
+                    if batch.took_rows:
+                        spent += own_s
+                    else:
+                        besides += own_s
             left -= (spent + besides) * share
             if spent > 0 or tally.clocked or operator.kind.has_state:
-                # Rows and seconds are seen at slightly different times: only their sums belong together.
-                tally.clocked = True
-                tally.samples.append((rows_in or 0, spent))
+                tally.clock(rows_in or 0, spent)
             elif rows_in and operator.kind is not Kind.SINK:
                 native.append((name, rows_in))
         for key in query.reads:

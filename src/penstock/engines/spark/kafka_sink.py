@@ -23,6 +23,7 @@ from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import DataflowError, PenstockError
 from penstock.dataflow.kafka import Kafka
 from penstock.engines.spark.channels.files import write_rows
+from penstock.engines.spark.names import quoted
 from penstock.engines.spark.rowfiles import RowFile
 
 _PATIENCE_S = 600.0
@@ -166,16 +167,16 @@ def record(df: DataFrame, sink: Kafka) -> list[Column]:
             f"the sink to topic '{sink.topic}' is keyed by '{sink.key}', which is not among its columns "
             f"{', '.join(df.columns)}"
         )
-    key = F.col(sink.key).cast("string").cast("binary") if sink.key is not None else None
+    key = F.col(quoted(sink.key)).cast("string").cast("binary") if sink.key is not None else None
     if sink.format == "json":
-        value = F.to_json(F.struct(*df.columns)).cast("binary")
+        value = F.to_json(F.struct(*map(quoted, df.columns))).cast("binary")
     elif sink.format == "text":
         if len(df.columns) != 1:
             raise DataflowError(
                 f"the sink to topic '{sink.topic}' writes text, which is one column, and is given "
                 f"{', '.join(df.columns)}; give it format='json'"
             )
-        value = F.col(df.columns[0]).cast("string").cast("binary")
+        value = F.col(quoted(df.columns[0])).cast("string").cast("binary")
     else:
         if "value" not in df.columns or not isinstance(df.schema["value"].dataType, BinaryType):
             raise DataflowError(f"the sink to topic '{sink.topic}' writes bytes, and needs a column 'value binary'")

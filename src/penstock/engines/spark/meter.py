@@ -197,11 +197,7 @@ class Meter:
             input_rows_per_s=ratio(arrived, span),
             processed_rows_per_s=ratio(rows_in, span),
             true_rows_per_s=true_rate(cost),
-            selectivity=operator.selectivity
-            if operator.selectivity is not None
-            else ratio(rows_out, rows_in)
-            if rows_in
-            else ratio(tally.rows_out, tally.rows_in),
+            selectivity=_selectivity(operator, rows[operator.name], tally),
             seconds_per_row=cost,
             utilisation=utilisation(rows_in, cost, replicas, span),
             backlog_rows=waiting if entrances else None,
@@ -241,6 +237,14 @@ class Meter:
             self._batches.seen = saved["seen"]
             for name, (rows_in, rows_out) in saved["totals"].items():
                 self._tallies[name].rows_in, self._tallies[name].rows_out = rows_in, rows_out
+
+
+def _selectivity(operator: Operator, rows: tuple[int | None, int | None], tally: Tally) -> float | None:
+    """As declared, or of this window, or of all rows where this window had none."""
+    rows_in, rows_out = rows
+    if operator.selectivity is not None or rows_out is None:
+        return operator.selectivity
+    return ratio(rows_out, rows_in) if rows_in else ratio(tally.rows_out, tally.rows_in)
 
 
 def _total(counts: Iterable[int | None]) -> int | None:

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.sources import SparkSource
 from penstock.engines.spark import outputs
+from penstock.engines.spark.batches import turns_over_nothing
 from penstock.engines.spark.columns import as_declared, as_held
 from penstock.engines.spark.committed import Query
 from penstock.engines.spark.compile import Compiled, Compiler
@@ -177,7 +178,7 @@ class Queries:
         return fall
 
     def at_rest(self, queries: Iterable[Query]) -> tuple[Any, ...] | None:
-        """All positions, if each is at its end and the queries wait for data; else None."""
+        """All positions, if each is at its end and the queries wait for data or turn over nothing; else None."""
         found = []
         for query in queries:
             running = self.running.get(query.checkpoint)
@@ -191,7 +192,7 @@ class Queries:
                 elif not self._sources[key].ended(at):
                     return None
                 found.append((use.name, tuple(at.items())))
-            if not running.settled(self._directory.checkpoint(query)):
+            if not running.settled(self._directory.checkpoint(query)) and not turns_over_nothing(running):
                 return None
         return tuple(found)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.executors.negotiated import PARKED
 from penstock.engines.spark.interpreter import worker_python
 
@@ -53,6 +56,18 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
     elastic = {} if master.startswith("local") else PARKED
     for key, value in (CONFS | LOCAL_DISK | (LOOPBACK if here else {}) | elastic | (confs or {})).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkRuntimeError, Py4JJavaError) as error:
+        raise PenstockError(
+            f"Spark does not start with master '{master}': {_first_words(error)}; a master is local[N], "
+            "spark://HOST:PORT, yarn or k8s://URL, and Spark needs a Java, which JAVA_HOME may name"
+        ) from error
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _first_words(error: PySparkRuntimeError | Py4JJavaError) -> str:
+    """Of Java's own message, where there is one, and not of its stack."""
+    said = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+    return (said or type(error).__name__).strip().splitlines()[0].rstrip(".")

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.engines.spark import rowfiles
+from penstock.engines.spark.names import map_in_arrow
 from penstock.engines.spark.rowfiles import RowFile, Slice
 
 _WRITTEN = "file string, rows bigint, bytes bigint"
@@ -62,7 +63,7 @@ def write_rows(df: DataFrame, folder: Path, suffix: str = "arrow") -> list[RowFi
             writer.close()
             yield pa.RecordBatch.from_pydict({"file": [str(path)], "rows": [rows], "bytes": [path.stat().st_size]})
 
-    return [RowFile(row.file, row.rows, row.bytes) for row in df.mapInArrow(write, _WRITTEN).collect()]
+    return [RowFile(row.file, row.rows, row.bytes) for row in map_in_arrow(df, write, _WRITTEN).collect()]
 
 
 def _writer(path: Path, schema: pa.Schema) -> Any:

@@ -20,6 +20,7 @@ from penstock.engines.spark.channels import reader
 from penstock.engines.spark.channels.contract import Appended, EventTime, Offset, Place
 from penstock.engines.spark.channels.log import Entry, Log
 from penstock.engines.spark.files import write_whole
+from penstock.engines.spark.names import quoted
 
 FILE = "channel.json"
 
@@ -70,7 +71,7 @@ class LoggedChannel:
         df = spark.readStream.format(source.name()).name(name).options(**options).load()
         if self.event_time is None:
             return df
-        column = self.event_time.column
+        column = quoted(self.event_time.column)
         # The observation keeps Spark from pushing the filter below the watermark, which the marks must reach.
         return (
             df.withWatermark(column, self.event_time.delay)

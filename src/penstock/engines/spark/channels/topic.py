@@ -27,6 +27,7 @@ from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark import rowfiles
 from penstock.engines.spark.channels.contract import ChannelBusyError
+from penstock.engines.spark.names import map_in_arrow, quoted
 from penstock.engines.spark.rowfiles import RowFile, Slice, conformed
 
 _WRITTEN = "file string, rows bigint, bytes bigint"
@@ -57,7 +58,7 @@ class TopicPlace:
     def write(self, df: DataFrame, key: str) -> list[RowFile]:
         cluster, topic, groups, keyed = self._cluster, self._topic, self._groups, bool(self._keys)
         if keyed:
-            df = df.withColumn(_GROUP, F.pmod(F.hash(*self._keys), F.lit(groups)))
+            df = df.withColumn(_GROUP, F.pmod(F.hash(*map(quoted, self._keys)), F.lit(groups)))
 
         def write(batches: Any) -> Any:
             task = TaskContext.get().partitionId()
@@ -80,7 +81,7 @@ class TopicPlace:
                     schema=pa.schema([("file", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())]),
                 )
 
-        written = [RowFile(row.file, row.rows, row.bytes) for row in df.mapInArrow(write, _WRITTEN).collect()]
+        written = [RowFile(row.file, row.rows, row.bytes) for row in map_in_arrow(df, write, _WRITTEN).collect()]
         return sorted(written, key=lambda file: _address(file.path))
 
     def shares(self, files: Sequence[RowFile], replicas: int) -> list[list[Slice]]:

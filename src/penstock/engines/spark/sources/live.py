@@ -36,7 +36,7 @@ def live_source(operator: Operator, folder: Path) -> LiveSource:
     if isinstance(source, Replay):
         rows, count = replayed(_pattern(source), _form(name, source, schema), folder, source.repeat)
     elif isinstance(source, Generate):
-        rows, count = generated(source.fn, schema), source.rows
+        rows, count = generated(name, source.fn, schema), source.rows
     else:
         raise DataflowError(f"operator '{name}' is not a source that this engine knows: {source!r}")
     pace = Pace.starting(at_s=time.time(), rows_per_s=source.rows_per_s, rows=count)

@@ -20,6 +20,7 @@ from penstock.engines.pace import Pace
 from penstock.engines.spark.data_source import data_source
 from penstock.engines.spark.files import write_whole
 from penstock.engines.spark.gate import Gate, Tick, load_start
+from penstock.engines.spark.made_rows import of_any
 from penstock.engines.spark.pacer import BatchSizer
 from penstock.engines.spark.rowfiles import arrow_schema
 from penstock.engines.spark.sources.contract import Offset, Reading
@@ -149,22 +150,14 @@ class NumberedReader(DataSourceStreamReader):
         return self._time.over(self._rows(partition.start, partition.stop))
 
 
-def generated(fn: Callable[[int], Any], schema: StructType) -> Rows:
+def generated(name: str, fn: Callable[[int], Any], schema: StructType) -> Rows:
     """Rows made from their number by a function of the user's."""
     arrow = arrow_schema(schema)
-    names = [field.name for field in arrow]
 
     def rows(start: int, stop: int) -> Iterator[pa.RecordBatch]:
         for low in range(start, stop, 10_000):
             made = [fn(number) for number in range(low, min(low + 10_000, stop))]
-            if isinstance(made[0], dict):
-                columns = [[row.get(name) for row in made] for name in names]
-            elif isinstance(made[0], tuple | list):
-                columns = [list(column) for column in zip(*made, strict=True)]
-            else:
-                columns = [made]
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, arrow, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+            yield of_any(made, arrow, f"the function of source '{name}'")
 
     return rows
 
