@@ -41,7 +41,7 @@ test-pages:
 
 test-fast: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint test-simulated
-	$(BIN)/python -m pytest -n 2 -m "not spark and not soak and not browser" --ignore=tests/simulated --ignore=tests/spark src tests
+	$(BIN)/python -m pytest -n 3 -m "not spark and not soak and not browser" --ignore=tests/simulated --ignore=tests/spark src tests
 
 # Beside the lint, which takes one core, and in one process: two would both compile the loops.
 .PHONY: test-simulated
