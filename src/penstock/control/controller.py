@@ -14,7 +14,7 @@ from penstock.control.correction import measured_s
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.demand import load_of
 from penstock.control.guards import forbidden
-from penstock.control.promise import draining, kept, left_over, observed_outcome, overrun
+from penstock.control.promise import draining, kept, left_over, observed_outcome, outgrown, overrun
 from penstock.control.shape import Shape
 from penstock.control.situation import Memory, PastChange, Policy, Situation
 from penstock.engines.ports import Engine
@@ -166,7 +166,7 @@ class Controller:
         assert situation.window is not None and situation.latest is not None
         assert row.expected is not None and row.before is not None
         # However long it takes: the plan before let the backlog grow, and going back to it would be worse.
-        if draining(situation.latest, self._first()):
+        if draining(situation, self._first()):
             self._windows.clear()
             return Hold(reason=Reason.CATCHING_UP, why="the backlog from before the change is still draining")
         observed = observed_outcome(situation, row.expected.quantile)
@@ -190,7 +190,8 @@ class Controller:
         if as_promised:
             self._close_promise("kept", observed, now_s)
             return None
-        if overrun(row.before, observed, situation.window.external_rows_per_s):
+        too_little = overrun(row.before, observed, situation.window.external_rows_per_s)
+        if too_little or outgrown(situation, row.old, row.before, observed):
             self._close_promise("fell short", observed, now_s)
             return None
         back = Change(

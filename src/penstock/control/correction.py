@@ -54,13 +54,10 @@ def backlogged(situation: Situation, predicted_s: float) -> bool:
 
     A backlog that drains slowly looks steady, in what arrives and in how long the rows stay that come out of it.
     """
-    window, sources = situation.window, situation.shape.sources
+    window = situation.window
     if window is None:
         return False
-    rows = [(one.operator in sources, one.backlog_rows or 0) for one in window.operators]
-    # Rows behind a source may be counted as the source's, too.
-    waiting = max(sum(backlog for at_source, backlog in rows if at_source is where) for where in (True, False))
-    return waiting > max(_AT_ONCE_S, MOST * predicted_s) * (window.external_rows_per_s or 0.0)
+    return situation.waiting(window) > max(_AT_ONCE_S, MOST * predicted_s) * (window.external_rows_per_s or 0.0)
 
 
 def _mean_s(window: Window) -> float | None:

@@ -9,11 +9,13 @@ from penstock.control.decisions import Hold
 from penstock.control.demand import demand_of
 from penstock.control.situation import Situation
 from penstock.measure.window import Window
+from penstock.plan.plan import Plan
 from penstock.planning.outcome import Outcome
 
 _A_DIFFERENCE = 0.02  # of what it was: less is not a promise
 _WORTH_S = 1.0  # from which on what waits is a backlog
 _NOISE = 0.2  # of the rows/s of a few windows
+_HARM = 0.05  # of the rows/s: from which on more replicas have made it slower
 
 
 def kept(
@@ -88,6 +90,16 @@ def overrun(before: Outcome, observed: Outcome, comes_per_s: float | None) -> bo
     return was < comes_per_s * (1.0 - _NOISE) and was <= is_now
 
 
+def outgrown(situation: Situation, old: Plan, before: Outcome, observed: Outcome) -> bool:
+    """Whether rows pile up under a plan that has all that the one before had, and is no slower: less will not do."""
+    was, is_now, latest = before.rows_per_s, observed.rows_per_s, situation.latest
+    if was is None or is_now is None or is_now < was * (1.0 - _HARM) or latest is None:
+        return False
+    new = situation.plan
+    more = new.slots >= old.slots and all(new.replicas.get(name, 0) >= k for name, k in old.replicas.items())
+    return more and situation.waiting(latest) > _in_passing(latest, latest.external_rows_per_s)
+
+
 def observed_outcome(situation: Situation, quantile: float | None) -> Outcome:
     """What the windows under the plan in force say."""
     window = situation.window
@@ -134,16 +146,18 @@ def _slowest(situation: Situation, window: Window) -> float:
     return min(done, default=math.inf)
 
 
-def draining(latest: Window, previous: Window | None) -> bool:
+def draining(situation: Situation, previous: Window | None) -> bool:
     """Whether a backlog worth a second or more got smaller: what is measured meanwhile is of the past.
 
     What comes while a batch runs always waits for the next one, and is no backlog.
     """
-    if previous is None:
+    latest = situation.latest
+    if previous is None or latest is None:
         return False
-    ordinary_s = _WORTH_S + sum(one.batch_s or 0.0 for one in previous.pipelines)
-    return _backlog(previous) > max(_backlog(latest), ordinary_s * (latest.external_rows_per_s or 0.0))
+    now = max(situation.waiting(latest), _in_passing(previous, latest.external_rows_per_s))
+    return situation.waiting(previous) > now
 
 
-def _backlog(window: Window) -> int:
-    return sum(one.backlog_rows or 0 for one in window.operators)
+def _in_passing(window: Window, comes_per_s: float | None) -> float:
+    """Rows that wait where all is well."""
+    return (_WORTH_S + sum(one.batch_s or 0.0 for one in window.pipelines)) * (comes_per_s or 0.0)

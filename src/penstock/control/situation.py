@@ -43,6 +43,17 @@ class Situation:
         """In use."""
         return self.shape.slots(self.plan, micro_batch=self.micro_batch)
 
+    def waiting(self, window: Window) -> int:
+        """Rows that wait anywhere, each once: row by row those right behind a source are counted as its own, too."""
+        rows = {one.operator: one.backlog_rows or 0 for one in window.operators}
+        twice = 0
+        if not self.micro_batch:
+            for name in self.shape.sources:
+                if name not in self.plan.cuts:
+                    behind = sum(rows.get(one.name, 0) for one in self.shape.flow.consumers(name))
+                    twice += min(rows.get(name, 0), behind)
+        return sum(rows.values()) - twice
+
     def within(self, max_slots: int) -> Situation:
         """With so many slots that may be used; what was worked out does not depend on them, and is shared."""
         found = replace(self, max_slots=max_slots)

@@ -1,0 +1,43 @@
+"""What is made of a load that no plan so far has kept up with, on simulated rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from driving import drive
+
+from penstock.control.policies.stela import Stela
+from penstock.control.scenarios import video
+from penstock.control.shape import Shape
+from penstock.control.situation import Situation
+from penstock.engines.simulated import SimulatedEngine
+from penstock.plan import default_plan
+
+
+def logos(*counts: int, seed: int = 1) -> SimulatedEngine:
+    flow, behaviour = video()
+    replicas = dict(zip(("extract", "match", "aggregate"), counts, strict=True))
+    return SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=22, replicas=replicas), seed=seed)
+
+
+def test_a_row_that_waits_counts_once() -> None:
+    engine = logos(5, 4, 1)
+    engine.start()
+    engine.advance(600.0)
+    window = engine.observe()
+    situation = Situation(
+        now_s=window.end_s, shape=Shape.of(engine.flow), plan=engine.plan, window=window, latest=window, max_slots=22
+    )
+    came, gone = (window.operator(name).rows_in_total for name in ("frames", "logos"))
+    assert came is not None and gone is not None and came - gone > 1_000
+    assert came - gone - 10 <= situation.waiting(window) <= came - gone  # ten of them may be served at the moment
+
+
+@pytest.mark.parametrize("seed", [4, 5, 7])
+def test_a_replica_that_does_not_suffice_alone_is_not_taken_back_under_an_overload(seed: int, tmp_path: Path) -> None:
+    """Extraction and matching are both too small: more of one shows only when the other has grown, too."""
+    engine = logos(7, 8, 1, seed=seed)
+    rows = drive(tmp_path, engine, engine.clock, Stela(), windows=60, every_s=30.0, warm_up_s=30.0, max_slots=22)
+    assert {row.reason for row in rows if row.kind == "change"} == {"congestion"}
+    assert engine.plan.replicas["extract"] * 1.6 > 13.0 and engine.plan.replicas["match"] * 1.4 > 13.0
