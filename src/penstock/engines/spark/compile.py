@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
-from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PlanError, RowFunction
+from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PenstockError, PlanError, RowFunction
 from penstock.engines.spark.channels import EventTime
 from penstock.engines.spark.hidden_state import refuse_hidden_state
 from penstock.engines.spark.names import quoted
@@ -161,7 +162,7 @@ class Compiler:
         if isinstance(fn, RowFunction):
             return apply_rows(frames[0], operator.name, fn.fn, fn.schema, timing)
         with python_functions_timed(timing) if timing is not None else nullcontext():
-            df = fn(*frames)
+            df = self._called(operator.name, fn, frames)
         if not isinstance(df, DataFrame):
             raise DataflowError(
                 f"the function of '{operator.name}' gives {type(df).__name__}, not a DataFrame; return one"
@@ -173,6 +174,17 @@ class Compiler:
         if operator.kind is Kind.STATELESS:
             refuse_hidden_state(operator.name, frames, df)
         return df
+
+    def _called(self, name: str, fn: Callable[..., Any], frames: tuple[DataFrame, ...]) -> Any:
+        try:
+            return fn(*frames)
+        except (AnalysisException, PenstockError):  # which tell enough by themselves
+            raise
+        except Exception as error:
+            own = getattr(getattr(fn, "__code__", None), "co_filename", None)
+            lines = [at for at in traceback.extract_tb(error.__traceback__) if at.filename == own]
+            where = f"'{own}', line {lines[-1].lineno}: {lines[-1].line}: " if lines else ""
+            raise DataflowError(f"the function of '{name}' fails: {where}{type(error).__name__}: {error}") from error
 
     def _check_keys(self, operator: Operator, df: DataFrame) -> None:
         missing = [key for key in operator.keys if key not in df.columns]
