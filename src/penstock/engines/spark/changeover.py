@@ -156,7 +156,7 @@ class Changeover:
             target.mkdir(parents=True)
         else:
             checkpoint = self._directory.checkpoint(begin.heir_of).hand_on(target)
-            if begin.repartition_to is not None and checkpoint.committed() is not None:
+            if begin.repartition_to is not None and checkpoint.committed() is not None and checkpoint.has_state():
                 self._spark._streamingCheckpointManager.repartition(str(target), begin.repartition_to)
         return self._query(begin, draft.checkpoint, sources)
 
