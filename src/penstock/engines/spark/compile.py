@@ -16,7 +16,7 @@ from pyspark.sql.types import TimestampType
 from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PenstockError, PlanError, RowFunction
 from penstock.engines.spark.channels import EventTime
 from penstock.engines.spark.hidden_state import refuse_hidden_state
-from penstock.engines.spark.names import quoted
+from penstock.engines.spark.names import mistakable, quoted
 from penstock.engines.spark.outputs import check_rows, counts
 from penstock.engines.spark.rows import apply_rows
 from penstock.engines.spark.timing import Timing, python_functions_timed
@@ -197,8 +197,9 @@ class Compiler:
     def _with_watermark(self, operator: Operator, df: DataFrame, inherited: Events | None) -> DataFrame:
         declared = operator.watermark
         if declared is None:
-            self._events[operator.name] = self._kept(operator, df, inherited)
-            return df
+            self._events[operator.name] = events = self._kept(operator, df, inherited)
+            to_state = operator.kind is not Kind.SINK and operator.name not in self._after_state
+            return _marked(df, events) if events is not None and to_state else df
         if declared.column not in df.columns:
             raise DataflowError(
                 f"the watermark of '{operator.name}' is on '{declared.column}', which is not among its columns "
@@ -211,10 +212,12 @@ class Compiler:
                 "timestamp; declare it on one, which of a window is F.window_time('window') as a column of its own"
             )
         observed = f"event_{operator.name}"
-        event = EventTime(column=declared.column, delay=declared.delay)
-        self._events[operator.name] = Events(time=event, observed=observed)
+        delay_ms = 0
         if operator.name not in self._after_state:  # Spark takes one on the way to a state: else it is for the next
             df = df.withWatermark(quoted(declared.column), declared.delay)
+            delay_ms = df.schema[declared.column].metadata[WATERMARK]
+        event = EventTime(column=declared.column, delay=declared.delay)
+        self._events[operator.name] = Events(time=event, observed=observed, delay_ms=delay_ms)
         return df.observe(observed, F.max(quoted(declared.column)).alias("latest"))
 
     def _kept(self, operator: Operator, df: DataFrame, inherited: Events | None) -> Events | None:
@@ -248,6 +251,15 @@ def _events(df: DataFrame) -> Events | None:
             delay_ms = column.metadata[WATERMARK]
             return Events(time=EventTime(column=column.name, delay=f"{delay_ms} milliseconds"), delay_ms=delay_ms)
     return None
+
+
+def _marked(df: DataFrame, events: Events) -> DataFrame:
+    """Behind a Python function Spark takes no column for event time; that of the name is, as it is behind a cut."""
+    column = events.time.column
+    known = df.schema[column]
+    if WATERMARK in known.metadata or not isinstance(known.dataType, TimestampType) or mistakable(df.columns):
+        return df
+    return df.withMetadata(column, {**known.metadata, WATERMARK: events.delay_ms})
 
 
 def _first_line(error: Any) -> str:
