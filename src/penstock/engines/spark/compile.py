@@ -18,6 +18,7 @@ from penstock.engines.spark.channels import EventTime
 from penstock.engines.spark.hidden_state import refuse_hidden_state
 from penstock.engines.spark.names import mistakable, quoted
 from penstock.engines.spark.outputs import check_rows, counts
+from penstock.engines.spark.read_once import refuse_reading_twice
 from penstock.engines.spark.rows import apply_rows
 from penstock.engines.spark.timing import Timing, python_functions_timed
 from penstock.plan import Pipeline
@@ -171,6 +172,7 @@ class Compiler:
             raise DataflowError(
                 f"the function of '{operator.name}' gives a DataFrame that does not stem from its input"
             )
+        refuse_reading_twice(operator.name, frames, df)
         if operator.kind is Kind.STATELESS:
             refuse_hidden_state(operator.name, frames, df)
         return df
