@@ -151,6 +151,16 @@ def test_a_plan_that_does_not_fit_is_refused_before_anything_starts(running: Run
     assert not running.at.exists()
 
 
+def test_what_never_ends_is_not_waited_for(running: Running) -> None:
+    """A generator without a number of rows, or a DataFrame of the user's."""
+    asked = ("run", running.flow, "--at", running.at, "--until-idle")
+    assert "source 'numbers' has no end that --until-idle could wait for" in penstock(*asked, code=1)
+    source = "ps.spark_source(lambda spark: spark.readStream.format('rate').load())"
+    declared = f"ps.Dataflow('own')\nflow.source('rates', {source}).sink('out', ps.noop())"
+    running.flow.write_text(f"import penstock as ps\nflow = {declared}\n")
+    assert "source 'rates' has no end" in penstock(*asked, code=1)
+
+
 def test_following_ends_with_the_run(running: Running) -> None:
     running.start()
     follower = subprocess.Popen(

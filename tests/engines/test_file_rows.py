@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,53 @@ def test_a_csv_file_without_a_header_has_the_columns_of_the_schema(tmp_path: Pat
         ("A", 7),
         ("B", 8),
     ]
+
+
+def test_a_line_break_in_quotes_ends_no_row_of_a_csv_file(tmp_path: Path) -> None:
+    """The file is of several of Arrow's blocks of a megabyte, and a break lies across two of them."""
+    written = [{"n": n, "said": f'line one\nof {n}, "two"'} for n in range(60_000)]
+    text = "".join(f'{row["n"]},"{row["said"].replace(chr(34), 2 * chr(34))}"\n' for row in written)
+    (tmp_path / "a.csv").write_text(text)
+    schema = pa.schema([("n", pa.int64()), ("said", pa.string())])
+    form = FileRows(source="s", format="csv", header=False, schema=schema)
+    assert rows(form, tmp_path / "a.csv") == written
+
+
+ANY = pa.schema(
+    [
+        ("on", pa.date32()),
+        ("many", pa.map_(pa.string(), pa.int64())),
+        ("raw", pa.binary()),
+        ("part", pa.struct([("x", pa.int64())])),
+        ("price", pa.decimal128(10, 2)),
+    ]
+)
+SAID = '{"on": "2026-01-31", "many": {"k": 1}, "raw": "aGk=", "part": {"x": 1, "y": 2}, "price": 1.5, "more": 1}\n'
+
+
+def test_json_files_are_read_as_spark_writes_json(tmp_path: Path) -> None:
+    """What nobody asked for may be of any type, here and there another; a blank line is no row."""
+    (tmp_path / "a.json").write_text(SAID + '\n{"price": 2, "part": {"x": 2, "y": "two"}, "more": [1]}\n')
+    first, second = rows(FileRows(source="s", format="json", header=True, schema=ANY), tmp_path / "a.json")
+    assert first == {
+        "on": date(2026, 1, 31),
+        "many": [("k", 1)],
+        "raw": b"hi",
+        "part": {"x": 1},
+        "price": Decimal("1.50"),
+    }
+    assert second == {"on": None, "many": None, "raw": None, "part": {"x": 2}, "price": Decimal("2.00")}
+
+
+def test_a_row_of_json_may_be_long_and_a_bad_one_is_named_by_its_line(tmp_path: Path) -> None:
+    form = FileRows(source="s", format="json", header=True, schema=pa.schema([("said", pa.string())]))
+    (tmp_path / "long.json").write_text(f'{{"said": "{"x" * 3_000_000}"}}\n' * 2)
+    assert [len(row["said"]) for row in rows(form, tmp_path / "long.json")] == [3_000_000] * 2
+    (tmp_path / "bad.json").write_text('{"said": "a"}\n{"said": 5}\n')
+    with pytest.raises(DataflowError, match=r"bad.json' does not read as json .*line 2: Expected `str.*mend it"):
+        rows(form, tmp_path / "bad.json")
+    with pytest.raises(DataflowError, match="column 'at' is of the type .*, which is not read from JSON"):
+        FileRows(source="s", format="json", header=True, schema=pa.schema([("at", pa.duration("us"))]))
 
 
 @pytest.mark.parametrize("format", ["text", "csv", "json", "parquet"])

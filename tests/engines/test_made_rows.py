@@ -54,6 +54,7 @@ def test_a_row_is_a_dict_a_tuple_or_the_bare_value_of_an_only_column(
         ([(1, 2)], one(pa.list_(pa.int64())), "a row of 2 values, and its columns are x"),
         ([1, 2.7], one(pa.int32()), "gives column 'x' what is no int32: 2.7 is not whole"),
         (["a"], one(pa.int32()), "gives column 'x' what is no int32: .*'a'"),
+        ([1, None], pa.schema([pa.field("x", pa.int64(), False)]), "gives column 'x' .*NOT NULL, and None is given"),
     ],
 )
 def test_what_is_not_of_the_schema_is_refused_in_a_sentence(made: list[Any], schema: pa.Schema, said: str) -> None:

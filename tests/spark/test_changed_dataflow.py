@@ -117,6 +117,9 @@ def test_a_mistake_that_only_spark_can_see_is_refused_before_anything_runs(spark
     with pytest.raises(ps.DataflowError, match="'first' is declared stateless"):
         start(lambda stream: stream.stateless("first", lambda df: df.dropDuplicates(["k"])))
 
+    with pytest.raises(ps.DataflowError, match="'twice' uses an input more than once, .*; declare each use as an op"):
+        start(lambda stream: stream.stateless("twice", lambda df: df.where("k > 5").union(df.where("k < 5"))))
+
     def windows(df: DataFrame) -> DataFrame:
         return df.groupBy(F.window("at", "5 seconds"), "k").count()
 

@@ -173,13 +173,14 @@ def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tm
         assert Counter(row["steps"] for row in engine.rows("out")) == Counter(n.bit_length() for n in range(1, 20))
     finally:
         engine.stop()
-    wrong = ps.Dataflow("wrong")
-    back = wrong.feedback("back", "n bigint")
-    loop = wrong.stateless("loop", lambda df: df.selectExpr("'x' as n"), inputs=[numbers(wrong, 5), back])
-    loop.feed(back)
-    loop.sink("out", ps.memory())
-    with pytest.raises(ps.DataflowError, match="the loop that 'loop' closes is declared with"):
-        engine_for(wrong, spark, tmp_path / "wrong").start()
+    for schema, said in (("n bigint", "is declared with"), ("n bigintt", "has schema='n bigintt', which Spark does")):
+        wrong = ps.Dataflow("wrong")
+        back = wrong.feedback("back", schema)
+        loop = wrong.stateless("loop", lambda df: df.selectExpr("'x' as n"), inputs=[numbers(wrong, 5), back])
+        loop.feed(back)
+        loop.sink("out", ps.memory())
+        with pytest.raises(ps.DataflowError, match=f"the loop that 'loop' closes {said}"):
+            engine_for(wrong, spark, tmp_path / "wrong").start()
 
 
 def test_columns_keep_names_that_spark_takes_for_others(spark: SparkSession, tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def command(
     from penstock.control.requests import Requests
     from penstock.dataflow.errors import PenstockError
     from penstock.dataflow.load import load
+    from penstock.dataflow.sources import never_ends
     from penstock.plan import validate
     from penstock.report.live import Viewer
     from penstock.store import Run, Store
@@ -103,6 +104,11 @@ def command(
     kafka = kafka_cluster(channel, servers, kafka_options)
     flow = load(spec)
     flow.check()
+    if until_idle and (endless := next((one.name for one in flow.operators if never_ends(one.source)), None)):
+        raise PenstockError(
+            f"source '{endless}' has no end that --until-idle could wait for; leave that out, and end the run with "
+            "'penstock stop'"
+        )
     asked = dataclasses.replace(asked, dataflow=flow.name)
     decides = None if asked.policy is None else policy.policy_of(asked)
     plan = None if plan_file is None else read_plan(plan_file)

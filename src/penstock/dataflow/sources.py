@@ -144,3 +144,8 @@ def generate(
 def spark_source(fn: Callable[[Any], Any]) -> SparkSource:
     """A streaming DataFrame of your own, such as `lambda spark: spark.readStream.format("rate").load()`."""
     return SparkSource(fn=fn)
+
+
+def never_ends(source: Source | None) -> bool:
+    """Whether nobody will ever be able to say that all of its rows have come, or have for now."""
+    return isinstance(source, SparkSource) or (isinstance(source, Generate) and source.rows is None)

@@ -6,10 +6,10 @@ import shutil
 import time
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from penstock.dataflow import Dataflow, PenstockError
 from penstock.engines.spark.change import Begin, Change, source_operators
+from penstock.engines.spark.columns import declared_columns
 from penstock.engines.spark.committed import Query, Use
 from penstock.engines.spark.compile import Compiled
 from penstock.engines.spark.directory import RunDirectory
@@ -74,7 +74,8 @@ class Changeover:
         for name, folder in self._todo.channels.items():
             declared = self._flow[name].feedback_schema
             if declared is not None and not self._directory.has_channel(folder):
-                self._directory.create_channel(folder, StructType.fromDDL(declared).json(), None)
+                schema = declared_columns(f"the loop that '{name}' closes", declared)
+                self._directory.create_channel(folder, schema.json(), None)
         drafts = []
         for begin in self._todo.begin:
             draft = self._draft(begin)
@@ -155,7 +156,7 @@ class Changeover:
             target.mkdir(parents=True)
         else:
             checkpoint = self._directory.checkpoint(begin.heir_of).hand_on(target)
-            if begin.repartition_to is not None and checkpoint.committed() is not None:
+            if begin.repartition_to is not None and checkpoint.committed() is not None and checkpoint.has_state():
                 self._spark._streamingCheckpointManager.repartition(str(target), begin.repartition_to)
         return self._query(begin, draft.checkpoint, sources)
 

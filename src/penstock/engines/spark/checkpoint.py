@@ -29,6 +29,10 @@ class Checkpoint:
         planned, committed = self.planned(), self.committed()
         return planned is not None and (committed is None or planned > committed)
 
+    def has_state(self) -> bool:
+        """A function of a keyed operator may well keep none."""
+        return (self.folder / "state").exists()
+
     def offsets(self, batch: int | None) -> Offsets:
         """Where each named source stood at the end of a batch; sources that had nothing yet are missing."""
         return {name: place_of(offset) for name, offset in self._raw(batch).items()} if batch is not None else {}

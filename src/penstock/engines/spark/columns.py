@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -9,9 +10,18 @@ from penstock.dataflow import DataflowError, PlanError
 from penstock.engines.spark.names import quoted
 
 
+def declared_columns(whose: str, ddl: str) -> StructType:
+    """Needs a running Spark, which alone knows all types."""
+    try:
+        return StructType.fromDDL(ddl)
+    except ParseException as error:
+        said = str(error).strip().splitlines()[0]
+        raise DataflowError(f"{whose} has schema={ddl!r}, which Spark does not read: {said}") from None
+
+
 def as_declared(df: DataFrame, name: str, declared: str) -> DataFrame:
     """What closes a loop, in the order in which the loop was declared: its readers are compiled before its writer."""
-    schema = StructType.fromDDL(declared)
+    schema = declared_columns(f"the loop that '{name}' closes", declared)
     if _columns(df.schema) != _columns(schema):
         raise DataflowError(
             f"the loop that '{name}' closes is declared with {schema.simpleString()}, and '{name}' gives "

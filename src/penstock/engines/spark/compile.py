@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -12,11 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
-from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PlanError, RowFunction
+from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PenstockError, PlanError, RowFunction
 from penstock.engines.spark.channels import EventTime
 from penstock.engines.spark.hidden_state import refuse_hidden_state
-from penstock.engines.spark.names import quoted
+from penstock.engines.spark.names import mistakable, quoted
 from penstock.engines.spark.outputs import check_rows, counts
+from penstock.engines.spark.read_once import refuse_reading_twice
 from penstock.engines.spark.rows import apply_rows
 from penstock.engines.spark.timing import Timing, python_functions_timed
 from penstock.plan import Pipeline
@@ -161,7 +163,7 @@ class Compiler:
         if isinstance(fn, RowFunction):
             return apply_rows(frames[0], operator.name, fn.fn, fn.schema, timing)
         with python_functions_timed(timing) if timing is not None else nullcontext():
-            df = fn(*frames)
+            df = self._called(operator.name, fn, frames)
         if not isinstance(df, DataFrame):
             raise DataflowError(
                 f"the function of '{operator.name}' gives {type(df).__name__}, not a DataFrame; return one"
@@ -170,9 +172,21 @@ class Compiler:
             raise DataflowError(
                 f"the function of '{operator.name}' gives a DataFrame that does not stem from its input"
             )
+        refuse_reading_twice(operator.name, frames, df)
         if operator.kind is Kind.STATELESS:
             refuse_hidden_state(operator.name, frames, df)
         return df
+
+    def _called(self, name: str, fn: Callable[..., Any], frames: tuple[DataFrame, ...]) -> Any:
+        try:
+            return fn(*frames)
+        except (AnalysisException, PenstockError):  # which tell enough by themselves
+            raise
+        except Exception as error:
+            own = getattr(getattr(fn, "__code__", None), "co_filename", None)
+            lines = [at for at in traceback.extract_tb(error.__traceback__) if at.filename == own]
+            where = f"'{own}', line {lines[-1].lineno}: {lines[-1].line}: " if lines else ""
+            raise DataflowError(f"the function of '{name}' fails: {where}{type(error).__name__}: {error}") from error
 
     def _check_keys(self, operator: Operator, df: DataFrame) -> None:
         missing = [key for key in operator.keys if key not in df.columns]
@@ -185,8 +199,9 @@ class Compiler:
     def _with_watermark(self, operator: Operator, df: DataFrame, inherited: Events | None) -> DataFrame:
         declared = operator.watermark
         if declared is None:
-            self._events[operator.name] = self._kept(operator, df, inherited)
-            return df
+            self._events[operator.name] = events = self._kept(operator, df, inherited)
+            to_state = operator.kind is not Kind.SINK and operator.name not in self._after_state
+            return _marked(df, events) if events is not None and to_state else df
         if declared.column not in df.columns:
             raise DataflowError(
                 f"the watermark of '{operator.name}' is on '{declared.column}', which is not among its columns "
@@ -199,10 +214,12 @@ class Compiler:
                 "timestamp; declare it on one, which of a window is F.window_time('window') as a column of its own"
             )
         observed = f"event_{operator.name}"
-        event = EventTime(column=declared.column, delay=declared.delay)
-        self._events[operator.name] = Events(time=event, observed=observed)
+        delay_ms = 0
         if operator.name not in self._after_state:  # Spark takes one on the way to a state: else it is for the next
             df = df.withWatermark(quoted(declared.column), declared.delay)
+            delay_ms = df.schema[declared.column].metadata[WATERMARK]
+        event = EventTime(column=declared.column, delay=declared.delay)
+        self._events[operator.name] = Events(time=event, observed=observed, delay_ms=delay_ms)
         return df.observe(observed, F.max(quoted(declared.column)).alias("latest"))
 
     def _kept(self, operator: Operator, df: DataFrame, inherited: Events | None) -> Events | None:
@@ -236,6 +253,15 @@ def _events(df: DataFrame) -> Events | None:
             delay_ms = column.metadata[WATERMARK]
             return Events(time=EventTime(column=column.name, delay=f"{delay_ms} milliseconds"), delay_ms=delay_ms)
     return None
+
+
+def _marked(df: DataFrame, events: Events) -> DataFrame:
+    """Behind a Python function Spark takes no column for event time; that of the name is, as it is behind a cut."""
+    column = events.time.column
+    known = df.schema[column]
+    if WATERMARK in known.metadata or not isinstance(known.dataType, TimestampType) or mistakable(df.columns):
+        return df
+    return df.withMetadata(column, {**known.metadata, WATERMARK: events.delay_ms})
 
 
 def _first_line(error: Any) -> str:

@@ -35,7 +35,7 @@ from penstock.engines.spark.orphans import await_orphan, note_jvm
 from penstock.engines.spark.queries import Queries
 from penstock.engines.spark.running import RunningQuery
 from penstock.engines.spark.same_dataflow import check_same_dataflow, ends_of, shape_of, take_up
-from penstock.engines.spark.session import session
+from penstock.engines.spark.session import first_words, session
 from penstock.engines.spark.sources.contract import LiveSource, Offset
 from penstock.engines.spark.sources.live import live_source
 from penstock.measure.window import Window
@@ -199,7 +199,8 @@ class SparkEngine:
             if isinstance(error, PenstockError | KeyboardInterrupt | SystemExit):
                 raise
             raise PenstockError(
-                f"the plan could not be applied ({words}): {_reason(error)}; the old plan is in force again"
+                f"the plan could not be applied ({words}): {type(error).__name__}: {first_words(error)}; the old plan "
+                "is in force again"
             ) from error
         self._tidy_up(before=committed)
         return Applied(
@@ -376,8 +377,3 @@ class SparkEngine:
                     self._queries.start(query, self._queries.pipeline(query, committed.plan))
             hold_file(self.run, query.checkpoint).unlink(missing_ok=True)
         self._directory.clear(committed)
-
-
-def _reason(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

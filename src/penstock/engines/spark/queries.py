@@ -59,7 +59,9 @@ class Queries:
         if not once:
             running.release(self._directory.path)
         spark = self._spark
-        spark.conf.set("spark.sql.shuffle.partitions", str(pipeline.state_replicas or 1))
+        # Without state only a join with a table shuffles, and that within an operator: the largest count is its own.
+        partitions = pipeline.state_replicas or max((count for _, count in pipeline.replicas), default=1)
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
         spark.conf.set(_EVOLUTION, str(not self._is_opaque(pipeline)).lower())
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.pipeline)
         name, run = f"{self._flow.name}.{query.pipeline}", self._directory.path

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
+from penstock.engines.spark.columns import declared_columns
 from penstock.engines.spark.made_rows import of_dicts
 from penstock.engines.spark.names import OverBatches, map_in_arrow
 from penstock.engines.spark.rowfiles import arrow_schema
@@ -25,7 +25,7 @@ from penstock.engines.spark.timing import Timing, rows_until_drawn
 def apply_rows(
     df: DataFrame, name: str, fn: Callable[[dict[str, Any]], Any], schema: str, timing: Timing | None
 ) -> DataFrame:
-    arrow = arrow_schema(StructType.fromDDL(schema))
+    arrow = arrow_schema(declared_columns(f"operator '{name}'", schema))
     return map_in_arrow(df, over_rows(name, fn, arrow, timing), schema)
 
 

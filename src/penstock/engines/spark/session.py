@@ -60,14 +60,14 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
         spark = builder.getOrCreate()
     except (PySparkRuntimeError, Py4JJavaError) as error:
         raise PenstockError(
-            f"Spark does not start with master '{master}': {_first_words(error)}; a master is local[N], "
+            f"Spark does not start with master '{master}': {first_words(error)}; a master is local[N], "
             "spark://HOST:PORT, yarn or k8s://URL, and Spark needs a Java, which JAVA_HOME may name"
         ) from error
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
-def _first_words(error: PySparkRuntimeError | Py4JJavaError) -> str:
+def first_words(error: BaseException) -> str:
     """Of Java's own message, where there is one, and not of its stack."""
     said = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
-    return (said or type(error).__name__).strip().splitlines()[0].rstrip(".")
+    return ((said or "").strip() or type(error).__name__).splitlines()[0].rstrip(".")

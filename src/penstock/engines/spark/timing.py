@@ -8,6 +8,7 @@ functions are wrapped, so that whatever it hands over is timed; the user's funct
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import math
 import os
@@ -152,7 +153,7 @@ def _timed_udf(udf: UserDefinedFunction, timing: Timing) -> UserDefinedFunction:
         return udf
     timed = functools.wraps(udf.func)(wrap(timing, udf.func))
     how = {"returnType": udf.returnType, "evalType": udf.evalType, "deterministic": udf.deterministic}
-    return UserDefinedFunction(timed, **how)
+    return UserDefinedFunction(timed, name=udf._name, **how)  # by which its column is called
 
 
 def _over_row(timing: Timing, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -209,14 +210,16 @@ def _over_generator(timing: Timing, fn: Callable[..., Iterable[Any]]) -> Callabl
 
 
 def _over_processor(timing: Timing, processor: Any) -> Any:
-    original = processor.handleInputRows
+    # A copy: the user's own may be handed over again with every change of plan, each time under one clock more.
+    clocked = copy.copy(processor)
+    original = clocked.handleInputRows
 
     def timed(key: Any, rows: Any, timer_values: Any) -> Iterator[Any]:
         pulled = _Pulled(rows)
         return _own_time(timing, iter(original(key, pulled, timer_values)), pulled)
 
-    processor.handleInputRows = timed
-    return processor
+    clocked.handleInputRows = timed
+    return clocked
 
 
 class ReadingTime:

@@ -12,6 +12,7 @@ from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.operators import Operator
 from penstock.dataflow.sources import Files, Generate, Replay, SparkSource
 from penstock.engines.pace import Pace
+from penstock.engines.spark.columns import declared_columns
 from penstock.engines.spark.rowfiles import arrow_schema
 from penstock.engines.spark.sources.appearing import AppearingSource
 from penstock.engines.spark.sources.contract import LiveSource
@@ -28,7 +29,9 @@ def live_source(operator: Operator, folder: Path) -> LiveSource:
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(source, SparkSource):
         return OpaqueSource(name, source.fn)
-    schema = _schema(name, source.schema)
+    schema = declared_columns(f"source '{name}'", source.schema)
+    if not isinstance(source, Generate):
+        schema = schema.toNullable()  # as Spark does: nobody has looked whether a file holds what is NOT NULL
     if isinstance(source, Kafka):
         return KafkaSource(name, folder, schema, source)
     if isinstance(source, Files):
@@ -49,12 +52,3 @@ def _pattern(source: Files | Replay) -> str:
 
 def _form(name: str, source: Files | Replay, schema: StructType) -> FileRows:
     return FileRows(source=name, format=source.format, header=source.header, schema=arrow_schema(schema))
-
-
-def _schema(name: str, ddl: str) -> StructType:
-    from pyspark.errors import ParseException
-
-    try:
-        return StructType.fromDDL(ddl)
-    except ParseException as error:
-        raise DataflowError(f"source '{name}' has schema={ddl!r}, which Spark does not read: {error}") from None
