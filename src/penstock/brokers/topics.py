@@ -57,10 +57,9 @@ class Topic:
             cause = error.args[0] if isinstance(error, KafkaException) else None
             if cause is not None and permanent(cause):
                 raise PenstockError(f"{what}: topic '{self.name}' cannot be had: {cause.str()}") from None
-            said = f" ({self._heard[0].str()})" if self._heard else ""
             raise PenstockError(
-                f"{what}: no Kafka broker answers at '{self.cluster.servers}' within {_PATIENCE_S:g} s{said}; check "
-                "the servers and the security options, or start one with 'penstock broker start'"
+                f"{what}: no Kafka broker answers at '{self.cluster.servers}' within {_PATIENCE_S:g} s{self._said()}; "
+                "check the servers and the security options, or start one with 'penstock broker start'"
             ) from None
         if not partitions:
             raise PenstockError(
@@ -110,7 +109,7 @@ class Topic:
             if not isinstance(error, KafkaException) or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 why = error.args[0].str() if isinstance(error, KafkaException) else "no broker answers"
                 raise PenstockError(
-                    f"topic '{self.name}' cannot be created at '{self.cluster.servers}': {why}"
+                    f"topic '{self.name}' cannot be created at '{self.cluster.servers}': {why}{self._said()}"
                 ) from None
             partitions = 1
         deadline = time.monotonic() + _PATIENCE_S
@@ -184,6 +183,10 @@ class Topic:
                     self._counted_at = float("-inf")
                     raise
                 time.sleep(0.05)
+
+    def _said(self) -> str:
+        """What the client says of its brokers, such as a password that is wrong."""
+        return f" ({self._heard[0].str()})" if self._heard else ""
 
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
