@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections import deque
 from typing import Any
 
 from penstock.brokers.cluster import Cluster, permanent
@@ -28,7 +27,7 @@ class Topic:
         self.name = name
         self.id: str | None = None  # another one when it is created again; known once its partitions are
         self._client: Any = None
-        self._heard: deque[Any] = deque(maxlen=1)  # of the client, which goes on trying
+        self._heard = ""  # of the client, which goes on trying
         self._partitions: tuple[int, ...] = ()
         self._counted_at = float("-inf")
         self._missing_since_s: float | None = None
@@ -186,11 +185,19 @@ class Topic:
 
     def _said(self) -> str:
         """What the client says of its brokers, such as a password that is wrong."""
-        return f" ({self._heard[0].str()})" if self._heard else ""
+        self._admin()
+        return f" ({self._heard})" if self._heard else ""
+
+    def _hear(self, error: Any) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # that follows from what was said before
+            self._heard = str(error.str())
 
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 
         if self._client is None:
-            self._client = self.cluster.client(AdminClient, error_cb=self._heard.append)
+            self._client = self.cluster.client(AdminClient, error_cb=self._hear)
+        self._client.poll(0)  # its errors wait for this, and would pile up
         return self._client
