@@ -37,6 +37,7 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
         ({"options": {"sasl.oauthbearer.config": "hunter2"}}, "is a secret"),
         ({"options": {"sasl.oauthbearer.assertion.private.key.passphrase": "hunter2"}}, "is a secret"),
         ({"options": {"bootstrap.servers": "x"}}, "leave it out"),
+        ({"options": {"sasl.username": "me", "sasl.password": "env:P"}}, "without 'sasl.mechanisms'; say which"),
         *(({"options": {name: "x"}}, f"'{name}' is Penstock's own") for name in OWNED),
         ({"format": "avro"}, "choose one of text, json, bytes"),
         ({"schema": "a int"}, "have the columns 'value string'"),
@@ -51,11 +52,17 @@ def test_a_wrong_declaration_gets_one_sentence(how: dict[str, object], said: str
 
 
 def test_a_file_with_a_secret_is_found_from_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("from a file")
+    for name in ("key", "ca.pem"):
+        (tmp_path / name).write_text("from a file")
     monkeypatch.chdir(tmp_path)
-    cluster = Cluster.of("localhost:1", {"sasl.password": "file:key"})
+    options = {"sasl.password": "file:key", "ssl.ca.location": "ca.pem"}
+    cluster = Cluster.of("localhost:1", options)
     monkeypatch.chdir("/")
     assert cluster.config()["sasl.password"] == "from a file"
+    assert cluster.config()["ssl.ca.location"] == str(tmp_path / "ca.pem")
+    assert (
+        Cluster.of("localhost:1", {"ssl.ca.location": "probe"}).config()["ssl.ca.location"] == "probe"
+    )  # the client's
 
 
 def test_json_needs_a_schema_to_be_read_and_none_to_be_written() -> None:
@@ -67,7 +74,8 @@ def test_json_needs_a_schema_to_be_read_and_none_to_be_written() -> None:
 
 
 def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
-    for value in ("env:NO_SUCH_VARIABLE", f"file:{tmp_path / 'nothing'}"):
+    (tmp_path / "store.p12").write_bytes(b"\xff\xfe\x00")
+    for value in ("env:NO_SUCH_VARIABLE", f"file:{tmp_path / 'nothing'}", f"file:{tmp_path / 'store.p12'}"):
         with pytest.raises(ps.PenstockError, match="'sasl.password' is taken from"):
             Cluster.of("localhost:1", {"sasl.password": value}).config()
 
@@ -95,3 +103,19 @@ def test_a_wrong_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setattr(broker, "resolved", lambda: tmp_path)
     with pytest.raises(ps.PenstockError, match="JAVA_HOME is '.*', which has no 'bin/java'"):
         broker.Broker(tmp_path / "broker").start()
+
+
+def test_only_what_is_a_broker_s_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    mine = [tmp_path / "data" / "mine.csv", tmp_path / "server.properties"]
+    for file in mine:
+        file.write_text("years of work")
+    assert broker.stop(tmp_path, forget=True) is None
+    assert [file.read_text() for file in mine] == ["years of work"] * 2
+
+
+@pytest.mark.parametrize("name", ["größe", "a,b", "a\\b"])
+def test_a_folder_that_kafka_could_not_find_again(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ps.PenstockError, match="Kafka reads no path such as .* in its settings"):
+        broker.Broker(tmp_path / name).start()
+    assert not (tmp_path / name).exists()

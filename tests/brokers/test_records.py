@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 import penstock as ps
 from penstock.brokers import records as reading
+from penstock.brokers import topics as broker_topics
 from penstock.brokers.cluster import Cluster
 from penstock.brokers.records import Span, records
 from penstock.brokers.topics import Topic
@@ -72,3 +73,11 @@ def test_that_nothing_may_be_deleted_is_noted_once(caplog: pytest.LogCaptureFixt
     assert [record.getMessage() for record in caplog.records] == [
         "topic 't' grows for ever, since what was read of it cannot be deleted: no right; give the user the right"
     ]
+
+
+def test_why_nobody_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_topics, "_PATIENCE_S", 0.2)
+    with pytest.raises(ps.PenstockError, match=r"no Kafka broker answers .*\(127\.0\.0\.1:1/.*Connection refused.*\)"):
+        Topic(NOWHERE, "t").required("source 'lines'")
+    with pytest.raises(ps.PenstockError, match="topic 't' cannot be created at .*Connection refused"):
+        Topic(NOWHERE, "t").create(1)

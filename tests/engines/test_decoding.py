@@ -73,9 +73,10 @@ def decoder(schema: pa.Schema, silent: bool = False, **how: Any) -> Decoder:
 
 
 BAD = [b'{"n":1}{"n":2}', b"", b"[1]", b"1", b'{"n":"7"}', b'{"n":1.5}', b'{"n":99999999999999999999}', None]
+DEEP = pytest.param(b'{"more":' + b"[" * 100_000, id="deep")
 
 
-@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("bad", [*BAD, DEEP])
 def test_a_record_is_poison_whatever_comes_with_it(letters: Letters, bad: bytes | None) -> None:
     good = b'{"n":3,"more":"x"}'
     for company in ([bad], [bad, b""], [good, bad], [good, bad, b"", good]):
@@ -90,6 +91,20 @@ def test_a_tombstone_is_a_null_row_of_text_and_named_where_it_is_poison() -> Non
     assert rows.to_pylist() == [{"value": "a"}, {"value": None}]
     with pytest.raises(ps.PenstockError, match=r"record 7 of partition 0 of topic 't'.*it is a tombstone"):
         decoder(NUMBERS, format="json").batch([Record(None, place=7)])
+
+
+@pytest.mark.parametrize(
+    "bad", ["{}", '{"n": null}', '{"n": 1, "of": [null]}', '{"n": 1, "in": {}}', '{"n": 1, "by": {"a": null}}']
+)
+def test_a_null_where_there_may_be_none_is_poison(letters: Letters, bad: str) -> None:
+    n = pa.field("n", pa.int64(), nullable=False)
+    schema = pa.schema([n, ("of", pa.list_(n)), ("in", pa.struct([n])), ("by", pa.map_(pa.string(), n))])
+    read = decoder(schema, format="json", dead_letter="dead")
+    good = {"n": 0, "of": [1], "in": {"n": 2}, "by": [("a", 3)]}
+    text = '{"n": 0, "of": [1], "in": {"n": 2}, "by": {"a": 3}}'
+    rows = read.batch([Record(text.encode()), Record(bad.encode()), Record(b'{"n": 4}')])
+    assert rows.to_pylist() == [good, {"n": 4, "of": None, "in": None, "by": None}]
+    assert [value for value, _ in letters.sent] == [bad.encode()]
 
 
 TIMES = ["2026-01-31", "2026-01-31 10:05", "2026-01-31T10:05:06Z", "2026-01-31T12:05:06.500+02:00"]

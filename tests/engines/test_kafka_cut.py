@@ -16,6 +16,7 @@ from penstock.engines.spark.channels import KafkaChannel, topic
 from penstock.engines.spark.channels.logged import read_about
 from penstock.engines.spark.channels.topic import TopicPlace, _Writer
 from penstock.engines.spark.directory import RunDirectory
+from penstock.engines.spark.rowfiles import RowFile
 
 NOWHERE = Cluster(servers="127.0.0.1:1")
 
@@ -78,3 +79,21 @@ def test_a_topic_is_known_before_it_is_there(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(TopicPlace, "drop", lambda place: dropped.append(place._topic))
     RunDirectory(tmp_path, 1.0, None).clear(None)
     assert dropped == created and not folder.exists()
+
+
+def test_a_cut_is_never_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster may compact what does not say otherwise, and a batch that is tried again has the same keys."""
+    asked: dict[str, str] = {}
+    monkeypatch.setattr(topic.Topic, "create", lambda self, partitions, **config: asked.update(config))
+    TopicPlace(NOWHERE, "t", 4, ()).create()
+    assert asked["cleanup.policy"] == "delete" and asked["retention.ms"] == asked["retention.bytes"] == "-1"
+
+
+@pytest.mark.parametrize("replicas", [3, 4, 9])
+def test_what_is_read_by_key_has_all_rows_of_a_key_in_one_replica(replicas: int) -> None:
+    files = [RowFile(f"{group}:{offset}", 5, 0) for group in range(4) for offset in range(3)]
+    shares = TopicPlace(NOWHERE, "t", 4, ("word",)).shares(files, replicas)
+    assert len(shares) == replicas and sum(one.rows for share in shares for one in share) == 60
+    for group in range(4):  # the rows of a key are in one group
+        (share,) = [share for share in shares if any(one.path.startswith(f"{group}:") for one in share)]
+        assert [one.path for one in share if one.path.startswith(f"{group}:")] == [f"{group}:{n}" for n in range(3)]

@@ -1,14 +1,19 @@
-"""A sink in Kafka: what cannot be mended is not tried again."""
+"""A sink in Kafka: what cannot be mended is not tried again, and what has no room waits for it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import penstock as ps
+from penstock.engines.spark import rowfiles
 from penstock.engines.spark.kafka_sink import KafkaSink
+from penstock.engines.spark.rowfiles import RowFile
 
 
 def test_without_the_right_it_does_not_try_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -23,3 +28,87 @@ def test_without_the_right_it_does_not_try_for_ever(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ps.PenstockError, match="topic 'out' at '127.0.0.1:1' cannot be written: no right"):
         sink._publish([], "q.00000000")
     assert len(tries) == 1
+
+
+class Narrow:
+    """A producer with room for 3 records until it is polled. Its broker takes values of so many bytes."""
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self._waiting: list[Any] = []
+        self._failed = False
+        self.taken: list[Any] = []
+        self.committed: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin_transaction(self) -> None: ...
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], on_delivery: Any = None) -> int:
+        room = 3 - len(self._waiting)
+        for one in messages[:room]:
+            self._waiting.append((one["key"], one["value"], on_delivery))
+        for one in messages[room:]:
+            one["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+        return min(room, len(messages))
+
+    def poll(self, timeout_s: float) -> None:
+        for key, value, on_delivery in self._waiting:
+            if len(value) <= self._largest:
+                self.taken.append((key, value))
+                continue
+            self._failed = True
+            if on_delivery is not None:
+                on_delivery(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large"), None)
+        self._waiting.clear()
+
+    def flush(self, timeout_s: float) -> int:
+        self.poll(timeout_s)
+        return 0
+
+    def send_offsets_to_transaction(self, *_: Any) -> None: ...
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        self.poll(0)
+        if self._failed:
+            raise KafkaException(KafkaError(KafkaError._INCONSISTENT, "1 message(s) failed delivery"))
+        self.committed = self.taken
+
+
+class Group:
+    def consumer_group_metadata(self) -> None: ...
+
+
+@pytest.fixture
+def publish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Narrow, list[bytes]], None]:
+    def publish(producer: Narrow, values: list[bytes]) -> None:
+        tries: list[int] = []
+
+        def opened(sink: KafkaSink) -> None:
+            tries.append(1)
+            sink._producer, sink._group = producer, Group()
+
+        monkeypatch.setattr(KafkaSink, "_open", opened)
+        monkeypatch.setattr(KafkaSink, "_wait", lambda sink: None)
+        rows = pa.RecordBatch.from_pydict({"key": [b"k"] * len(values), "value": values})
+        file: RowFile = rowfiles.write(tmp_path / "rows.arrow", [rows], rows.schema)
+        sink = KafkaSink(ps.kafka("out", "127.0.0.1:1"), "name", tmp_path, stopping=lambda: len(tries) > 1)
+        sink._publish([file], "q.00000000")
+
+    return publish
+
+
+def test_a_batch_larger_than_the_client_s_room_is_written_whole_and_in_order(
+    publish: Callable[[Narrow, list[bytes]], None],
+) -> None:
+    producer, values = Narrow(largest=10), [b"%d" % n for n in range(20)]
+    publish(producer, values)
+    assert producer.committed == [(b"k", value) for value in values]
+
+
+def test_a_record_that_the_broker_refuses_is_told_at_once(publish: Callable[[Narrow, list[bytes]], None]) -> None:
+    producer = Narrow(largest=10)
+    with pytest.raises(ps.PenstockError, match="topic 'out' at .* cannot be written: too large"):
+        publish(producer, [b"fits", b"does not fit by far", b"fits"])
+    assert producer.committed == []

@@ -321,6 +321,10 @@ def test_a_load_is_exact(broker: Broker) -> None:
         assert load(cluster, "load", wordcount.generator, schedule, seconds=seconds).rows == rows
         assert sum(Topic(cluster, "load").ends().values()) - before == rows
     assert Topic(cluster, "load").create(8) == 2  # it is there already
+    before = sum(Topic(cluster, "load").ends().values())
+    with pytest.raises(ps.PenstockError, match=r"row 7 cannot be made: ZeroDivisionError: .* has 7 rows more"):
+        load(cluster, "load", lambda n: 7 // (7 - n), Backlog(10))
+    assert sum(Topic(cluster, "load").ends().values()) - before == 7
 
 
 def test_a_preloaded_topic_is_measured_and_nothing_is_written(

@@ -76,6 +76,10 @@ class Broker:
         self.servers = ""
 
     def start(self) -> Broker:
+        if not str(self.folder).isascii() or set(str(self.folder)) & {",", "\\"}:
+            raise PenstockError(
+                f"Kafka reads no path such as '{self.folder}' in its settings; give one of plain letters without commas"
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         with _alone(self.folder):
             running = status(self.folder)
@@ -180,7 +184,7 @@ def stop(folder: Path, *, forget: bool = False) -> Running | None:
             except psutil.TimeoutExpired:
                 process.kill()  # and the JVM with it
         (folder / _FILE).unlink(missing_ok=True)
-        if forget:
+        if forget and (folder / _META).exists():  # else that is somebody else's data
             shutil.rmtree(folder / "data", ignore_errors=True)
             (folder / "server.properties").unlink(missing_ok=True)
     return running

@@ -74,6 +74,9 @@ def refused(error: Any) -> bool:
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,  # such as one without a key in a topic that is compacted
+        KafkaError.POLICY_VIOLATION,
         KafkaError.TOPIC_EXCEPTION,
     )
 
@@ -88,9 +91,10 @@ def _looked_up(option: str, value: str) -> str:
         return os.environ[name]
     try:
         return Path(name).read_text().strip()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise PenstockError(
-            f"Kafka option '{option}' is taken from the file '{name}', which cannot be read ({error.strerror})"
+            f"Kafka option '{option}' is taken from the file '{name}', which cannot be read ({why})"
         ) from None
 
 

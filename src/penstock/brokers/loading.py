@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.brokers.cluster import Cluster
+from penstock.brokers.records import ROOM, append
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
 
 _AT_ONCE = 5_000
-_ROOM = 200_000  # records on their way
 _FLUSH_S = 600.0
 
 
@@ -128,13 +128,14 @@ def load(
             "enable.idempotence": True,
             "linger.ms": 10,
             "batch.size": 1 << 20,
-            "queue.buffering.max.messages": 2 * _ROOM,
+            "queue.buffering.max.messages": 2 * ROOM,
             "delivery.timeout.ms": int(_FLUSH_S * 1000),
             "sticky.partitioning.linger.ms": 20,
             "delivery.report.only.error": True,
         },
     )
     refused: list[Any] = []
+    wrong = ""
     began = time.monotonic()
     sent, worst_s, told_s, told = 0, 0.0, 0.0, 0
     while not stopped() and (schedule.rows is None or sent < schedule.rows):
@@ -142,14 +143,15 @@ def load(
         due = schedule.due(min(elapsed, seconds))
         if due > sent:
             some = min(_AT_ONCE, due - sent)
-            _append(producer, topic, [{"value": encoded(row(n))} for n in range(sent, sent + some)], refused)
-            sent += some
+            records, wrong = _records(row, range(sent, sent + some))
+            append(producer, topic, records, refused)
+            sent += len(records)
             worst_s = max(worst_s, _late(schedule, sent, min(time.monotonic() - began, seconds)))
         elif elapsed >= seconds:
             break
         else:
             producer.poll(0.002)
-        if refused:
+        if refused or wrong:
             break
         if on_pace is not None and elapsed - told_s >= every_s:
             on_pace(Pace(rows=sent, due=due, rows_per_s=(sent - told) / (elapsed - told_s), elapsed_s=elapsed))
@@ -165,6 +167,8 @@ def load(
             f"topic '{topic}' has grown by {appended:,} records and not by the {sent:,} that were sent; does somebody "
             "else write to it?"
         )
+    if wrong:
+        raise PenstockError(f"{wrong}; the topic has {sent:,} rows more, which are those before it")
     return Loaded(topic=topic, rows=sent, seconds=took, rows_per_s=sent / took, behind_s=worst_s)
 
 
@@ -179,6 +183,17 @@ def encoded(row: Any) -> bytes:
     return row.encode() if isinstance(row, str) else msgspec.json.encode(row)
 
 
+def _records(row: Callable[[int], Any], numbers: range) -> tuple[list[dict[str, Any]], str]:
+    """Rows of these numbers up to one that cannot be made, and why it cannot."""
+    made: list[dict[str, Any]] = []
+    try:
+        for n in numbers:  # one by one: those before a wrong one count
+            made.append({"value": encoded(row(n))})
+    except Exception as error:
+        return made, f"row {numbers[len(made)]:,} cannot be made: {type(error).__name__}: {error}"
+    return made, ""
+
+
 def _whole(rows: float) -> int:
     """Whole rows, though floats may be a hair below them.
 
@@ -186,25 +201,6 @@ def _whole(rows: float) -> int:
     (434, 435, 2)
     """
     return int(rows + 1e-6)
-
-
-def _append(producer: Any, topic: str, messages: list[dict[str, Any]], refused: list[Any]) -> None:
-    from confluent_kafka import KafkaError
-
-    def delivered(error: Any, _: Any) -> None:
-        if error is not None:
-            refused.append(error)
-
-    while len(producer) > _ROOM:
-        producer.poll(0.01)
-    while messages:
-        queued = producer.produce_batch(topic, messages, on_delivery=delivered)
-        errors = [one["_error"] for one in messages if "_error" in one]
-        if any(error.code() != KafkaError._QUEUE_FULL for error in errors):
-            refused.extend(errors)
-            return
-        messages = [{"value": one["value"]} for one in messages if "_error" in one]
-        producer.poll(0.05 if messages and not queued else 0)
 
 
 def _late(schedule: Schedule, sent: int, elapsed_s: float) -> float:

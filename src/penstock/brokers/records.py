@@ -20,6 +20,7 @@ _ASK_S = 5.0  # of silence, and it is asked whether the topic is still there
 _POLL_S = 0.1
 _AT_ONCE = 10_000
 LARGEST_RECORD = 32 << 20
+ROOM = 200_000  # records on their way to the broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +158,20 @@ def producer(cluster: Cluster) -> Any:
             "batch.size": 1 << 20,
         },
     )
+
+
+def append(producer: Any, topic: str, messages: list[dict[str, Any]], refused: list[Any]) -> None:
+    """Hands over records, by the batch and as there is room; why one is refused comes to `refused`, now or later."""
+    from confluent_kafka import KafkaError
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            refused.append(error)
+
+    while len(producer) > ROOM and not refused:
+        producer.poll(0.01)
+    while messages and not refused:
+        queued = producer.produce_batch(topic, messages, on_delivery=delivered)
+        messages = [one for one in messages if "_error" in one]
+        refused += [error for one in messages if (error := one.pop("_error")).code() != KafkaError._QUEUE_FULL]
+        producer.poll(0.05 if messages and not queued else 0)

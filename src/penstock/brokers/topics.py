@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections import deque
 from typing import Any
 
 from penstock.brokers.cluster import Cluster, permanent
@@ -28,7 +27,7 @@ class Topic:
         self.name = name
         self.id: str | None = None  # another one when it is created again; known once its partitions are
         self._client: Any = None
-        self._heard: deque[Any] = deque(maxlen=1)  # of the client, which goes on trying
+        self._heard = ""  # of the client, which goes on trying
         self._partitions: tuple[int, ...] = ()
         self._counted_at = float("-inf")
         self._missing_since_s: float | None = None
@@ -57,10 +56,9 @@ class Topic:
             cause = error.args[0] if isinstance(error, KafkaException) else None
             if cause is not None and permanent(cause):
                 raise PenstockError(f"{what}: topic '{self.name}' cannot be had: {cause.str()}") from None
-            said = f" ({self._heard[0].str()})" if self._heard else ""
             raise PenstockError(
-                f"{what}: no Kafka broker answers at '{self.cluster.servers}' within {_PATIENCE_S:g} s{said}; check "
-                "the servers and the security options, or start one with 'penstock broker start'"
+                f"{what}: no Kafka broker answers at '{self.cluster.servers}' within {_PATIENCE_S:g} s{self._said()}; "
+                "check the servers and the security options, or start one with 'penstock broker start'"
             ) from None
         if not partitions:
             raise PenstockError(
@@ -110,7 +108,7 @@ class Topic:
             if not isinstance(error, KafkaException) or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 why = error.args[0].str() if isinstance(error, KafkaException) else "no broker answers"
                 raise PenstockError(
-                    f"topic '{self.name}' cannot be created at '{self.cluster.servers}': {why}"
+                    f"topic '{self.name}' cannot be created at '{self.cluster.servers}': {why}{self._said()}"
                 ) from None
             partitions = 1
         deadline = time.monotonic() + _PATIENCE_S
@@ -185,9 +183,21 @@ class Topic:
                     raise
                 time.sleep(0.05)
 
+    def _said(self) -> str:
+        """What the client says of its brokers, such as a password that is wrong."""
+        self._admin()
+        return f" ({self._heard})" if self._heard else ""
+
+    def _hear(self, error: Any) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # that follows from what was said before
+            self._heard = str(error.str())
+
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 
         if self._client is None:
-            self._client = self.cluster.client(AdminClient, error_cb=self._heard.append)
+            self._client = self.cluster.client(AdminClient, error_cb=self._hear)
+        self._client.poll(0)  # its errors wait for this, and would pile up
         return self._client

@@ -125,9 +125,16 @@ def checked_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
                 f"Kafka option '{name}' is a secret and is given as it is; give 'env:NAME' or 'file:PATH', where it is "
                 "looked up"
             )
-    return tuple(sorted((name, _anywhere(value)) for name, value in options.items()))
+    if "sasl.username" in options and not {"sasl.mechanism", "sasl.mechanisms"} & options.keys():
+        # The client's default is Kerberos, which has no user name, and which it is built without.
+        raise DataflowError(
+            "Kafka option 'sasl.username' is given without 'sasl.mechanisms'; say which, such as PLAIN or SCRAM-SHA-256"
+        )
+    return tuple(sorted((name, _anywhere(name, value)) for name, value in options.items()))
 
 
-def _anywhere(value: str) -> str:
-    """The path of a secret from wherever it is looked up: executors have a folder of their own to work in."""
-    return f"file:{Path(value.removeprefix('file:')).absolute()}" if value.startswith("file:") else value
+def _anywhere(name: str, value: str) -> str:
+    """The path of a secret or a certificate from wherever it is read: executors work in a folder of their own."""
+    if value.startswith("file:"):
+        return f"file:{Path(value.removeprefix('file:')).absolute()}"
+    return str(Path(value).absolute()) if name.endswith(".location") and Path(value).exists() else value

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType
 
 from penstock.brokers.cluster import Cluster, refused
-from penstock.brokers.records import LARGEST_RECORD
+from penstock.brokers.records import LARGEST_RECORD, ROOM, append
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import DataflowError, PenstockError
 from penstock.dataflow.kafka import Kafka
@@ -27,7 +27,7 @@ from penstock.engines.spark.names import quoted
 from penstock.engines.spark.rowfiles import RowFile
 
 _PATIENCE_S = 600.0
-_ROOM = 200_000  # records on their way to the broker
+_COMMIT_S = 60.0
 
 
 class KafkaSink:
@@ -109,7 +109,8 @@ class KafkaSink:
                 "message.max.bytes": LARGEST_RECORD,
                 "linger.ms": 5,
                 "batch.size": 1 << 20,
-                "queue.buffering.max.messages": 2 * _ROOM,
+                "queue.buffering.max.messages": 2 * ROOM,
+                "delivery.report.only.error": True,
                 "reconnect.backoff.max.ms": 1000,
             },
         )
@@ -125,7 +126,7 @@ class KafkaSink:
     def _transaction(self, files: list[RowFile], key: str) -> None:
         from confluent_kafka import KafkaException
 
-        producer = self._producer
+        producer, lost = self._producer, list[Any]()
         producer.begin_transaction()
         for file in files:
             with pa.memory_map(file.path) as source, pa.ipc.open_file(source) as rows:
@@ -133,13 +134,14 @@ class KafkaSink:
                     batch = rows.get_batch(number)
                     keys, values = batch.column(0).to_pylist(), batch.column(1).to_pylist()
                     some = [{"key": one, "value": value} for one, value in zip(keys, values, strict=True)]
-                    if producer.produce_batch(self._sink.topic, some) != len(some):
-                        raise KafkaException(next(one["_error"] for one in some if "_error" in one))
-                    while len(producer) > _ROOM:
-                        producer.poll(0.05)
-                    producer.poll(0)
-        producer.send_offsets_to_transaction([self._mark(key)], self._group.consumer_group_metadata(), 60.0)
-        producer.commit_transaction(60.0)  # flushes first, and fails if a record did
+                    append(producer, self._sink.topic, some, lost)
+        deadline = time.monotonic() + _COMMIT_S
+        while not lost and producer.flush(0.2) and time.monotonic() < deadline:
+            pass  # a commit would wait for records behind one that is refused, and then not say why it was
+        if lost:
+            raise KafkaException(lost[0])
+        producer.send_offsets_to_transaction([self._mark(key)], self._group.consumer_group_metadata(), _COMMIT_S)
+        producer.commit_transaction(_COMMIT_S)  # flushes first, and fails if a record did
 
     def _mark(self, key: str | None = None) -> Any:
         from confluent_kafka import TopicPartition

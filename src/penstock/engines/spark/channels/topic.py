@@ -6,8 +6,9 @@ transaction, which could not span the producers of many tasks anyway. A record's
 number), for people who look.
 
 The topic's partitions are key groups. Rows of one key lie in one of them, in order, and up to as many replicas as there
-are groups read whole groups, so that a key's rows reach one replica in order; more replicas than groups share a group's
-rows among neighbours.
+are groups read whole groups, so that a key's rows reach one replica in order. Where there are more replicas than
+groups, neighbours share a group's rows, unless they are read by key: then some replicas read nothing, since what takes
+time is behind the shuffle that follows.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class TopicPlace:
         Topic(self._cluster, self._topic).create(
             self._groups,
             **{
-                # What is unread must never go by itself; what is read is deleted, by segments.
+                # What is unread must never go by itself; what is read is deleted, by segments. A cluster that compacts
+                # unless told otherwise would delete the first of two tries, which is the one that counts.
+                "cleanup.policy": "delete",
                 "retention.ms": "-1",
                 "retention.bytes": "-1",
                 "segment.bytes": str(64 << 20),
@@ -99,8 +102,9 @@ class TopicPlace:
         parts: list[list[Slice]] = [[] for _ in range(replicas)]
         for group, some in by_group.items():
             low, high = group * replicas // self._groups, (group + 1) * replicas // self._groups
+            readers = 1 if self._keys else max(1, high - low)
             rows = sum(file.rows for file in some)
-            for number, share in enumerate(rowfiles.shares(some, 0, rows, max(1, high - low))):
+            for number, share in enumerate(rowfiles.shares(some, 0, rows, readers)):
                 parts[low + number] += share
         return parts
 

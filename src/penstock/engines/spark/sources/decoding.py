@@ -14,7 +14,8 @@ from penstock.dataflow.kafka import Kafka
 from penstock.engines.spark.sources.json_rows import read_moment, row_type
 
 Record = Any  # confluent_kafka.Message
-_BAD = (pa.ArrowException, UnicodeDecodeError, ValueError, OverflowError, msgspec.DecodeError)
+# Brackets by the thousand are a record that somebody sent, too.
+_BAD = (pa.ArrowException, UnicodeDecodeError, ValueError, OverflowError, RecursionError, msgspec.DecodeError)
 
 
 class Decoder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, TypedDict
+from typing import Any, Required, TypedDict
 
 import pyarrow as pa
 from pyarrow import types
@@ -52,16 +52,25 @@ def row_type(schema: pa.Schema) -> Any:
 
 
 def _object(fields: Any, path: str) -> Any:
-    return TypedDict("Row", {one.name: _value(one.type, f"{path}{one.name}") | None for one in fields}, total=False)
+    found = {one.name: _nullable(one, f"{path}{one.name}") for one in fields}
+    return TypedDict(
+        "Row", {one.name: found[one.name] if one.nullable else Required[found[one.name]] for one in fields}, total=False
+    )
+
+
+def _nullable(field: pa.Field, path: str) -> Any:
+    """Spark takes a null where there may be none for a zero."""
+    value = _value(field.type, path)
+    return value | None if field.nullable else value
 
 
 def _value(of: pa.DataType, path: str) -> Any:
     if types.is_struct(of):
         return _object(of, f"{path}.")
     if types.is_list(of):
-        return list[_value(of.value_type, path) | None]
+        return list[_nullable(of.value_field, path)]
     if types.is_map(of) and (types.is_string(of.key_type) or types.is_integer(of.key_type)):
-        return dict[_value(of.key_type, path), _value(of.item_type, path) | None]
+        return dict[_value(of.key_type, path), _nullable(of.item_field, path)]
     for holds, python in _PLAIN:
         if holds(of):
             return python
