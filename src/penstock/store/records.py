@@ -29,6 +29,10 @@ def declared(flow: Dataflow) -> tuple[Declared, ...]:
     )
 
 
+STUDY = "mst"  # for a master, of a run that is a study
+WATCHED = "-"  # for a file, of a run that is somebody else's program
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One start of a dataflow in its directory; a resumed run has several."""
 
@@ -42,6 +46,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[Declared, ...] = ()  # upstream first; none where nobody declared a dataflow
     stopped_s: float | None = None  # None: still running, or killed
     stopped_why: str | None = None
+
+    @property
+    def what(self) -> str:
+        """In words. A study has no master of its own, and a program that is watched no file."""
+        if self.master == STUDY:
+            return f"a study of {self.flow_file}"
+        return f"{'a watched program' if self.flow_file == WATCHED else self.flow_file} on {self.master}"
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
