@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from pathlib import Path
@@ -37,12 +38,14 @@ def watch(
         raise PenstockError(f"policy='{policy}': a black box can be watched by 'mst' only, which needs no operators")
     if mode not in ("recommend", "active"):
         raise PenstockError(f"mode='{mode}': give 'recommend' or 'active'")
-    least, most = executors
-    if not 1 <= least <= most or every_s <= 0 or catch_up_s <= 0:
-        raise PenstockError(
-            f"executors={executors}, every_s={every_s}, catch_up_s={catch_up_s}: give 1 or more executors, the least "
-            "first, and times above 0"
-        )
+    match executors:
+        case (int(least), int(most)) if 1 <= least <= most and 0 < every_s < math.inf and 0 < catch_up_s < math.inf:
+            pass
+        case _:
+            raise PenstockError(
+                f"executors={executors}, every_s={every_s}, catch_up_s={catch_up_s}: give two numbers of executors, 1 "
+                "or more and the least first, such as (1, 6), and times above 0"
+            )
 
     def begin() -> tuple[Engine, Store, Controller]:
         from penstock.control.controller import Controller, Settings
@@ -50,7 +53,7 @@ def watch(
         from penstock.control.policies.mst_seen import MstSeen
         from penstock.engines.spark.watched import WatchedEngine
         from penstock.measure.smoothing import Windowed
-        from penstock.store import Run, Store
+        from penstock.store import WATCHED, Run, Store
 
         engine = WatchedEngine(spark)
         engine.await_executors(60.0)
@@ -62,7 +65,7 @@ def watch(
             store.begin(
                 Run(
                     dataflow=name,
-                    flow_file="-",
+                    flow_file=WATCHED,
                     pid=os.getpid(),
                     master=master,
                     slots_each=slots_each,

@@ -164,6 +164,25 @@ def test_sites_follow_zipf_two_thirds_succeed_and_one_line_in_64_is_broken() -> 
         assert n == pytest.approx(len(whole) / rank / harmonic, rel=0.15)
 
 
+@pytest.mark.parametrize(
+    "after",
+    ["", ' "http://www.example.com/start.html" "Mozilla/4.08 [en] (Win98; I ;Nav)"'],
+    ids=["common", "combined"],
+)
+def test_lines_of_real_servers_are_read(after: str) -> None:
+    # The example of Apache's manual, behind the name of a site; then what servers write as well.
+    line = 'a.example 127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326'
+    read = re.compile(weblog._LINE)
+    whole = read.match(line + after)
+    assert whole is not None
+    assert whole.groups() == ("a.example", "127.0.0.1", "10/Oct/2000:13:55:36 -0700", "/apache_pb.gif", "200", "2326")
+    head = read.match(line.replace("GET", "HEAD").replace("2326", "-") + after)
+    assert head is not None and head[6] == "-"
+    old = read.match(line.replace(" HTTP/1.0", "") + after)
+    assert old is not None and old[4] == "/apache_pb.gif"
+    assert not any(read.match(line[:length]) for length in range(line.index("200") + 3))
+
+
 def test_the_oracles_of_web_logs_are_what_a_search_of_the_lines_finds() -> None:
     whole = [line.split() for n in range(ROWS) if (line := weblog.generator(n)).count('"') == 2]
     site = "site03.example"

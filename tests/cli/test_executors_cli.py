@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
 import penstock as ps
 from penstock.cli.main import cli
+from penstock.engines.spark.cluster.record import Asked, Record
 from penstock.plan import Plan
-from penstock.store import Run, Store, Trial
+from penstock.store import Owner, Run, Store, Trial
 
 
 def printed(*words: str, fails: bool = False) -> str:
@@ -53,6 +56,15 @@ def test_a_study_that_says_nothing_is_refused(tmp_path: Path) -> None:
     assert "has no trial with a result" in printed(
         "mst", "predict", str(tmp_path / "none"), "--executors", "5", fails=True
     )
+    with Store(tmp_path / "none") as store:
+        plan = Plan(dataflow="waiting", slots=2)
+        why = "the source ran dry"
+        store.add_trial(
+            Trial(study="mst", executors=2, repeat=0, plan=plan, began_s=0, ended_s=1, rows_per_s=None, why=why)
+        )
+    assert "(the last of 1: the source ran dry)" in printed(
+        "mst", "predict", str(tmp_path / "none"), "--executors", "5", fails=True
+    )
     study_in(tmp_path / "one", {2: [200.0]})
     said = printed("mst", "predict", str(tmp_path / "one"), "--executors", "5", fails=True)
     assert "a curve needs two counts" in said
@@ -83,6 +95,21 @@ def test_only_trials_that_are_missing_are_made_and_only_of_the_same_thing(tmp_pa
     assert "source 'rows' is a DataFrame of yours" in printed(*words, "--slots", "1", fails=True)
     words[2] = str(flow)
     assert "replicas by rule, not by drs" in printed(*words, "--slots", "1", "--replicas", "drs", fails=True)
+
+
+def test_what_cannot_be_measured_is_refused_before_it_is(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW.format(rate=", rows=10"))
+    words = ["mst", "measure", str(tmp_path / "flow.py"), "--at", str(tmp_path / "study")]
+    assert "has no number in it" in printed(*words, "--executors", "", fails=True)
+    assert "has no number in it" in printed("mst", "predict", str(tmp_path), "--executors", ",", fails=True)
+    assert not (tmp_path / "study").exists()
+    myself = Owner(pid=os.getpid(), create_time_s=psutil.Process().create_time())
+    asked = Asked(workers=3, slots=1)
+    Record(asked=asked, master="spark://127.0.0.1:1", web_port=1, supervisor=myself).save(tmp_path)
+    said = printed(*words, "--executors", "1,2,4", "--cluster", str(tmp_path), fails=True)
+    assert "--executors asks for 4" in said and "has 3 workers" in said
+    status = printed("status", str(tmp_path / "study")).replace("\n", " ")
+    assert f"(a study of {tmp_path / 'flow.py'})" in status and "(interrupted)" in status
 
 
 def test_one_count_is_shown_although_it_makes_no_curve(tmp_path: Path) -> None:
@@ -124,6 +151,11 @@ def test_mistakes_about_clusters_are_said(tmp_path: Path) -> None:
     assert "no cluster is running" in printed("cluster", "stop", "--at", str(tmp_path / "c"), fails=True)
     said = printed("cluster", "start", "--at", str(tmp_path / "c"), "--memory-mb", "100", fails=True)
     assert "Spark starts no executor below 472 MB" in said
+    with pytest.raises(ps.PenstockError, match="30000 workers: each is a process of this one machine"):
+        Asked(workers=30_000).check()
+    (tmp_path / "a file").touch()
+    said = printed("cluster", "start", "--at", str(tmp_path / "a file" / "c"), fails=True)
+    assert "is no place for a cluster (Not a directory)" in said
     (tmp_path / "cluster.json").write_text("{}")
     assert "is no record of a cluster" in printed("cluster", "status", "--at", str(tmp_path), fails=True)
     said = printed("run", "flow.py", "--policy", "mst", "--executors", "4..1", fails=True)

@@ -75,9 +75,12 @@ SHARE = Finite(min=0, max=1, min_open=True, max_open=True)
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.3 on
-    """Whole numbers with commas between: 48,64,128."""
+    """Whole numbers with commas between: 48,64,128; with `some`, at least one."""
 
     name = "counts"
+
+    def __init__(self, *, some: bool = False) -> None:
+        self.some = some
 
     def convert(
         self, value: str | tuple[int, ...], param: click.Parameter | None, ctx: click.Context | None
@@ -90,6 +93,8 @@ class Counts(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
             self.fail(f"'{value}' is not a list of whole numbers such as 48,64,128", param, ctx)
         if any(count < 1 for count in counts):
             self.fail(f"'{value}' has a number below 1", param, ctx)
+        if self.some and not counts:
+            self.fail(f"'{value}' has no number in it; give one or more, such as 1,2,3", param, ctx)
         return counts
 
 

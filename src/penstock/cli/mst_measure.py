@@ -27,7 +27,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of ta
 
 @click.command()
 @click.argument("spec", metavar="FILE[:FLOW]")
-@click.option("--executors", type=Counts(), required=True, help="Counts to measure: 1,2,3,4.")
+@click.option("--executors", type=Counts(some=True), required=True, help="Counts to measure: 1,2,3,4.")
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Trials of each count.")
 @click.option("--budget", type=click.IntRange(min=2), help="So many trials instead, each where it tells most.")
 @click.option("--paced", is_flag=True, help="Check each count by the highest paced rate that is kept up.")
@@ -79,7 +79,7 @@ def measure(
 
     from penstock.dataflow.load import load
     from penstock.engines.spark import cluster
-    from penstock.store import Run, Store
+    from penstock.store import STUDY, Run, Store
     from penstock.study.mst.design import SATURATED, grid
     from penstock.study.mst.paced import Bisection
     from penstock.study.mst.saturated import Saturation
@@ -101,7 +101,12 @@ def measure(
             done, total = len(wanted & {one.key for one in trials if one.rows_per_s is not None}), len(wanted)
         else:
             done, total = sum(one.study == SATURATED for one in trials), budget
-        store.begin(Run(dataflow=flow.name, flow_file=spec, pid=os.getpid(), master="mst", started_s=time.time()))
+        store.begin(Run(dataflow=flow.name, flow_file=spec, pid=os.getpid(), master=STUDY, started_s=time.time()))
+
+        def ended(kind: type[BaseException] | None, *_: object) -> None:
+            store.ended(at_s=time.time(), why="all trials are made" if kind is None else "interrupted")
+
+        stack.push(ended)
         if done < total:
             up = _cluster(stack, cluster_dir, at, max(executors), slots, memory_mb)
             shown = stack.enter_context(_Shown(total, done=done, quiet=as_json))
@@ -120,7 +125,6 @@ def measure(
                 study.spend(budget, executors, predict=max((*predict, *executors)), on=shown.trial)
             else:
                 study.run(executors, repeats=repeats, paced=paced, on=shown.trial)
-        store.ended(at_s=time.time(), why="all trials are made")
     _print(at, predict or executors, level, as_json)
 
 
@@ -168,7 +172,7 @@ def _check_sources(flow: Dataflow, *, paced: bool) -> None:
 
 @click.command()
 @click.argument("study", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--executors", type=Counts(), required=True, help="Counts to predict: 8,16,32.")
+@click.option("--executors", type=Counts(some=True), required=True, help="Counts to predict: 8,16,32.")
 @_LEVEL
 @_JSON
 def predict(study: Path, executors: tuple[int, ...], level: float, as_json: bool) -> None:
@@ -185,7 +189,13 @@ def _cluster(stack: ExitStack, directory: Path | None, at: Path, workers: int, s
     from penstock.engines.spark import cluster
 
     if directory is not None:
-        return cluster.running(directory)
+        up = cluster.running(directory)
+        if up.record.asked.workers < workers:  # a trial without its executors has no result
+            raise cluster.ClusterError(
+                f"--executors asks for {workers}, and the cluster in '{directory}' has {up.record.asked.workers} "
+                "workers; ask for fewer, or leave --cluster out and it starts its own"
+            )
+        return up
     asked = cluster.Asked(workers=workers, slots=slots, memory_mb=memory_mb)
     return stack.enter_context(cluster.start(at / "cluster", asked, dies_with_me=True))
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from penstock.control.carry_out import described
 from penstock.control.controller import Controller
 from penstock.engines.ports import Engine
-from penstock.store import Store
+from penstock.plan import Plan, diff
+from penstock.store import PlanChange, Store
 
 _LOG = logging.getLogger("penstock.watch")
 _MOST_ERRORS = 20  # one after another, after which it gives up
@@ -58,22 +59,28 @@ class Watch:
         with store:
             try:
                 engine.start()
-                store.started(engine.plan)
-                why = self._turns(engine, store, controller)
+                plan = engine.plan
+                store.started(plan)
+                why = self._turns(engine, store, controller, plan)
             except Exception as error:
                 self._note(error)
                 why = f"{type(error).__name__}: {error}"
             finally:
                 store.ended(at_s=time.time(), why=why)
 
-    def _turns(self, engine: Engine, store: Store, controller: Controller) -> str:
+    def _turns(self, engine: Engine, store: Store, controller: Controller, plan: Plan) -> str:
         errors = 0
         while not self._ending.wait(self._every_s):
             try:
                 if (ended := engine.failure()) is not None:
                     return ended
                 window = engine.observe()
-                controller.turn(window, number=store.add_window(window), at_s=time.time())
+                if (now := engine.plan) != plan:
+                    store.add_plan_change(_by_itself(plan, now))
+                    plan = now
+                decided = controller.turn(window, number=store.add_window(window), at_s=time.time())
+                if decided is not None and decided.applied == "ok":  # it has recorded that itself
+                    plan = engine.plan
                 errors = 0
             except Exception as error:
                 errors += 1
@@ -86,3 +93,11 @@ class Watch:
     def _note(self, error: Exception) -> None:
         self.error = f"{type(error).__name__}: {error}"
         _LOG.warning("penstock.watch: %s; the program is not affected", self.error)
+
+
+def _by_itself(old: Plan, new: Plan) -> PlanChange:
+    """Executors of somebody else's program come and go unasked, and what is there is what is shown."""
+    changed = str(diff(old, new))
+    return PlanChange(
+        at_s=time.time(), asked="not by Penstock", outcome="ok", reason=changed, old=old, new=new, pause_s=0.0
+    )

@@ -13,7 +13,7 @@ from rich.text import Text
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 from penstock.report.table import seconds, table
-from penstock.store import PlanChange, Run, RunError, StoreReader, owner
+from penstock.store import STUDY, WATCHED, PlanChange, Run, RunError, StoreReader, owner
 
 SHOWN = 5  # of changes and errors, the last
 
@@ -81,15 +81,15 @@ def _headline(shown: Status) -> str:
     if shown.run is None:
         return f"{shown.directory}: not started"
     run = shown.run
-    about = f"{run.dataflow} ({run.flow_file}) in {shown.directory}: {shown.state}"
+    about = f"{run.dataflow} ({run.what}) in {shown.directory}: {shown.state}"
     if shown.state == "running":
-        starting = ", starting" if shown.plan is None else ""
-        return f"{about} as process {run.pid} on {run.master} since {_clock(run.started_s)}{starting}"
+        starting = ", starting" if shown.plan is None and run.master != STUDY else ""
+        return f"{about} as process {run.pid} since {_clock(run.started_s)}{starting}"
     if run.stopped_s is not None:
         about = f"{about} at {_clock(run.stopped_s)} ({run.stopped_why})"
-    if run.flow_file == "-":  # somebody else's program
+    if run.flow_file == WATCHED:
         return about
-    if run.master == "mst":
+    if run.master == STUDY:
         return f"{about}; see 'penstock report {shown.directory}', or go on with 'penstock mst measure'"
     on = "" if run.master.startswith("local") else f" --master {run.master}"
     return f"{about}; resume with 'penstock run {run.flow_file} --at {shown.directory}{on}'"

@@ -29,6 +29,11 @@ def declared(flow: Dataflow) -> tuple[Declared, ...]:
     )
 
 
+STUDY = "mst"  # for a master, of a run that is a study
+SIMULATED = "simulated"  # of one that only a simulator has run
+WATCHED = "-"  # for a file, of a run that is somebody else's program
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One start of a dataflow in its directory; a resumed run has several."""
 
@@ -42,6 +47,20 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[Declared, ...] = ()  # upstream first; none where nobody declared a dataflow
     stopped_s: float | None = None  # None: still running, or killed
     stopped_why: str | None = None
+
+    @property
+    def what(self) -> str:
+        """In words. A study has no master of its own, and a program that is watched no file.
+
+        >>> run = Run(dataflow="wc", flow_file="wc.py", pid=1, master="local[2]", started_s=0.0)
+        >>> [msgspec.structs.replace(run, **other).what for other in ({}, {"flow_file": WATCHED}, {"master": STUDY})]
+        ['wc.py on local[2]', 'a watched program on local[2]', 'a study of wc.py']
+        """
+        if self.master == SIMULATED:
+            return SIMULATED
+        if self.master == STUDY:
+            return f"a study of {self.flow_file}"
+        return f"{'a watched program' if self.flow_file == WATCHED else self.flow_file} on {self.master}"
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):

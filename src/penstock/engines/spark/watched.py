@@ -225,8 +225,8 @@ class WatchedEngine:
         found = []
         for query in looked_at.values():
             raw = [json.loads(one.json()) for one in query._jsq.recentProgress()]
-            name = re.sub(r"[^A-Za-z0-9_]+", "_", query.name or f"query_{str(query.id)[:8]}")
-            found.append((name, str(query.id), raw))
+            # As it is: two names that become one would make one query of two.
+            found.append((query.name or f"query_{str(query.id)[:8]}", str(query.id), raw))
         return found
 
     def _operator(self, name: str, rows: int, arriving: float, span: float, backlog: int | None) -> OperatorWindow:

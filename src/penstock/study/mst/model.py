@@ -18,8 +18,9 @@ def samples_in(study: Path) -> Samples:
         run, trials = store.last_run(), store.trials()
     samples = samples_of("" if run is None else run.dataflow, trials)
     if samples is None:
+        without = f" (the last of {len(trials)}: {trials[-1].why})" if trials else ""
         raise PenstockError(
-            f"'{study}' has no trial with a result; make some with 'penstock mst measure FILE --at {study}'"
+            f"'{study}' has no trial with a result{without}; make some with 'penstock mst measure FILE --at {study}'"
         )
     return samples
 

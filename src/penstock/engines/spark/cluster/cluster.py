@@ -51,27 +51,40 @@ def start(at: Path, asked: Asked, *, dies_with_me: bool = False, patience_s: flo
         raise ClusterError(
             f"something is running in '{at}' already; 'penstock cluster stop --at {at}', or give another --at"
         )
-    at.mkdir(parents=True, exist_ok=True)
+    try:
+        at.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ClusterError(
+            f"'{at}' is no place for a cluster ({error.strerror}); give another directory with --at"
+        ) from None
     end_leftovers(at)
-    me = Owner(pid=psutil.Process().pid, create_time_s=psutil.Process().create_time()) if dies_with_me else None
-    orders = msgspec.json.encode(Orders(asked=asked, lives_with=me)).decode()
+    me = Owner(pid=psutil.Process().pid, create_time_s=psutil.Process().create_time())
+    orders = msgspec.json.encode(Orders(asked=asked, starter=me, lives_on=not dies_with_me)).decode()
     command = [sys.executable, "-m", "penstock.engines.spark.cluster.supervisor", str(at), orders]
     with (at / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
+    try:
+        return Cluster(at, _ready(at, process, patience_s))
+    except BaseException:  # Ctrl-C too: nobody is left behind who goes on to start what is not wanted any more
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        raise
+
+
+def _ready(at: Path, process: subprocess.Popen[bytes], patience_s: float) -> Record:
+    """The record of a supervisor, when all that it keeps is up."""
     deadline = time.monotonic() + patience_s
     while True:
         record = Record.load(at) if process.poll() is None else None
         if record is not None and record.supervisor.pid == process.pid and record.ready and not record.trouble:
-            return Cluster(at, record)
+            return record
         trouble = "; ".join(record.trouble) if record is not None else ""
         if process.poll() is not None or trouble or time.monotonic() > deadline:
             why = trouble or f"not all of its processes were up within {patience_s:g} s"
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
-            else:
+            if process.poll() is not None:
                 why = "its supervisor ended"
             raise ClusterError(f"the cluster did not start ({why}); see '{at / 'supervisor.log'}' and '{at / 'logs'}'")
         time.sleep(_POLL_S)

@@ -25,7 +25,8 @@ _SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 def master(at: Path, *, port: int, web_port: int) -> subprocess.Popen[bytes]:
     # A master that is started again knows its workers and applications from these files.
-    recovery = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={at / 'recovery'}"
+    where = _word(f"-Dspark.deploy.recoveryDirectory={at / 'recovery'}")
+    recovery = f"-Dspark.deploy.recoveryMode=FILESYSTEM {where}"
     arguments = ["--host", HOST, "--port", str(port), "--webui-port", str(web_port)]
     return _start(at, "master", [f"{_DEPLOY}.master.Master", *arguments], {"SPARK_MASTER_OPTS": recovery})
 
@@ -34,6 +35,12 @@ def worker(at: Path, name: str, asked: Asked, *, of: str) -> subprocess.Popen[by
     arguments = ["--host", HOST, "--cores", str(asked.slots), "--memory", f"{asked.memory_mb}m", "--webui-port", "0"]
     arguments += ["--work-dir", str(at / "work" / name), of]
     return _start(at, name, [f"{_DEPLOY}.worker.Worker", *arguments], {"SPARK_LOCAL_DIRS": str(at / "local" / name)})
+
+
+def _word(option: str) -> str:
+    """As Spark's launcher takes it for one, also where a directory's name has a blank in it."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def free_ports(count: int) -> list[int]:

@@ -11,6 +11,7 @@ from penstock.engines.spark.files import write_whole
 from penstock.store.lock import Owner
 
 FILE = "cluster.json"
+MOST_WORKERS = 100  # a slip of the finger is not to start JVMs until nothing else runs
 
 
 class ClusterError(PenstockError):
@@ -27,6 +28,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         if self.workers < 1 or self.slots < 1:
             raise ClusterError(f"{self.workers} workers of {self.slots} slots each: give 1 or more of both")
+        if self.workers > MOST_WORKERS:
+            raise ClusterError(
+                f"{self.workers} workers: each is a process of this one machine, which takes {MOST_WORKERS} at most"
+            )
         if self.memory_mb < 472:
             raise ClusterError(f"{self.memory_mb} MB a worker: Spark starts no executor below 472 MB")
 
@@ -35,7 +40,8 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     """What a supervisor is told."""
 
     asked: Asked
-    lives_with: Owner | None = None  # it ends when this process does; None: when it is told to
+    starter: Owner  # it ends when this process does
+    lives_on: bool = False  # but not once all is up: then it ends when it is told to
 
 
 class Daemon(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The supervisor of a cluster: a process that starts master and workers, replaces what dies, and ends them all.
 
-`python -m penstock.engines.spark.cluster.supervisor DIR JSON`. It ends on SIGTERM, or when the process that it was told
-to live with is gone; what it started ends with it, also after `kill -9` (see `daemons`).
+`python -m penstock.engines.spark.cluster.supervisor DIR JSON`. It ends on SIGTERM, or when the process that started it
+is gone, unless it is to live on once all is up; what it started ends with it, also after `kill -9` (see `daemons`).
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Supervisor:
     def _look(self) -> None:
         """Replaces what has died; ends everything if nobody needs it any more."""
         self._ending.wait(_LOOK_S)
-        with_whom = self._orders.lives_with
-        if self._ending.is_set() or (with_whom is not None and not with_whom.alive()):
+        alone = self._orders.lives_on and self._was_ready
+        if self._ending.is_set() or not (alone or self._orders.starter.alive()):
             self._ending.set()
             return
         for one in self._kept:

@@ -1,0 +1,72 @@
+"""Who starts a cluster and goes away before it is up leaves nothing behind."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock.engines.spark.cluster import Asked, daemons, start, supervisor
+from penstock.engines.spark.cluster.record import Orders
+from penstock.store.lock import Owner
+
+
+def supervisors(at: Path) -> list[psutil.Process]:
+    return [one for one in psutil.Process().children() if str(at) in one.cmdline()]
+
+
+def test_an_interrupted_start_leaves_no_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(seconds: float) -> None:
+        assert supervisors(tmp_path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.engines.spark.cluster.cluster.time.sleep", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start(tmp_path, Asked())
+        assert not supervisors(tmp_path)
+    finally:
+        for one in supervisors(tmp_path):
+            one.kill()
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """A supervisor has a process, and its signals, to itself."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_starter_that_is_killed_before_all_is_up_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def sleeping(*_: Any, **__: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(["sleep", "60"]))
+        return started[-1]
+
+    monkeypatch.setattr(daemons, "master", sleeping)
+    monkeypatch.setattr(supervisor, "workers_alive", lambda _: None)  # the master is not up yet
+    monkeypatch.setattr(supervisor, "_LOOK_S", 0.01)
+    gone = subprocess.Popen(["true"])
+    killed = Owner(pid=gone.pid, create_time_s=psutil.Process(gone.pid).create_time())
+    gone.wait()
+    supervisor.Supervisor(tmp_path, Orders(asked=Asked(), starter=killed, lives_on=True)).run()
+    assert [one.poll() for one in started] == [-signal.SIGTERM]
+
+
+def test_a_directory_with_a_blank_in_its_name_is_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, str] = {}
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, env, **__: given.update(env))
+    at = tmp_path / 'my "runs"'
+    daemons.master(at, port=1, web_port=2)
+    # Spark's launcher takes words apart as a shell does.
+    assert shlex.split(given["SPARK_MASTER_OPTS"])[1:] == [f"-Dspark.deploy.recoveryDirectory={at}/recovery"]
