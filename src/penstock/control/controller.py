@@ -110,6 +110,9 @@ class Controller:
             self._close_promise("superseded", None, at_s)
         if window is None:
             return
+        if self._latest is not None and window.start_s > self._latest.end_s + self.settings.stale_after_s:
+            self._latest = None  # what was before a gap is stale, and is no part of what is measured after it
+            self._windows.clear()
         self._previous, self._latest = self._latest, window
         self._generation = max(self._generation, window.generation)
         if window.start_s >= self._warm_s and window.generation >= self._generation:
