@@ -65,6 +65,18 @@ def test_a_rehearsal_ends_with_its_trace_whatever_changes_take(every: str, given
     assert sums["seconds"] == pytest.approx(90 * 60)
 
 
+def test_as_many_rows_as_some_replicas_do_are_given_one_more(given: list[str], tmp_path: Path) -> None:
+    """158 rows/s and 80 a replica: two are busy for 99% of the time, and no target is met for long."""
+    (tmp_path / "costs.json").write_text((tmp_path / "costs.json").read_text().replace("0.25", "0.0125"))
+    (tmp_path / "trace.csv").write_text("time_s,rate\n0,158\n1200,158\n")
+    words = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "4", "--at", f"{tmp_path}/run", "--json"]
+    sums = json.loads(printed(*given, *words, "--policy", "drs", "--sojourn-ms", "500"))
+    assert sums["rolled_back"] == 0 and sums["violations"] == 0
+    with StoreReader(tmp_path / "run") as store:
+        made = [row.new.replicas["work"] for _, row in store.decisions() if row.new and row.applied == "ok"]
+    assert made[-1] == 3
+
+
 def test_a_source_follows_its_trace_to_the_end_however_many_rows_it_declares(given: list[str], tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FLOW.replace("rows_per_s=1", "rows=100, rows_per_s=1"))
     at = tmp_path / "run"
