@@ -267,6 +267,41 @@ def test_slots_are_split_for_the_rows_that_come_by_now() -> None:
     assert isinstance(decision, Hold)
 
 
+@pytest.mark.parametrize("goal", [FewestSlots(max_s=2.5), LeastSojourn()])
+def test_the_best_for_a_quiet_time_is_not_planned_for_when_rows_return(goal: FewestSlots | LeastSojourn) -> None:
+    """In micro-batches few rows are done soonest by few tasks; with eight times as many those would not keep up."""
+    flow, clock = video(), FakeClock()
+    engine = QueueingEngine(
+        flow,
+        plan_of(flow, {"extract": 6, "match": 6, "aggregate": 2}, slots=24),
+        clock=clock,
+        rate=lambda s: 5.0 if s < 60 else 40.0,
+        service_per_s={"extract": 20.0, "match": 20.0, "aggregate": 50.0},
+        batch_s=0.1,
+        replica_s=0.05,
+    )
+    engine.start()
+    seen = []
+    for _ in range(2):
+        clock.sleep(60.0)
+        seen.append(engine.observe())
+    then, now = seen
+    assert then.sojourn is not None and 1.25 < then.sojourn.mean_s < 2.5
+    at = Situation(
+        now_s=now.end_s,
+        shape=Shape.of(flow),
+        plan=engine.plan,
+        window=then,
+        latest=now,
+        max_slots=24,
+        micro_batch=True,
+    )
+    quiet, _ = Drs(DrsSettings(goal=goal)).decide(replace(at, latest=then), {})
+    assert isinstance(quiet, Change) and quiet.plan.replicas["match"] < 4  # in turns 40 rows/s are the work of four
+    decision, _ = Drs(DrsSettings(goal=goal)).decide(at, {})
+    assert isinstance(decision, Hold) or (decision.plan.replicas["match"] > 4 and "extract" not in decision.plan.cuts)
+
+
 def test_a_loop_that_multiplies_rows_has_no_plan() -> None:
     import msgspec
 

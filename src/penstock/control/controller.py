@@ -196,6 +196,9 @@ class Controller:
         if overrun(row.before, observed, situation.window.external_rows_per_s):
             self._close_promise("fell short", observed, now_s)
             return None
+        if row.before.slots < row.expected.slots and promise.load.exceeded_by(load_of(situation)):
+            self._close_promise("load changed", observed, now_s)  # fewer slots would not do better with more to do
+            return None
         back = Change(
             plan=row.old,
             reason=Reason.ROLL_BACK,

@@ -247,6 +247,7 @@ def _staying(
 
 
 def _least(case: _Case) -> Decision:
+    case = case.at_load(case.risen) if case.rising else case
     best = min(
         (case.option(stations, assign_processors(stations.workload, case.budget)) for stations in case.ways),
         key=lambda option: _longing(option.expected),
@@ -259,12 +260,12 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
     if case.measured_s is None and case.staying.sojourn_s is not None:
         return Hold(reason=Reason.MISSING, why="no row came out whose sojourn is known", inputs=case.inputs)
     short = case.measured_s is None or case.measured_s > goal.max_s
-    within = not short and case.measured_s is not None and case.measured_s >= goal.release_below_s
-    if within and case.staying.slots <= case.most:
-        return _reallocated(case, f"{_said(case)}, within its bounds")
     if not short and case.staying.slots <= case.most and case.rising:
         # Slots that a quiet time did not need may be what those need that come now.
         return Hold(reason=Reason.NOT_YET, why=f"{_said(case)}, but more rows come by now", inputs=case.inputs)
+    within = not short and case.measured_s is not None and case.measured_s >= goal.release_below_s
+    if within and case.staying.slots <= case.most:
+        return _reallocated(case, f"{_said(case)}, within its bounds")
     target_s = goal.aim * goal.max_s / case.correction
     # Too few slots for a rate that has risen: the mean over the windows is of the past, and would only be added to.
     case = case.at_load(case.risen) if short else case
