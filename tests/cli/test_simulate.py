@@ -65,6 +65,50 @@ def test_a_rehearsal_ends_with_its_trace_whatever_changes_take(every: str, given
     assert sums["seconds"] == pytest.approx(90 * 60)
 
 
+def test_as_many_rows_as_some_replicas_do_are_given_one_more(given: list[str], tmp_path: Path) -> None:
+    """158 rows/s and 80 a replica: two are busy for 99% of the time, and no target is met for long."""
+    (tmp_path / "costs.json").write_text((tmp_path / "costs.json").read_text().replace("0.25", "0.0125"))
+    (tmp_path / "trace.csv").write_text("time_s,rate\n0,158\n1200,158\n")
+    words = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "4", "--at", f"{tmp_path}/run", "--json"]
+    sums = json.loads(printed(*given, *words, "--policy", "drs", "--sojourn-ms", "500"))
+    assert sums["rolled_back"] == 0 and sums["violations"] == 0
+    with StoreReader(tmp_path / "run") as store:
+        made = [row.new.replicas["work"] for _, row in store.decisions() if row.new and row.applied == "ok"]
+    assert made[-1] == 3
+
+
+def test_a_source_follows_its_trace_to_the_end_however_many_rows_it_declares(given: list[str], tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW.replace("rows_per_s=1", "rows=100, rows_per_s=1"))
+    at = tmp_path / "run"
+    words = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--policy", "threshold", "--at", str(at)]
+    printed(*given, *words, "--json")
+    with StoreReader(at) as store:
+        ((_, last),) = store.windows(last=1)
+    assert last.operator("rows").rows_in_total == pytest.approx(30 * 60 * (2 + 6 + 2), rel=0.05)
+
+
+def test_operators_cost_what_a_run_measured_also_where_it_ended_without_rows(given: list[str], tmp_path: Path) -> None:
+    at, again = tmp_path / "run", tmp_path / "again"
+    lines = (tmp_path / "trace.csv").read_text().splitlines()
+    (tmp_path / "ends.csv").write_text("\n".join([*lines, "5400,0", "5460,0"]))
+    words = ["--slots", "2", "--policy", "threshold", "--json"]
+    measured = [*given[:-1], f"{tmp_path}/ends.csv", "--behaviour", f"{tmp_path}/costs.json", "--at", str(at)]
+    printed(*measured, *words)
+    printed(*given, "--like", str(at), *words, "--at", str(again))
+    with StoreReader(again) as store:
+        work = [one.operator("work") for _, one in store.windows()]
+    rows = sum(one.rows_in or 0 for one in work)
+    # Of some 10 x 20 rows with exponential times the mean is known within 7 %.
+    assert sum((one.rows_in or 0) * (one.seconds_per_row or 0.0) for one in work) / rows == pytest.approx(0.25, rel=0.2)
+
+
+def test_a_run_of_another_dataflow_is_no_measure(given: list[str], tmp_path: Path) -> None:
+    words = ["--slots", "2", "--policy", "threshold"]
+    printed(*given, "--behaviour", f"{tmp_path}/costs.json", *words, "--at", f"{tmp_path}/run")
+    (tmp_path / "flow.py").write_text(FLOW.replace('"work"', '"other"'))
+    assert "has no operator 'other'" in printed(*given, "--like", f"{tmp_path}/run", *words, fails=True)
+
+
 def test_violations_are_of_the_quantile_and_slots_are_those_there_are(given: list[str], tmp_path: Path) -> None:
     costs = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--mode", "recommend", "--json"]
     words = [*given, *costs, "--policy", "drs", "--sojourn-ms", "700"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from applications import plan_of, video
 from driving import drive
@@ -132,6 +133,21 @@ def test_stale_windows_are_not_decided_on(tmp_path: Path) -> None:
     assert set(reasons(rows)) == {"stale-metrics"} and one.applied == []
 
 
+def test_windows_from_before_a_gap_are_no_part_of_a_measurement(tmp_path: Path) -> None:
+    """It stood still for two hours: two windows of then and one of now are not three."""
+    clock = FakeClock()
+    one = engine(clock)
+    observe = one.observe
+
+    def lately() -> Window:
+        window = observe()
+        return msgspec.structs.replace(window, start_s=max(window.start_s, window.end_s - 60.0))
+
+    one.observe = lately  # type: ignore[method-assign]
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=125, at_window={2: lambda: clock.sleep(7200.0)})
+    assert reasons(rows)[:5] == ["settling", "stale-metrics", "settling", "settling", "shortage"]
+
+
 def test_missing_costs_hold(tmp_path: Path) -> None:
     clock = FakeClock()
     one = engine(clock)
@@ -246,6 +262,17 @@ def test_hysteresis_lets_through_what_is_wanted_for_long_enough(tmp_path: Path) 
         tmp_path, engine(clock), clock, Hysteresis(changing(match=4), turns=3), windows=3, smoothing=Windowed(1)
     )
     assert reasons(rows) == ["not-yet", "not-yet", "shortage"]
+
+
+def test_after_a_change_the_next_one_has_to_be_wanted_for_as_long_again(tmp_path: Path) -> None:
+    def one_more(situation: Situation) -> Decision:
+        return changing(match=situation.plan.replicas["match"] + 1).decides(situation)
+
+    clock = FakeClock()
+    policy = Hysteresis(Scripted(one_more), turns=3)
+    one = engine(clock, slower=lambda plan: 2.0 ** -plan.replicas["match"])  # each brings what it promises
+    rows = drive(tmp_path, one, clock, policy, windows=6, smoothing=Windowed(1))
+    assert reasons(rows) == ["not-yet", "not-yet", "shortage"] * 2
 
 
 # ---- modes

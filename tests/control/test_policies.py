@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import msgspec
 import pytest
-from applications import plan_of, video
+from applications import mean_s, plan_of, video
 from driving import drive
 from memory_engine import FakeClock
 from queueing_engine import QueueingEngine
@@ -223,6 +224,84 @@ def test_beyond_the_slots_there_are_it_says_what_it_would_ask_for() -> None:
         assert decision.expected.slots <= 8
 
 
+@pytest.mark.parametrize("room", [0.0, 0.05])
+def test_slots_are_released_with_room_for_more_rows(room: float) -> None:
+    """8.8 rows/s keep two replicas of 4.5 rows/s busy for 98%: within 8 s in the mean, and beyond them with 9.24."""
+    service = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
+    visits = dict.fromkeys(service, 1.0)
+    every = [dict(zip(service, one, strict=True)) for one in product(range(1, 5), range(1, 5), [1])]
+    fewest = min(sum(one.values()) for one in every if mean_s(visits, 8.8 * (1 + room), service, one) <= 8.0)
+    goal = FewestSlots(max_s=8.0, min_s=7.0, room=room)
+    decision, _ = Drs(DrsSettings(goal=goal)).decide(situation_of("video", (4, 4, 1), 8.8, 24), {})
+    assert isinstance(decision, Change) and sum(decision.plan.replicas.values()) == fewest == (5 if room == 0.0 else 6)
+    # What it promises is of the rows that come.
+    assert decision.expected.sojourn_s == pytest.approx(mean_s(visits, 8.8, service, decision.plan.replicas), rel=0.02)
+
+
+def test_slots_are_split_for_the_rows_that_come_by_now() -> None:
+    """After a quiet time 36 rows/s come: the split that was best for 12 of them would not do."""
+    flow, clock = video(), FakeClock()
+    service = {"extract": 50.0, "match": 20.0, "aggregate": 1 / 0.03}
+    start = {"extract": 2, "match": 3, "aggregate": 1}
+    visits = {"extract": 1.0, "match": 1.0, "aggregate": 0.6}
+    assert mean_s(visits, 36.0, service, start) < 0.15 < mean_s(visits, 36.0, service, dict.fromkeys(service, 2))
+    assert mean_s(visits, 12.0, service, start) > mean_s(visits, 12.0, service, dict.fromkeys(service, 2))
+    engine = QueueingEngine(
+        flow,
+        plan_of(flow, start, slots=6),
+        clock=clock,
+        rate=lambda s: 12.0 if s < 60 else 36.0,
+        service_per_s=service,
+        selectivity={"match": 0.6},
+    )
+    engine.start()
+    seen = []
+    for _ in range(2):
+        clock.sleep(60.0)
+        seen.append(engine.observe())
+    then, now = seen
+    assert then.sojourn is not None
+    missed = msgspec.structs.replace(then, sojourn=msgspec.structs.replace(then.sojourn, mean_s=0.3))
+    at = Situation(now_s=now.end_s, shape=Shape.of(flow), plan=engine.plan, window=missed, latest=now, max_slots=6)
+    decision, _ = Drs(DrsSettings(goal=FewestSlots(max_s=0.15))).decide(at, {})
+    assert isinstance(decision, Hold)
+
+
+@pytest.mark.parametrize("goal", [FewestSlots(max_s=2.5), LeastSojourn()])
+def test_the_best_for_a_quiet_time_is_not_planned_for_when_rows_return(goal: FewestSlots | LeastSojourn) -> None:
+    """In micro-batches few rows are done soonest by few tasks; with eight times as many those would not keep up."""
+    flow, clock = video(), FakeClock()
+    engine = QueueingEngine(
+        flow,
+        plan_of(flow, {"extract": 6, "match": 6, "aggregate": 2}, slots=24),
+        clock=clock,
+        rate=lambda s: 5.0 if s < 60 else 40.0,
+        service_per_s={"extract": 20.0, "match": 20.0, "aggregate": 50.0},
+        batch_s=0.1,
+        replica_s=0.05,
+    )
+    engine.start()
+    seen = []
+    for _ in range(2):
+        clock.sleep(60.0)
+        seen.append(engine.observe())
+    then, now = seen
+    assert then.sojourn is not None and 1.25 < then.sojourn.mean_s < 2.5
+    at = Situation(
+        now_s=now.end_s,
+        shape=Shape.of(flow),
+        plan=engine.plan,
+        window=then,
+        latest=now,
+        max_slots=24,
+        micro_batch=True,
+    )
+    quiet, _ = Drs(DrsSettings(goal=goal)).decide(replace(at, latest=then), {})
+    assert isinstance(quiet, Change) and quiet.plan.replicas["match"] < 4  # in turns 40 rows/s are the work of four
+    decision, _ = Drs(DrsSettings(goal=goal)).decide(at, {})
+    assert isinstance(decision, Hold) or (decision.plan.replicas["match"] > 4 and "extract" not in decision.plan.cuts)
+
+
 def test_a_loop_that_multiplies_rows_has_no_plan() -> None:
     import msgspec
 
@@ -238,7 +317,14 @@ def test_a_loop_that_multiplies_rows_has_no_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_s": 0.0}, {"max_s": 1.0, "min_s": 2.0}, {"max_s": 1.0, "quantile": 0.9}, {"max_s": 1.0, "aim": 0.0}]
+    "wrong",
+    [
+        {"max_s": 0.0},
+        {"max_s": 1.0, "min_s": 2.0},
+        {"max_s": 1.0, "quantile": 0.9},
+        {"max_s": 1.0, "aim": 0.0},
+        {"max_s": 1.0, "room": -0.1},
+    ],
 )
 def test_goals_that_cannot_be(wrong: dict[str, float]) -> None:
     with pytest.raises(PenstockError):

@@ -241,6 +241,18 @@ def test_a_load_that_changed_meanwhile_cannot_be_judged(tmp_path: Path) -> None:
     assert change.verdict == "load changed" and one.plan.replicas["match"] == 4
 
 
+@pytest.mark.parametrize(("rate", "verdict"), [(6.0, "rolled back"), (6.5, "load changed")])
+def test_slots_are_not_taken_back_for_what_more_rows_have_done(rate: float, verdict: str, tmp_path: Path) -> None:
+    """8% more rows are no other load, but to go back to fewer slots would be no help against them."""
+    clock = FakeClock()
+    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    one.rate = lambda at_s: 6.0 if at_s < 190 else rate
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=8)
+    change = next(row for row in rows if row.kind == "change")
+    assert change.verdict == verdict
+    assert one.plan.replicas["match"] == (3 if verdict == "rolled back" else 4)
+
+
 def test_a_backlog_from_before_is_waited_for(tmp_path: Path) -> None:
     clock = FakeClock()
     one = engine(clock, rate=12.0, counts={"extract": 2, "match": 3, "aggregate": 1})  # 10 rows/s at most

@@ -35,7 +35,7 @@ def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) 
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)  # words of a run may have brackets
     if made and not rows:
         console.print(f"no change among {len(made)} decisions: all of them are to hold")
     elif not rows:

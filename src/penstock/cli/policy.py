@@ -170,7 +170,8 @@ def policy_of(asked: Asked) -> Policy:
                 max_s=asked.sojourn_ms / 1000,
                 min_s=None if below is None else below / 1000,
                 quantile=asked.quantile,
-                aim=0.8,  # a plan for the very target would be undone by the next gust
+                aim=0.8,  # a plan for the very target, or for no row more than comes, would be undone by the next gust
+                room=0.05,
             )
             inner = Drs(DrsSettings(goal=goal, queue=asked.queue))
         case _:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.planning.trace import Trace
 
 MODES = ("row-by-row", "micro-batch", "fluid")
+_LOOKED_AT, _ALIKE = 2_000, 10  # windows of a run: the last ones, and those of them with rows that say what these cost
 
 
 @click.command()
@@ -146,6 +147,8 @@ def _behaviour(flow: Dataflow, file: Path | None, like: Path | None, trace: Trac
     from penstock.dataflow import Kind
     from penstock.engines.simulated import Behaviour, BehaviourError, SourceBehaviour
     from penstock.engines.simulated.measured import behaviour_of
+    from penstock.engines.simulated.stations import NO_BOUND
+    from penstock.measure.smoothing import merged
     from penstock.store import StoreReader
 
     if (file is None) == (like is None):
@@ -155,13 +158,18 @@ def _behaviour(flow: Dataflow, file: Path | None, like: Path | None, trace: Trac
     else:
         assert like is not None
         with StoreReader(like) as store:
-            windows = store.windows(last=1)
+            looked_at = [window for _, window in store.windows(last=_LOOKED_AT)]
+        # A run that has ended has mostly seen few rows in the end, or none.
+        rows = [sum(operator.rows_in or 0 for operator in one.operators) for one in looked_at]
+        windows = [(one, float(of)) for one, of in zip(looked_at, rows, strict=True) if of][-_ALIKE:]
         if not windows:
-            raise BehaviourError(f"the run in '{like}' has no window yet; let it run longer, or give --behaviour")
-        given = behaviour_of(flow, windows[0][1])
+            raise BehaviourError(f"no row went through the run in '{like}' yet; let it run longer, or give --behaviour")
+        given = behaviour_of(flow, merged(*zip(*windows, strict=True)))
     rates = tuple((index * trace.interval_s, rate) for index, rate in enumerate(trace.rates))
     sources = {one.name: given.source(one.name) for one in flow.operators if one.kind is Kind.SOURCE}
+    # How many rows a trial run of the dataflow is to have says nothing of the load that it is planned for.
     on_trace: dict[str, SourceBehaviour] = {
-        name: msgspec.structs.replace(one, rates=rates) for name, one in sources.items()
+        name: msgspec.structs.replace(one, rates=rates, rows=NO_BOUND if one.rows is None else one.rows)
+        for name, one in sources.items()
     }
     return given.replace(sources=on_trace)

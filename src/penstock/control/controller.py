@@ -110,6 +110,9 @@ class Controller:
             self._close_promise("superseded", None, at_s)
         if window is None:
             return
+        if self._latest is not None and window.start_s > self._latest.end_s + self.settings.stale_after_s:
+            self._latest = None  # what was before a gap is stale, and is no part of what is measured after it
+            self._windows.clear()
         self._previous, self._latest = self._latest, window
         self._generation = max(self._generation, window.generation)
         if window.start_s >= self._warm_s and window.generation >= self._generation:
@@ -193,6 +196,9 @@ class Controller:
         too_little = overrun(row.before, observed, situation.window.external_rows_per_s)
         if too_little or outgrown(situation, row.old, row.before, observed):
             self._close_promise("fell short", observed, now_s)
+            return None
+        if row.before.slots < row.expected.slots and promise.load.exceeded_by(load_of(situation)):
+            self._close_promise("load changed", observed, now_s)  # fewer slots would not do better with more to do
             return None
         back = Change(
             plan=row.old,

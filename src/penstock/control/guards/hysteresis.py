@@ -8,12 +8,12 @@ from penstock.control.decisions import Change, Decision, Reason
 from penstock.control.situation import Memory, Policy, Situation
 from penstock.planning.outcome import Outcome
 
-WANTED = "hysteresis.wanted"
+WANTED, AFTER = "hysteresis.wanted", "hysteresis.after"
 
 
 @dataclass(frozen=True, slots=True)
 class Hysteresis:
-    """A change must gain the share `gain`, and must be wanted in so many `turns` one after another.
+    """A change must gain the share `gain`, and must be wanted in so many `turns` one after another, since the last one.
 
     The gain is in the sojourn, 1 - expected / staying, or for a release in slots. Where either is not known (the plan
     in force does not keep up, a policy without a latency model) it counts as enough.
@@ -35,11 +35,13 @@ class Hysteresis:
         if gained is not None and gained < self.gain:
             why = f"it would gain {gained:.1%}, and less than {self.gain:.0%} is not worth a change"
             return decision.held(Reason.TOO_LITTLE_GAIN, why), {**memory, WANTED: 0}
-        wanted = memory.get(WANTED, 0) + 1
+        made = len(situation.changes)
+        wanted = 1 + (memory.get(WANTED, 0) if memory.get(AFTER) == made else 0)
+        memory = {**memory, WANTED: wanted, AFTER: made}
         if wanted < self.turns:
             why = f"wanted for {wanted:g} turns, and it takes {self.turns}"
-            return decision.held(Reason.NOT_YET, why), {**memory, WANTED: wanted}
-        return decision, {**memory, WANTED: wanted}
+            return decision.held(Reason.NOT_YET, why), memory
+        return decision, memory
 
 
 def relative_gain(staying: Outcome, expected: Outcome) -> float | None:

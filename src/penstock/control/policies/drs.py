@@ -14,6 +14,7 @@ beyond them is reported in `needs_slots`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from penstock.control.correction import backlogged, learned, measured_s, near, steady
@@ -55,9 +56,14 @@ class FewestSlots:
     min_s: float | None = None  # T_min, below which slots are released; None: half of max_s
     quantile: float | None = None
     aim: float = 1.0  # plans are made for this share of max_s, so that noise does not undo them
+    room: float = 0.0  # and for so many more rows than come, as a share: near saturation a few more are far slower
     max_slots: int | None = None
 
     def __post_init__(self) -> None:
+        if not 0 <= self.room < math.inf:
+            raise PenstockError(
+                f"room for {self.room} times the rows that come, beside them; it is a number, 0 or more"
+            )
         if not self.max_s > 0 or not 0 < self.aim <= 1 or not 0 <= self.release_below_s < self.max_s:
             raise PenstockError(
                 f"a sojourn of at most {self.max_s} s, releasing below {self.release_below_s} s, planned for "
@@ -177,11 +183,14 @@ class _Case:
             at_most_s=None if isinstance(goal, LeastSojourn) else goal.max_s,
         )
 
-    def staying_at(self, times: float) -> Outcome:
-        """Under so many times the load."""
+    def at_load(self, times: float) -> _Case:
+        """All of it under so many times the load: what stays and what might be are compared under the same."""
+        if times == 1.0:
+            return self
         now = self.now.at_load(times)
         predicted = now.predicted_s(self.counts, self.quantile)
-        return _staying(self.situation, now, self.counts, predicted, self.correction, self.quantile)
+        staying = _staying(self.situation, now, self.counts, predicted, self.correction, self.quantile)
+        return replace(self, now=now, others=tuple(one.at_load(times) for one in self.others), staying=staying)
 
     @property
     def budget(self) -> int:
@@ -238,6 +247,7 @@ def _staying(
 
 
 def _least(case: _Case) -> Decision:
+    case = case.at_load(case.risen) if case.rising else case
     best = min(
         (case.option(stations, assign_processors(stations.workload, case.budget)) for stations in case.ways),
         key=lambda option: _longing(option.expected),
@@ -250,22 +260,17 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
     if case.measured_s is None and case.staying.sojourn_s is not None:
         return Hold(reason=Reason.MISSING, why="no row came out whose sojourn is known", inputs=case.inputs)
     short = case.measured_s is None or case.measured_s > goal.max_s
-    within = not short and case.measured_s is not None and case.measured_s >= goal.release_below_s
-    if within and case.staying.slots <= case.most:
-        return _reallocated(case, f"{_said(case)}, within its bounds")
     if not short and case.staying.slots <= case.most and case.rising:
         # Slots that a quiet time did not need may be what those need that come now.
         return Hold(reason=Reason.NOT_YET, why=f"{_said(case)}, but more rows come by now", inputs=case.inputs)
+    within = not short and case.measured_s is not None and case.measured_s >= goal.release_below_s
+    if within and case.staying.slots <= case.most:
+        return _reallocated(case, f"{_said(case)}, within its bounds")
     target_s = goal.aim * goal.max_s / case.correction
     # Too few slots for a rate that has risen: the mean over the windows is of the past, and would only be added to.
-    times = case.risen if short else 1.0
-    if times > 1.0:
-        case = replace(case, staying=case.staying_at(times))
+    case = case.at_load(case.risen) if short else case
     best = min(
-        (
-            case.option(one, min_processors(one.workload, target_s, goal.quantile, case.budget))
-            for one in (stations.at_load(times) for stations in case.ways)
-        ),
+        (_planned(case, stations, goal, target_s) for stations in case.ways),
         key=lambda option: (not option.assigned.feasible, option.expected.slots, _longing(option.expected)),
     )
     if short and (best.expected.slots > case.staying.slots or not best.assigned.feasible):
@@ -281,6 +286,17 @@ def _fewest(case: _Case, goal: FewestSlots) -> Decision:
     return _reallocated(
         case, f"{_said(case)}, below {goal.release_below_s:.3g} s, but fewer slots would miss the target"
     )
+
+
+def _planned(case: _Case, stations: Stations, goal: FewestSlots, target_s: float) -> _Option:
+    """With room for more rows if that can be had, and expected to bring what it brings for those that come."""
+    found: Assignment | None = None
+    if goal.room > 0.0:
+        more = stations.at_load(1.0 + goal.room)
+        found = min_processors(more.workload, target_s, goal.quantile, case.budget)
+    if found is None or not found.feasible:
+        found = min_processors(stations.workload, target_s, goal.quantile, case.budget)
+    return case.option(stations, replace(found, workload=stations.workload))
 
 
 def _one_more(case: _Case) -> Decision:
@@ -380,4 +396,6 @@ def _what(case: _Case) -> str:
 
 
 def _seconds(time_s: float | None) -> str:
-    return "unknown" if time_s is None else f"{time_s:.3g} s"
+    if time_s is None:
+        return "unknown"
+    return f"{time_s:.3g} s" if time_s < 1000 else f"{time_s:,.0f} s"

@@ -11,9 +11,15 @@ from penstock.measure.window import OperatorWindow, Window
 def behaviour_of(flow: Dataflow, window: Window) -> Behaviour:
     """The cost, spread, selectivity and state of each operator; service is exponential where no spread was measured."""
     operators = {}
-    for one in window.operators:
-        if one.operator not in flow or flow[one.operator].kind in (Kind.SOURCE, Kind.SINK):
+    seen = {one.operator: one for one in window.operators}
+    for operator in flow.operators:
+        if operator.kind in (Kind.SOURCE, Kind.SINK):
             continue
+        if operator.name not in seen:
+            raise BehaviourError(
+                f"the run has no operator '{operator.name}', so it is not one of '{flow.name}'; give one that is"
+            )
+        one = seen[operator.name]
         if one.seconds_per_row is None:
             raise BehaviourError(
                 f"the run has not measured yet what a row costs '{one.operator}'; let it run longer, or say it in a "

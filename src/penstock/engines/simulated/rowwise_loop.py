@@ -128,6 +128,15 @@ def wait_for_room(stations: np.ndarray, servers: np.ndarray, station: int, serve
 
 
 @compiled
+def give_room(stations: np.ndarray, servers: np.ndarray, todo: np.ndarray, one: np.ndarray, station: int) -> None:
+    """Where there is room, to the one that has waited longest for it."""
+    blocked = stations[station].blocked_head
+    if blocked != NONE and stations[station].waiting < stations[station].capacity:
+        stations[station].blocked_head = servers[blocked].after
+        do_soon(todo, one, servers, blocked)
+
+
+@compiled
 def send(
     operators: np.ndarray,
     stations: np.ndarray,
@@ -172,6 +181,8 @@ def send(
                 operators, stations, streams, shares, servers, queues, pairs, rows, todo, one, counts, rng,
                 stream, servers[server].birth,
             )  # fmt: skip
+            if streams[stream].bounded:  # a row that found an idle replica, or waits for its pair, took no room
+                give_room(stations, servers, todo, one, operators[streams[stream].target].station)
             at = size if routed else at + 1
         servers[server].left -= 1
         servers[server].stream = NONE
@@ -206,10 +217,7 @@ def take(
     servers[server].birth = rows[i].birth
     servers[server].rows = 1
     servers[server].place = operators[rows[i].operator].place
-    blocked = stations[station].blocked_head
-    if blocked != NONE and stations[station].waiting < stations[station].capacity:
-        stations[station].blocked_head = servers[blocked].after
-        do_soon(todo, one, servers, blocked)
+    give_room(stations, servers, todo, one, station)
     return True
 
 
