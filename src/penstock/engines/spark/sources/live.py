@@ -30,7 +30,7 @@ def live_source(operator: Operator, folder: Path) -> LiveSource:
     if isinstance(source, SparkSource):
         return OpaqueSource(name, source.fn)
     schema = declared_columns(f"source '{name}'", source.schema)
-    if not isinstance(source, Generate):
+    if isinstance(source, Files | Replay):
         schema = schema.toNullable()  # as Spark does: nobody has looked whether a file holds what is NOT NULL
     if isinstance(source, Kafka):
         return KafkaSource(name, folder, schema, source)
