@@ -6,8 +6,8 @@ time) and selectivity of each operator, the rate that each has to take in follow
     parallelism_i = ceil( rows/s that must enter i  /  true rate of one replica of i )
 
 It knows throughput only: no latency target, no budget. Where it needs more slots than there are it holds and says so.
-One replica is released only where the others have some room: with as much work as an integer of them does, measured
-rates would call for one more and one less in turns.
+The last few replicas are released only where those that stay have some room: with as much work as an integer of them
+does, measured rates would call for one or two more and less in turns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from penstock.control.situation import Situation
 from penstock.planning.outcome import Alternative, Outcome
 
 _ROUNDING = 1e-9  # 3 replicas' worth of rows that came out as 3.0000000000000004 is not 4
-_ROOM = 0.05  # of the work, that replicas must be able to do beside it before one more is let go
+_FEW = 0.2  # of the replicas, or one: to let more than these go is no matter of noise
+_ROOM = 0.05  # of the work, that those which stay must be able to do beside it when a few are let go
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,13 @@ def _replicas(work: float, present: int) -> int:
     """
     >>> [_replicas(work, 5) for work in (5.01, 4.0, 3.9, 3.8, 3.0)]
     [6, 5, 5, 4, 3]
+    >>> [_replicas(work, 11) for work in (11.1, 9.6, 9.0, 8.0)]
+    [12, 11, 10, 8]
     """
     fewest = max(1, math.ceil(work - _ROUNDING))
-    return present if fewest == present - 1 and work * (1.0 + _ROOM) > fewest else fewest
+    if present - fewest <= max(1.0, _FEW * present):
+        return max(fewest, min(present, math.ceil(work * (1.0 + _ROOM) - _ROUNDING)))
+    return fewest
 
 
 def _taken_in(situation: Situation, demand: Demand, counts: dict[str, int]) -> float:
