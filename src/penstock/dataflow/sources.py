@@ -94,8 +94,8 @@ def replay(
 ) -> Replay:
     """Replays files at a rate; `repeat` reads them that many times over.
 
-    The first line of a csv file names its columns; with `header=False` they come in the schema's order. Times without a
-    zone are UTC.
+    The first line of a csv file names its columns; with `header=False` they come in the schema's order. A json file has
+    one object a line, of which the schema's columns are read. Times without a zone are UTC.
     """
     if repeat < 1:
         raise DataflowError(f"repeat={repeat}: files are read once or more")
