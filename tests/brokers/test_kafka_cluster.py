@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from pathlib import Path
@@ -85,6 +86,20 @@ def test_without_maven_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ArtifactsError, match="there is no 'mvn'"):
         resolved()
+
+
+# Maven remembers for a day what it did not find, unless it is told to look again.
+_MAVEN = """#!/bin/sh
+case " $* " in *" -U "*) mkdir jars && touch jars/kafka.jar ;; *) echo "[ERROR] not reattempted"; exit 1 ;; esac
+"""
+
+
+def test_what_maven_did_not_find_before_is_looked_for_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "mvn").write_text(_MAVEN)
+    (tmp_path / "mvn").chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert [jar.name for jar in resolved().iterdir()] == ["kafka.jar"]
 
 
 def test_options_that_the_client_does_not_know() -> None:

@@ -39,6 +39,7 @@ class Narrow:
         self._failed = False
         self.taken: list[Any] = []
         self.committed: list[Any] = []
+        self.away = False  # then records wait, and so does whoever commits
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -54,6 +55,8 @@ class Narrow:
         return min(room, len(messages))
 
     def poll(self, timeout_s: float) -> None:
+        if self.away:
+            return
         for key, value, on_delivery in self._waiting:
             if len(value) <= self._largest:
                 self.taken.append((key, value))
@@ -65,11 +68,12 @@ class Narrow:
 
     def flush(self, timeout_s: float) -> int:
         self.poll(timeout_s)
-        return 0
+        return len(self)
 
     def send_offsets_to_transaction(self, *_: Any) -> None: ...
 
     def commit_transaction(self, timeout_s: float) -> None:
+        assert not self.away, f"it hangs for {timeout_s} s"
         self.poll(0)
         if self._failed:
             raise KafkaException(KafkaError(KafkaError._INCONSISTENT, "1 message(s) failed delivery"))
@@ -93,7 +97,8 @@ def publish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Narrow
         monkeypatch.setattr(KafkaSink, "_wait", lambda sink: None)
         rows = pa.RecordBatch.from_pydict({"key": [b"k"] * len(values), "value": values})
         file: RowFile = rowfiles.write(tmp_path / "rows.arrow", [rows], rows.schema)
-        sink = KafkaSink(ps.kafka("out", "127.0.0.1:1"), "name", tmp_path, stopping=lambda: len(tries) > 1)
+        stopping = lambda: len(tries) > 1 or producer.away  # noqa: E731
+        sink = KafkaSink(ps.kafka("out", "127.0.0.1:1"), "name", tmp_path, stopping)
         sink._publish([file], "q.00000000")
 
     return publish
@@ -112,3 +117,10 @@ def test_a_record_that_the_broker_refuses_is_told_at_once(publish: Callable[[Nar
     with pytest.raises(ps.PenstockError, match="topic 'out' at .* cannot be written: too large"):
         publish(producer, [b"fits", b"does not fit by far", b"fits"])
     assert producer.committed == []
+
+
+def test_a_run_that_is_to_stop_does_not_wait_for_a_broker(publish: Callable[[Narrow, list[bytes]], None]) -> None:
+    producer = Narrow(largest=10)
+    producer.away = True
+    with pytest.raises(ps.PenstockError, match="cannot be written: 2 records are not confirmed"):
+        publish(producer, [b"1", b"2"])

@@ -56,6 +56,7 @@ def resolved(wanted: tuple[str, ...] = BROKER, *, alone: bool = False) -> Path:
             maven,
             "-q",
             "-B",
+            "-U",  # else what was not there once is not asked for again for a day
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             "-DoutputDirectory=jars",

@@ -124,7 +124,7 @@ class KafkaSink:
         self._producer = producer
 
     def _transaction(self, files: list[RowFile], key: str) -> None:
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
         producer, lost = self._producer, list[Any]()
         producer.begin_transaction()
@@ -136,8 +136,11 @@ class KafkaSink:
                     some = [{"key": one, "value": value} for one, value in zip(keys, values, strict=True)]
                     append(producer, self._sink.topic, some, lost)
         deadline = time.monotonic() + _COMMIT_S
-        while not lost and producer.flush(0.2) and time.monotonic() < deadline:
-            pass  # a commit would wait for records behind one that is refused, and then not say why it was
+        # A commit would wait for records behind one that is refused, and not say why it was, and for a broker that is
+        # away while the run is to stop.
+        while not lost and (left := producer.flush(0.2)):
+            if self._stopping() or time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left:,} records are not confirmed"))
         if lost:
             raise KafkaException(lost[0])
         producer.send_offsets_to_transaction([self._mark(key)], self._group.consumer_group_metadata(), _COMMIT_S)
