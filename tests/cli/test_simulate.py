@@ -117,6 +117,12 @@ def test_violations_are_of_the_quantile_and_slots_are_those_there_are(given: lis
     assert mean["slot_seconds"] <= 2 * mean["seconds"] * 1.001 and mean["last_hold"] is not None
 
 
+def test_the_table_has_room_in_80_columns(given: list[str], tmp_path: Path) -> None:
+    words = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--policy", "drs", "--sojourn-ms", "700"]
+    text = CliRunner().invoke(cli, [*given, *words], env={"COLUMNS": "80"}).output
+    assert all(word in text for word in ("slot-hours", "violations", "verdict", "work 2 -> 1 replicas", "at the end:"))
+
+
 @pytest.mark.parametrize("policy", ["threshold", "stela", "ds2"])
 def test_misses_are_counted_of_any_policy(policy: str, given: list[str], tmp_path: Path) -> None:
     words = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--mode", "off", "--policy", policy]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from itertools import islice, product
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from applications import VIDEO_SERVICE, allocations, mean_s, plan_of, video
 from memory_engine import FakeClock
 from queueing_engine import QueueingEngine
+from rich.console import Console
 
 from penstock.control.arena import Standing, any_plans, best_plan, compete, every_plan, league, summary
 from penstock.control.contest import hold
@@ -27,6 +29,7 @@ from penstock.dataflow import PlanError
 from penstock.engines.simulated import SimulatedEngine
 from penstock.measure.smoothing import Windowed
 from penstock.plan import Plan, validate
+from penstock.report.arena import table
 from penstock.store import Store
 
 VISITS = {"extract": 1.0, "match": 1.0, "aggregate": 1.0}
@@ -107,6 +110,10 @@ def test_what_a_league_table_says_of_several_starts() -> None:
     assert (steady.share, steady.worst_share, steady.rounds, steady.most_rounds) == (0.99, 0.98, 1, 2)
     assert (lucky.share, lucky.worst_share, lucky.reached, lucky.starts) == (1.0, 0.2, 2, 3)
     assert [one.policy for one in league([lucky, steady])] == ["steady", "lucky"]
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(table("a contest", [summary([stood("threshold", 1.0, 1)] * 10)]))
+    text = console.export_text()
+    assert "threshold" in text and "10/10" in text and "\u2026" not in text
 
 
 def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None:

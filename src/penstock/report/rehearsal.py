@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +13,10 @@ from penstock.store import Decided
 
 
 def table(sums: Rehearsal, changes: list[Decided]) -> Group:
-    drawn = Table("policy", "hours", "slot-hours", "violations", "changes", "rolled back", "paused", "mean sojourn")
+    drawn = Table(
+        "policy", "hours", "slot-hours", "violations", "changes", "rolled back", "paused", "mean sojourn",
+        box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),
+    )  # fmt: skip
     drawn.add_row(
         sums.policy,
         f"{sums.seconds / 3600:.2f}",
@@ -23,7 +27,7 @@ def table(sums: Rehearsal, changes: list[Decided]) -> Group:
         f"{sums.pause_s:.1f} s",
         "-" if sums.mean_sojourn_s is None else f"{sums.mean_sojourn_s:.3g} s",
     )
-    made = Table("at", "change", "why", "verdict", show_lines=False)
+    made = Table("at", "change", "why", "verdict", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for row in changes:
         if row.new is not None:
             made.add_row(f"{row.at_s:,.0f} s", str(diff(row.old, row.new)), str(row.reason), row.verdict or "-")

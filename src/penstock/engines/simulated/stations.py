@@ -109,7 +109,8 @@ def layout(flow: Dataflow, plan: Plan, behaviour: Behaviour, found: tuple[Statio
         for consumer in flow.consumers(last):
             share += routes.get(consumer.name, 0.0)
             pair = waits_on.get((last, consumer.name), -1)
-            streams.append((index[consumer.name], share, last not in plan.cuts, pair))
+            bounded = behaviour.of(consumer.name).buffer_rows is not None and last not in plan.cuts
+            streams.append((index[consumer.name], share, bounded, pair))
     servers = np.zeros(int(records["replicas"].sum()), SERVER)
     servers["station"] = np.repeat(np.arange(len(found)), records["replicas"])
     servers["source"] = np.repeat([flow[station.name].kind is Kind.SOURCE for station in found], records["replicas"])
