@@ -157,3 +157,15 @@ def test_executors_come_with_the_slots_that_a_policy_asks_for(given: list[str], 
 )
 def test_what_is_missing_is_said(given: list[str], words: tuple[str, ...], says: str) -> None:
     assert says in printed(*given, *words, fails=True)
+
+
+def test_an_overload_is_no_endless_batch(given: list[str], tmp_path: Path) -> None:
+    """20 rows/s of 0.25 s need five replicas; there is one when they come."""
+    lines = [f"{minute * 60},{2.0 if minute < 10 else 20.0}" for minute in range(40)]
+    (tmp_path / "trace.csv").write_text("\n".join(["time_s,rate", *lines]))
+    costs = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "1", "--at", f"{tmp_path}/run"]
+    printed(*given, *costs, "--engine", "micro-batch", "--policy", "drs", "--sojourn-ms", "9000")
+    with StoreReader(tmp_path / "run") as store:
+        late = [row for _, row in store.decisions() if row.at_s > 20 * 60]
+    assert late and {row.reason for row in late} == {"at-limit"}
+    assert {row.needs_slots for row in late} <= {5, 6, 7, 8}  # as measured

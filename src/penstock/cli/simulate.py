@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.planning.trace import Trace
 
 MODES = ("row-by-row", "micro-batch", "fluid")
+_BATCH_S = 2.0  # that batches are to last where rows have piled up, as in 'penstock run'
 _LOOKED_AT, _ALIKE = 2_000, 10  # windows of a run: the last ones, and those of them with rows that say what these cost
 
 
@@ -172,4 +173,7 @@ def _behaviour(flow: Dataflow, file: Path | None, like: Path | None, trace: Trac
         name: msgspec.structs.replace(one, rates=rates, rows=NO_BOUND if one.rows is None else one.rows)
         for name, one in sources.items()
     }
-    return given.replace(sources=on_trace)
+    batch = given.batch
+    if batch.aim_s is None and batch.most_rows is None:  # else one batch would take in all of an overload
+        batch = msgspec.structs.replace(batch, aim_s=_BATCH_S)
+    return given.replace(sources=on_trace, batch=batch)
