@@ -134,3 +134,26 @@ def test_a_folder_that_kafka_could_not_find_again(tmp_path: Path, name: str) -> 
     with pytest.raises(ps.PenstockError, match="Kafka reads no path such as .* in its settings"):
         broker.Broker(tmp_path / name).start()
     assert not (tmp_path / name).exists()
+
+
+# As Kafka does where another process has its port; the end of its log tells nothing of that.
+_JAVA = """#!/bin/sh
+case "$*" in *StorageTool*) mkdir data && echo cluster.id=x > data/meta.properties ;; *)
+echo "[main] ERROR kafka.network.DataPlaneAcceptor - Unable to start acceptor for PLAINTEXT"
+echo "org.apache.kafka.common.KafkaException: Socket server failed to bind to 127.0.0.1:9: Address already in use."
+echo "Caused by: java.net.BindException: Address already in use"
+echo "[kafka-shutdown-hook] WARN Attempting to close NetworkClient that has already been closed." ;; esac
+"""
+
+
+def test_what_a_broker_died_of_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").write_text(_JAVA)
+    (tmp_path / "bin" / "java").chmod(0o755)
+    (tmp_path / "broker.log").write_text("java.lang.OutOfMemoryError: of the day before\n")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(broker, "resolved", lambda: tmp_path)
+    monkeypatch.setattr(Cluster, "id", lambda cluster, timeout_s: None)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ps.PenstockError, match="ended while it was started; .*failed to bind to 127.0.0.1:9: Address"):
+        broker.Broker(tmp_path).start()

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import signal
 import socket
@@ -74,6 +75,7 @@ class Broker:
         self.folder = folder.resolve()
         self._keeper: subprocess.Popen[bytes] | None = None
         self.servers = ""
+        self._log_from = 0  # what is before was said by earlier ones
 
     def start(self) -> Broker:
         if not str(self.folder).isascii() or set(str(self.folder)) & {",", "\\"}:
@@ -104,6 +106,7 @@ class Broker:
         cluster = Cluster(servers=self.servers)
         command = [*classpath, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "kafka.Kafka", str(properties)]
         with (self.folder / "broker.log").open("ab") as log:
+            self._log_from = log.tell()
             self._keeper = subprocess.Popen(
                 [sys.executable, "-m", keeper.__name__, *command],
                 stdin=subprocess.PIPE,
@@ -153,10 +156,10 @@ class Broker:
             if ready and not ended:
                 return
             if ended or time.monotonic() > deadline:
-                log = (self.folder / "broker.log").read_text(errors="replace").strip().splitlines()
+                log = (self.folder / "broker.log").read_bytes()[self._log_from :].decode(errors="replace")
                 raise PenstockError(
                     f"the broker {'ended' if ended else 'does not answer'} while it was started; "
-                    f"'{self.folder / 'broker.log'}' says: {log[-1] if log else 'nothing'}"
+                    f"'{self.folder / 'broker.log'}' says: {_told(log)}"
                 )
             time.sleep(0.1)
 
@@ -224,6 +227,20 @@ def _format(classpath: list[str], properties: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=_START_S)
     if done.returncode != 0:
         raise PenstockError(f"the broker's folder cannot be made ready: {done.stderr.strip().splitlines()[-1:]}")
+
+
+def _told(log: str) -> str:
+    """What it died of: the first exception, from which others followed, or else the last that it said.
+
+    >>> _told("main ERROR it fails\\njava.io.IOException: no room\\n\\tat x\\nCaused by: y.ZError: \\n")
+    'java.io.IOException: no room'
+    >>> _told("WARN one\\nWARN two\\n"), _told("")
+    ('WARN two', 'nothing')
+    """
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next(
+        (line for line in lines if re.search(r"\w(Exception|Error): ", line)), lines[-1] if lines else "nothing"
+    )
 
 
 def _properties(file: Path) -> dict[str, str]:
