@@ -40,19 +40,20 @@ def counted(by: str, window_s: int, add: str) -> Any:
 def test_windows_of_windows_close_and_lose_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """The event time goes on behind the first window by itself, and the filter hides the last rows from the second.
 
-    That is a Python function, behind which Spark itself takes no column for event time.
+    It also goes on behind a Python function, where Spark itself takes no column for event time.
     """
     flow = ps.Dataflow("twice")
     rows = flow.source("rows", ps.generate(moment, schema="ts timestamp, k int", rows=ROWS, rows_per_s=150))
     rows.watermark("ts", "5 seconds")
-    small = rows.keyed("small", ["k"], counted("ts", 10, "1"), columns=["at", "k", "n"])
-    kept = small.rows("kept", lambda row: row if row["k"] < 2 else None, "at timestamp, k int, n bigint")
+    same = rows.rows("same", lambda row: row, "ts timestamp, k int")
+    small = same.keyed("small", ["k"], counted("ts", 10, "1"), columns=["at", "k", "n"])
+    kept = small.stateless("kept", lambda df: df.where("k < 2"), columns=["at", "k", "n"])
     kept.keyed("large", ["k"], counted("at", 60, "n"), columns=["at", "k", "n"]).sink("out", ps.memory())
     truth = Counter((n // 60, n % 3) for n in range(ROWS - 1) if n % 3 < 2)
-    engine = engine_for(flow, spark, tmp_path / "run", plan_of(flow, {"small": 1}, {"rows", "kept"}))
+    engine = engine_for(flow, spark, tmp_path / "run", plan_of(flow, {"same": 1}, {"rows", "kept"}))
     try:
         engine.start()
-        play(engine, [plan_of(flow, {"small": 2}, {"small"})])
+        play(engine, [plan_of(flow, {"same": 2}, {"small"})])
         out = {(int((row["at"].replace(tzinfo=UTC) - START).total_seconds()) // 60, row["k"]): row["n"]
                for row in engine.rows("out")}  # fmt: skip
         assert out == truth
