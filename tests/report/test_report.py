@@ -287,6 +287,26 @@ def test_a_study_is_shown_with_its_curve_and_what_it_cost(tmp_path: Path) -> Non
     assert made.cost.slot_seconds == 360.0 and made.cost.money == pytest.approx(0.36)
     text = page_of(tmp_path).text
     assert "grep, rows/s" in text and "grep, paced, rows/s" in text and "180 executor-seconds" in text
+    assert "no executors" in text and made.trials_in_all == 8  # one has no result, and why
+
+
+def test_a_study_whose_trials_have_no_result_says_why(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.begin(msgspec.structs.replace(RUN, master="mst"))
+        store.add_trial(
+            Trial(
+                study="mst",
+                executors=4,
+                repeat=0,
+                plan=plan(slots=8),
+                began_s=START_S,
+                ended_s=START_S + 10.0,
+                rows_per_s=None,
+                why="the source ran dry",
+            )
+        )
+    text = page_of(tmp_path).text
+    assert "the source ran dry" in text and "No windows yet" not in text
 
 
 def test_a_run_with_the_curve_of_its_study(tmp_path: Path) -> None:

@@ -17,12 +17,13 @@ from penstock.report.history import Moment, Point, Totals, moment, points, total
 from penstock.report.mst_curve import MstCurve, curves_in
 from penstock.report.operators import OperatorSummary, Recent
 from penstock.report.status import status
-from penstock.store import Decided, Declared, PlanChange, Run, RunError, StoreReader
+from penstock.store import Decided, Declared, PlanChange, Run, RunError, StoreReader, Trial
 
 Row = TypeVar("Row", Decided, RunError)
 MOST_CHANGES = 200  # the latest; so many that nobody reads them, so few that the page stays small
 MOST_HOLDS = 100
 MOST_ERRORS = 50
+MOST_TRIALS = 200
 
 
 class DecisionGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[ErrorGroup, ...]  # the latest
     errors_in_all: int
     mst: tuple[MstCurve, ...]
+    trials: tuple[Trial, ...]  # the latest of a study, those without a result too
+    trials_in_all: int
 
 
 def report(
@@ -98,6 +101,7 @@ def report(
         for number, one in enumerate(changes, start=1)
     ]
     errors, errors_in_all = _errors(reader)
+    trials = reader.trials()
     return Report(
         directory=str(run_dir),
         made_s=now_s,
@@ -112,7 +116,7 @@ def report(
         operators_since_s=recent.since_s,
         operators_until_s=recent.until_s,
         plans=held,
-        cost=cost((*held, *tried(reader.trials())), sums, price_per_slot_hour=price_per_slot_hour),
+        cost=cost((*held, *tried(trials)), sums, price_per_slot_hour=price_per_slot_hour),
         plan_changes=tuple(numbered[-MOST_CHANGES:]),
         plan_changes_in_all=len(numbered),
         policies=tuple(decided.policies),
@@ -123,6 +127,8 @@ def report(
         errors=errors,
         errors_in_all=errors_in_all,
         mst=(*curves_in(reader), *mst),
+        trials=tuple(trials[-MOST_TRIALS:]),
+        trials_in_all=len(trials),
     )
 
 
