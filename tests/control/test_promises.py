@@ -11,14 +11,17 @@ from driving import drive
 from memory_engine import FakeClock
 from test_controller import Scripted, changing, engine, reasons
 
+import penstock as ps
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.guards import Bounded, Cooldown
 from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
-from penstock.control.promise import kept
+from penstock.control.promise import draining, kept
+from penstock.control.shape import Shape
 from penstock.control.situation import Situation
 from penstock.measure.load import Load
 from penstock.measure.smoothing import Windowed
-from penstock.measure.window import Window
+from penstock.measure.window import OperatorWindow, PipelineWindow, Window
+from penstock.plan import default_plan
 from penstock.planning.outcome import Outcome
 from penstock.store import StoreReader
 
@@ -262,3 +265,54 @@ def test_a_backlog_from_before_is_waited_for(tmp_path: Path) -> None:
     (change,) = [row for row in rows if row.kind == "change"]
     assert change.verdict == "kept" and change.observed is not None
     assert change.observed.sojourn_s is not None and change.observed.sojourn_s < 1.0
+
+
+def ended_within(start_s: float, backlog: int, batch_s: float | None) -> Window:
+    """Ten seconds at 840 rows/s, in which at most one batch has ended."""
+    return Window(
+        start_s=start_s,
+        end_s=start_s + 10.0,
+        generation=1,
+        external_rows_per_s=840.0,
+        sojourn=None,
+        pipelines=(
+            PipelineWindow(
+                pipeline="out",
+                operators=("rows", "out"),
+                batches=0 if batch_s is None else 1,
+                rows_in=0 if batch_s is None else 40_000,
+                batch_s=batch_s,
+                batch_max_s=batch_s,
+                phases_s={},
+                busy_s=None,
+                backlog_rows=backlog,
+            ),
+        ),
+        operators=(OperatorWindow.knowing("rows", "out", backlog_rows=backlog),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch_s", "backlogs", "drains"),
+    [
+        # As a simulation had it: a batch takes 51 s, and all that came meanwhile is taken up by the next one.
+        (51.0, (24_315, 32_784, 41_340, 6_533, 14_967), False),
+        (10.0, (90_000, 80_000, 70_000, 60_000, 50_000), True),
+    ],
+)
+def test_what_waits_for_a_long_batch_is_no_backlog_that_drains(
+    batch_s: float, backlogs: tuple[int, ...], drains: bool
+) -> None:
+    windows = [ended_within(10.0 * n, rows, batch_s if n == 3 else None) for n, rows in enumerate(backlogs)]
+    flow = ps.Dataflow("plain")
+    flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=840)).sink("out", ps.noop())
+    situation = Situation(
+        now_s=50.0,
+        shape=Shape.of(flow),
+        plan=default_plan(flow, slots=2),
+        window=Windowed(5).smoothed(windows),
+        latest=windows[-1],
+        max_slots=2,
+        micro_batch=True,
+    )
+    assert draining(situation, windows[0]) is drains

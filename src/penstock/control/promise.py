@@ -97,7 +97,7 @@ def outgrown(situation: Situation, old: Plan, before: Outcome, observed: Outcome
         return False
     new = situation.plan
     more = new.slots >= old.slots and all(new.replicas.get(name, 0) >= k for name, k in old.replicas.items())
-    return more and situation.waiting(latest) > _in_passing(latest, latest.external_rows_per_s)
+    return more and situation.waiting(latest) > _in_passing(situation, latest)
 
 
 def observed_outcome(situation: Situation, quantile: float | None) -> Outcome:
@@ -154,10 +154,16 @@ def draining(situation: Situation, previous: Window | None) -> bool:
     latest = situation.latest
     if previous is None or latest is None:
         return False
-    now = max(situation.waiting(latest), _in_passing(previous, latest.external_rows_per_s))
-    return situation.waiting(previous) > now
+    return situation.waiting(previous) > max(situation.waiting(latest), _in_passing(situation, previous))
 
 
-def _in_passing(window: Window, comes_per_s: float | None) -> float:
-    """Rows that wait where all is well."""
-    return (_WORTH_S + sum(one.batch_s or 0.0 for one in window.pipelines)) * (comes_per_s or 0.0)
+def _in_passing(situation: Situation, window: Window) -> float:
+    """Rows that wait where all is well.
+
+    Where a batch lasts for several windows, most of them end within one: only all of them together, smoothed, tell how
+    long it takes.
+    """
+    latest, smoothed = situation.latest, situation.window
+    usual_s = {} if smoothed is None else {one.pipeline: one.batch_s for one in smoothed.pipelines}
+    batch_s = sum(one.batch_s or usual_s.get(one.pipeline) or 0.0 for one in window.pipelines)
+    return (_WORTH_S + batch_s) * ((latest and latest.external_rows_per_s) or 0.0)
