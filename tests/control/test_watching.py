@@ -36,6 +36,9 @@ def test_executors_that_come_by_themselves_are_recorded(tmp_path: Path) -> None:
     finally:
         watch.stop()
     assert watch.error is None
+    with StoreReader(tmp_path) as store:
+        run = store.last_run()
+        assert run is not None and [one.operator for one in run.operators] == ["rows", "same", "out"]  # for the graph
 
 
 def recorded(at: Path) -> tuple[int | None, int]:

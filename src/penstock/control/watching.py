@@ -12,7 +12,7 @@ from penstock.control.carry_out import described
 from penstock.control.controller import Controller
 from penstock.engines.ports import Engine
 from penstock.plan import Plan, diff
-from penstock.store import PlanChange, Store
+from penstock.store import PlanChange, Store, declared
 
 _LOG = logging.getLogger("penstock.watch")
 _MOST_ERRORS = 20  # one after another, after which it gives up
@@ -60,7 +60,7 @@ class Watch:
             try:
                 engine.start()
                 plan = engine.plan
-                store.started(plan)
+                store.started(plan, declared(engine.flow))
                 why = self._turns(engine, store, controller, plan)
             except Exception as error:
                 self._note(error)
