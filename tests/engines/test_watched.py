@@ -22,6 +22,13 @@ def test_queries_keep_their_names_apart(names: tuple[str, str]) -> None:
     assert [name for name, _, _ in engine._progress()] == list(names)
 
 
+def test_a_program_has_no_cuts_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.engines.spark.watched.Stages", lambda spark: None)
+    monkeypatch.setattr(WatchedEngine, "executors", lambda self: (3, 2))
+    engine = WatchedEngine(SimpleNamespace(sparkContext=SimpleNamespace(appName="theirs")))
+    assert (engine.plan.slots, engine.plan.cuts) == (6, frozenset())
+
+
 @pytest.mark.parametrize(
     "given",
     [{"executors": 4}, {"executors": (1, 2, 3)}, {"executors": (1.5, 3)}, {"every_s": nan}, {"catch_up_s": inf}],

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from penstock.dataflow import Dataflow, PenstockError
 from penstock.dataflow.sinks import noop
-from penstock.dataflow.sources import spark_source
+from penstock.dataflow.sources import generate
 from penstock.engines.ports import Applied
 from penstock.engines.spark.executors import negotiator_of
 from penstock.engines.spark.stages import Stages
@@ -91,7 +91,8 @@ class WatchedEngine:
         self._stages = Stages(spark)
         name = re.sub(r"[^A-Za-z0-9_]+", "_", spark.sparkContext.appName).strip("_") or "app"
         self.flow = Dataflow(name if name[0].isalpha() else f"app_{name}")
-        self.flow.source(INPUT, spark_source(lambda spark: None)).sink(OUTPUT, noop())
+        # It stands for theirs and is never run; no rows of theirs go through a channel of ours.
+        self.flow.source(INPUT, generate(int, schema="n bigint", rows=0)).sink(OUTPUT, noop())
         self._queries: dict[str, _Query] = {}  # by id of the query, which survives its restarts
         self._running: dict[str, Any] = {}  # by id: what was running at the last look
         self._rows_total = 0
