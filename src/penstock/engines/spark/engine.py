@@ -249,9 +249,12 @@ class SparkEngine:
                 done.append(f"pipeline '{running.record.pipeline}' failed and was started again: {reason}")
             if self._executors is not None and self._committed is not None:
                 planned = self.plan.slots
-                if (there := self._lasting.slots(self._executors, planned, time.monotonic())) is not None:
+                if there := self._lasting.slots(self._executors, planned, time.monotonic()):
                     self._settled_on(there)
                     done.append(f"{self._executors.standing()}: it goes on with {there} slots instead of {planned}")
+                elif there == 0:
+                    where = self._spark.sparkContext.master
+                    done.append(f"{self._executors.standing()}: it waits for one; see whether {where} is up")
             return tuple(done)
 
     def failure(self) -> str | None:

@@ -14,17 +14,24 @@ class Lasting:
         self.patience_s = patience_s
         self._looked_s = float("-inf")
         self._other: tuple[int, float] | None = None  # slots that are there and not planned, since when
+        self._told = False  # that there are none
 
     def slots(self, executors: Negotiator, planned: int, now_s: float) -> int | None:
-        """Those to go on with, where others than planned have been there for longer than executors are waited for."""
+        """Those to go on with, where others than planned have been there for longer than executors are waited for.
+
+        With none there is no going on: 0 is said once, until some come.
+        """
         if now_s < self._looked_s + LOOK_S:
             return None
         self._looked_s = now_s
         standing, each = executors.standing(), executors.slots_each
         there = len(standing.observed) * each
-        if there == 0 or abs(there - planned) < each or there > standing.requested * each:
-            self._other = None
+        if abs(there - planned) < each or there > standing.requested * each:
+            self._other, self._told = None, False
             return None
         if self._other is None or self._other[0] != there:
-            self._other = (there, now_s)
-        return there if now_s - self._other[1] >= self.patience_s else None
+            self._other, self._told = (there, now_s), False
+        if now_s - self._other[1] < self.patience_s or self._told:
+            return None
+        self._told = there == 0
+        return there
