@@ -74,7 +74,7 @@ def _batch(columns: Iterable[Sequence[Any]], schema: pa.Schema, whose: str) -> p
             if pa.types.is_integer(field.type):
                 _refuse_fractions(column)
             arrays.append(pa.array(column, field.type))
-            if arrays[-1].null_count and not field.nullable:  # Spark would not look, and read a 0
+            if arrays[-1].null_count and not field.nullable:  # Spark takes the schema's word for it
                 raise ValueError("it is NOT NULL, and None is given")
         except _NO_SUCH_VALUE as error:
             raise DataflowError(f"{whose} gives column '{field.name}' what is no {field.type}: {error}") from None

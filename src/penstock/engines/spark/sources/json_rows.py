@@ -59,7 +59,7 @@ def _object(fields: Any, path: str) -> Any:
 
 
 def _nullable(field: pa.Field, path: str) -> Any:
-    """Spark takes a null where there may be none for a zero."""
+    """Spark takes the schema's word that there is none, and does not look."""
     value = _value(field.type, path)
     return value | None if field.nullable else value
 
