@@ -28,3 +28,21 @@ def test_a_function_that_fails_is_told_with_its_line() -> None:
         match=rf"^the function of 'few' fails: '.*test_compile\.py', line {line}: .*: AttributeError: .*'selct'",
     ):
         Compiler(None, flow, pipeline, lambda *_: (frame, None), None).compile()
+
+
+def test_all_inputs_together_give_the_replicas_of_an_operator() -> None:
+    """Where the function puts them together, nobody could mend it behind: its work would be done by then."""
+    flow = ps.Dataflow("several")
+    sources = [flow.source(name, ps.generate(int, schema="n bigint", rows=1)) for name in ("a", "b", "c")]
+    flow.stateless("both", lambda a, b, c: a, inputs=sources).sink("out", ps.noop())
+    read: dict[str, int] = {}
+
+    def reading(name: str, reader: str, replicas: int) -> Any:
+        read[name] = replicas
+        return SimpleNamespace(schema=[], columns=["n"]), None
+
+    for replicas, expected in [(5, [2, 2, 1]), (3, [1, 1, 1]), (4, [2, 1, 1]), (2, [1, 1, 1])]:
+        (pipeline,) = pipelines(flow, default_plan(flow, replicas={"both": replicas}))
+        with pytest.raises(ps.DataflowError, match="not a DataFrame"):  # no Spark is needed to see what is read
+            Compiler(None, flow, pipeline, reading, None).compile()
+        assert list(read.values()) == expected

@@ -59,6 +59,12 @@ def change_plan(engine: Engine, store: Store, plan: Plan, *, asked: str, at_s: f
     return Answer(ok=True, text=f"{applied.changed} (paused {applied.pause_s:.2f} s)", applied=applied)
 
 
+def unasked(old: Plan, new: Plan, *, at_s: float) -> PlanChange:
+    """Executors may come and go by themselves, and what is there is what is shown and paid for."""
+    changed = str(diff(old, new))
+    return PlanChange(at_s=at_s, asked="not by Penstock", outcome="ok", reason=changed, old=old, new=new, pause_s=0.0)
+
+
 def described(error: BaseException, *, where: str, at_s: float) -> RunError:
     """With a traceback only where nobody raised it on purpose."""
     trace = None if isinstance(error, PenstockError) else "".join(traceback.format_exception(error))

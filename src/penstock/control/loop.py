@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.control.carry_out import carry_out, described
+from penstock.control.carry_out import carry_out, described, unasked
 from penstock.control.requests import Answer, Requests, Stop
 from penstock.control.signals import StopSignals
 from penstock.engines.ports import Engine
@@ -62,8 +62,7 @@ def run(
             due = clock.monotonic() + every_s
             while ended is None:
                 stop_ids += _serve(requests, engine, store, clock)
-                for mended in engine.mend():
-                    store.add_error(RunError(at_s=clock.time(), where="query", message=mended))
+                _mend(engine, store, clock)
                 ended = _reason(engine, asked=bool(stop_ids), signal=signals.received)
                 if ended is not None or clock.monotonic() >= due:
                     _observe(engine, store, clock, on_window, controller if ended is None else None)
@@ -93,6 +92,14 @@ def _serve(requests: Requests, engine: Engine, store: Store, clock: Clock) -> li
         else:
             requests.answer(request_id, carry_out(request, engine, store, at_s=clock.time()))
     return stop_ids
+
+
+def _mend(engine: Engine, store: Store, clock: Clock) -> None:
+    plan = engine.plan
+    for mended in engine.mend():
+        store.add_error(RunError(at_s=clock.time(), where="query", message=mended))
+    if engine.plan != plan:
+        store.add_plan_change(unasked(plan, engine.plan, at_s=clock.time()))
 
 
 def _reason(engine: Engine, *, asked: bool, signal: str | None) -> Ended | None:

@@ -18,7 +18,9 @@ import msgspec
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.ports import Applied
 from penstock.plan.plan import Plan
+from penstock.store.errors import StoreError
 from penstock.store.lock import Owner, owner
+from penstock.store.reader import StoreReader
 
 FOLDER = "requests"
 
@@ -134,7 +136,7 @@ def wait_until_gone(run_dir: Path | str, *, timeout_s: float = 60.0) -> None:
         if time.monotonic() > give_up:
             raise RequestError(
                 f"the run stopped, but its process {running.pid} has not ended within {timeout_s:g} s; end it with "
-                f"'kill {running.pid}'"
+                f"with 'kill {running.pid}'"
             )
         time.sleep(0.05)
 
@@ -145,6 +147,13 @@ def _running(run_dir: Path) -> Owner:
     running = owner(run_dir)
     if running is None:
         raise RequestError(f"no run is alive in '{run_dir}'; {_resume(run_dir)}")
+    with contextlib.suppress(StoreError), StoreReader(run_dir) as store:
+        run = store.last_run()
+        if run is not None and not run.takes_requests:
+            raise RequestError(
+                f"in '{run_dir}' there is {run.what}, which takes no requests; end it with Ctrl-C where it runs, or "
+                f"with 'kill {running.pid}'"
+            )
     return running
 
 

@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.control.carry_out import described
+from penstock.control.carry_out import described, unasked
 from penstock.control.controller import Controller
 from penstock.engines.ports import Engine
-from penstock.plan import Plan, diff
-from penstock.store import PlanChange, Store, declared
+from penstock.plan import Plan
+from penstock.store import Store, declared
 
 _LOG = logging.getLogger("penstock.watch")
 _MOST_ERRORS = 20  # one after another, after which it gives up
@@ -76,7 +76,7 @@ class Watch:
                     return ended
                 window = engine.observe()
                 if (now := engine.plan) != plan:
-                    store.add_plan_change(_by_itself(plan, now))
+                    store.add_plan_change(unasked(plan, now, at_s=time.time()))
                     plan = now
                 decided = controller.turn(window, number=store.add_window(window), at_s=time.time())
                 if decided is not None and decided.applied == "ok":  # it has recorded that itself
@@ -93,11 +93,3 @@ class Watch:
     def _note(self, error: Exception) -> None:
         self.error = f"{type(error).__name__}: {error}"
         _LOG.warning("penstock.watch: %s; the program is not affected", self.error)
-
-
-def _by_itself(old: Plan, new: Plan) -> PlanChange:
-    """Executors of somebody else's program come and go unasked, and what is there is what is shown."""
-    changed = str(diff(old, new))
-    return PlanChange(
-        at_s=time.time(), asked="not by Penstock", outcome="ok", reason=changed, old=old, new=new, pause_s=0.0
-    )

@@ -49,6 +49,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     stopped_why: str | None = None
 
     @property
+    def takes_requests(self) -> bool:
+        return self.master != STUDY and self.flow_file != WATCHED
+
+    @property
     def what(self) -> str:
         """In words. A study has no master of its own, and a program that is watched no file.
 

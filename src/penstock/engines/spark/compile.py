@@ -100,7 +100,7 @@ class Compiler:
     def _source(self, operator: Operator) -> None:
         cut_off = operator.name == self._pipeline.output  # then nobody in this query says how many readers there are
         reader = None if cut_off else self._flow.consumers(operator.name)[0]
-        replicas = self._asked(reader) if reader else self._spark.sparkContext.defaultParallelism
+        replicas = self._asked(reader, operator.name) if reader else self._spark.sparkContext.defaultParallelism
         df, _ = self._read(operator.name, operator.name, replicas)
         self._partitions[operator.name] = replicas
         self._dfs[operator.name] = self._with_watermark(operator, df, inherited=None)
@@ -143,15 +143,18 @@ class Compiler:
     def _input(self, operator: Operator, name: str) -> tuple[DataFrame, int, Events | None]:
         if name in self._dfs:
             return self._dfs[name], self._partitions[name], self._events[name]
-        replicas = self._asked(operator)
+        replicas = self._asked(operator, name)
         df, observed = self._read(name, operator.name, replicas)
         events = _events(df)
         return df, replicas, replace(events, observed=observed) if events else None
 
-    def _asked(self, reader: Operator) -> int:
-        """How many partitions a reader asks of each of its inputs, so that it gets its replicas without a shuffle."""
+    def _asked(self, reader: Operator, name: str) -> int:
+        """How many partitions a reader asks of an input: all of them together are its replicas, without a shuffle."""
         replicas = self._replicas[reader.name]
-        return replicas if reader.kind.has_state else max(1, replicas // len(reader.inputs))
+        if reader.kind.has_state:
+            return replicas
+        each, left = divmod(replicas, len(reader.inputs))
+        return max(1, each + (reader.inputs.index(name) < left))
 
     def _call(self, operator: Operator, *frames: DataFrame) -> DataFrame:
         fn = operator.fn
