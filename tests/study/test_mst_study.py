@@ -12,7 +12,7 @@ from penstock.control.controller import Settings
 from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
 from penstock.dataflow import Dataflow
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
-from penstock.engines.simulated.behaviour import BatchCosts, Cluster
+from penstock.engines.simulated.behaviour import BatchCosts, ChangePause, Cluster
 from penstock.measure.smoothing import Windowed
 from penstock.measure.stability import grows, latency_slope
 from penstock.plan import Plan, default_plan
@@ -21,7 +21,7 @@ from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wanted, samples_of
 from penstock.study.mst.paced import Bisection, keeps_up, measure_paced
 from penstock.study.mst.replicas import plan_for, replicas_each
-from penstock.study.mst.saturated import Saturation
+from penstock.study.mst.saturated import Saturation, measure_saturated
 from penstock.study.mst.study import Fresh, MstStudy
 
 WAIT_S = 0.02
@@ -198,6 +198,30 @@ def test_batches_that_last_longer_than_windows_do_not_hide_what_piles_up(rows_pe
     fresh()
     how = Bisection(every_s=5.0, warm_up=3, windows=10)
     assert keeps_up(fresh, rows_per_s, how, clock) is kept_up
+
+
+def test_what_was_before_a_step_does_not_count() -> None:
+    """Three windows of one replica, three of two: four of the five differences between them are small."""
+    clock = Time()
+    flow = waiting_bound()
+    behaviour = Behaviour(
+        operators={"wait": OperatorBehaviour(service_s=Fixed(value=WAIT_S))}, change=ChangePause(fixed_s=0.0)
+    )
+    two = plan_for(flow, 1, SLOTS_EACH)
+    clock.engine = engine = SimulatedEngine(flow, behaviour, plan=two, mode="row-by-row")
+    engine.start()
+    engine.apply(two.replace(replicas=two.replicas | {"wait": 1}))
+    slept = []
+
+    def sleep(seconds: float, /) -> None:
+        if len(slept) == 5:
+            engine.apply(two)
+        slept.append(seconds)
+        engine.clock.sleep(seconds)
+
+    clock.sleep = sleep  # type: ignore[method-assign]
+    found = measure_saturated(engine, Saturation(every_s=10.0, warm_up=2), clock)
+    assert found.settled and found.rows_per_s == pytest.approx(2 / WAIT_S, rel=0.05)
 
 
 @pytest.mark.parametrize("guess_per_s", [40.0, 100.0, 180.0])

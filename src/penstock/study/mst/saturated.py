@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import median
 
 from penstock.control.loop import Clock
 from penstock.dataflow.errors import PenstockError
@@ -67,12 +67,13 @@ def measure_saturated(engine: Engine, how: Saturation, clock: Clock, by: ByPolic
             continue
         samples.append(rate)
         if settled(samples, n=how.n, k=how.k, tolerance=how.tolerance):
-            return Measured(rows_per_s=fmean(samples[-how.n :]), settled=True, samples=tuple(samples))
+            # The median: the rule lets one step pass, and what was before it must not count.
+            return Measured(rows_per_s=median(samples[-how.n :]), settled=True, samples=tuple(samples))
     if not samples:
         why = "the source ran dry: preload more rows, or give it a rate" if dry else "no batch was committed"
         return Measured(rows_per_s=None, settled=False, samples=(), why=why)
     why = f"{how.k} of {how.n} windows were not within {how.tolerance:.0%} of the one before them in {how.most} windows"
-    return Measured(rows_per_s=fmean(samples[-how.n :]), settled=False, samples=tuple(samples), why=why)
+    return Measured(rows_per_s=median(samples[-how.n :]), settled=False, samples=tuple(samples), why=why)
 
 
 class _Sources:
