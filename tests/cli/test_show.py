@@ -42,6 +42,12 @@ def test_as_a_tree(flow: str) -> None:
         assert part in shown
 
 
+def test_columns_may_have_brackets(flow: str) -> None:
+    Path(flow).write_text(FLOW.replace('keys=["word"]', 'keys=["[red]word"]'))
+    printed = CliRunner().invoke(cli, ["show", flow]).output
+    assert "keys [red]word" in printed and "(keyed by [red]word)" in printed
+
+
 def test_as_json(flow: str) -> None:
     shown = json.loads(CliRunner().invoke(cli, ["show", f"{flow}:flow", "--json"], catch_exceptions=False).output)
     assert [one["operator"] for one in shown["operators"]] == ["lines", "split", "count", "out", "top", "top_out"]

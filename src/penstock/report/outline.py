@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from rich.markup import escape
 from rich.tree import Tree
 
 from penstock.dataflow import Dataflow, Kind, Operator, regions
@@ -78,7 +79,7 @@ def outline(flow: Dataflow, plan: Plan) -> Outline:
 
 
 def tree(shown: Outline) -> Tree:
-    root = Tree(f"[bold]{shown.dataflow}[/]", highlight=False)
+    root = Tree(f"[bold]{escape(shown.dataflow)}[/]", highlight=False)
     operators = root.add("operators")
     for one in shown.operators:
         details = [f"from {', '.join(one.inputs)}"] * bool(one.inputs)
@@ -86,11 +87,11 @@ def tree(shown: Outline) -> Tree:
         details += [f"emits by {one.emit}"] * (one.emit is not None)
         details += [f"watermark {one.watermark}"] * (one.watermark is not None)
         details += [f"selectivity {one.selectivity}"] * (one.selectivity is not None)
-        operators.add(" · ".join([f"[bold]{one.operator}[/]: {one.kind}", *details]))
+        operators.add(" · ".join([f"[bold]{one.operator}[/]: {one.kind}", *map(escape, details)]))
     found = root.add("regions")
     for region in shown.regions:
         keyed = f" by {', '.join(region.keys)}" * bool(region.keys)
-        found.add(f"[bold]{region.region}[/] ({region.kind}{keyed}): {', '.join(region.operators)}")
+        found.add(f"[bold]{region.region}[/] ({region.kind}{escape(keyed)}): {', '.join(region.operators)}")
     plan = root.add(
         f"default plan: {_many(shown.plan.slots, 'slot')}, {_many(len(shown.pipelines), 'query', 'queries')}"
     )
@@ -102,7 +103,7 @@ def tree(shown: Outline) -> Tree:
         reads = "".join(f"({name}) -> " for name in pipeline.reads)
         branch = plan.add(f"[bold]{pipeline.pipeline}[/]: {reads}{' -> '.join(chain)}")
         if pipeline.pipeline in reasons:
-            branch.add(f"cut: {reasons[pipeline.pipeline]}")
+            branch.add(escape(f"cut: {reasons[pipeline.pipeline]}"))
     return root
 
 
