@@ -68,6 +68,7 @@ def test_a_loop_needs_its_cut() -> None:
         ({"dataflow": "other"}, "this plan is for dataflow 'other', not for 'f'"),
         ({"replicas": {"map": 0, "count": 1}}, "replicas of 'map' = 0: give a whole number, 1 or more"),
         ({"replicas": {"map": -2, "count": 1}}, "1 or more"),
+        ({"replicas": {"map": 1, "count": 1_000_000}}, "replicas of 'count' = 1,000,000: .*10,000 at most"),
         ({"replicas": {"map": 1}}, "gives no replicas to region 'count'"),
         ({"replicas": {"map": 1, "count": 1, "x": 1}}, "'x', which is no region of 'f'; its regions are map, count"),
         ({"slots": 0}, "slots = 0"),

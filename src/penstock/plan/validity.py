@@ -11,6 +11,8 @@ from penstock.dataflow.regions import region_of, regions
 from penstock.plan.cuts import required_cuts
 from penstock.plan.plan import Plan
 
+MOST_REPLICAS = 10_000  # of a region: a slip of the finger is not to keep a run busy for hours
+
 
 def default_plan(flow: Dataflow, *, slots: int = 2, replicas: Mapping[str, int] | None = None) -> Plan:
     """As few queries as the graph allows; one replica a slot unless given, by region or by any operator of it."""
@@ -55,6 +57,10 @@ def validate(flow: Dataflow, plan: Plan) -> None:
                 f"{', '.join(known)}"
             )
         _check_count(f"replicas of '{name}'", count)
+        if count > MOST_REPLICAS:
+            raise PlanError(
+                f"replicas of '{name}' = {count:,}: each is a task in every batch; give {MOST_REPLICAS:,} at most"
+            )
         if count > 1 and not known[name].replicable:
             raise PlanError(f"'{name}' is stateful: it has one replica, not {count}")
     for name in known:
