@@ -218,7 +218,6 @@ def test_a_plan_settles_on_the_executors_that_come_and_one_that_fails_gives_them
         engine.stop()
 
 
-@pytest.mark.soak
 def test_a_run_goes_on_without_the_master_and_can_be_resized_when_it_is_back(
     up: Cluster, on_cluster: SparkSession, tmp_path: Path
 ) -> None:
@@ -235,7 +234,6 @@ def test_a_run_goes_on_without_the_master_and_can_be_resized_when_it_is_back(
         engine.stop()
 
 
-@pytest.mark.soak
 def test_nothing_outlives_a_starter_or_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     at = tmp_path / "cluster"
     code = (

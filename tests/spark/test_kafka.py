@@ -47,7 +47,7 @@ pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("app", ["wordcount", pytest.param("netmon", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("app", ["wordcount", "netmon"])
 def test_exact_from_topic_to_topic_after_a_kill(broker: Broker, tmp_path: Path, app: str) -> None:
     _, line, partitions, wrong = APPS[app]
     lines, out = topics(broker.servers, f"kill-{app}", partitions)
