@@ -239,6 +239,19 @@ def test_trials_of_a_study_with_the_curve_through_them(tmp_path: Path) -> None:
     assert "Maximum sustainable throughput" in page and "90% of new trials" in page and "alone" in page
 
 
+def without_result(why: str) -> Trial:
+    return Trial(
+        study="mst",
+        executors=4,
+        repeat=0,
+        plan=plan(slots=8),
+        began_s=START_S,
+        ended_s=START_S + 10.0,
+        rows_per_s=None,
+        why=why,
+    )
+
+
 def study_in(at: Path, *, paced: bool = False) -> None:
     """1000 rows/s an executor; a trial takes 10 s."""
     with Store(at) as store:
@@ -256,17 +269,7 @@ def study_in(at: Path, *, paced: bool = False) -> None:
                 rows_per_s=rate,
             )
             store.add_trial(trial)
-        failed = Trial(
-            study="mst",
-            executors=4,
-            repeat=0,
-            plan=plan(slots=8),
-            began_s=START_S,
-            ended_s=START_S + 10.0,
-            rows_per_s=None,
-            why="no executors",
-        )
-        store.add_trial(failed)
+        store.add_trial(without_result("no executors"))
         store.ended(at_s=START_S + 1000, why="all trials are made")
 
 
@@ -293,18 +296,7 @@ def test_a_study_is_shown_with_its_curve_and_what_it_cost(tmp_path: Path) -> Non
 def test_a_study_whose_trials_have_no_result_says_why(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.begin(msgspec.structs.replace(RUN, master="mst"))
-        store.add_trial(
-            Trial(
-                study="mst",
-                executors=4,
-                repeat=0,
-                plan=plan(slots=8),
-                began_s=START_S,
-                ended_s=START_S + 10.0,
-                rows_per_s=None,
-                why="the source ran dry",
-            )
-        )
+        store.add_trial(without_result("the source ran dry"))
     text = page_of(tmp_path).text
     assert "the source ran dry" in text and "No windows yet" not in text
 
