@@ -19,6 +19,7 @@ from penstock.plan import Plan, default_plan
 from penstock.store import Run, Store, StoreReader, Trial
 from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wanted, samples_of
+from penstock.study.mst.on_trial import on_trial
 from penstock.study.mst.paced import Bisection, keeps_up, measure_paced
 from penstock.study.mst.replicas import plan_for, replicas_each
 from penstock.study.mst.saturated import Saturation, measure_saturated
@@ -222,6 +223,20 @@ def test_what_was_before_a_step_does_not_count() -> None:
     clock.sleep = sleep  # type: ignore[method-assign]
     found = measure_saturated(engine, Saturation(every_s=10.0, warm_up=2), clock)
     assert found.settled and found.rows_per_s == pytest.approx(2 / WAIT_S, rel=0.05)
+
+
+def test_what_fails_while_it_is_interrupted_is_no_error() -> None:
+    """PySpark cancels its jobs on Ctrl-C, and a query that is drained then fails."""
+    engine = engine_of(1, mode="row-by-row")
+
+    def cancelled() -> None:
+        raise ps.PenstockError("pipeline 'out' failed while it was drained: job 8 cancelled")
+
+    engine.stop = cancelled  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt), on_trial(engine):
+        raise KeyboardInterrupt
+    with pytest.raises(ps.PenstockError, match="drained"), on_trial(engine):
+        pass
 
 
 @pytest.mark.parametrize("guess_per_s", [40.0, 100.0, 180.0])

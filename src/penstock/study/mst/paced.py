@@ -13,6 +13,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.engines.ports import Engine
 from penstock.measure.stability import grows
 from penstock.measure.window import Window
+from penstock.study.mst.on_trial import on_trial
 from penstock.study.mst.saturated import Measured
 from penstock.study.mst.throughput import mix, sustained
 
@@ -54,9 +55,7 @@ def measure_paced(fresh: Callable[[], Engine], guess_per_s: float, how: Bisectio
 
 
 def keeps_up(fresh: Callable[[], Engine], rows_per_s: float, how: Bisection, clock: Clock) -> bool:
-    engine = fresh()
-    engine.start()
-    try:
+    with on_trial(fresh()) as engine:
         for name, part in mix(engine.flow).items():
             engine.set_rate(name, rows_per_s * part)
         windows = []
@@ -70,8 +69,6 @@ def keeps_up(fresh: Callable[[], Engine], rows_per_s: float, how: Bisection, clo
         if min(behind_s) > 0 and _falls_behind(engine.flow, counted, rows_per_s):
             return False
         return not grows([one.end_s for one in counted], behind_s)
-    finally:
-        engine.stop()
 
 
 def _falls_behind(flow: Dataflow, windows: Sequence[Window], rows_per_s: float) -> bool:

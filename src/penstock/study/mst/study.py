@@ -11,6 +11,7 @@ from penstock.engines.ports import Engine
 from penstock.store import RULE, Store, Trial
 from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import SATURATED, Wanted, grid, next_wanted
+from penstock.study.mst.on_trial import on_trial
 from penstock.study.mst.paced import Bisection, measure_paced
 from penstock.study.mst.saturated import Measured, Saturation, measure_saturated
 
@@ -90,12 +91,8 @@ class MstStudy:
         )
 
     def _saturated(self, engines: _Opened, by: ByPolicy | None) -> Measured:
-        engine = engines()
-        engine.start()
-        try:
+        with on_trial(engines()) as engine:
             return measure_saturated(engine, self.saturation, self.clock, by)
-        finally:
-            engine.stop()
 
     def _paced(self, engines: _Opened, known: list[Trial], executors: int) -> Measured:
         if not known:

@@ -1,0 +1,26 @@
+"""An engine for the time of a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from penstock.dataflow.errors import PenstockError
+from penstock.engines.ports import Engine
+
+
+@contextmanager
+def on_trial(engine: Engine) -> Iterator[Engine]:
+    """Started, and stopped however the trial ends."""
+    engine.start()
+    try:
+        yield engine
+    except KeyboardInterrupt:
+        # Ctrl-C makes PySpark cancel its jobs, so that queries fail while they are drained: that is no error to tell.
+        with suppress(PenstockError):
+            engine.stop()
+        raise
+    except BaseException:
+        engine.stop()
+        raise
+    engine.stop()
