@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
@@ -29,6 +31,7 @@ CONFS = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.streaming.numRecentProgressUpdates": "1024",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
     "spark.ui.retainedJobs": "400",
@@ -45,6 +48,9 @@ LOCAL_DISK = {
     "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
 }
 
+# Says "aborted" on the console when a query is stopped in the middle of a batch, which it does again.
+_LOUD_ENDS = ("org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",)
+
 
 def session(master: str, name: str = "penstock", confs: dict[str, str] | None = None) -> SparkSession:
     """A session with Penstock's settings; yours, given in `confs`, win."""
@@ -56,6 +62,7 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
     elastic = {} if master.startswith("local") else PARKED
     for key, value in (CONFS | LOCAL_DISK | (LOOPBACK if here else {}) | elastic | (confs or {})).items():
         builder = builder.config(key, value)
+    on_ctrl_c = signal.getsignal(signal.SIGINT)
     try:
         spark = builder.getOrCreate()
     except (PySparkRuntimeError, Py4JJavaError) as error:
@@ -63,7 +70,13 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
             f"Spark does not start with master '{master}': {first_words(error)}; a master is local[N], "
             "spark://HOST:PORT, yarn or k8s://URL, and Spark needs a Java, which JAVA_HOME may name"
         ) from error
-    spark.sparkContext.setLogLevel("ERROR")
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            # PySpark's handler, which cancels the jobs below running queries, goes; one for Ctrl-C stays.
+            signal.signal(signal.SIGINT, on_ctrl_c if callable(on_ctrl_c) else signal.default_int_handler)
+    log4j = spark.sparkContext._jvm.org.apache.logging.log4j
+    for name in _LOUD_ENDS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
     return spark
 
 

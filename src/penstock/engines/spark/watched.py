@@ -27,7 +27,7 @@ from penstock.measure.estimators import ratio
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import Plan, default_plan, diff
 
-INPUT, OUTPUT = "input", "output"
+INPUT, QUERIES = "input", "queries"
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class WatchedEngine:
         name = re.sub(r"[^A-Za-z0-9_]+", "_", spark.sparkContext.appName).strip("_") or "app"
         self.flow = Dataflow(name if name[0].isalpha() else f"app_{name}")
         # It stands for theirs and is never run; no rows of theirs go through a channel of ours.
-        self.flow.source(INPUT, generate(int, schema="n bigint", rows=0)).sink(OUTPUT, noop())
+        self.flow.source(INPUT, generate(int, schema="n bigint", rows=0)).sink(QUERIES, noop())
         self._queries: dict[str, _Query] = {}  # by id of the query, which survives its restarts
         self._running: dict[str, Any] = {}  # by id: what was running at the last look
         self._rows_total = 0
@@ -181,7 +181,7 @@ class WatchedEngine:
             pipelines=tuple(pipelines),
             operators=(
                 self._operator(INPUT, rows, arriving, span, round(backlog)),
-                self._operator(OUTPUT, rows, rows / span, span, None),
+                self._operator(QUERIES, rows, rows / span, span, None),
             ),
         )
 
@@ -233,7 +233,7 @@ class WatchedEngine:
     def _operator(self, name: str, rows: int, arriving: float, span: float, backlog: int | None) -> OperatorWindow:
         return OperatorWindow(
             operator=name,
-            pipeline=OUTPUT,
+            pipeline=QUERIES,
             replicas=None if name == INPUT else 1,
             rows_in_total=self._rows_total,
             rows_out_total=self._rows_total if name == INPUT else None,
@@ -280,7 +280,7 @@ def _sums(progress: list[dict[str, Any]], stages: Stages) -> _Sums:
 def _pipeline(name: str, sums: _Sums, backlog: float) -> PipelineWindow:
     return PipelineWindow(
         pipeline=name,
-        operators=(INPUT, OUTPUT),
+        operators=(INPUT, QUERIES),
         batches=sums.batches,
         rows_in=sums.rows,
         batch_s=ratio(sums.seconds, sums.batches),
