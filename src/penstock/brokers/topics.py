@@ -46,7 +46,7 @@ class Topic:
             self._counted_at = time.monotonic()
         return self._partitions
 
-    def required(self, what: str, create: str = "create it") -> tuple[int, ...]:
+    def required(self, what: str, create: str | None = None) -> tuple[int, ...]:
         """Its partitions, or one clear error: nobody answers, or there is no such topic."""
         from confluent_kafka import KafkaException
 
@@ -61,6 +61,7 @@ class Topic:
                 "check the servers and the security options, or start one with 'penstock broker start'"
             ) from None
         if not partitions:
+            create = create or f"create it, such as with 'penstock broker topic {self.name} --partitions 4'"
             raise PenstockError(
                 f"{what}: there is no topic '{self.name}' at '{self.cluster.servers}'; {create}, or check its name"
             )

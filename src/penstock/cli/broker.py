@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from penstock.cli.given import KAFKA_OPTION
+
+if TYPE_CHECKING:
+    from penstock.brokers.cluster import Cluster
 
 AT = Path("runs/broker")
 
@@ -15,6 +21,7 @@ _at = click.option(
     show_default=True,
     help="The broker's folder: its topics and its log.",
 )
+SERVERS = click.option("--servers", help="Of Kafka, such as localhost:9092.  [of 'penstock broker start' here]")
 _json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
@@ -25,9 +32,23 @@ def command() -> None:
     \b
     Example:
       penstock broker start
-      penstock broker status
+      penstock broker topic counts --partitions 4
       penstock broker stop
     """
+
+
+def cluster(servers: str | None, options: tuple[str, ...]) -> Cluster:
+    """Somebody's, or that of the broker which was started here."""
+    from penstock.brokers.broker import status
+    from penstock.brokers.cluster import Cluster
+    from penstock.cli.given import named
+
+    if servers is None:
+        running = status(AT)
+        if running is None:
+            raise click.UsageError("give --servers, or start a broker here with 'penstock broker start'")
+        servers = running.servers
+    return Cluster.of(servers, named(options, "--kafka-option"))
 
 
 @command.command()
@@ -82,6 +103,30 @@ def end(at: Path, forget: bool, as_json: bool) -> None:
         _show(at, None, as_json)
     else:
         click.echo(f"stopped the broker at {stopped.servers}" if stopped else f"no broker runs in '{at}'")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(min=1), default=4, show_default=True, help="Of the new topic.")
+@SERVERS
+@KAFKA_OPTION
+@_json
+def topic(name: str, partitions: int, servers: str | None, kafka_options: tuple[str, ...], as_json: bool) -> None:
+    """Create the topic NAME, here or on any cluster; one that is there stays as it is.
+
+    \b
+    Example:
+      penstock broker topic counts --partitions 8
+      penstock broker topic counts --servers localhost:9092
+    """
+    import json
+
+    from penstock.brokers.topics import Topic
+
+    at = cluster(servers, kafka_options)
+    there = Topic(at, name).create(partitions)
+    found = {"topic": name, "servers": at.servers, "partitions": there}
+    click.echo(json.dumps(found) if as_json else f"topic '{name}' at '{at.servers}' has {there} partitions")
 
 
 @command.command()

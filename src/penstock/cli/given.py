@@ -13,6 +13,10 @@ from penstock.brokers.cluster import Cluster
 from penstock.dataflow.errors import PenstockError, PlanError
 from penstock.plan.plan import Plan
 
+KAFKA_OPTION = click.option(
+    "--kafka-option", "kafka_options", multiple=True, metavar="NAME=VALUE", help="Secrets as env:NAME or file:PATH."
+)
+
 
 def read(path: Path, what: str) -> bytes:
     """The file, or one clear error."""

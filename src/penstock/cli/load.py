@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.given import ABOVE_0
+from penstock.cli.broker import SERVERS, cluster
+from penstock.cli.given import ABOVE_0, KAFKA_OPTION
 
 
 @click.command()
 @click.argument("topic")
-@click.option("--servers", help="Of Kafka, such as localhost:9092.  [of 'penstock broker start' here]")
+@SERVERS
 @click.option(
     "--rows", "generator", required=True, metavar="FILE[:FUNCTION]", help="A function of the row's number.  [generator]"
 )
@@ -27,9 +28,7 @@ from penstock.cli.given import ABOVE_0
     help="Stop after so long; with --rate or --trace.",
 )
 @click.option("--partitions", type=click.IntRange(min=1), help="Create the topic with so many, if it is not there.")
-@click.option(
-    "--kafka-option", "options", multiple=True, metavar="NAME=VALUE", help="Secrets as env:NAME or file:PATH."
-)
+@KAFKA_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Only the outcome, as JSON.")
 def command(
     topic: str,
@@ -42,7 +41,7 @@ def command(
     most: int | None,
     seconds: float | None,
     partitions: int | None,
-    options: tuple[str, ...],
+    kafka_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Append rows to TOPIC: at a rate, along a trace, or as a backlog. Text goes as it is, anything else as JSON.
@@ -59,10 +58,9 @@ def command(
     import msgspec
     from rich.console import Console
 
-    from penstock.brokers.cluster import Cluster
     from penstock.brokers.loading import Backlog, Pace, Schedule, Steady, Stepped, load
     from penstock.brokers.topics import Topic
-    from penstock.cli.given import named, read_text
+    from penstock.cli.given import read_text
     from penstock.control.signals import StopSignals
     from penstock.dataflow.load import load_function
     from penstock.planning.trace import parse_trace
@@ -83,10 +81,10 @@ def command(
         course = parse_trace(read_text(trace), source=str(trace))
         course = course if peak is None else course.scaled_to(peak)
         schedule = Stepped(course.rates, course.interval_s)
-    cluster = Cluster.of(servers or _own_broker(), named(options, "--kafka-option"))
+    target = cluster(servers, kafka_options)
     row = load_function(generator, "generator")
     if partitions is not None:
-        there = Topic(cluster, topic).create(partitions)
+        there = Topic(target, topic).create(partitions)
         if there != partitions:
             click.echo(f"topic '{topic}' is there already, with {there} partitions", err=True)
     of = f" of {schedule.rows:,}" if schedule.rows is not None else ""
@@ -100,7 +98,7 @@ def command(
         on_pace = None if as_json else tell
         stopped = lambda: signals.received is not None  # noqa: E731
         most_s = math.inf if seconds is None else seconds
-        loaded = load(cluster, topic, row, schedule, seconds=most_s, on_pace=on_pace, stopped=stopped)
+        loaded = load(target, topic, row, schedule, seconds=most_s, on_pace=on_pace, stopped=stopped)
     if as_json:
         click.echo(msgspec.json.encode(loaded).decode())
     else:
@@ -108,13 +106,3 @@ def command(
             f"topic '{topic}' has {loaded.rows:,} rows more, counted by the broker: {loaded.seconds:.1f} s, "
             f"{loaded.rows_per_s:,.0f} rows/s, at worst {loaded.behind_s:.1f} s behind"
         )
-
-
-def _own_broker() -> str:
-    from penstock.brokers.broker import status
-    from penstock.cli.broker import AT
-
-    running = status(AT)
-    if running is None:
-        raise click.UsageError("give --servers, or start a broker here with 'penstock broker start'")
-    return running.servers

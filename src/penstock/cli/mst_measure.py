@@ -125,7 +125,7 @@ def measure(
                 study.spend(budget, executors, predict=max((*predict, *executors)), on=shown.trial)
             else:
                 study.run(executors, repeats=repeats, paced=paced, on=shown.trial)
-    _print(at, predict or executors, level, as_json)
+    _print(at, tuple(sorted({*executors, *predict})), level, as_json)
 
 
 def _check_same(at: Path, run: Run | None, trials: list[Trial], flow: Dataflow, slots: int, by: str) -> None:
