@@ -35,6 +35,8 @@ from penstock.brokers.loading import Backlog, Schedule, Steady, Stepped, load
 from penstock.brokers.topics import Topic
 from penstock.control.controller import Controller, Settings
 from penstock.control.policies.ds2 import Ds2
+from penstock.engines.spark import rowfiles
+from penstock.engines.spark.kafka_sink import KafkaSink
 from penstock.engines.spark.sources import kafka as kafka_source
 from penstock.engines.spark.sources.kafka import KafkaSource
 from penstock.engines.spark.sources.row_size import row_bytes
@@ -121,6 +123,27 @@ def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession
     finally:
         engine.stop()
     assert wrong_counts(rows_of(broker.servers, out)) == []
+
+
+def test_a_sink_goes_on_when_its_broker_was_away_between_batches(broker: Broker, tmp_path: Path) -> None:
+    """Its client never hears of the coordinator again, and keeps to no limit of its own."""
+    topic = Topic(Cluster(servers=broker.servers), f"between-{time.time_ns()}")
+    topic.create(2)
+    sink = KafkaSink(ps.kafka(topic.name, broker.servers), "between", tmp_path / "aside", stopping=lambda: False)
+
+    def publish(number: int) -> None:
+        rows = pa.RecordBatch.from_pydict(
+            {"key": [b"k"] * 3, "value": [b"%d" % (3 * number + one) for one in range(3)]}
+        )
+        sink._publish([rowfiles.write(tmp_path / "rows.arrow", [rows], rows.schema)], f"q.{number:08d}")
+
+    publish(0)
+    broker.stop()
+    time.sleep(5)
+    broker.start()
+    for number in (1, 2, 2):  # Spark repeats a batch that it has not committed
+        publish(number)
+    assert sorted(rows_of(broker.servers, topic.name)) == list(range(9))
 
 
 BY_HAND = """

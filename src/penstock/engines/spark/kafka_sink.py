@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType
 
 from penstock.brokers.cluster import Cluster, refused
+from penstock.brokers.patience import Result, within
 from penstock.brokers.records import LARGEST_RECORD, ROOM, append
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import DataflowError, PenstockError
@@ -27,7 +28,9 @@ from penstock.engines.spark.names import quoted
 from penstock.engines.spark.rowfiles import RowFile
 
 _PATIENCE_S = 600.0
-_COMMIT_S = 60.0
+_CONFIRM_S = 60.0  # for all records of a batch
+_ANSWER_S = 20.0  # for one call: what takes longer is tried again by another client
+_FAREWELL_S = 5.0  # the same, while the query is being stopped
 
 
 class KafkaSink:
@@ -46,6 +49,7 @@ class KafkaSink:
         self._cluster = Cluster(servers=sink.servers, options=sink.options)
         self._topic = Topic(self._cluster, sink.topic)
         self._producer: Any = None
+        self._disturbed = False  # a broker was lost since the producer was made
         self._opened = False
         self._group: Any = None
         self._last: str | None = None  # the key of the last batch that is there
@@ -67,8 +71,7 @@ class KafkaSink:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                if self._producer is None:
-                    self._open()
+                self._renew()
                 if not _follows(key, self._last):
                     return
                 self._transaction(files, key)
@@ -85,6 +88,21 @@ class KafkaSink:
                     ) from None
                 self._wait()
 
+    def _renew(self) -> None:
+        """A producer that has lost its broker may never hear of a coordinator again; another one asks anew."""
+        if self._producer is not None:
+            self._producer.poll(0)
+            if self._disturbed:
+                self._producer = None
+        if self._producer is None:
+            self._open()
+
+    def _answer(self, call: Callable[..., Result], *given: Any) -> Result:
+        return within(lambda: _FAREWELL_S if self._stopping() else _ANSWER_S, call, *given)
+
+    def _lost_broker(self, error: Any) -> None:
+        self._disturbed = True
+
     def _wait(self) -> None:
         """Before the next try; a topic that is not there comes back in a moment or never."""
         while True:
@@ -100,7 +118,7 @@ class KafkaSink:
             if self._opened:  # a query that was stopped goes on for a moment: it must not shut out its heir
                 raise PenstockError(f"another query has taken over the writing to '{self._sink.topic}'")
             self._latest[self._name] = self
-        self._opened = True
+        self._opened, self._disturbed = True, False
         producer = self._cluster.client(
             Producer,
             **{
@@ -112,12 +130,13 @@ class KafkaSink:
                 "queue.buffering.max.messages": 2 * ROOM,
                 "delivery.report.only.error": True,
                 "reconnect.backoff.max.ms": 1000,
+                "error_cb": self._lost_broker,
             },
         )
-        producer.init_transactions(10.0)
+        self._answer(producer.init_transactions, 10.0)
         group = {"group.id": self._name, "enable.auto.commit": False, "isolation.level": "read_committed"}
         self._group = self._cluster.client(Consumer, **group)
-        (mark,) = self._group.committed([self._mark()], timeout=30.0)
+        (mark,) = self._answer(self._group.committed, [self._mark()], 10.0)
         if mark.error is not None:  # else it would pass for a sink that has written nothing
             raise KafkaException(mark.error)
         self._last = mark.metadata
@@ -135,7 +154,7 @@ class KafkaSink:
                     keys, values = batch.column(0).to_pylist(), batch.column(1).to_pylist()
                     some = [{"key": one, "value": value} for one, value in zip(keys, values, strict=True)]
                     append(producer, self._sink.topic, some, lost)
-        deadline = time.monotonic() + _COMMIT_S
+        deadline = time.monotonic() + _CONFIRM_S
         # A commit would wait for records behind one that is refused, and not say why it was, and for a broker that is
         # away while the run is to stop.
         while not lost and (left := producer.flush(0.2)):
@@ -143,8 +162,11 @@ class KafkaSink:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left:,} records are not confirmed"))
         if lost:
             raise KafkaException(lost[0])
-        producer.send_offsets_to_transaction([self._mark(key)], self._group.consumer_group_metadata(), _COMMIT_S)
-        producer.commit_transaction(_COMMIT_S)  # flushes first, and fails if a record did
+        if self._disturbed:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the broker was lost in the middle of a batch"))
+        group = self._group.consumer_group_metadata()
+        self._answer(producer.send_offsets_to_transaction, [self._mark(key)], group, _ANSWER_S)
+        self._answer(producer.commit_transaction, _ANSWER_S)  # flushes first, and fails if a record did
 
     def _mark(self, key: str | None = None) -> Any:
         from confluent_kafka import TopicPartition
