@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from bisect import bisect_right
@@ -117,7 +118,7 @@ def load(
     Every row that was begun is in the topic when it returns, once; the broker's offsets are compared with the count, so
     nobody else may write to the topic meanwhile.
     """
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaException, Producer
 
     target = Topic(cluster, topic)
     target.required("load", create="create it with --partitions 4")
@@ -132,8 +133,11 @@ def load(
             "delivery.timeout.ms": int(_FLUSH_S * 1000),
             "sticky.partitioning.linger.ms": 20,
             "delivery.report.only.error": True,
+            "reconnect.backoff.max.ms": 1000,
         },
     )
+    with contextlib.suppress(KafkaException):  # it finds its way before the clock runs, if it can
+        producer.list_topics(topic, timeout=5.0)
     refused: list[Any] = []
     wrong = ""
     began = time.monotonic()
@@ -146,16 +150,17 @@ def load(
             records, wrong = _records(row, range(sent, sent + some))
             append(producer, topic, records, refused)
             sent += len(records)
-            worst_s = max(worst_s, _late(schedule, sent, min(time.monotonic() - began, seconds)))
         elif elapsed >= seconds:
             break
         else:
             producer.poll(0.002)
         if refused or wrong:
             break
+        there = sent - len(producer)  # what the broker has not confirmed waits in the client
+        worst_s = max(worst_s, _late(schedule, there, min(time.monotonic() - began, seconds)))
         if on_pace is not None and elapsed - told_s >= every_s:
-            on_pace(Pace(rows=sent, due=due, rows_per_s=(sent - told) / (elapsed - told_s), elapsed_s=elapsed))
-            told_s, told = elapsed, sent
+            on_pace(Pace(rows=there, due=due, rows_per_s=(there - told) / (elapsed - told_s), elapsed_s=elapsed))
+            told_s, told = elapsed, there
     left = producer.flush(_FLUSH_S)
     took = time.monotonic() - began
     if refused or left:
@@ -203,10 +208,17 @@ def _whole(rows: float) -> int:
     return int(rows + 1e-6)
 
 
-def _late(schedule: Schedule, sent: int, elapsed_s: float) -> float:
-    """How long ago the last row was due, by the rows that are due since."""
-    behind = schedule.due(elapsed_s) - sent
-    if behind <= 0 or isinstance(schedule, Backlog):
+def _late(schedule: Schedule, there: int, elapsed_s: float) -> float:
+    """How long ago the first row was due that is not there.
+
+    >>> late = _late(Stepped((10.0, 0.0), interval_s=5.0), 30, 9.0)  # the 31st was due after 3.1 s
+    >>> round(late, 2)
+    5.9
+    """
+    if isinstance(schedule, Backlog) or schedule.due(elapsed_s) <= there:
         return 0.0
-    rate = (schedule.due(elapsed_s) - schedule.due(max(0.0, elapsed_s - 1.0))) or 1
-    return behind / rate
+    early, late = 0.0, elapsed_s
+    while late - early > 1e-3:
+        middle = (early + late) / 2
+        early, late = (early, middle) if schedule.due(middle) > there else (middle, late)
+    return elapsed_s - late
