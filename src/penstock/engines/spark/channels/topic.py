@@ -53,7 +53,7 @@ class TopicPlace:
                 "cleanup.policy": "delete",
                 "retention.ms": "-1",
                 "retention.bytes": "-1",
-                "segment.bytes": str(64 << 20),
+                "segment.bytes": str(LARGEST_RECORD + (1 << 20)),  # the least that takes any record
                 "max.message.bytes": str(LARGEST_RECORD),
             },
         )
