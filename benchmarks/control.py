@@ -16,7 +16,8 @@ import msgspec
 import penstock as ps
 from penstock.control.controller import Controller, Settings
 from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
-from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold

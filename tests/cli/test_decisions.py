@@ -18,7 +18,8 @@ from queueing_engine import QueueingEngine
 from test_running import FLOW
 
 from penstock.cli.main import cli
-from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
 from penstock.store import Store
 
 

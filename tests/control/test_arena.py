@@ -17,7 +17,8 @@ from penstock.control.arena import Standing, any_plans, best_plan, compete, ever
 from penstock.control.contest import hold
 from penstock.control.controller import Settings
 from penstock.control.guards import Hysteresis
-from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import DrsSettings, LeastSojourn
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold

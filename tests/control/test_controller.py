@@ -20,7 +20,8 @@ from queueing_engine import QueueingEngine
 from penstock.control.controller import Controller, Settings
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.guards import Bounded, Cooldown, Hysteresis, MaxChangesPerHour, PayBack
-from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
 from penstock.control.situation import Memory, Policy, Situation
 from penstock.measure.smoothing import Windowed
 from penstock.measure.window import Window

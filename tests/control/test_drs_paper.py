@@ -26,7 +26,8 @@ from queueing_engine import QueueingEngine
 import penstock as ps
 from penstock.control.decisions import Change
 from penstock.control.guards import Cooldown
-from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
 from penstock.control.shape import Shape
 from penstock.control.situation import Situation
 from penstock.measure.smoothing import Windowed

@@ -14,7 +14,8 @@ from test_controller import engine as queueing
 import penstock as ps
 from penstock.control.controller import Settings
 from penstock.control.guards import Cooldown, Hysteresis
-from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold

@@ -17,7 +17,8 @@ from test_policy_contract import situation_of
 
 import penstock as ps
 from penstock.control.decisions import Change, Hold, Reason
-from penstock.control.policies.drs import CORRECTION, Drs, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import CORRECTION, DrsSettings, FewestSlots, LeastSojourn
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold

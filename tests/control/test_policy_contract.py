@@ -16,7 +16,8 @@ from queueing_engine import QueueingEngine
 import penstock as ps
 from penstock.control.decisions import Change, Hold, Reason
 from penstock.control.guards import Bounded, Cooldown, Hysteresis, MaxChangesPerHour, PayBack
-from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold

@@ -14,7 +14,8 @@ from test_controller import Scripted, changing, engine, reasons
 import penstock as ps
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.guards import Bounded, Cooldown
-from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots
 from penstock.control.promise import draining, kept
 from penstock.control.shape import Shape
 from penstock.control.situation import Situation

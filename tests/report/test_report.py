@@ -17,7 +17,8 @@ from queueing_engine import QueueingEngine
 from sample_runs import HOSTILE, START_S, changed, decided, eventful, plan, window_at
 
 from penstock.cli.main import cli
-from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import DrsSettings, LeastSojourn
 from penstock.dataflow import PenstockError
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import Samples

@@ -9,7 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock.control.controller import Settings
-from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import DrsSettings, LeastSojourn
 from penstock.dataflow import Dataflow
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated.behaviour import BatchCosts, ChangePause, Cluster

@@ -222,7 +222,8 @@ def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[
 def _by(replicas: str, every_s: float, workers: int) -> ByPolicy | None:
     """The policy without guards: a trial has nothing to lose by a change."""
     from penstock.control.controller import Settings
-    from penstock.control.policies.drs import Drs, DrsSettings, LeastSojourn
+    from penstock.control.policies.drs import Drs
+    from penstock.control.policies.drs_problem import DrsSettings, LeastSojourn
     from penstock.control.policies.stela import Stela
     from penstock.control.policies.threshold import Threshold
     from penstock.measure.smoothing import Windowed

@@ -148,7 +148,8 @@ def _options(mode: str) -> list[Callable[[Callable[..., Any]], Callable[..., Any
 def policy_of(asked: Asked) -> Policy:
     """Guards around the policy: bounds, a dead band, a pause that pays, time between changes."""
     from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
-    from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastSojourn
+    from penstock.control.policies.drs import Drs
+    from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
     from penstock.control.policies.ds2 import Ds2
     from penstock.control.policies.elastic import Elastic
     from penstock.control.policies.stela import Stela
