@@ -6,9 +6,11 @@ import numpy as np
 from scipy.stats import t as student
 
 import penstock as ps
-from penstock.dataflow import Dataflow
+from penstock.dataflow import Dataflow, Kind
 from penstock.engines.simulated import SimulatedEngine
 from penstock.plan import Plan, default_plan
+
+MODES = ["row-by-row", "micro-batch"]
 
 
 def chain(*names: str, rows: int | None = None, rows_per_s: float | None = 1.0) -> Dataflow:
@@ -64,3 +66,17 @@ def mean_sojourn_s(
         means.append(sojourn.mean_s)
     half = student.ppf(0.9995, windows - 1) * np.std(means, ddof=1) / np.sqrt(windows)
     return float(np.mean(means)), float(half)
+
+
+def accounted(engine: SimulatedEngine) -> None:
+    """Every row that came to an operator was dealt with, waits or is in hand; none came that was not sent."""
+    counts, waiting, in_hand = engine.world.counts.operators, engine.world.waiting(), engine.world.in_hand()
+    index = {operator.name: i for i, operator in enumerate(engine.flow.operators)}
+    for operator in engine.flow.operators:
+        at = index[operator.name]
+        dealt_with = counts["rows_in"][at] + waiting[at] + in_hand[at]
+        sent = sum(int(counts["rows_out"][index[name]]) for name in operator.inputs)
+        if operator.kind is Kind.SOURCE:
+            assert counts["arrived"][at] == dealt_with
+        else:
+            assert dealt_with <= sent <= dealt_with + 20  # a replica that is blocked may hold some
