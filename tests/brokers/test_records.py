@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,3 +82,27 @@ def test_why_nobody_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         Topic(NOWHERE, "t").required("source 'lines'")
     with pytest.raises(ps.PenstockError, match="topic 't' cannot be created at .*Connection refused"):
         Topic(NOWHERE, "t").create(1)
+
+
+def test_a_partition_without_a_leader_has_one_in_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a broker that stood still for longer than its controller waits."""
+
+    class Breathless:
+        def __init__(self) -> None:
+            self.tries = 0
+
+        def list_offsets(self, asked: dict[Any, Any], **_: Any) -> dict[Any, Any]:
+            self.tries += 1
+            found = {part: concurrent.futures.Future[Any]() for part in asked}
+            for future in found.values():
+                if self.tries == 1:
+                    future.set_exception(KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")))
+                else:
+                    future.set_result(SimpleNamespace(offset=7))
+            return found
+
+    topic = Topic(NOWHERE, "t")
+    admin = Breathless()
+    monkeypatch.setattr(topic, "_admin", lambda: admin)
+    monkeypatch.setattr(topic, "partitions", lambda timeout_s: (0, 1))
+    assert topic.ends() == {0: 7, 1: 7} and admin.tries == 2

@@ -20,6 +20,7 @@ from penstock.dataflow.errors import PenstockError
 
 _AT_ONCE = 5_000
 _FLUSH_S = 600.0
+_COUNT_S = 60.0
 
 
 class Schedule(Protocol):
@@ -166,7 +167,13 @@ def load(
     if refused or left:
         why = refused[0].str() if refused else f"no broker has confirmed {left} of them for {_FLUSH_S:g} s"
         raise PenstockError(f"rows cannot be written to topic '{topic}': {why}")
-    appended = sum(target.ends().values()) - before
+    try:
+        appended = sum(target.ends(_COUNT_S).values()) - before
+    except (KafkaException, TimeoutError):
+        raise PenstockError(
+            f"topic '{topic}' has {sent:,} rows more, each confirmed, but no broker answers to count them for "
+            f"{_COUNT_S:g} s"
+        ) from None
     if appended != sent:
         raise PenstockError(
             f"topic '{topic}' has grown by {appended:,} records and not by the {sent:,} that were sent; does somebody "

@@ -177,8 +177,8 @@ class Topic:
             try:
                 return {part.partition: future.result(2 * timeout_s).offset for part, future in found.items()}
             except KafkaException as error:
-                # Of a partition that is new, or whose broker has just come back; it passes.
-                leaderless = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+                # Of a partition that is new, or whose broker has just come back or was out of breath; it passes.
+                leaderless = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
                 if error.args[0].code() not in leaderless or time.monotonic() > deadline:
                     self._counted_at = float("-inf")
                     raise
