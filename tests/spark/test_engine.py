@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +44,11 @@ def test_fan_out_several_inputs_a_stateful_operator_and_a_user_s_sink(spark: Spa
         assert (last.s, last.c) == (sum(range(300)) + sum(range(200)), 500)
     finally:
         engine.stop()
+
+
+def test_ctrl_c_is_for_who_runs_the_queries(spark: SparkSession) -> None:
+    """PySpark's own handler cancels the jobs below queries, which then end with an error of theirs."""
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_loop_brings_rows_back_until_they_are_done(spark: SparkSession, tmp_path: Path) -> None:
