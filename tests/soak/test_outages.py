@@ -1,0 +1,70 @@
+"""A broker that is stopped, killed or frozen at random while plans change at random: no row is lost or doubled."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from kafka_flows import APPS, ROWS, fill, rows_of, topics
+from playing import engine_for, random_plan, wait_until
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock.brokers.broker import Broker
+from penstock.brokers.cluster import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
+OUTAGES = int(os.environ.get("SOAK_OUTAGES", "8"))
+
+
+def outage(broker: Broker, kind: str, seconds: float) -> None:
+    """Of the broker's own process, which its keeper outlives for a moment at most."""
+    assert broker._keeper is not None
+    (jvm,) = psutil.Process(broker._keeper.pid).children()
+    if kind == "frozen":
+        jvm.suspend()
+        time.sleep(seconds)
+        jvm.resume()
+        return
+    if kind == "killed":
+        jvm.kill()
+    broker.stop()
+    time.sleep(seconds)
+    broker.start()
+
+
+@pytest.mark.parametrize("app", ["wordcount", "netmon"])
+def test_random_outages_cost_no_row(broker: Broker, spark: SparkSession, tmp_path: Path, app: str) -> None:
+    seed = int(os.environ.get("SOAK_SEED", str(int(time.time()))))
+    print(f"SOAK_SEED={seed}")
+    chance = random.Random(seed)
+    make, line, partitions, wrong = APPS[app]
+    lines, out = topics(broker.servers, f"outages-{app}-{seed}", partitions)
+    flow = make(broker.servers, lines, out)
+    cluster = Cluster(servers=broker.servers)
+    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=50, kafka=cluster)
+    try:
+        engine.start()
+        for number in range(OUTAGES):
+            fill(broker.servers, lines, line, range(number * ROWS // OUTAGES, (number + 1) * ROWS // OUTAGES))
+            kind, seconds = chance.choice(["stopped", "killed", "frozen"]), chance.uniform(0.0, 30.0)
+            away = threading.Thread(target=outage, args=(broker, kind, seconds))
+            time.sleep(chance.uniform(0.0, 3.0))
+            away.start()
+            plan = random_plan(flow, chance)
+            try:
+                engine.apply(plan)
+            except ps.PenstockError as error:  # the old one is in force
+                print(f"{kind} for {seconds:.0f} s: {error}")
+                assert engine.plan != plan
+            away.join()
+        wait_until(engine.idle, engine)
+    finally:
+        engine.stop()
+    assert wrong(rows_of(broker.servers, out)) == []
