@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import cli
+from penstock.cli.mst_measure import _Shown
 from penstock.plan import Plan
-from penstock.store import Run, Store, Trial
+from penstock.store import Run, Store, StoreReader, Trial
 from penstock.study.mst.design import SATURATED
 from penstock.study.mst.model import model_in
 
@@ -58,3 +59,13 @@ def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
     intervals.append((drawn["low"], drawn["high"]))
     assert intervals == [pytest.approx(intervals[0])] * 4
     assert intervals[0][0] < 500.0 < intervals[0][1]
+
+
+def test_where_json_goes_no_line_of_a_trial_does(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with StoreReader(study) as store:
+        trial = store.trials()[0]
+    with _Shown(2, done=0, quiet=True) as shown:
+        shown.trial(trial, 1, 2)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "1 executors, 1.: 99 rows/s" in said.err

@@ -251,10 +251,16 @@ class _Shown:
     """A bar with the time that is left, and a line for each trial."""
 
     def __init__(self, total: int, *, done: int, quiet: bool) -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), disable=quiet
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=quiet),  # where JSON goes nothing else does
+            disable=quiet,
         )
         self._task = self._bar.add_task("trials", total=total, completed=done)
 
