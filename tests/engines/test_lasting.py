@@ -20,6 +20,13 @@ def test_others_than_planned_are_gone_on_with_when_they_have_lasted() -> None:
     assert lasting.slots(there("1", "2"), 4, 100.0) is None
 
 
+def test_executors_that_came_when_fewer_were_wanted_are_told_when_they_have_lasted() -> None:
+    """Two workers die while their executors are let go: the master had ordered others, and takes none back."""
+    lasting = Lasting(60.0)
+    late = there("1", "4", "5")
+    assert [lasting.slots(late, 4, now_s) for now_s in (0.0, 30.0, 59.0, 65.0)] == [None, None, None, 6]
+
+
 def test_a_run_without_any_executor_is_told_once_and_again_when_it_loses_them_again() -> None:
     lasting = Lasting(60.0)
     assert [lasting.slots(there(), 4, now_s) for now_s in (0.0, 30.0, 65.0, 130.0, 600.0)] == [
