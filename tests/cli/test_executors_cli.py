@@ -160,6 +160,8 @@ def test_mistakes_about_clusters_are_said(tmp_path: Path) -> None:
     assert "is no record of a cluster" in printed("cluster", "status", "--at", str(tmp_path), fails=True)
     said = printed("run", "flow.py", "--policy", "mst", "--executors", "4..1", fails=True)
     assert "the least first" in said
+    said = printed("run", "flow.py", "--policy", "mst", "--executors", "1..1000000000", fails=True)
+    assert "10,000 at most" in " ".join(said.split())
     assert "go with --policy" in printed("run", "flow.py", "--executors", "1..4", fails=True)
     words = ["run", "flow.py", "--master", "spark://host:7077", "--policy", "mst", "--executors", "1..4"]
     assert "takes --slots-each" in printed(*words, fails=True)

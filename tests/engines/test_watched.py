@@ -36,3 +36,18 @@ def test_a_program_has_no_cuts_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arguments_that_make_no_sense_are_told_with_what_would(given: dict[str, Any]) -> None:
     with pytest.raises(ps.PenstockError, match=r"the least first, such as \(1, 6\), and times above 0"):
         ps.watch(None, at="nowhere", **given)
+
+
+@pytest.mark.parametrize("asked", [{"executors": (1, 10**9)}, {"executors": (2, 1)}, {"every_s": "10"}, {"every_s": 0}])
+def test_what_cannot_be_watched_for_is_refused_before_anything_is_looked_at(asked: dict[str, Any]) -> None:
+    """A billion executors would have their capacities worked out in the middle of somebody's program."""
+    with pytest.raises(ps.PenstockError, match=r"such as \(1, 6\), and times above 0"):
+        ps.watch(None, at="nowhere", **asked)
+
+
+def test_a_local_program_is_told_why_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.engines.spark.watched.Stages", lambda spark: None)
+    monkeypatch.setattr(WatchedEngine, "executors", lambda self: (1, 2))
+    engine = WatchedEngine(SimpleNamespace(sparkContext=SimpleNamespace(appName="theirs", master="local[2]")))
+    with pytest.raises(ps.PenstockError, match=r"runs on local\[2\].*start it on a cluster"):
+        engine.apply(engine.plan.replace(slots=4))

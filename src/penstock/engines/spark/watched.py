@@ -187,6 +187,11 @@ class WatchedEngine:
 
     def apply(self, plan: Plan) -> Applied:
         before, began = self.plan, time.monotonic()
+        if (master := self._spark.sparkContext.master).startswith("local[") or master == "local":
+            raise PenstockError(
+                f"the program runs on {master}, one process that stays one; start it on a cluster, or watch it with "
+                "mode='recommend'"
+            )
         negotiator = negotiator_of(self._spark, warmed=False)
         negotiator.check(plan.slots)
         negotiator.settle(plan.slots)
