@@ -36,7 +36,7 @@ _MOST_MARGIN = 2.0
 _GAP_S = 120.0  # between turns: a longer one is a new beginning
 _FADES = 0.02  # of the margin above 1, a quiet turn
 _FADED = 1.01
-_LESS = 0.05  # of what comes: less is noise
+_LESS, _MUCH_LESS = 0.05, 0.1  # of what comes: less is noise, and more so where a plan has just begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ class Mst:
         if not same and seen.worked is not None and seen.backlog > seen.ordinary and not seen.within_a_batch:
             # The first turn under a plan may be its last: there is no backlog to compare with, but what was done.
             taken = seen.worked
-            keeps_short = fell_behind = 0 < taken < (1.0 - _LESS) * min(seen.latest, seen.earlier)
+            keeps_short = fell_behind = 0 < taken < (1.0 - _MUCH_LESS) * min(seen.latest, seen.earlier)
         waits = same and min(before, seen.backlog) > seen.ordinary
         waited_s = memory.get(WAITED_S, 0.0) + span_s if waits else 0.0
         waited_rows = memory.get(WAITED_ROWS, 0.0) + taken * span_s if waits else 0.0
