@@ -295,7 +295,8 @@ def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool,
     # One count makes no curve, but it was measured.
     report = None
     if len(samples.vms) > 1:
-        report = app_report(model_of(samples, max(executors, default=1)), samples, predict=executors, level=level)
+        model = model_of(samples, trials, max(executors, default=1))
+        report = app_report(model, samples, predict=executors, level=level)
     elif curve:
         raise PenstockError(
             f"'{study}' has trials on {samples.vms[0]} executors only; a curve needs two counts: measure another"
