@@ -158,11 +158,11 @@ class Mst:
         rows have to wait for longer than they were to.
         """
         slots = situation.plan.slots
-        same = memory.get(SLOTS) == slots
+        span_s = seen.at_s - memory.get(AT_S, seen.at_s)
+        same = memory.get(SLOTS) == slots and span_s <= _GAP_S
         before = memory.get(BACKLOG, seen.backlog) if same else seen.backlog
         now = max(1, situation.plan.slots // self.settings.slots_each)
         known = self.settings.capacity[min(now, len(self.settings.capacity)) - 1]
-        span_s = seen.at_s - memory.get(AT_S, seen.at_s)
         # Of what arrived, that which did not come to wait: a row that was read may still be waiting behind its source.
         taken = seen.latest - (seen.backlog - before) / span_s if span_s > 0 else seen.latest
         fell_behind = seen.backlog > max(before, seen.ordinary) and not seen.within_a_batch
