@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.dataflow.errors import PenstockError
+from penstock.plan.validity import MOST_REPLICAS
 
 if TYPE_CHECKING:
     from penstock.control.controller import Controller
@@ -39,12 +40,12 @@ def watch(
     if mode not in ("recommend", "active"):
         raise PenstockError(f"mode='{mode}': give 'recommend' or 'active'")
     match executors:
-        case (int(least), int(most)) if 1 <= least <= most and 0 < every_s < math.inf and 0 < catch_up_s < math.inf:
+        case (int(least), int(most)) if 1 <= least <= most <= MOST_REPLICAS and _above_0(every_s, catch_up_s):
             pass
         case _:
             raise PenstockError(
                 f"executors={executors}, every_s={every_s}, catch_up_s={catch_up_s}: give two numbers of executors, 1 "
-                "or more and the least first, such as (1, 6), and times above 0"
+                f"to {MOST_REPLICAS:,} and the least first, such as (1, 6), and times above 0"
             )
 
     def begin() -> tuple[Engine, Store, Controller]:
@@ -92,3 +93,7 @@ def watch(
     from penstock.control.watching import Watch
 
     return Watch(begin, every_s=every_s)
+
+
+def _above_0(*seconds: object) -> bool:
+    return all(isinstance(one, int | float) and 0 < one < math.inf for one in seconds)

@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.cli.main import cli
 from penstock.engines.spark.cluster.record import Asked, Record
 from penstock.plan import Plan
-from penstock.store import Owner, Run, Store, Trial
+from penstock.store import Owner, Run, RunLock, Store, Trial
 
 
 def printed(*words: str, fails: bool = False) -> str:
@@ -106,7 +106,8 @@ def test_what_cannot_be_measured_is_refused_before_it_is(tmp_path: Path) -> None
     myself = Owner(pid=os.getpid(), create_time_s=psutil.Process().create_time())
     asked = Asked(workers=3, slots=1)
     Record(asked=asked, master="spark://127.0.0.1:1", web_port=1, supervisor=myself).save(tmp_path)
-    said = printed(*words, "--executors", "1,2,4", "--cluster", str(tmp_path), fails=True)
+    with RunLock(tmp_path):  # as its supervisor has it
+        said = printed(*words, "--executors", "1,2,4", "--cluster", str(tmp_path), fails=True)
     assert "--executors asks for 4" in said and "has 3 workers" in said
     status = printed("status", str(tmp_path / "study")).replace("\n", " ")
     assert f"(a study of {tmp_path / 'flow.py'})" in status and "(interrupted)" in status
@@ -160,6 +161,8 @@ def test_mistakes_about_clusters_are_said(tmp_path: Path) -> None:
     assert "is no record of a cluster" in printed("cluster", "status", "--at", str(tmp_path), fails=True)
     said = printed("run", "flow.py", "--policy", "mst", "--executors", "4..1", fails=True)
     assert "the least first" in said
+    said = printed("run", "flow.py", "--policy", "mst", "--executors", "1..1000000000", fails=True)
+    assert "10,000 at most" in " ".join(said.split())
     assert "go with --policy" in printed("run", "flow.py", "--executors", "1..4", fails=True)
     words = ["run", "flow.py", "--master", "spark://host:7077", "--policy", "mst", "--executors", "1..4"]
     assert "takes --slots-each" in printed(*words, fails=True)

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import cli
+from penstock.cli.mst_measure import _Shown
 from penstock.plan import Plan
-from penstock.store import Run, Store, Trial
+from penstock.store import Run, Store, StoreReader, Trial
 from penstock.study.mst.design import SATURATED
 from penstock.study.mst.model import model_in
 
@@ -58,3 +59,41 @@ def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
     intervals.append((drawn["low"], drawn["high"]))
     assert intervals == [pytest.approx(intervals[0])] * 4
     assert intervals[0][0] < 500.0 < intervals[0][1]
+
+
+def test_executors_that_bring_no_replica_bring_nothing(tmp_path: Path) -> None:
+    """Three queries on executors of 2 slots have floor(2 m / 3) replicas each, of 100 rows/s: 1, 1, 2, 2, 3, 4."""
+    with Store(tmp_path) as store:
+        store.begin(Run(dataflow="three", flow_file="three.py", pid=0, master="x", started_s=0.0))
+        for executors, replicas, rate in [(1, 1, 101.0), (2, 1, 99.0), (3, 2, 200.0)]:
+            store.add_trial(
+                Trial(
+                    study=SATURATED,
+                    executors=executors,
+                    repeat=0,
+                    plan=Plan(
+                        dataflow="three",
+                        slots=2 * executors,
+                        cuts=frozenset({"a", "b"}),
+                        replicas=dict.fromkeys(("a", "b", "c"), replicas),
+                    ),
+                    began_s=0.0,
+                    ended_s=10.0,
+                    rows_per_s=rate,
+                    settled=True,
+                    samples=(rate, rate),
+                )
+            )
+        store.ended(at_s=100.0, why="done")
+    said = printed("mst", "predict", str(tmp_path), "--executors", "4,5,6")["predictions"]
+    assert [one["throughput"] for one in said] == pytest.approx([200.0, 300.0, 400.0], rel=0.05)
+
+
+def test_where_json_goes_no_line_of_a_trial_does(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with StoreReader(study) as store:
+        trial = store.trials()[0]
+    with _Shown(2, done=0, quiet=True) as shown:
+        shown.trial(trial, 1, 2)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "1 executors, 1.: 99 rows/s" in said.err

@@ -15,6 +15,7 @@ from test_policy_contract import situations
 import penstock as ps
 from penstock.control.controller import Settings
 from penstock.control.decisions import Change, Hold, Reason
+from penstock.control.guards import Cooldown
 from penstock.control.policies.mst import AT_S, BACKLOG, LEVEL, MARGIN, SLOPE, SLOTS, Mst, MstSettings
 from penstock.control.rehearsal import rehearse
 from penstock.control.shape import Shape
@@ -163,6 +164,32 @@ def test_a_model_that_promised_too_much_is_learned_from() -> None:
         memory = dict(found)
     assert memory[MARGIN] == pytest.approx(90.0 / 50.0, rel=0.05)
     assert isinstance(decision, Change) and decision.plan.slots == 2
+
+
+@pytest.mark.parametrize(("rate", "enough"), [(120.0, 2), (300.0, 4)])
+def test_a_model_that_promises_too_much_is_not_believed_over_and_over(rate: float, enough: int, tmp_path: Path) -> None:
+    """Capacity 30% too high, as guarded and averaged as from the command line: one turn is all that a plan gets.
+
+    120 rows/s are more than one executor can and less than it is said to; on three for 300 rows/s, which they just
+    manage, nothing that has piled up is ever worked off.
+    """
+    believed = policy(capacity=tuple(1.3 * EACH_PER_S * m for m in range(1, 7)))
+    engine = engine_at(((0.0, rate),), 2)
+    with Store(tmp_path) as store:
+        sums, changes = rehearse(
+            Cooldown(believed, seconds=60.0),
+            engine,
+            engine.clock,
+            store,
+            windows=150,
+            every_s=10.0,
+            settings=Settings(
+                mode="active", smoothing=Windowed(5), warm_up_s=15.0, stale_after_s=60.0, max_slots=6, tolerance=0.9
+            ),
+            max_s=10.0,
+        )
+    assert sums.changes <= 8
+    assert max(row.new.slots for row in changes if row.new is not None) == enough
 
 
 @pytest.mark.parametrize("mode", ["fluid", "row-by-row", "micro-batch"])

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
-from penstock.engines.spark.cluster import Asked, daemons, start, supervisor
-from penstock.engines.spark.cluster.record import Orders
+from penstock.engines.spark.cluster import Asked, ClusterError, daemons, running, start, stop, supervisor
+from penstock.engines.spark.cluster.record import Daemon, Orders, Record
 from penstock.store.lock import Owner
 
 
@@ -70,3 +71,23 @@ def test_a_directory_with_a_blank_in_its_name_is_one_word(tmp_path: Path, monkey
     daemons.master(at, port=1, web_port=2)
     # Spark's launcher takes words apart as a shell does.
     assert shlex.split(given["SPARK_MASTER_OPTS"])[1:] == [f"-Dspark.deploy.recoveryDirectory={at}/recovery"]
+
+
+def test_the_copy_of_a_directory_is_nobody_s_cluster(tmp_path: Path) -> None:
+    """Whoever stops or starts a cluster there does not end the one that was copied."""
+    with subprocess.Popen(["sleep", "60"]) as theirs:
+        process = Owner(pid=theirs.pid, create_time_s=psutil.Process(theirs.pid).create_time())
+        Record(
+            asked=Asked(workers=1),
+            master="spark://127.0.0.1:1",
+            web_port=1,
+            supervisor=process,
+            daemons=(Daemon(name="master", process=process),),
+            ready=True,
+        ).save(tmp_path)
+        (tmp_path / "lock").write_bytes(msgspec.json.encode(process))
+        with pytest.raises(ClusterError, match="no cluster is running"):
+            running(tmp_path)
+        stop(tmp_path)
+        assert theirs.poll() is None
+        theirs.kill()

@@ -178,6 +178,20 @@ def test_one_sample_a_count_still_gives_an_interval() -> None:
     assert p.low < p.throughput < p.high
 
 
+def test_intervals_of_few_single_samples_are_not_much_surer_than_they_may_be() -> None:
+    """As `mst measure --executors 1,2,4` makes them. The best of six curves runs closer to three points than the truth
+    does, so that its residuals alone cover 63% of new samples instead of 90%."""
+    rng = np.random.default_rng(12)
+    hits: list[bool] = []
+    for name in ("linear", "amdahl", "usl", "power"):
+        for seed in range(6):
+            model = fit_mst(measured(TRUTHS[name], (1, 2, 4), rng, samples=1), max_vms=8, resamples=100, seed=seed)
+            new = measured(TRUTHS[name], (1, 2, 4, 5, 8), rng, samples=1)
+            predicted = model.predict(new.vms)
+            hits += [p.low <= y[0] <= p.high for p, y in zip(predicted, new.throughput, strict=True)]
+    assert np.mean(hits) >= 0.8
+
+
 @pytest.mark.parametrize("by_vms", [{1: [2.0], 2: [3.0]}, {1: [2.0, 2.1], 2: [3.0, 3.1]}])
 def test_a_curve_through_all_its_points_is_not_sure_of_itself(by_vms: dict[int, list[float]]) -> None:
     near, far = fit_mst(Samples.of("a", by_vms), max_vms=16).predict([2, 16])

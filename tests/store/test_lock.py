@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,13 @@ def test_the_owner_is_seen_while_it_lives_and_not_after_kill_9(tmp_path: Path) -
         mine = owner(tmp_path)
         assert mine is not None and mine.pid == os.getpid()
     assert owner(tmp_path) is None
+
+
+def test_the_copy_of_a_directory_has_no_owner(tmp_path: Path) -> None:
+    original, copy = tmp_path / "run", tmp_path / "copy"
+    with RunLock(original):
+        shutil.copytree(original, copy)
+        assert owner(original) is not None and owner(copy) is None
 
 
 def test_another_process_with_the_same_id_is_not_the_owner() -> None:

@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.control.controller import Settings
 from penstock.control.policies.drs import Drs
 from penstock.control.policies.drs_problem import DrsSettings, LeastSojourn
-from penstock.dataflow import Dataflow
+from penstock.dataflow import Dataflow, PenstockError
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated.behaviour import BatchCosts, ChangePause, Cluster
 from penstock.measure.smoothing import Windowed
@@ -45,6 +45,19 @@ def engine_of(executors: int, *, mode: str, seed: int = 0) -> SimulatedEngine:
         batch=BatchCosts(batch_s=0.05, task_s=0.0, most_rows=2_000),
     )
     return SimulatedEngine(flow, behaviour, plan=plan_for(flow, executors, SLOTS_EACH), mode=mode, seed=seed)
+
+
+class Poisoned(SimulatedEngine):
+    """A query that ends at the same row each time; nobody calls it hopeless before it was started again three times."""
+
+    starts = 0
+
+    def mend(self) -> tuple[str, ...]:
+        self.starts += 1
+        return ("pipeline 'wait' failed and was started again: row 700 is bad",)
+
+    def failure(self) -> str | None:
+        return "pipeline 'wait' failed: row 700 is bad (4 times at the same place)" if self.starts > 3 else None
 
 
 class Time:
@@ -337,3 +350,29 @@ def test_latency_that_grows_is_told_from_noise() -> None:
     assert grows(times, [1.0 + 0.1 * at + one for at, one in zip(times, noise, strict=True)])
     assert not grows(times, [5.0 - 0.1 * at for at in times])
     assert latency_slope([0.0, 1.0], [0.0, 9.0]) == (0.0, 1.0)  # two points are a line whatever they are
+
+
+@pytest.mark.parametrize("paced", [False, True])
+def test_a_row_that_fails_is_told_instead_of_measured_around(paced: bool) -> None:
+    clock = Time()
+    flow = waiting_bound()
+    behaviour = Behaviour(operators={"wait": OperatorBehaviour(service_s=Fixed(value=WAIT_S))})
+    engine = clock.engine = Poisoned(flow, behaviour, plan=plan_for(flow, 1, SLOTS_EACH), mode="fluid")
+    with pytest.raises(PenstockError, match="row 700 is bad"), on_trial(engine):
+        if paced:
+            keeps_up(lambda: engine, 10.0, Bisection(every_s=1.0), clock)
+        else:
+            measure_saturated(engine, Saturation(every_s=1.0), clock)
+
+
+def test_a_source_that_has_ended_is_not_waited_for() -> None:
+    clock = Time()
+    flow = ps.Dataflow("few")
+    few = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10.0, rows=100))
+    few.stateless("wait", lambda frame: frame).sink("out", ps.noop())
+    behaviour = Behaviour(operators={"wait": OperatorBehaviour(service_s=Fixed(value=WAIT_S))})
+    engine = clock.engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow, 1, SLOTS_EACH), mode="fluid")
+    with on_trial(engine):
+        measured = measure_saturated(engine, Saturation(every_s=5.0), clock)
+    assert measured.rows_per_s is None and "ran dry" in str(measured.why)
+    assert clock.time() <= 30.0  # 100 rows of 20 ms are through in a few seconds

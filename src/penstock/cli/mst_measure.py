@@ -252,10 +252,16 @@ class _Shown:
     """A bar with the time that is left, and a line for each trial."""
 
     def __init__(self, total: int, *, done: int, quiet: bool) -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), disable=quiet
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=quiet),  # where JSON goes nothing else does
+            disable=quiet,
         )
         self._task = self._bar.add_task("trials", total=total, completed=done)
 
@@ -290,7 +296,8 @@ def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool,
     # One count makes no curve, but it was measured.
     report = None
     if len(samples.vms) > 1:
-        report = app_report(model_of(samples, max(executors, default=1)), samples, predict=executors, level=level)
+        model = model_of(samples, trials, max(executors, default=1))
+        report = app_report(model, samples, predict=executors, level=level)
     elif curve:
         raise PenstockError(
             f"'{study}' has trials on {samples.vms[0]} executors only; a curve needs two counts: measure another"

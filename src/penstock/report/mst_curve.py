@@ -54,7 +54,7 @@ def curves_in(reader: StoreReader) -> tuple[MstCurve, ...]:
     found = []
     samples = samples_of(app, trials)
     if samples is not None:
-        model = model_of(samples, max(samples.vms)) if len(samples.vms) > 1 else None
+        model = model_of(samples, trials, max(samples.vms)) if len(samples.vms) > 1 else None
         every = zip(samples.vms, samples.throughput, strict=True)
         found.append(mst_curve(app, [(count, rate) for count, rates in every for rate in rates], model))
     paced = [(one.executors, one.rows_per_s) for one in trials if one.study == PACED and one.rows_per_s]

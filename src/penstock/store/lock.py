@@ -78,7 +78,19 @@ class RunLock:
 def owner(run_dir: Path) -> Owner | None:
     """Who runs here now; None if nobody does, also if the last one was killed."""
     named = _read(run_dir)
-    return named if named is not None and named.alive() else None
+    return named if named is not None and named.alive() and _held(run_dir) else None
+
+
+def _held(run_dir: Path) -> bool:
+    """Not so in the copy of a directory, which names the process that runs in the original."""
+    fd = os.open(run_dir / FILE, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _read(run_dir: Path) -> Owner | None:

@@ -7,8 +7,9 @@ seen so far), and what has to be covered is
     (forecast + backlog / catch_up_s) x margin  <=  capacity(m)
 
 with the forecast by Holt's method over the time that new executors take, and a margin that is learned: where a plan
-that should have sufficed did not keep up, it becomes what was missing, and it fades while all is well. More executors
-are had at once, fewer only when they have sufficed for a number of turns.
+that should have sufficed did not keep up, or did not catch up, it becomes what was missing, and it fades while all is
+well, the slower the more often that was too soon. More executors are had at once, fewer only when they have sufficed
+for a number of turns.
 """
 
 from __future__ import annotations
@@ -17,19 +18,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
-from penstock.control.shares import backlog_from_outside, read_in, shares
+from penstock.control.shares import backlog_from_outside, read_in, shares, visits
 from penstock.control.situation import Memory, Situation
+from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
+from penstock.measure.window import Window
 from penstock.plan import Plan
 from penstock.planning.outcome import Alternative, Outcome
 
 LEVEL, SLOPE, AT_S = "mst.level", "mst.slope", "mst.at_s"
 MARGIN, LOW_TURNS, LOW_MOST = "mst.margin", "mst.low_turns", "mst.low_most"
 BACKLOG, SLOTS = "mst.backlog", "mst.slots"
+TOO_SOON = "mst.too_soon"  # how often the margin was learned again before it had faded
+WAITED_S, WAITED_ROWS = "mst.waited_s", "mst.waited_rows"  # for how long rows have waited, and rows taken meanwhile
 _ALPHA, _BETA = 0.6, 0.3  # Holt's weights of what is new, in level and in slope
 _MOST_MARGIN = 2.0
 _GAP_S = 120.0  # between turns: a longer one is a new beginning
-_FADING = 0.98  # of the margin above 1, a quiet turn
+_FADES = 0.02  # of the margin above 1, a quiet turn
+_FADED = 1.01
+_LESS, _MUCH_LESS = 0.05, 0.1  # of what comes: less is noise, and more so where a plan has just begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,24 +154,41 @@ class Mst:
         """The margin: what was missing where the plan should have sufficed, fading while nothing is missing.
 
         What piled up while the plan was being changed was no fault of the plan, and neither is what piled up because
-        the load stepped above it: it has to fall short of what came in the very window, and of what came before it.
+        the load stepped above it: it has to fall short of what came in the very window, and of what came before it, or
+        rows have to wait for longer than they were to.
         """
         slots = situation.plan.slots
-        margin = memory.get(MARGIN, 1.0)
-        before = memory.get(BACKLOG, seen.backlog) if memory.get(SLOTS) == slots else seen.backlog
+        span_s = seen.at_s - memory.get(AT_S, seen.at_s)
+        same = memory.get(SLOTS) == slots and span_s <= _GAP_S
+        before = memory.get(BACKLOG, seen.backlog) if same else seen.backlog
         now = max(1, situation.plan.slots // self.settings.slots_each)
         known = self.settings.capacity[min(now, len(self.settings.capacity)) - 1]
-        span_s = seen.at_s - memory.get(AT_S, seen.at_s)
         # Of what arrived, that which did not come to wait: a row that was read may still be waiting behind its source.
         taken = seen.latest - (seen.backlog - before) / span_s if span_s > 0 else seen.latest
         fell_behind = seen.backlog > max(before, seen.ordinary) and not seen.within_a_batch
-        if fell_behind and seen.latest <= known and 0 < taken < min(seen.latest, seen.earlier):
-            margin = min(_MOST_MARGIN, max(margin, known / taken))
+        keeps_short = fell_behind and 0 < taken < min(seen.latest, seen.earlier)
+        if not same and seen.worked is not None and seen.backlog > seen.ordinary and not seen.within_a_batch:
+            # The first turn under a plan may be its last: there is no backlog to compare with, but what was done.
+            taken = seen.worked
+            keeps_short = fell_behind = 0 < taken < (1.0 - _MUCH_LESS) * min(seen.latest, seen.earlier)
+        waits = same and min(before, seen.backlog) > seen.ordinary
+        waited_s = memory.get(WAITED_S, 0.0) + span_s if waits else 0.0
+        waited_rows = memory.get(WAITED_ROWS, 0.0) + taken * span_s if waits else 0.0
+        if waited_s > self.settings.catch_up_s:  # it was to be gone by now; what just keeps up does not catch up
+            taken = (1.0 - _LESS) * waited_rows / waited_s
+            keeps_short, waited_s, waited_rows = 0 < taken < known, 0.0, 0.0
+        margin, too_soon = memory.get(MARGIN, 1.0), memory.get(TOO_SOON, 0.0)
+        if keeps_short and seen.latest <= known:
+            missing = min(_MOST_MARGIN, known / taken)
+            too_soon += _FADED < margin < missing
+            margin = max(margin, missing)
         elif seen.backlog <= seen.ordinary:
-            margin = 1.0 + (margin - 1.0) * _FADING
+            margin = 1.0 + (margin - 1.0) * (1.0 - _FADES / 2.0**too_soon)
+            too_soon = too_soon if margin > _FADED else 0.0
         # Fewer have not sufficed while not even these did.
         low = {LOW_TURNS: 0.0, LOW_MOST: 0.0} if fell_behind else {}
-        return {**memory, **low, MARGIN: margin, BACKLOG: seen.backlog, SLOTS: float(slots)}
+        learned = {MARGIN: margin, TOO_SOON: too_soon, BACKLOG: seen.backlog, SLOTS: float(slots)}
+        return {**memory, **low, **learned, WAITED_S: waited_s, WAITED_ROWS: waited_rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +197,7 @@ class _Seen:
     arriving: float  # rows/s
     latest: float  # rows/s that came in the latest window
     earlier: float  # rows/s that came in the windows before it
+    worked: float | None  # rows/s that were worked through, in all windows under this plan; None: they do not say
     backlog: float  # rows that wait at sources and cuts, each as so many rows from outside
     within_a_batch: bool  # no batch has ended, and what came meanwhile waits however fast it is
     ordinary: float  # rows that come during a batch, and a second more: they wait for the next one however fast it is
@@ -205,10 +230,28 @@ def _seen(situation: Situation) -> _Seen | Hold:
         arriving=arriving,
         latest=came,
         earlier=(arriving * all_s - came * span_s) / (all_s - span_s) if all_s > span_s else arriving,
+        worked=_worked(flow, window, read),
         backlog=backlog_from_outside(flow, latest, read),
         within_a_batch=situation.micro_batch and any(one.backlog_rows and not one.batches for one in latest.pipelines),
         ordinary=ordinary,
     )
+
+
+def _worked(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float | None:
+    """Rows/s from outside, by whoever did the least: in batches by their own time, as a window may cut one in two."""
+    by_query, by_operator = shares(flow, window, read), visits(flow, window, read)
+    if by_query is None or by_operator is None:
+        return None
+    span_s = max(window.end_s - window.start_s, 1e-3)
+    found = []
+    for one in window.pipelines:
+        share = by_query.get(one.pipeline, 0.0)
+        if one.batches and one.batch_s and share > 0:
+            found.append(one.rows_in / (one.batches * one.batch_s) / share)
+    if not found:
+        rows = {one.operator: one.rows_in for one in window.operators}
+        found = [(rows.get(name) or 0) / visited / span_s for name, visited in by_operator.items() if visited > 0]
+    return min(found, default=None)
 
 
 def _foreseen(memory: Mapping[str, float], rate: float, now_s: float, lead_s: float) -> dict[str, float]:

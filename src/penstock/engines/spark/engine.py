@@ -249,12 +249,17 @@ class SparkEngine:
                 done.append(f"pipeline '{running.record.pipeline}' failed and was started again: {reason}")
             if self._executors is not None and self._committed is not None:
                 planned = self.plan.slots
-                if there := self._lasting.slots(self._executors, planned, time.monotonic()):
-                    self._settled_on(there)
-                    done.append(f"{self._executors.standing()}: it goes on with {there} slots instead of {planned}")
-                elif there == 0:
+                there = self._lasting.slots(self._executors, planned, time.monotonic())
+                standing = None if there is None else self._executors.standing()
+                if there == 0:
                     where = self._spark.sparkContext.master
-                    done.append(f"{self._executors.standing()}: it waits for one; see whether {where} is up")
+                    done.append(f"{standing}: it waits for one; see whether {where} is up")
+                elif there is not None and there > standing.requested * self._executors.slots_each:
+                    self._executors.settle(planned)
+                    done.append(f"{standing}: those that came when they were not wanted any more were let go")
+                elif there is not None:
+                    self._settled_on(there)
+                    done.append(f"{standing}: it goes on with {there} slots instead of {planned}")
             return tuple(done)
 
     def failure(self) -> str | None:

@@ -35,27 +35,34 @@ class _Query:
     """What is known of one query: up to which batch, how many rows wait behind it, and how fast they come."""
 
     last: int = -1
-    ended_s: float | None = None  # its last batch; None before the first, which reads what had piled up
-    apart_s: float = 0.0  # the ends of its batches
+    began_s: float | None = None  # its last batch; None before the first, which reads what had piled up
+    ended_s: float = 0.0
+    apart_s: float = 0.0  # the starts of its batches
     backlog: float = 0.0
     arriving: float = 0.0  # rows/s
 
     def saw(self, fresh: list[dict[str, Any]]) -> None:
-        """Batches that have ended since. What they read came between their ends, however far those are apart."""
-        if self.ended_s is None:
+        """Batches that have ended since.
+
+        Each looks what there is when it begins, so that what they read came between their starts: behind a first batch
+        of ten seconds comes one of a second, which reads what ten have brought.
+        """
+        if self.began_s is None:
             (first, *fresh) = fresh
-            self.last, self.ended_s, self.backlog = first["batchId"], _ended_s(first), _backlog(first)
+            self.last, self.began_s, self.ended_s = first["batchId"], *_times_s(first)
+            self.backlog = _backlog(first)
         if not fresh:
             return
-        ended_s, backlog, batches = _ended_s(fresh[-1]), _backlog(fresh[-1]), fresh[-1]["batchId"] - self.last
-        span_s = max(ended_s - self.ended_s, 1e-3)
+        began_s, ended_s = _times_s(fresh[-1])
+        backlog, batches = _backlog(fresh[-1]), fresh[-1]["batchId"] - self.last
+        span_s = max(began_s - self.began_s, 1e-3)
         came = sum(one["numInputRows"] for one in fresh) * batches / len(fresh) + backlog - self.backlog
         self.arriving, self.apart_s = max(0.0, came) / span_s, span_s / batches
-        self.last, self.ended_s, self.backlog = fresh[-1]["batchId"], ended_s, backlog
+        self.last, self.began_s, self.ended_s, self.backlog = fresh[-1]["batchId"], began_s, ended_s, backlog
 
     def was_still(self, now_s: float, span_s: float) -> None:
         """No batch has ended: of one that is overdue no rows came."""
-        if self.ended_s is not None and now_s - self.ended_s > 2 * max(span_s, self.apart_s):
+        if self.began_s is not None and now_s - self.ended_s > 2 * max(span_s, self.apart_s):
             self.arriving = 0.0
 
 
@@ -187,6 +194,11 @@ class WatchedEngine:
 
     def apply(self, plan: Plan) -> Applied:
         before, began = self.plan, time.monotonic()
+        if (master := self._spark.sparkContext.master).startswith("local[") or master == "local":
+            raise PenstockError(
+                f"the program runs on {master}, one process that stays one; start it on a cluster, or watch it with "
+                "mode='recommend'"
+            )
         negotiator = negotiator_of(self._spark, warmed=False)
         negotiator.check(plan.slots)
         negotiator.settle(plan.slots)
@@ -256,9 +268,10 @@ def _with_work(progress: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one for one in progress if "addBatch" in one["durationMs"]]
 
 
-def _ended_s(progress: dict[str, Any]) -> float:
-    began = datetime.fromisoformat(progress["timestamp"])
-    return began.timestamp() + progress["durationMs"].get("triggerExecution", 0) / 1000
+def _times_s(progress: dict[str, Any]) -> tuple[float, float]:
+    """When a batch began, and when it ended."""
+    began_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
+    return began_s, began_s + progress["durationMs"].get("triggerExecution", 0) / 1000
 
 
 def _sums(progress: list[dict[str, Any]], stages: Stages) -> _Sums:

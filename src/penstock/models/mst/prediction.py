@@ -167,16 +167,17 @@ def _near_measured(samples: Samples, curve: Floats, grid: Floats, scatter: Scatt
 def _scatter(samples: Samples, curve: Floats, parameters: int, held_out: float) -> Scatter:
     """One-way analysis of variance of log(sample / curve) by VM count; the curve takes `parameters` freedoms.
 
-    A curve with as many parameters as there are counts runs through all of them and shows no error of its own: there
-    `held_out`, the relative error at counts that it was not fitted to, says how far off it may be.
+    A curve with as many parameters as there are counts runs through all of them and shows no error of its own, and of
+    many curves that of single samples was chosen for running close to just these: in both cases `held_out`, the
+    relative error at counts that it was not fitted to, says how far off it may be.
     """
     logs = [np.log(np.array(y) / curve[m - 1]) for m, y in zip(samples.vms, samples.throughput, strict=True)]
     sizes = np.array([len(part) for part in logs])
     between_freedom = max(len(logs) - parameters, 2)  # 2: the fewest with which a spread is still worth a number
     mean_square = sum(len(part) * float(part.mean()) ** 2 for part in logs) / between_freedom
-    if len(logs) <= parameters:
-        mean_square = max(mean_square, float(sizes.mean()) * held_out**2)
     within_freedom = int(sizes.sum()) - len(logs)
+    if len(logs) <= parameters or within_freedom == 0:
+        mean_square = max(mean_square, float(sizes.mean()) * held_out**2)
     if within_freedom == 0:  # one sample a count: what is between cannot be told from what is within
         return Scatter(
             within=float(np.sqrt(mean_square)), within_freedom=between_freedom, between=0.0, between_freedom=1

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import Samples
+from penstock.models.mst.steps import step_of
 from penstock.plan import Plan
-from penstock.store import Trial
+from penstock.store import RULE, Trial
+from penstock.study.mst.replicas import replicas_each
 
 SATURATED, PACED = "mst", "mst paced"
 
@@ -44,6 +46,21 @@ def samples_of(app: str, trials: Sequence[Trial]) -> Samples | None:
     return Samples.of(app, by_count) if by_count else None
 
 
+def steps_of(trials: Sequence[Trial]) -> tuple[float, ...]:
+    """Steps of a curve to choose from: none, or where all replicas are by the rule those that it makes.
+
+    Executors that do not give every query a replica more add nothing (see `models.mst.steps`).
+    """
+    made = [one for one in trials if one.study == SATURATED and one.rows_per_s]
+    if not made or any(one.replicas_by != RULE for one in made):
+        return (0.0,)
+    units, each = len(made[0].plan.cuts) + 1, made[0].plan.slots // made[0].executors
+    by_rule = all(
+        max(one.plan.replicas.values(), default=1) == replicas_each(one.executors, each, units) for one in made
+    )
+    return (0.0, step_of(units, each)) if by_rule and each % units else (0.0,)
+
+
 def next_wanted(app: str, trials: Sequence[Trial], allowed: Sequence[int], predict: int) -> Wanted:
     """The least and the largest count first, then where the interval of the prediction is widest for its size.
 
@@ -57,7 +74,7 @@ def next_wanted(app: str, trials: Sequence[Trial], allowed: Sequence[int], predi
     if ends or samples is None or len(samples.vms) < 2:
         count = ends[0] if ends else counts[0]
     else:
-        model = fit_mst(samples, max_vms=max(predict, counts[-1]))
+        model = fit_mst(samples, max_vms=max(predict, counts[-1]), steps=steps_of(trials))
         width = {one.vms: (one.high - one.low) / one.throughput for one in model.predict(counts)}
         count = max(counts, key=lambda one: (width[one], -one))
     return Wanted(executors=count, repeat=tried.count(count))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.dataflow.errors import PenstockError
 from penstock.models.mst.prediction import MstModel, fit_mst
 from penstock.models.mst.samples import Samples
-from penstock.store import StoreReader
-from penstock.study.mst.design import samples_of
+from penstock.store import StoreReader, Trial
+from penstock.study.mst.design import samples_of, steps_of
 
 REACH = 2  # how far beyond the most executors that were measured, as a multiple of them
 
@@ -25,13 +26,13 @@ def samples_in(study: Path) -> Samples:
     return samples
 
 
-def model_of(samples: Samples, most: int) -> MstModel:
+def model_of(samples: Samples, trials: Sequence[Trial], most: int) -> MstModel:
     """Whoever says something of a study says it by this: each count in turn is predicted from the others.
 
     The draws behind its intervals depend on how far it reaches: so it reaches equally far, whatever is asked, but where
     more is asked for.
     """
-    return fit_mst(samples, max_vms=max(most, REACH * max(samples.vms)))
+    return fit_mst(samples, max_vms=max(most, REACH * max(samples.vms)), steps=steps_of(trials))
 
 
 def model_in(study: Path, most: int, *, dataflow: str, slots_each: int) -> MstModel:
@@ -47,4 +48,4 @@ def model_in(study: Path, most: int, *, dataflow: str, slots_each: int) -> MstMo
             f"'{study}' was measured with {', '.join(map(str, sorted(measured)))} slots an executor, and here one has "
             f"{slots_each}; measure it with --slots {slots_each}"
         )
-    return model_of(samples, most)
+    return model_of(samples, trials, most)

@@ -24,3 +24,11 @@ def on_trial(engine: Engine) -> Iterator[Engine]:
         engine.stop()
         raise
     engine.stop()
+
+
+def mended(engine: Engine, when: str) -> bool:
+    """Whether something had to be: a query that ended is started again, as in a run, until that is hopeless."""
+    done = engine.mend()
+    if (failure := engine.failure()) is not None:
+        raise PenstockError(f"the run failed {when}: {failure}")
+    return bool(done)

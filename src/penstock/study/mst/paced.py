@@ -9,11 +9,10 @@ from statistics import fmean
 
 from penstock.control.loop import Clock
 from penstock.dataflow.dataflow import Dataflow
-from penstock.dataflow.errors import PenstockError
 from penstock.engines.ports import Engine
 from penstock.measure.stability import grows
 from penstock.measure.window import Window
-from penstock.study.mst.on_trial import on_trial
+from penstock.study.mst.on_trial import mended, on_trial
 from penstock.study.mst.saturated import Measured
 from penstock.study.mst.throughput import mix, sustained
 
@@ -61,8 +60,7 @@ def keeps_up(fresh: Callable[[], Engine], rows_per_s: float, how: Bisection, clo
         windows = []
         for _ in range(how.warm_up + how.windows):
             clock.sleep(how.every_s)
-            if (failure := engine.failure()) is not None:
-                raise PenstockError(f"the run failed at {rows_per_s:.4g} rows/s: {failure}")
+            mended(engine, f"at {rows_per_s:.4g} rows/s")
             windows.append(engine.observe())
         counted = windows[how.warm_up :]
         behind_s = [_behind_s(one, rows_per_s) for one in counted]

@@ -11,6 +11,7 @@ from penstock.engines.ports import Engine
 from penstock.measure.convergence import settled
 from penstock.measure.window import Window
 from penstock.study.mst.arranged import ByPolicy, arrange
+from penstock.study.mst.on_trial import mended
 from penstock.study.mst.throughput import mix, sustained, waiting
 
 _AHEAD_WINDOWS = 3.0  # of work that has to wait, or the source is about to be the limit
@@ -46,8 +47,8 @@ def measure_saturated(engine: Engine, how: Saturation, clock: Clock, by: ByPolic
     def look() -> tuple[Window, Window | None]:
         nonlocal before
         clock.sleep(how.every_s)
-        if (failure := engine.failure()) is not None:
-            raise PenstockError(f"the run failed while it was measured: {failure}")
+        if mended(engine, "while it was measured"):
+            samples.clear()  # what stood still in between says nothing
         window, earlier = engine.observe(), before
         before = window
         sources.stay_ahead(sustained(engine.flow, window, earlier, since), window, how.every_s)
@@ -62,6 +63,8 @@ def measure_saturated(engine: Engine, how: Saturation, clock: Clock, by: ByPolic
         if number < how.warm_up or dry:
             samples.clear()  # the source was the limit: what was seen says nothing of the pipeline
             since = window
+            if dry and engine.idle():  # nothing more will come, however long it is waited for
+                break
             continue
         if rate is None:
             continue

@@ -93,7 +93,7 @@ def _ready(at: Path, process: subprocess.Popen[bytes], patience_s: float) -> Rec
 def running(at: Path) -> Cluster:
     """The cluster of this directory, which somebody has started."""
     record = Record.load(at)
-    if record is None or not record.supervisor.alive():
+    if record is None or owner(at) is None:
         raise ClusterError(f"no cluster is running in '{at}'; start it with 'penstock cluster start --at {at}'")
     return Cluster(at.resolve(), record)
 
@@ -122,7 +122,7 @@ def status(at: Path) -> Status:
 def stop(at: Path, *, patience_s: float = 30.0) -> None:
     """Ends what was started here, and nothing else; what is already gone is no error."""
     record = Record.load(at)
-    if record is not None and record.supervisor.alive():
+    if record is not None and owner(at) is not None:
         process = psutil.Process(record.supervisor.pid)
         process.terminate()
         try:
@@ -134,9 +134,12 @@ def stop(at: Path, *, patience_s: float = 30.0) -> None:
 
 
 def end_leftovers(at: Path) -> None:
-    """Where the kernel did not end them with their supervisor (not Linux): those that were written down."""
+    """Where the kernel did not end them with their supervisor (not Linux): those that were written down.
+
+    Where it is alive this is the copy of its directory.
+    """
     record = Record.load(at)
-    for daemon in () if record is None else record.daemons:
+    for daemon in () if record is None or record.supervisor.alive() else record.daemons:
         if daemon.process.alive():
             process = psutil.Process(daemon.process.pid)
             process.kill()

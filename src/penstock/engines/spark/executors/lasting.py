@@ -17,16 +17,17 @@ class Lasting:
         self._told = False  # that there are none
 
     def slots(self, executors: Negotiator, planned: int, now_s: float) -> int | None:
-        """Those to go on with, where others than planned have been there for longer than executors are waited for.
+        """Those that are there, where others than planned have been for longer than executors are waited for.
 
-        With none there is no going on: 0 is said once, until some come.
+        With none there is no going on: 0 is said once, until some come. More than were asked for come where they were
+        on their way already when fewer were: masters take nothing back.
         """
         if now_s < self._looked_s + LOOK_S:
             return None
         self._looked_s = now_s
         standing, each = executors.standing(), executors.slots_each
         there = len(standing.observed) * each
-        if abs(there - planned) < each or there > standing.requested * each:
+        if abs(there - planned) < each:
             self._other, self._told = None, False
             return None
         if self._other is None or self._other[0] != there:

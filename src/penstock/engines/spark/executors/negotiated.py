@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -103,12 +103,12 @@ class SparkNegotiator:
             self._check_decommissions()
         self._planned = count
         self.ask(count)
-        self._await(lambda: len(self._active()) >= count)
+        self._await(lambda: count - len(self._active()))
         there = self._active()
         if len(there) > count:
             leaving = self._newest(there)[: len(there) - count]
             self.release(leaving)
-            self._await(lambda: not set(leaving) & set(self._registered()))
+            self._await(lambda: len(set(leaving) & set(self._registered())))
             there = [one for one in there if one not in leaving] + [one for one in leaving if one in self._active()]
         cold = [one for one in there if one not in self._warm] if self._warmed else []
         self._warm = {*self._warm.intersection(there), *warm_up(self._spark, cold, self.slots_each)}
@@ -123,15 +123,13 @@ class SparkNegotiator:
 
     # ---- what Spark says
 
-    def _await(self, done: Any) -> None:
-        """Until it is so, or nothing has come or gone for too long."""
-        seen = self._registered()
-        give_up = time.monotonic() + self.patience_s
-        while not done() and time.monotonic() < give_up:
+    def _await(self, missing: Callable[[], int]) -> None:
+        """Until nothing is missing, or no less has been for too long: one that comes and dies again is no progress."""
+        least, give_up = missing(), time.monotonic() + self.patience_s
+        while least > 0 and time.monotonic() < give_up:
             time.sleep(_POLL_S)
-            now = self._registered()
-            if now != seen:
-                seen, give_up = now, time.monotonic() + self.patience_s
+            if (now := missing()) < least:
+                least, give_up = now, time.monotonic() + self.patience_s
 
     def _registered(self) -> list[str]:
         listed = self._backend.getExecutorIds().mkString(",")
@@ -146,7 +144,7 @@ class SparkNegotiator:
         return sorted(ids, key=lambda one: int(one) if one.isdigit() else 0, reverse=True)
 
     def _cores_seen(self) -> int:
-        self._await(lambda: bool(self._registered()))
+        self._await(lambda: 1 - len(self._registered()))
         executors = self._context.statusStore().executorList(True).iterator()
         while executors.hasNext():
             one = executors.next()
