@@ -119,8 +119,43 @@ def test_a_record_that_the_broker_refuses_is_told_at_once(publish: Callable[[Nar
     assert producer.committed == []
 
 
-def test_a_run_that_is_to_stop_does_not_wait_for_a_broker(publish: Callable[[Narrow, list[bytes]], None]) -> None:
+@pytest.mark.parametrize(("records", "handed_over"), [(2, 2), (7, 3)])  # it has room for 3
+def test_a_run_that_is_to_stop_does_not_wait_for_a_broker(
+    publish: Callable[[Narrow, list[bytes]], None], records: int, handed_over: int
+) -> None:
     producer = Narrow(largest=10)
     producer.away = True
-    with pytest.raises(ps.PenstockError, match="cannot be written: 2 records are not confirmed"):
-        publish(producer, [b"1", b"2"])
+    with pytest.raises(ps.PenstockError, match=f"cannot be written: {handed_over} records are not confirmed"):
+        publish(producer, [b"%d" % n for n in range(records)])
+    assert producer.committed == []
+
+
+class Fenced(Narrow):
+    def commit_transaction(self, timeout_s: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED, "fenced by a newer instance"))
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_who_is_shut_out_by_a_client_that_was_given_up_before_tries_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given_up: bool
+) -> None:
+    """What was asked of a broker that is away comes about when it is back; else it was somebody else."""
+    clients: list[Narrow | None] = [*([None] if given_up else []), Fenced(largest=10), written := Narrow(largest=10)]
+
+    def opened(sink: KafkaSink) -> None:
+        client = clients.pop(0)
+        if client is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no coordinator"))
+        sink._producer, sink._group = client, Group()
+
+    monkeypatch.setattr(KafkaSink, "_open", opened)
+    monkeypatch.setattr(KafkaSink, "_wait", lambda sink: None)
+    rows = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"1"]})
+    file: RowFile = rowfiles.write(tmp_path / "rows.arrow", [rows], rows.schema)
+    sink = KafkaSink(ps.kafka("out", "127.0.0.1:1"), f"shut out {given_up}", tmp_path, stopping=lambda: False)
+    if given_up:
+        sink._publish([file], "q.00000000")
+        assert written.committed == [(b"k", b"1")]
+    else:
+        with pytest.raises(ps.PenstockError, match="another query has taken over the writing to 'out'"):
+            sink._publish([file], "q.00000000")
