@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import ListOffsetsResultInfo
 
 import penstock as ps
 from penstock.brokers import records as reading
@@ -73,6 +76,27 @@ def test_that_nothing_may_be_deleted_is_noted_once(caplog: pytest.LogCaptureFixt
     assert [record.getMessage() for record in caplog.records] == [
         "topic 't' grows for ever, since what was read of it cannot be deleted: no right; give the user the right"
     ]
+
+
+class Frozen:
+    """The admin client of a broker that is stopped with SIGSTOP: at the end of its time there is no error."""
+
+    def list_offsets(self, asked: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
+        answers = {part: concurrent.futures.Future[Any]() for part in asked}
+        for answer in answers.values():
+            answer.set_result(ListOffsetsResultInfo(OFFSET_INVALID, -1, -1))
+        return answers
+
+    def poll(self, timeout_s: float) -> None: ...
+
+
+@pytest.mark.parametrize("of", [Topic.starts, Topic.ends])
+def test_what_a_frozen_broker_does_not_say_is_no_offset(of: Callable[[Topic], Any]) -> None:
+    topic = Topic(NOWHERE, "t")
+    topic._client = Frozen()
+    topic._partitions, topic._counted_at = (0, 1), time.monotonic()
+    with pytest.raises(KafkaException, match="does not answer"):
+        of(topic)
 
 
 def test_why_nobody_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,10 @@ class Topic:
                 asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout_s
             )
             try:
-                return {part.partition: future.result(2 * timeout_s).offset for part, future in found.items()}
+                offsets = {part.partition: future.result(2 * timeout_s).offset for part, future in found.items()}
+                if min(offsets.values()) < 0:  # the client's word for none, where a frozen broker has not answered
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the broker does not answer"))
+                return offsets
             except KafkaException as error:
                 # Of a partition that is new, or whose broker has just come back; it passes.
                 leaderless = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
