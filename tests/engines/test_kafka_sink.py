@@ -16,12 +16,15 @@ from penstock.engines.spark.kafka_sink import KafkaSink
 from penstock.engines.spark.rowfiles import RowFile
 
 
-def test_without_the_right_it_does_not_try_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "code", [KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.INVALID_TRANSACTION_TIMEOUT]
+)
+def test_without_the_right_it_does_not_try_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
     tries: list[int] = []
 
     def refused(sink: KafkaSink) -> None:
         tries.append(1)
-        raise KafkaException(KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no right"))
+        raise KafkaException(KafkaError(code, "no right"))
 
     monkeypatch.setattr(KafkaSink, "_open", refused)
     sink = KafkaSink(ps.kafka("out", "127.0.0.1:1"), "name", tmp_path, stopping=lambda: len(tries) > 1)
