@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 import penstock as ps
+from penstock.brokers.cluster import Cluster
 from penstock.engines.spark import rowfiles
 from penstock.engines.spark.kafka_sink import KafkaSink
 from penstock.engines.spark.rowfiles import RowFile
@@ -162,3 +163,43 @@ def test_who_is_shut_out_by_a_client_that_was_given_up_before_tries_again(
     else:
         with pytest.raises(ps.PenstockError, match="another query has taken over the writing to 'out'"):
             sink._publish([file], "q.00000000")
+
+
+class OneDown(Narrow):
+    """Of the servers that it is given one is down: it says so when it is asked for the first time, and goes on."""
+
+    def __init__(self, error_cb: Callable[[KafkaError], None], **_: Any) -> None:
+        super().__init__(largest=10)
+        self._tell: Callable[[KafkaError], None] | None = error_cb
+
+    def init_transactions(self, timeout_s: float) -> None: ...
+
+    def poll(self, timeout_s: float) -> None:
+        super().poll(timeout_s)
+        if self._tell is not None:
+            self._tell(KafkaError(KafkaError._TRANSPORT, "127.0.0.1:1/bootstrap: Connection refused"))
+            self._tell = None
+
+
+class NothingWritten(Group):
+    def committed(self, parts: list[Any], timeout_s: float) -> list[Any]:
+        return parts
+
+
+def test_a_server_that_is_down_all_the_time_disturbs_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made: list[OneDown] = []
+
+    def client(cluster: Cluster, kind: Any, **config: Any) -> Any:
+        if kind is Consumer:
+            return NothingWritten()
+        made.append(OneDown(**config))
+        return made[-1]
+
+    monkeypatch.setattr(Cluster, "client", client)
+    monkeypatch.setattr(KafkaSink, "_wait", lambda sink: None)
+    sink = KafkaSink(ps.kafka("out", "127.0.0.1:1,127.0.0.1:2"), "one down", tmp_path, stopping=lambda: len(made) > 3)
+    for number in range(3):
+        rows = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"%d" % number]})
+        file: RowFile = rowfiles.write(tmp_path / "rows.arrow", [rows], rows.schema)
+        sink._publish([file], f"q.{number:08d}")
+    assert [one.committed for one in made] == [[(b"k", b"0"), (b"k", b"1"), (b"k", b"2")]]

@@ -51,7 +51,7 @@ class KafkaSink:
         self._cluster = Cluster(servers=sink.servers, options=sink.options)
         self._topic = Topic(self._cluster, sink.topic)
         self._producer: Any = None
-        self._disturbed = False  # a broker was lost since the producer was made
+        self._disturbed = False  # a broker was lost since the producer has found its own
         self._opened = False
         self._group: Any = None
         self._last: str | None = None  # the key of the last batch that is there
@@ -126,7 +126,7 @@ class KafkaSink:
             if self._opened:  # a query that was stopped goes on for a moment: it must not shut out its heir
                 raise PenstockError(f"another query has taken over the writing to '{self._sink.topic}'")
             self._latest[self._name] = self
-        self._opened, self._disturbed = True, False
+        self._opened = True
         producer = self._cluster.client(
             Producer,
             **{
@@ -149,6 +149,8 @@ class KafkaSink:
             raise KafkaException(mark.error)
         self._last = mark.metadata
         self._producer = producer
+        producer.poll(0)
+        self._disturbed = False  # it has found its brokers, though others that it was given may be down
 
     def _transaction(self, files: list[RowFile], key: str) -> None:
         from confluent_kafka import KafkaError, KafkaException
