@@ -198,7 +198,8 @@ class KafkaReader(DataSourceStreamReader):
             self._ends = Ends(Topic(_cluster(self._declared), self._declared.topic), self._topic_id)
         ends = self._ends.look()
         if ends is None:
-            return start  # it will be back
+            self._shorter_since_s = None  # when it is back, it may again not know at once how far its topics go
+            return start
         at = {int(partition): offset for partition, offset in start.items() if partition.isdigit()}
         at = dict.fromkeys(ends, 0) | at  # what is new since the start has records from 0 on
         if any(ends.get(partition, -1) < offset for partition, offset in at.items()):
