@@ -136,6 +136,12 @@ def test_a_folder_that_kafka_could_not_find_again(tmp_path: Path, name: str) -> 
     assert not (tmp_path / name).exists()
 
 
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ps.PenstockError, match=r"no place for a broker \(Not a directory\); give another"):
+        broker.Broker(tmp_path / "file" / "broker").start()
+
+
 # As Kafka does where another process has its port; the end of its log tells nothing of that.
 _JAVA = """#!/bin/sh
 case "$*" in *StorageTool*) mkdir data && echo cluster.id=x > data/meta.properties ;; *)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -28,3 +31,25 @@ def test_what_does_not_come_back_is_given_up_and_sooner_while_stopping() -> None
         within(lambda: 0.0 if stopping.is_set() else 3600.0, never.wait)
     assert time.monotonic() - began >= 0.2
     never.set()
+
+
+def test_a_client_whose_call_failed_is_let_go_at_once() -> None:
+    """It would go on trying, and shut out its heir when it gets through."""
+
+    class Client:
+        def ask(self) -> None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no coordinator"))
+
+    gc.disable()
+    try:
+        client = Client()
+        kept = weakref.ref(client)
+        with contextlib.suppress(KafkaException):
+            within(lambda: 60.0, client.ask)
+        del client
+        deadline = time.monotonic() + 10
+        while kept() is not None and time.monotonic() < deadline:  # its thread may not have ended yet
+            time.sleep(0.01)
+        assert kept() is None
+    finally:
+        gc.enable()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import ListOffsetsResultInfo
 
 import penstock as ps
 from penstock.brokers import records as reading
@@ -76,6 +79,27 @@ def test_that_nothing_may_be_deleted_is_noted_once(caplog: pytest.LogCaptureFixt
     ]
 
 
+class Frozen:
+    """The admin client of a broker that is stopped with SIGSTOP: at the end of its time there is no error."""
+
+    def list_offsets(self, asked: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
+        answers = {part: concurrent.futures.Future[Any]() for part in asked}
+        for answer in answers.values():
+            answer.set_result(ListOffsetsResultInfo(OFFSET_INVALID, -1, -1))
+        return answers
+
+    def poll(self, timeout_s: float) -> None: ...
+
+
+@pytest.mark.parametrize("of", [Topic.starts, Topic.ends])
+def test_what_a_frozen_broker_does_not_say_is_no_offset(of: Callable[[Topic], Any]) -> None:
+    topic = Topic(NOWHERE, "t")
+    topic._client = Frozen()
+    topic._partitions, topic._counted_at = (0, 1), time.monotonic()
+    with pytest.raises(KafkaException, match="does not answer"):
+        of(topic)
+
+
 def test_why_nobody_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_topics, "_PATIENCE_S", 0.2)
     with pytest.raises(ps.PenstockError, match=r"no Kafka broker answers .*\(127\.0\.0\.1:1/.*Connection refused.*\)"):
@@ -84,7 +108,8 @@ def test_why_nobody_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         Topic(NOWHERE, "t").create(1)
 
 
-def test_a_partition_without_a_leader_has_one_in_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", [KafkaError._NOENT, KafkaError.UNKNOWN_LEADER_EPOCH])
+def test_a_partition_without_a_leader_has_one_in_a_moment(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """As after a broker that stood still for longer than its controller waits."""
 
     class Breathless:
@@ -96,7 +121,7 @@ def test_a_partition_without_a_leader_has_one_in_a_moment(monkeypatch: pytest.Mo
             found = {part: concurrent.futures.Future[Any]() for part in asked}
             for future in found.values():
                 if self.tries == 1:
-                    future.set_exception(KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")))
+                    future.set_exception(KafkaException(KafkaError(code, "no leader")))
                 else:
                     future.set_result(SimpleNamespace(offset=7))
             return found

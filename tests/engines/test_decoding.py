@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import penstock as ps
 from penstock.brokers.cluster import Cluster
@@ -132,6 +134,28 @@ def test_a_dead_letter_keeps_its_headers_and_says_whence_it_is(letters: Letters)
         "penstock.from": b"t/0/5",
         "penstock.why": b"",
     }
+
+
+def test_dead_letters_that_a_client_refuses_are_told_and_another_client_is_asked_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So does a real one of a topic that was deleted a while ago: it raises, and calls nobody back."""
+
+    class Refusing(Letters):
+        def produce(self, *_: Any, **__: Any) -> None:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "no such topic"))
+
+    clients = [better := Letters(), Refusing()]
+    monkeypatch.setattr(decoding, "producer", functools.cache(lambda cluster: clients.pop()))
+    for refused in (True, False):
+        one = decoder(NUMBERS, format="json", dead_letter="dead")
+        one.batch([Record(b"?")])
+        if refused:
+            with pytest.raises(ps.PenstockError, match="1 dead letters cannot be written to topic 'dead': no such"):
+                one.done()
+        else:
+            one.done()
+    assert [value for value, _ in better.sent] == [b"?"]
 
 
 def test_what_is_measured_writes_no_dead_letters(letters: Letters) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import penstock as ps
 from penstock.brokers.cluster import Cluster
@@ -60,6 +62,18 @@ def test_rows_of_uneven_size_go_into_records_of_about_one_size(kept: Kept) -> No
 def test_a_row_above_the_limit_is_told(kept: Kept) -> None:
     with pytest.raises(ps.PenstockError, match="a row of .* bytes is larger than .*--channel embedded"):
         _Writer(NOWHERE, "t", "q/0").add(0, pa.RecordBatch.from_pydict({"word": ["x" * (33 << 20)]}))
+
+
+def test_a_topic_that_the_client_knows_to_be_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(Kept):
+        def produce(self, *_: Any, **__: Any) -> None:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "no such topic"))
+
+    monkeypatch.setattr(topic, "producer", functools.cache(lambda cluster: Refusing()))
+    writer = _Writer(NOWHERE, "t", "q/0")
+    writer.add(0, pa.RecordBatch.from_pydict({"word": ["x"]}))
+    with pytest.raises(ps.PenstockError, match="rows cannot be written to topic 't': no such topic"):
+        writer.done()
 
 
 def test_a_topic_is_known_before_it_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

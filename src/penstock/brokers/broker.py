@@ -82,8 +82,7 @@ class Broker:
             raise PenstockError(
                 f"Kafka reads no path such as '{self.folder}' in its settings; give one of plain letters without commas"
             )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with _alone(self.folder):
+        with _alone(self.folder, make=True):
             running = status(self.folder)
             if running is not None:
                 raise PenstockError(
@@ -194,9 +193,17 @@ def stop(folder: Path, *, forget: bool = False) -> Running | None:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path, *, make: bool = False) -> Iterator[None]:
     """One starts or stops the broker of a folder at a time; the kernel lets go of the lock of whoever is killed."""
-    with (folder / "lock").open("w") as lock:
+    try:
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise PenstockError(
+            f"'{folder}' is no place for a broker ({error.strerror}); give another directory with --at"
+        ) from None
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -73,11 +73,26 @@ def refused(error: Any) -> bool:
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,  # longer than the cluster allows
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.INVALID_RECORD,  # such as one without a key in a topic that is compacted
         KafkaError.POLICY_VIOLATION,
         KafkaError.TOPIC_EXCEPTION,
+    )
+
+
+def leaderless(error: Any) -> bool:
+    """Whether a partition is new, or its broker has just come back or was out of breath: it passes in a moment."""
+    from confluent_kafka import KafkaError
+
+    return error.code() in (
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError._NOENT,
     )
 
 

@@ -123,7 +123,7 @@ def load(
 
     target = Topic(cluster, topic)
     target.required("load", create="create it with --partitions 4")
-    before = sum(target.ends().values())
+    before = _counted(target, f"nothing was written to topic '{topic}'")
     producer = cluster.client(
         Producer,
         **{
@@ -167,13 +167,7 @@ def load(
     if refused or left:
         why = refused[0].str() if refused else f"no broker has confirmed {left} of them for {_FLUSH_S:g} s"
         raise PenstockError(f"rows cannot be written to topic '{topic}': {why}")
-    try:
-        appended = sum(target.ends(_COUNT_S).values()) - before
-    except (KafkaException, TimeoutError):
-        raise PenstockError(
-            f"topic '{topic}' has {sent:,} rows more, each confirmed, but no broker answers to count them for "
-            f"{_COUNT_S:g} s"
-        ) from None
+    appended = _counted(target, f"topic '{topic}' has {sent:,} rows more, each confirmed") - before
     if appended != sent:
         raise PenstockError(
             f"topic '{topic}' has grown by {appended:,} records and not by the {sent:,} that were sent; does somebody "
@@ -182,6 +176,16 @@ def load(
     if wrong:
         raise PenstockError(f"{wrong}; the topic has {sent:,} rows more, which are those before it")
     return Loaded(topic=topic, rows=sent, seconds=took, rows_per_s=sent / took, behind_s=worst_s)
+
+
+def _counted(topic: Topic, so_far: str) -> int:
+    """Its rows, or one clear error."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return sum(topic.ends(_COUNT_S).values())
+    except (KafkaException, TimeoutError):
+        raise PenstockError(f"{so_far}, but no broker has counted its rows for {_COUNT_S:g} s") from None
 
 
 def encoded(row: Any) -> bytes:

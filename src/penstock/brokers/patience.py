@@ -34,7 +34,10 @@ def within(limit_s: Callable[[], float], call: Callable[..., Result], *given: An
         if time.monotonic() - began > limit_s():
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the broker does not answer"))
         thread.join(_LOOK_S)
-    ((result, error),) = outcome
+    result, error = outcome.pop()
     if error is not None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # an error and what refers to it would keep the client, which goes on trying by itself
     return result  # type: ignore[return-value]

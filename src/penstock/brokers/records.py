@@ -6,7 +6,7 @@ Making one and finding the brokers takes longer than reading a small batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -160,8 +160,18 @@ def producer(cluster: Cluster) -> Any:
     )
 
 
-def append(producer: Any, topic: str, messages: list[dict[str, Any]], refused: list[Any]) -> None:
-    """Hands over records, by the batch and as there is room; why one is refused comes to `refused`, now or later."""
+def append(
+    producer: Any,
+    topic: str,
+    messages: list[dict[str, Any]],
+    refused: list[Any],
+    *,
+    waiting: Callable[[], None] = lambda: None,
+) -> None:
+    """Hands over records, by the batch and as there is room; why one is refused comes to `refused`, now or later.
+
+    While there is no room `waiting` is called, which may raise.
+    """
     from confluent_kafka import KafkaError
 
     def delivered(error: Any, _: Any) -> None:
@@ -169,9 +179,12 @@ def append(producer: Any, topic: str, messages: list[dict[str, Any]], refused: l
             refused.append(error)
 
     while len(producer) > ROOM and not refused:
+        waiting()
         producer.poll(0.01)
     while messages and not refused:
         queued = producer.produce_batch(topic, messages, on_delivery=delivered)
         messages = [one for one in messages if "_error" in one]
         refused += [error for one in messages if (error := one.pop("_error")).code() != KafkaError._QUEUE_FULL]
+        if messages and not queued:
+            waiting()
         producer.poll(0.05 if messages and not queued else 0)

@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from penstock.brokers.cluster import Cluster, permanent
+from penstock.brokers.cluster import Cluster, leaderless, permanent
 from penstock.dataflow.errors import PenstockError
 
 Offsets = dict[int, int]  # partition -> offset
@@ -175,11 +175,12 @@ class Topic:
                 asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout_s
             )
             try:
-                return {part.partition: future.result(2 * timeout_s).offset for part, future in found.items()}
+                offsets = {part.partition: future.result(2 * timeout_s).offset for part, future in found.items()}
+                if min(offsets.values()) < 0:  # the client's word for none, where a frozen broker has not answered
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the broker does not answer"))
+                return offsets
             except KafkaException as error:
-                # Of a partition that is new, or whose broker has just come back or was out of breath; it passes.
-                leaderless = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
-                if error.args[0].code() not in leaderless or time.monotonic() > deadline:
+                if not leaderless(error.args[0]) or time.monotonic() > deadline:
                     self._counted_at = float("-inf")
                     raise
                 time.sleep(0.05)

@@ -31,6 +31,7 @@ _PATIENCE_S = 600.0
 _CONFIRM_S = 60.0  # for all records of a batch
 _ANSWER_S = 20.0  # for one call: what takes longer is tried again by another client
 _FAREWELL_S = 5.0  # the same, while the query is being stopped
+_ECHO_S = 60.0  # after the last client was given up, what it has asked for may still come about
 
 
 class KafkaSink:
@@ -40,6 +41,7 @@ class KafkaSink:
     """
 
     _latest: ClassVar[dict[str, KafkaSink]] = {}  # of this process, by name
+    _given_up_s: ClassVar[dict[str, float]] = {}  # when a client of that name last was
 
     def __init__(self, sink: Kafka, name: str, aside: Path, stopping: Callable[[], bool]) -> None:
         self._sink = sink
@@ -49,7 +51,7 @@ class KafkaSink:
         self._cluster = Cluster(servers=sink.servers, options=sink.options)
         self._topic = Topic(self._cluster, sink.topic)
         self._producer: Any = None
-        self._disturbed = False  # a broker was lost since the producer was made
+        self._disturbed = False  # a broker was lost since the producer has found its own
         self._opened = False
         self._group: Any = None
         self._last: str | None = None  # the key of the last batch that is there
@@ -78,11 +80,17 @@ class KafkaSink:
                 self._last = key
                 return
             except KafkaException as error:
-                cause = error.args[0]
+                cause, now_s = error.args[0], time.monotonic()
                 if cause.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
-                    raise PenstockError(f"another query has taken over the writing to '{self._sink.topic}'") from None
+                    # A broker that is back answers those who asked it before, too, and the last one shuts out the rest.
+                    if now_s - self._given_up_s.get(self._name, float("-inf")) > _ECHO_S:
+                        raise PenstockError(
+                            f"another query has taken over the writing to '{self._sink.topic}'"
+                        ) from None
+                else:
+                    self._given_up_s[self._name] = now_s
                 self._producer = None  # a new one ends what the old one has left open
-                if refused(cause) or time.monotonic() > deadline or self._stopping():
+                if refused(cause) or now_s > deadline or self._stopping():
                     raise PenstockError(
                         f"topic '{self._sink.topic}' at '{self._cluster.servers}' cannot be written: {cause.str()}"
                     ) from None
@@ -118,7 +126,7 @@ class KafkaSink:
             if self._opened:  # a query that was stopped goes on for a moment: it must not shut out its heir
                 raise PenstockError(f"another query has taken over the writing to '{self._sink.topic}'")
             self._latest[self._name] = self
-        self._opened, self._disturbed = True, False
+        self._opened = True
         producer = self._cluster.client(
             Producer,
             **{
@@ -141,6 +149,8 @@ class KafkaSink:
             raise KafkaException(mark.error)
         self._last = mark.metadata
         self._producer = producer
+        producer.poll(0)
+        self._disturbed = False  # it has found its brokers, though others that it was given may be down
 
     def _transaction(self, files: list[RowFile], key: str) -> None:
         from confluent_kafka import KafkaError, KafkaException
@@ -153,12 +163,13 @@ class KafkaSink:
                     batch = rows.get_batch(number)
                     keys, values = batch.column(0).to_pylist(), batch.column(1).to_pylist()
                     some = [{"key": one, "value": value} for one, value in zip(keys, values, strict=True)]
-                    append(producer, self._sink.topic, some, lost)
+                    append(producer, self._sink.topic, some, lost, waiting=self._require_going_on)
         deadline = time.monotonic() + _CONFIRM_S
         # A commit would wait for records behind one that is refused, and not say why it was, and for a broker that is
         # away while the run is to stop.
         while not lost and (left := producer.flush(0.2)):
-            if self._stopping() or time.monotonic() > deadline:
+            self._require_going_on()
+            if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left:,} records are not confirmed"))
         if lost:
             raise KafkaException(lost[0])
@@ -167,6 +178,13 @@ class KafkaSink:
         group = self._group.consumer_group_metadata()
         self._answer(producer.send_offsets_to_transaction, [self._mark(key)], group, _ANSWER_S)
         self._answer(producer.commit_transaction, _ANSWER_S)  # flushes first, and fails if a record did
+
+    def _require_going_on(self) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        if self._stopping():
+            left = f"{len(self._producer):,} records are not confirmed"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, left))
 
     def _mark(self, key: str | None = None) -> Any:
         from confluent_kafka import TopicPartition

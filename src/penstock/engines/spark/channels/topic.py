@@ -211,6 +211,8 @@ class _Writer:
         del self._sizes[group]
 
     def _produce(self, group: int, rows: pa.RecordBatch) -> None:
+        from confluent_kafka import KafkaException
+
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write_batch(rows)
@@ -234,6 +236,9 @@ class _Writer:
                 break
             except BufferError:
                 self._producer.poll(0.05)
+            except KafkaException as refused:  # of a client that knows that it is in vain
+                self._failed.append(refused.args[0])
+                break
         self._number += 1
         self._producer.poll(0)
 

@@ -49,9 +49,10 @@ class Decoder:
         if self._letters is not None:
             self._letters.flush()
             if self._lost:
+                producer.cache_clear()  # a client that has failed for good stays so
                 raise PenstockError(
                     f"{len(self._lost)} dead letters cannot be written to topic '{self._declared.dead_letter}': "
-                    f"{self._lost[0].str()}"
+                    f"{self._lost[0].str()}; mend that and resume the run"
                 )
 
     def _decoded(self, records: list[Record]) -> pa.RecordBatch:
@@ -74,6 +75,8 @@ class Decoder:
         return pa.Table.from_batches(good).combine_chunks().to_batches()[0]
 
     def _poison(self, record: Record, error: Exception) -> None:
+        from confluent_kafka import KafkaException
+
         place = f"{record.topic()}/{record.partition()}/{record.offset()}"
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if self._declared.dead_letter is None:
@@ -98,4 +101,7 @@ class Decoder:
                 break
             except BufferError:  # so many are on their way that there is no room for more
                 letters.poll(0.1)
+            except KafkaException as refused:  # of a client that knows that it is in vain
+                self._lost.append(refused.args[0])
+                break
         letters.poll(0)

@@ -62,20 +62,28 @@ class KafkaSource:
         return spark.readStream.format(source.name()).name(how.name).options(**options).load()
 
     def first(self) -> Offset:
+        from confluent_kafka import KafkaException
+
         topic = self._ends.topic
         topic.required(f"source '{self._name}'")
         write_whole(self._noted, msgspec.json.encode(self._known))
-        found = topic.starts() if self._declared.start == "earliest" else topic.ends()
+        try:
+            found = topic.starts() if self._declared.start == "earliest" else topic.ends()
+        except (KafkaException, TimeoutError):
+            raise self._unanswered() from None
         return {str(partition): offset for partition, offset in found.items()}
 
     def available(self) -> Offset:
         """Raises while no broker answers: what is measured then would be stale."""
         ends = self._ends.look()
         if ends is None:
-            topic = self._ends.topic
-            why = f"there is no topic '{topic.name}'" if topic.missing else "no Kafka broker answers"
-            raise PenstockError(f"source '{self._name}': {why} at '{self._declared.servers}'")
+            raise self._unanswered()
         return {str(partition): offset for partition, offset in ends.items()}
+
+    def _unanswered(self) -> PenstockError:
+        topic = self._ends.topic
+        why = f"there is no topic '{topic.name}'" if topic.missing else "no Kafka broker answers"
+        return PenstockError(f"source '{self._name}': {why} at '{self._declared.servers}'")
 
     def rows_between(self, start: Offset, end: Offset) -> int:
         """Offsets passed: marks of transactions count, which are one or so a batch of whoever writes in them."""
@@ -198,7 +206,8 @@ class KafkaReader(DataSourceStreamReader):
             self._ends = Ends(Topic(_cluster(self._declared), self._declared.topic), self._topic_id)
         ends = self._ends.look()
         if ends is None:
-            return start  # it will be back
+            self._shorter_since_s = None  # when it is back, it may again not know at once how far its topics go
+            return start
         at = {int(partition): offset for partition, offset in start.items() if partition.isdigit()}
         at = dict.fromkeys(ends, 0) | at  # what is new since the start has records from 0 on
         if any(ends.get(partition, -1) < offset for partition, offset in at.items()):
