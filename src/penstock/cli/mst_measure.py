@@ -75,6 +75,7 @@ def measure(
     """
     import contextlib
     import os
+    import signal
     import time
 
     from penstock.dataflow.load import load
@@ -94,6 +95,8 @@ def measure(
     slots = slots if cluster_dir is None else cluster.running(cluster_dir).record.asked.slots
     wanted = {one.key for one in grid(executors, repeats, paced=paced)}
     with contextlib.ExitStack() as stack:
+        # As Ctrl-C: 'timeout' and those who keep services end them so.
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
         store = stack.enter_context(Store(at))
         trials = store.trials()
         _check_same(at, store.last_run(), trials, flow, slots, replicas)

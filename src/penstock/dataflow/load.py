@@ -118,9 +118,9 @@ def _is_file(place: str) -> bool:
 
 def _from_file(file: Path) -> ModuleType:
     if file.is_dir():
-        raise LoadError(f"'{file}' is a directory; give a Python file that declares a dataflow")
+        raise LoadError(f"'{file}' is a directory; give a Python file")
     if not file.is_file():
-        raise LoadError(f"there is no file '{file}'; give a Python file that declares a dataflow")
+        raise LoadError(f"there is no file '{file}'; give a Python file, or the name of a module")
     file = file.resolve()
     name = MODULE_PREFIX + "".join(one if one.isalnum() else "_" for one in file.stem)
     spec = importlib.util.spec_from_file_location(name, file)
