@@ -16,7 +16,9 @@ import penstock as ps
 from penstock.control.controller import Settings
 from penstock.control.decisions import Change, Hold, Reason
 from penstock.control.guards import Cooldown
-from penstock.control.policies.mst import AT_S, BACKLOG, LEVEL, MARGIN, SLOPE, SLOTS, Mst, MstSettings
+from penstock.control.policies.mst import Mst, MstSettings
+from penstock.control.policies.mst_load import AT_S, LEVEL, SLOPE
+from penstock.control.policies.mst_margin import BACKLOG, MARGIN, SLOTS
 from penstock.control.rehearsal import rehearse
 from penstock.control.shape import Shape
 from penstock.control.situation import Situation
