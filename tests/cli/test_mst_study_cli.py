@@ -17,6 +17,21 @@ from penstock.study.mst.design import SATURATED
 from penstock.study.mst.model import model_in
 
 
+def trial(plan: Plan, rate: float, repeat: int = 0) -> Trial:
+    """On executors of 2 slots."""
+    return Trial(
+        study=SATURATED,
+        executors=plan.slots // 2,
+        repeat=repeat,
+        plan=plan,
+        began_s=0.0,
+        ended_s=10.0,
+        rows_per_s=rate,
+        settled=True,
+        samples=(rate, rate),
+    )
+
+
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     """100 rows/s an executor, give or take 1%: on 5 of them 500."""
@@ -25,20 +40,7 @@ def study(tmp_path: Path) -> Path:
         for executors in (1, 2, 3, 4):
             plan = Plan(dataflow="one", slots=2 * executors, replicas={"work": 2 * executors})
             for repeat in range(3):
-                rate = 100.0 * executors * (0.99 + 0.01 * repeat)
-                store.add_trial(
-                    Trial(
-                        study=SATURATED,
-                        executors=executors,
-                        repeat=repeat,
-                        plan=plan,
-                        began_s=0.0,
-                        ended_s=10.0,
-                        rows_per_s=rate,
-                        settled=True,
-                        samples=(rate, rate),
-                    )
-                )
+                store.add_trial(trial(plan, 100.0 * executors * (0.99 + 0.01 * repeat), repeat))
         store.ended(at_s=100.0, why="done")
     return tmp_path / "study"
 
@@ -66,24 +68,9 @@ def test_executors_that_bring_no_replica_bring_nothing(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.begin(Run(dataflow="three", flow_file="three.py", pid=0, master="x", started_s=0.0))
         for executors, replicas, rate in [(1, 1, 101.0), (2, 1, 99.0), (3, 2, 200.0)]:
-            store.add_trial(
-                Trial(
-                    study=SATURATED,
-                    executors=executors,
-                    repeat=0,
-                    plan=Plan(
-                        dataflow="three",
-                        slots=2 * executors,
-                        cuts=frozenset({"a", "b"}),
-                        replicas=dict.fromkeys(("a", "b", "c"), replicas),
-                    ),
-                    began_s=0.0,
-                    ended_s=10.0,
-                    rows_per_s=rate,
-                    settled=True,
-                    samples=(rate, rate),
-                )
-            )
+            each = dict.fromkeys(("a", "b", "c"), replicas)
+            plan = Plan(dataflow="three", slots=2 * executors, cuts=frozenset({"a", "b"}), replicas=each)
+            store.add_trial(trial(plan, rate))
         store.ended(at_s=100.0, why="done")
     said = printed("mst", "predict", str(tmp_path), "--executors", "4,5,6")["predictions"]
     assert [one["throughput"] for one in said] == pytest.approx([200.0, 300.0, 400.0], rel=0.05)
@@ -91,9 +78,9 @@ def test_executors_that_bring_no_replica_bring_nothing(tmp_path: Path) -> None:
 
 def test_where_json_goes_no_line_of_a_trial_does(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with StoreReader(study) as store:
-        trial = store.trials()[0]
+        first = store.trials()[0]
     with _Shown(2, done=0, quiet=True) as shown:
-        shown.trial(trial, 1, 2)
+        shown.trial(first, 1, 2)
     said = capsys.readouterr()
     assert said.out == ""
     assert "1 executors, 1.: 99 rows/s" in said.err
