@@ -19,16 +19,16 @@ from penstock.control.guards import Cooldown
 from penstock.control.policies.mst import Mst, MstSettings
 from penstock.control.policies.mst_load import AT_S, LEVEL, SLOPE
 from penstock.control.policies.mst_margin import BACKLOG, MARGIN, SLOTS
-from penstock.control.rehearsal import rehearse
+from penstock.control.rehearsal import Rehearsal, rehearse
 from penstock.control.shape import Shape
-from penstock.control.situation import Situation
+from penstock.control.situation import Policy, Situation
 from penstock.dataflow import Dataflow
 from penstock.engines.ports import Applied
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
 from penstock.engines.simulated.behaviour import ChangePause, Cluster
 from penstock.measure.smoothing import Windowed
 from penstock.plan import Plan, default_plan, validate
-from penstock.store import Store
+from penstock.store import Decided, Store
 
 EACH_PER_S = 100.0  # rows/s of an executor of one slot: 10 ms a row
 CAPACITY = tuple(0.9 * EACH_PER_S * m for m in range(1, 7))
@@ -54,6 +54,30 @@ def engine_at(rates: tuple[tuple[float, float], ...], slots: int = 1, *, row_s: 
         change=ChangePause(fixed_s=1.0),
     )
     return SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=slots), mode="fluid")
+
+
+def rehearsed(
+    policy: Policy,
+    engine: SimulatedEngine,
+    at: Path,
+    *,
+    windows: int,
+    smoothed: int,
+    warm_up_s: float,
+    max_s: float,
+) -> tuple[Rehearsal, list[Decided]]:
+    settings = Settings(
+        mode="active",
+        smoothing=Windowed(smoothed),
+        warm_up_s=warm_up_s,
+        stale_after_s=60.0,
+        max_slots=6,
+        tolerance=0.9,
+    )
+    with Store(at) as store:
+        return rehearse(
+            policy, engine, engine.clock, store, windows=windows, every_s=10.0, settings=settings, max_s=max_s
+        )
 
 
 def situation_at(rate: float, slots: int, *, backlog: float = 0.0) -> Situation:
@@ -177,19 +201,8 @@ def test_a_model_that_promises_too_much_is_not_believed_over_and_over(rate: floa
     """
     believed = policy(capacity=tuple(1.3 * EACH_PER_S * m for m in range(1, 7)))
     engine = engine_at(((0.0, rate),), 2)
-    with Store(tmp_path) as store:
-        sums, changes = rehearse(
-            Cooldown(believed, seconds=60.0),
-            engine,
-            engine.clock,
-            store,
-            windows=150,
-            every_s=10.0,
-            settings=Settings(
-                mode="active", smoothing=Windowed(5), warm_up_s=15.0, stale_after_s=60.0, max_slots=6, tolerance=0.9
-            ),
-            max_s=10.0,
-        )
+    guarded = Cooldown(believed, seconds=60.0)
+    sums, changes = rehearsed(guarded, engine, tmp_path, windows=150, smoothed=5, warm_up_s=15.0, max_s=10.0)
     assert sums.changes <= 8
     assert max(row.new.slots for row in changes if row.new is not None) == enough
 
@@ -238,19 +251,8 @@ def test_plans_are_valid_and_nothing_is_changed_on_the_way(situation: Situation)
 def test_a_load_with_a_peak_is_followed_with_fewer_executors_and_few_violations(tmp_path: Path) -> None:
     day = [(float(minute * 60), 120.0 + 360.0 * max(0.0, 1.0 - abs(minute - 60) / 30)) for minute in range(120)]
     engine = engine_at(tuple(day), 2)
-    with Store(tmp_path) as store:
-        sums, changes = rehearse(
-            policy(stable_turns=4),
-            engine,
-            engine.clock,
-            store,
-            windows=720,
-            every_s=10.0,
-            settings=Settings(
-                mode="active", smoothing=Windowed(2), warm_up_s=10.0, stale_after_s=60.0, max_slots=6, tolerance=0.9
-            ),
-            max_s=5.0,
-        )
+    follows = policy(stable_turns=4)
+    sums, changes = rehearsed(follows, engine, tmp_path, windows=720, smoothed=2, warm_up_s=10.0, max_s=5.0)
     assert sums.violations is not None and sums.violations <= 0.01 * sums.windows
     assert sums.slot_seconds <= 0.7 * 6 * sums.seconds  # a static plan for the peak takes six all the time
     assert {row.new.slots for row in changes if row.new is not None} >= {3, 4, 5, 6}
