@@ -20,7 +20,7 @@ test: test-fast java chromium kafka
 # never earns back what it costs in so short a life, and half of a start is the reading of classes: the first session
 # leaves them ready for all that follow.
 UNDISTURBED   := $(patsubst %,tests/spark/test_%.py,measurement spark_contract watch)
-OWN_PROCESSES := $(patsubst %,tests/spark/test_%.py,kafka cluster kill cli) tests/apps
+OWN_PROCESSES := $(patsubst %,tests/spark/test_%.py,kafka topics cluster kill cli) tests/apps
 ONE_SESSION   := $(filter-out $(UNDISTURBED) $(OWN_PROCESSES),$(wildcard tests/spark/test_*.py))
 CLASSES       := $(abspath $(VENV))/spark-classes.jsa
 SHORT_LIFE    := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
