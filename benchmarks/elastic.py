@@ -111,6 +111,7 @@ class Seen:
     peak_per_s: float
     windows: int = 0
     late: int = 0
+    seen_s: float = 0.0
     executor_s: float = 0.0
     longest_batch_s: float = 0.0
 
@@ -125,7 +126,9 @@ class Seen:
         return time.time() - self.began_s < 60.0
 
     def note(self, window: Window, plan: Plan) -> None:
-        self.executor_s += (window.end_s - window.start_s) * plan.slots / SLOTS_EACH
+        span_s = window.end_s - window.start_s
+        self.seen_s += span_s
+        self.executor_s += span_s * plan.slots / SLOTS_EACH
         longest = max((one.batch_max_s or 0.0 for one in window.pipelines), default=0.0)
         self.longest_batch_s = max(self.longest_batch_s, longest)
         if self.first_ramp:
@@ -149,10 +152,11 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
     began: list[float] = []
 
     def on_window(window: Window, plan: Plan) -> None:
-        if not began:
+        if began:
+            seen.note(window, plan)
+        else:  # the window before it is no part of the trace
             began.append(time.time())
             seen.began_s = began[0]
-        seen.note(window, plan)
         engine.set_rate("rows", seen.rate())
 
     with Store(at) as store:
@@ -176,7 +180,7 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
             controller=Controller(Cooldown(policy, seconds=15.0), settings, engine, store),
         )
         changes = [row for _, row in store.decisions() if row.applied == "ok" and row.new is not None]
-    static = WORKERS * TRACE_S
+    static = WORKERS * seen.seen_s
     violations = seen.late / max(1, seen.windows)
     share = seen.executor_s / static
     steps = [f"{row.old.slots // SLOTS_EACH} -> {row.new.slots // SLOTS_EACH}" for row in changes if row.new]

@@ -169,6 +169,24 @@ def test_a_rising_load_is_foreseen() -> None:
     assert isinstance(decision, Change) and decision.plan.slots == 2  # 70 are within 90, 130 are not
 
 
+@pytest.mark.parametrize(("falls_per_s", "turns"), [(0.0, 4), (0.1, 4), (2.0, 2)])
+def test_fewer_are_taken_sooner_while_the_load_falls(falls_per_s: float, turns: int) -> None:
+    """At 250 rows/s or less, of which a fall by 0.1 rows/s a second is 1% in the 30 s that are looked ahead."""
+    fewer = policy(stable_turns=4, lead_s=30.0)
+    at = situation_at(300.0, slots=4)
+    assert at.window is not None and at.latest is not None
+    memory: dict[str, float] = {LEVEL: 250.0, SLOPE: -falls_per_s, AT_S: at.latest.end_s}
+    for turn in range(1, 6):
+        rate, end_s = 250.0 - 5.0 * turn * falls_per_s, at.latest.end_s + 5.0
+        window = msgspec.structs.replace(at.latest, external_rows_per_s=rate, start_s=end_s - 5.0, end_s=end_s)
+        at = replace(at, window=window, latest=window, now_s=end_s)
+        decision, found = fewer.decide(at, memory)
+        memory = dict(found)
+        if isinstance(decision, Change):
+            break
+    assert turn == turns and isinstance(decision, Change) and decision.plan.slots == 3
+
+
 def test_a_model_that_promised_too_much_is_learned_from() -> None:
     # It says 90 rows/s an executor, but a row takes 20 ms: 50.
     engine = engine_at(((0.0, 85.0),), 1, row_s=0.02)

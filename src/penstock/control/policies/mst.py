@@ -7,11 +7,13 @@ seen so far), and what has to be covered is
     (forecast + backlog / catch_up_s) x margin  <=  capacity(m)
 
 with the forecast by Holt's method over the time that new executors take, and a margin that is learned (`mst_margin`).
-More executors are had at once, fewer only when they have sufficed for a number of turns.
+More executors are had at once, fewer only when they have sufficed for a number of turns; for half of those where the
+load falls, as each turn that is waited then leaves more to spare.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
@@ -21,6 +23,8 @@ from penstock.control.situation import Memory, Situation
 from penstock.dataflow.errors import PenstockError
 from penstock.plan import Plan
 from penstock.planning.outcome import Alternative, Outcome
+
+_FALLS = 0.05  # of the load, in the time that is looked ahead: less is noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +81,11 @@ class Mst:
         if target < now:
             turns, highest = memory.get(LOW_TURNS, 0.0) + 1, max(memory.get(LOW_MOST, 0.0), target)
             memory = {**memory, LOW_TURNS: turns, LOW_MOST: highest}
-            if turns < how.stable_turns or load.backlog > load.ordinary:
-                why = f"{target} of {now} executors suffice, for {turns:g} turns of {how.stable_turns} that it takes"
+            takes = how.stable_turns
+            if memory[SLOPE] * how.lead_s < -_FALLS * memory[LEVEL]:
+                takes = math.ceil(takes / 2)
+            if turns < takes or load.backlog > load.ordinary:
+                why = f"{target} of {now} executors suffice, for {turns:g} turns of {takes} that it takes"
                 return Hold(reason=Reason.NOT_YET, why=why, inputs=inputs), memory
             target = min(now, int(highest))
         memory = {**memory, LOW_TURNS: 0.0, LOW_MOST: 0.0} if target >= now else memory
