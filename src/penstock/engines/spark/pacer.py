@@ -2,7 +2,8 @@
 
 Spark asks for the next offset when a batch is done, so the time between two questions is what the last batch took. Part
 of it a batch costs however few its rows; fewer rows do not make that part shorter, so a batch always gets at least as
-much time for its rows as goes into that. The first batches of a process say nothing of it: workers start, code is cold.
+much time for its rows as goes into that. Batches of different sizes show it, those of one size do not. The first of a
+process say nothing of it: workers start, code is cold.
 Where more rows wait than a batch may have, batches get longer, up to `_STRETCH` times: of a long one less is overhead.
 
 What fits is kept in a file: a query that is started again, with other replicas or after a crash, need not find out
@@ -11,23 +12,29 @@ again, with a batch that is far too large for what its operators cost.
 
 from __future__ import annotations
 
+import math
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import linear_regression
 
 import msgspec
 
 FIRST_ROWS = 500
+_FOLDER = "batches"  # of a run
 GROWTH = 4.0
 _COLD = 3  # batches
 _STRETCH = 4.0
+_DISTINCT = 2.0  # times as many rows as another batch has
 _WORTH_KEEPING = 1.25  # times what is kept
 
 
 class Kept(msgspec.Struct, frozen=True):
     rows: float  # a replica
     overhead_s: float
+    stretch: float = 1.0
 
 
 class BatchSizer:
@@ -63,8 +70,9 @@ class BatchSizer:
         self._kept = _kept(kept_in)
         self._cap = float(FIRST_ROWS) if self._kept is None else max(1.0, self._kept.rows * replicas)
         self._before_s = 0.0 if self._kept is None else self._kept.overhead_s  # the overhead of earlier starts
-        self._took: deque[float] = deque(maxlen=32)  # of the last batches
-        self._stretch = 1.0
+        self._overhead_s = math.inf if self._kept is None else self._kept.overhead_s
+        self._last: deque[tuple[int, float]] = deque(maxlen=32)  # batches: rows, and what they took
+        self._stretch = 1.0 if self._kept is None else self._kept.stretch
 
     @staticmethod
     def of(options: Mapping[str, str]) -> BatchSizer:
@@ -73,7 +81,7 @@ class BatchSizer:
             float(options["batch_s"]),
             most_rows=int(options["most_rows"]) if options["most_rows"] else None,
             replicas=int(options["replicas"]),
-            kept_in=Path(options["run"], "batches", options["name"]),
+            kept_in=Path(options["run"], _FOLDER, options["name"]),
         )
 
     def room(self) -> int:
@@ -81,11 +89,11 @@ class BatchSizer:
         now = self._clock()
         if self._given > 0:
             took = max(now - self._asked_at, 1e-3)
-            self._took.append(took)
-            overhead = min(self._took) if len(self._took) > _COLD else min(self._before_s, took)
+            overhead = self._overhead(took)
             budget = max(self._target_s * self._stretch, 2 * overhead) - overhead
-            fit = self._given * budget / max(took - overhead, budget / GROWTH)
-            if fit < self._cap:
+            least_s = budget / GROWTH
+            fit = self._given * budget / max(took - overhead, least_s)
+            if fit < self._cap and took - overhead > least_s:  # few rows that were quick say nothing of many
                 # Slowly down: a cold start is slow, and says little of the batches to come.
                 self._cap = max(1.0, self._cap / 2, fit)
             elif self._given >= self._cap * 0.5:  # only a full batch says that a fuller one would do
@@ -99,14 +107,31 @@ class BatchSizer:
         self._given = rows
         self._stretch = min(_STRETCH, self._stretch * 1.5) if left else max(1.0, self._stretch / 1.5)
 
+    def _overhead(self, took: float) -> float:
+        """Of a batch, after one that took so long."""
+        self._last.append((self._given, took))
+        if len(self._last) <= _COLD:
+            return min(self._before_s, took)
+        rows, times = zip(*self._last, strict=True)
+        if max(rows) >= _DISTINCT * min(rows):
+            self._overhead_s = max(0.0, linear_regression(rows, times).intercept)
+        self._overhead_s = min(self._overhead_s, *times)
+        return self._overhead_s
+
     def _keep(self, overhead_s: float) -> None:
         rows = self._cap / self._replicas
         if self._kept is not None and 1 / _WORTH_KEEPING < rows / self._kept.rows < _WORTH_KEEPING:
             return
-        self._kept = Kept(rows, overhead_s)
+        self._kept = Kept(rows, overhead_s, self._stretch)
         if self._kept_in is not None:
             self._kept_in.parent.mkdir(exist_ok=True)
             self._kept_in.write_bytes(msgspec.json.encode(self._kept))
+
+
+def carry_over(old: Path, new: Path) -> None:
+    """What fits, from one run's directory to that of another run of the same dataflow."""
+    if (kept := old / _FOLDER).is_dir():
+        shutil.copytree(kept, new / _FOLDER, dirs_exist_ok=True)
 
 
 def _kept(file: Path | None) -> Kept | None:
