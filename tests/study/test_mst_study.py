@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -235,7 +236,7 @@ def test_what_was_before_a_step_does_not_count() -> None:
         engine.clock.sleep(seconds)
 
     clock.sleep = sleep  # type: ignore[method-assign]
-    found = measure_saturated(engine, Saturation(every_s=10.0, warm_up=2), clock)
+    found = measure_saturated(lambda _: engine, Saturation(every_s=10.0, warm_up=2), clock)
     assert found.settled and found.rows_per_s == pytest.approx(2 / WAIT_S, rel=0.05)
 
 
@@ -358,21 +359,53 @@ def test_a_row_that_fails_is_told_instead_of_measured_around(paced: bool) -> Non
     flow = waiting_bound()
     behaviour = Behaviour(operators={"wait": OperatorBehaviour(service_s=Fixed(value=WAIT_S))})
     engine = clock.engine = Poisoned(flow, behaviour, plan=plan_for(flow, 1, SLOTS_EACH), mode="fluid")
-    with pytest.raises(PenstockError, match="row 700 is bad"), on_trial(engine):
+    with pytest.raises(PenstockError, match="row 700 is bad"):
         if paced:
             keeps_up(lambda: engine, 10.0, Bisection(every_s=1.0), clock)
         else:
-            measure_saturated(engine, Saturation(every_s=1.0), clock)
+            measure_saturated(lambda _: engine, Saturation(every_s=1.0), clock)
 
 
-def test_a_source_that_has_ended_is_not_waited_for() -> None:
+class Preloaded(SimulatedEngine):
+    """All rows are there at once, and no more will come."""
+
+    def set_rate(self, source: str, rows_per_s: float) -> None:
+        raise PenstockError(f"'{source}' has no rate")
+
+
+def preloaded(rows: int, mode: str, starts: list[Preloaded]) -> tuple[Callable[[Plan | None], Preloaded], Time]:
+    """100 rows/s, in batches of 400 where there are batches."""
     clock = Time()
     flow = ps.Dataflow("few")
-    few = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10.0, rows=100))
+    few = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=1e6, rows=rows))
     few.stateless("wait", lambda frame: frame).sink("out", ps.noop())
-    behaviour = Behaviour(operators={"wait": OperatorBehaviour(service_s=Fixed(value=WAIT_S))})
-    engine = clock.engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow, 1, SLOTS_EACH), mode="fluid")
-    with on_trial(engine):
-        measured = measure_saturated(engine, Saturation(every_s=5.0), clock)
-    assert measured.rows_per_s is None and "ran dry" in str(measured.why)
-    assert clock.time() <= 30.0  # 100 rows of 20 ms are through in a few seconds
+    behaviour = Behaviour(
+        operators={"wait": OperatorBehaviour(service_s=Fixed(value=WAIT_S))},
+        batch=BatchCosts(batch_s=0.05, task_s=0.0, most_rows=400),
+    )
+
+    def fresh(plan: Plan | None) -> Preloaded:
+        engine = Preloaded(flow, behaviour, plan=plan or plan_for(flow, 1, SLOTS_EACH), mode=mode)
+        starts.append(engine)
+        clock.engine = engine
+        return engine
+
+    return fresh, clock
+
+
+@pytest.mark.parametrize("rows", [1500, 1000, 500])
+def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int) -> None:
+    starts: list[Preloaded] = []
+    fresh, clock = preloaded(rows, "micro-batch", starts)
+    measured = measure_saturated(fresh, Saturation(every_s=5.0, warm_up=1), clock)
+    assert measured.settled and measured.rows_per_s == pytest.approx(1 / (WAIT_S / SLOTS_EACH), rel=0.03)
+    assert len(starts) > 1  # 15 s and less make no five windows
+
+
+@pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
+def test_a_source_that_has_ended_is_not_waited_for(mode: str) -> None:
+    starts: list[Preloaded] = []
+    fresh, clock = preloaded(100, mode, starts)
+    measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
+    assert measured.rows_per_s is None and "ran dry: preload more rows" in str(measured.why)
+    assert sum(one.clock.time() for one in starts) <= 30.0  # 100 rows of 20 ms are through in a second

@@ -207,15 +207,20 @@ def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[
     import shutil
 
     from penstock.engines.spark.engine import SparkEngine
+    from penstock.engines.spark.pacer import carry_over
     from penstock.engines.spark.session import session
     from penstock.study.mst.replicas import plan_for
 
     spark = session(up.master, "penstock mst", up.confs)
     stack.callback(spark.stop)
     shutil.rmtree(at / "trials", ignore_errors=True)  # of trials that were interrupted
+    before: list[Path] = []
 
     def fresh(wanted: Wanted, run: int) -> Engine:
         folder = at / "trials" / f"{wanted.study.replace(' ', '-')}-{wanted.executors}-{wanted.repeat}-{run}"
+        for last in before[-1:]:
+            carry_over(last, folder)  # how large batches may be need not be found out again
+        before.append(folder)
         plan = wanted.plan or plan_for(flow, wanted.executors, up.record.asked.slots)
         return SparkEngine(flow, folder, spark=spark, plan=plan)
 

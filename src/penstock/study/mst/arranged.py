@@ -31,18 +31,24 @@ class ByPolicy:
     most: int = 60  # windows, after which the plan stands as it is
 
 
-def arrange(engine: Engine, by: ByPolicy, look: Callable[[], tuple[Window, Window | None]], clock: Clock) -> None:
-    """`look` waits for the next window, and gives it and the one before it."""
+Look = Callable[[], tuple[Window, Window | None] | None]
+
+
+def arrange(engine: Engine, by: ByPolicy, look: Look, clock: Clock) -> bool:
+    """Whether it came to an end. `look` waits for a window, and gives it and the one before it; None: no more."""
     with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:
         store.begin(
             Run(dataflow=engine.flow.name, flow_file="-", pid=0, master="mst", started_s=clock.time())
         )  # what it decides is in the plan of the trial
         controller = Controller(by.policy, by.settings, engine, store)
         for _ in range(by.most):
-            window, before = look()
-            decided = controller.turn(_as_demand(engine.flow, window, before), number=None, at_s=clock.time())
+            seen = look()
+            if seen is None:
+                return False
+            decided = controller.turn(_as_demand(engine.flow, *seen), number=None, at_s=clock.time())
             if decided is not None and decided.kind == "hold" and decided.reason in _LEAVES_IT:
-                return
+                break
+    return True
 
 
 def _as_demand(flow: Dataflow, window: Window, before: Window | None) -> Window:

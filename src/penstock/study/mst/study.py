@@ -8,10 +8,10 @@ from statistics import fmean
 
 from penstock.control.loop import Clock
 from penstock.engines.ports import Engine
+from penstock.plan import Plan
 from penstock.store import RULE, Store, Trial
 from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import SATURATED, Wanted, grid, next_wanted
-from penstock.study.mst.on_trial import on_trial
 from penstock.study.mst.paced import Bisection, measure_paced
 from penstock.study.mst.saturated import Measured, Saturation, measure_saturated
 
@@ -91,8 +91,7 @@ class MstStudy:
         )
 
     def _saturated(self, engines: _Opened, by: ByPolicy | None) -> Measured:
-        with on_trial(engines()) as engine:
-            return measure_saturated(engine, self.saturation, self.clock, by)
+        return measure_saturated(engines, self.saturation, self.clock, by)
 
     def _paced(self, engines: _Opened, known: list[Trial], executors: int) -> Measured:
         if not known:
@@ -109,8 +108,9 @@ class _Opened:
         self._fresh, self._wanted, self._runs = fresh, wanted, 0
         self._last: Engine | None = None
 
-    def __call__(self) -> Engine:
-        self._last = self._fresh(self._wanted, self._runs)
+    def __call__(self, plan: Plan | None = None) -> Engine:
+        wanted = self._wanted if plan is None else replace(self._wanted, plan=plan)
+        self._last = self._fresh(wanted, self._runs)
         self._runs += 1
         return self._last
 
