@@ -30,9 +30,11 @@ from penstock.brokers.broker import Broker
 from penstock.brokers.cluster import Cluster
 from penstock.brokers.loading import Backlog, Schedule, Steady, Stepped, load
 from penstock.brokers.topics import Topic
+from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.sources import kafka as kafka_source
 from penstock.engines.spark.sources.kafka import KafkaSource
 from penstock.store import Store
+from penstock.study.mst.design import Wanted
 from penstock.study.mst.saturated import Saturation
 from penstock.study.mst.study import MstStudy
 
@@ -184,21 +186,28 @@ def test_a_preloaded_topic_is_measured_and_nothing_is_written(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     lines, out = topics(broker.servers, "mst", 2)
-    fill(broker.servers, lines, wordcount.generator, range(40_000))
+    fill(broker.servers, lines, wordcount.generator, range(4_000))
     flow = counting(broker.servers, lines, out).without_output()
     plan = plan_of(flow, {"split": 2, "count": 2}, set())
+    readings = set()
+
+    def fresh(wanted: Wanted, run: int) -> SparkEngine:
+        readings.add(run)
+        return engine_for(flow, spark, tmp_path / f"run-{run}", plan, most_rows_a_batch=500)
+
     with Store(tmp_path / "store") as store:
         study = MstStudy(
             app="wordcount",
-            fresh=lambda wanted, run: engine_for(flow, spark, tmp_path / "run", plan, most_rows_a_batch=500),
+            fresh=fresh,
             store=store,
             clock=time,
-            saturation=Saturation(every_s=0.5, warm_up=2, most=400, n=2, k=1, tolerance=10.0),
+            saturation=Saturation(every_s=2.0, warm_up=1, most=200, n=5, k=4, tolerance=10.0),
             slots_each=plan.slots,
         )
         study.run([1])
         (trial,) = store.trials()
     assert trial.settled and trial.rows_per_s is not None and 0 < trial.rows_per_s < 40_000, trial
+    assert len(readings) > 1  # 8 batches do not last for five samples
     assert rows_of(broker.servers, out) == []
 
 

@@ -393,7 +393,7 @@ def preloaded(rows: int, mode: str, starts: list[Preloaded]) -> tuple[Callable[[
     return fresh, clock
 
 
-@pytest.mark.parametrize("rows", [1500, 1000, 500])
+@pytest.mark.parametrize("rows", [1500, 1000, 500, 350])
 def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int) -> None:
     starts: list[Preloaded] = []
     fresh, clock = preloaded(rows, "micro-batch", starts)

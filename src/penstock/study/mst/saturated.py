@@ -20,6 +20,7 @@ from penstock.study.mst.throughput import mix, sustained, waiting
 Fresh = Callable[[Plan | None], Engine]  # with its own plan, or that one
 _IN_VAIN = 2  # readings: the first may just have found out how large a batch may be
 _PARTS = 5  # of a window
+_LONG = 0.5  # windows
 _LASTS_S = 30.0
 _AHEAD_WINDOWS = 3.0  # of work that has to wait, or the source is about to be the limit
 _FASTER = 3.0
@@ -61,7 +62,8 @@ def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ByPolicy 
             plan = engine.plan
         if found.over:
             return found.measured()
-        in_vain = 0 if found.read() else in_vain + 1
+        in_vain = 0 if found.read_some else in_vain + 1
+        found.read()
     return found.ran_dry()
 
 
@@ -92,11 +94,14 @@ class _Found:
     def forget(self) -> None:
         self._before, self._now = [], []
 
-    def read(self) -> bool:
-        """A reading has ended; whether it brought a sample."""
-        found = bool(self._now)
+    @property
+    def read_some(self) -> bool:
+        """Whether this reading has brought a sample."""
+        return bool(self._now)
+
+    def read(self) -> None:
+        """A reading has ended."""
         self._before, self._now = self.samples, []
-        return found
 
     @property
     def samples(self) -> list[float]:
@@ -169,7 +174,22 @@ class _Reading:
                 if rate is not None:
                     found.add(rate)
                     parts, before = [], window
+            if ended and not found.read_some:
+                self._measure_the_rest(step_s)
             if ended:
+                return
+
+    def _measure_the_rest(self, step_s: float) -> None:
+        """All that was preloaded went into one batch: if that took long, more rows would hardly have been faster."""
+        found, before = self._found, self._last
+        while not found.over:
+            window, _ = self._look(step_s)
+            rate = self._taken(window, before)
+            found.passed(step_s, rate)
+            longest_s = max((one.batch_s or 0.0 for one in window.pipelines if one.rows_in), default=0.0)
+            if rate is not None and longest_s > _LONG * found.how.every_s:
+                found.add(rate)
+            if self._engine.idle() or not self._limits(window):
                 return
 
     def _look(self, seconds: float) -> tuple[Window, Window | None]:
