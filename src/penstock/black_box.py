@@ -33,7 +33,8 @@ def watch(
     What it sees and decides is in the directory `at`, for 'penstock status' and 'penstock decisions'. It changes
     nothing of the program's queries, checkpoints or session settings, and whatever goes wrong in it is logged and stays
     there; only arguments that make no sense are refused. Mode "active" sets the number of executors, and needs a
-    session whose dynamic allocation is off, or never changes it by itself.
+    session whose dynamic allocation is off, or never changes it by itself, and which was started with
+    spark.decommission.enabled and spark.storage.decommission.enabled, so that executors can be let go.
     """
     if policy != "mst":
         raise PenstockError(f"policy='{policy}': a black box can be watched by 'mst' only, which needs no operators")

@@ -17,7 +17,7 @@ from penstock.control.controller import Settings
 from penstock.control.decisions import Change, Hold, Reason
 from penstock.control.guards import Cooldown
 from penstock.control.policies.mst import Mst, MstSettings
-from penstock.control.policies.mst_load import AT_S, LEVEL, SLOPE
+from penstock.control.policies.mst_load import AT_S, LEVEL, SLOPE, foreseen
 from penstock.control.policies.mst_margin import BACKLOG, MARGIN, SLOTS
 from penstock.control.rehearsal import Rehearsal, rehearse
 from penstock.control.shape import Shape
@@ -167,6 +167,37 @@ def test_a_rising_load_is_foreseen() -> None:
         decision, found = policy(lead_s=60.0).decide(at, memory)
         memory = dict(found)
     assert isinstance(decision, Change) and decision.plan.slots == 2  # 70 are within 90, 130 are not
+
+
+def forecasts(rates: list[tuple[float, float]], lead_s: float) -> list[float]:
+    memory: dict[str, float] = {}
+    found = []
+    for at_s, rate in rates:
+        memory = foreseen(memory, rate, at_s, lead_s)
+        found.append(memory[LEVEL] + memory[SLOPE] * lead_s)
+    return found
+
+
+def test_a_fall_is_not_followed_by_a_rise_that_nobody_saw() -> None:
+    """A load that ends within six seconds, a release that takes half a minute, and what is left after it."""
+    before = [(2.0 * turn, 100.0) for turn in range(5)] + [(10.0, 73.0), (12.0, 46.0), (14.0, 20.0)]
+    after = [(53.0 + 2.0 * turn, 20.0) for turn in range(20)]
+    assert max(forecasts(before + after, 30.0)[-len(after) :]) < 25.0
+
+
+@pytest.mark.parametrize("every_s", [1.0, 2.0, 5.0, 10.0])
+def test_what_is_foreseen_does_not_depend_on_how_often_one_looks(every_s: float) -> None:
+    ramp = [(every_s * turn, 100.0 + 2.0 * every_s * turn) for turn in range(round(120.0 / every_s) + 1)]
+    *_, last = forecasts(ramp, 30.0)
+    assert last == pytest.approx(100.0 + 2.0 * (120.0 + 30.0), rel=0.05)
+
+
+def test_a_step_is_covered_when_it_is_first_seen() -> None:
+    """The average over the windows has seen a third of it."""
+    at = situation_at(100.0, slots=2)
+    assert at.latest is not None
+    decision, _ = policy().decide(replace(at, latest=msgspec.structs.replace(at.latest, external_rows_per_s=300.0)), {})
+    assert isinstance(decision, Change) and decision.plan.slots == 4  # ceil(300 / 90)
 
 
 @pytest.mark.parametrize(("falls_per_s", "turns"), [(0.0, 4), (0.1, 4), (2.0, 2)])

@@ -6,9 +6,9 @@ seen so far), and what has to be covered is
 
     (forecast + backlog / catch_up_s) x margin  <=  capacity(m)
 
-with the forecast by Holt's method over the time that new executors take, and a margin that is learned (`mst_margin`).
-More executors are had at once, fewer only when they have sufficed for a number of turns; for half of those where the
-load falls, as each turn that is waited then leaves more to spare.
+with the forecast by Holt's method over the time that new executors take, or the latest window if that had more, and a
+margin that is learned (`mst_margin`). More executors are had at once, fewer only when they have sufficed for a number
+of turns; for half of those where the load falls, as each turn that is waited then leaves more to spare.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Mst:
 
     def _decide(self, situation: Situation, load: Load, memory: Memory) -> tuple[Decision, Memory]:
         how = self.settings
-        forecast = max(load.arriving, memory[LEVEL] + memory[SLOPE] * how.lead_s)
+        forecast = max(load.arriving, load.latest, memory[LEVEL] + memory[SLOPE] * how.lead_s)
         margin = memory.get(MARGIN, 1.0)
         wanted_per_s = (forecast + load.backlog / how.catch_up_s) * margin
         most = max(how.least, min(how.most, situation.max_slots // how.slots_each))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from penstock.measure.window import Window
 
 LEVEL, SLOPE, AT_S = "mst.level", "mst.slope", "mst.at_s"
 GAP_S = 120.0  # between turns: a longer one is a new beginning
-_ALPHA, _BETA = 0.6, 0.3  # Holt's weights of what is new, in level and in slope
+_LEVEL_OVER, _SLOPE_OVER = 0.25, 0.5  # of the time that is looked ahead, in which what was before fades away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +81,15 @@ def _worked(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float 
 
 
 def foreseen(memory: Memory, rate: float, now_s: float, lead_s: float) -> dict[str, float]:
-    """Holt's two equations, for turns that are not evenly apart; over a gap no slope reaches."""
+    """Holt's two equations, for turns that are not evenly apart; over a gap no slope reaches.
+
+    What is new weighs by the time that it is of: a slope of a few seconds would be carried on for as long as is looked
+    ahead, and every step or wiggle of the load with it.
+    """
     if LEVEL not in memory or now_s - memory[AT_S] > max(GAP_S, 4 * lead_s):
         return {**memory, LEVEL: rate, SLOPE: 0.0, AT_S: now_s}
-    span_s = max(now_s - memory[AT_S], 1e-3)
-    level = _ALPHA * rate + (1.0 - _ALPHA) * (memory[LEVEL] + memory[SLOPE] * min(span_s, max(lead_s, 1e-3)))
-    slope = _BETA * (level - memory[LEVEL]) / span_s + (1.0 - _BETA) * memory[SLOPE]
+    span_s, lead_s = max(now_s - memory[AT_S], 1e-3), max(lead_s, 1e-3)
+    new, newly = (1.0 - math.exp(-span_s / (over * lead_s)) for over in (_LEVEL_OVER, _SLOPE_OVER))
+    level = max(0.0, new * rate + (1.0 - new) * (memory[LEVEL] + memory[SLOPE] * min(span_s, lead_s)))
+    slope = newly * (level - memory[LEVEL]) / span_s + (1.0 - newly) * memory[SLOPE]
     return {**memory, LEVEL: level, SLOPE: slope, AT_S: now_s}
