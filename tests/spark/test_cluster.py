@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pytest
 from playing import engine_for, rows_read, wait_until
@@ -24,9 +25,10 @@ from penstock.engines.spark import cluster
 from penstock.engines.spark.cluster import Asked, Cluster, ClusterError
 from penstock.engines.spark.cluster.record import Record
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.executors import ExecutorsError, FixedExecutors
+from penstock.engines.spark.executors import ExecutorsError, FixedExecutors, negotiator_of
 from penstock.engines.spark.session import session
 from penstock.plan import default_plan
+from penstock.store import StoreReader
 
 pytestmark = pytest.mark.spark
 
@@ -264,6 +266,42 @@ def test_nothing_outlives_a_starter_or_a_supervisor_that_is_killed(tmp_path: Pat
     psutil.Process(up.record.supervisor.pid).wait()
     eventually(lambda: not any(one.is_running() for one in children))
     cluster.stop(at)
+
+
+def test_a_watched_program_gets_the_executors_that_its_load_needs_and_keeps_no_others(
+    on_cluster: SparkSession, tmp_path: Path
+) -> None:
+    def slowly(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """100 rows/s a slot."""
+        for frame in frames:
+            time.sleep(0.01 * len(frame))
+            yield frame
+
+    def query(name: str, rows_per_s: int) -> Any:
+        stream = on_cluster.readStream.name(name).format("rate")
+        rows = stream.options(rowsPerSecond=rows_per_s, numPartitions=4).load()
+        waits = rows.mapInPandas(slowly, rows.schema).writeStream.queryName(name).format("noop")
+        return waits.option("checkpointLocation", str(tmp_path / name)).start()
+
+    negotiator_of(on_cluster, warmed=False).settle(1)
+    watched = ps.watch(on_cluster, at=tmp_path / "watch", executors=(1, 3), mode="active", every_s=1.0)
+    small, large = query("small", 10), query("large", 150)
+    try:
+        eventually(lambda: executors_of(on_cluster) > 1 or not large.isActive)
+        large.stop()
+        eventually(lambda: executors_of(on_cluster) == 1 or not small.isActive)
+        assert small.isActive and small.exception() is None and watched.error is None
+    finally:
+        watched.stop()
+        small.stop()
+        large.stop()
+    with StoreReader(tmp_path / "watch") as store:
+        done = [row.reason for _, row in store.decisions() if row.applied == "ok"]
+    assert {"shortage", "release"} <= set(done), done
+
+
+def executors_of(spark: SparkSession) -> int:
+    return len(negotiator_of(spark, warmed=False).standing().observed)
 
 
 def test_a_local_master_refuses_other_executors_and_says_what_to_do() -> None:
