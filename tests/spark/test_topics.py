@@ -35,7 +35,7 @@ from penstock.engines.spark.sources import kafka as kafka_source
 from penstock.engines.spark.sources.kafka import KafkaSource
 from penstock.store import Store
 from penstock.study.mst.design import Wanted
-from penstock.study.mst.saturated import Saturation
+from penstock.study.mst.settling import Saturation
 from penstock.study.mst.study import MstStudy
 
 pytestmark = pytest.mark.spark

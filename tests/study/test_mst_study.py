@@ -24,7 +24,8 @@ from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wante
 from penstock.study.mst.on_trial import on_trial
 from penstock.study.mst.paced import Bisection, keeps_up, measure_paced
 from penstock.study.mst.replicas import plan_for, replicas_each
-from penstock.study.mst.saturated import Saturation, measure_saturated
+from penstock.study.mst.saturated import measure_saturated
+from penstock.study.mst.settling import Saturation
 from penstock.study.mst.study import Fresh, MstStudy
 
 WAIT_S = 0.02

@@ -84,7 +84,7 @@ def measure(
     from penstock.store import STUDY, Run, Store
     from penstock.study.mst.design import SATURATED, grid
     from penstock.study.mst.paced import Bisection
-    from penstock.study.mst.saturated import Saturation
+    from penstock.study.mst.settling import Saturation
     from penstock.study.mst.study import MstStudy
 
     if paced and budget is not None:

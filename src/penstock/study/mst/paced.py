@@ -13,7 +13,7 @@ from penstock.engines.ports import Engine
 from penstock.measure.stability import grows
 from penstock.measure.window import Window
 from penstock.study.mst.on_trial import mended, on_trial
-from penstock.study.mst.saturated import Measured
+from penstock.study.mst.settling import Measured
 from penstock.study.mst.throughput import mix, sustained
 
 _TRIED = 20  # rates, at most, where all are kept up

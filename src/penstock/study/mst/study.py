@@ -13,7 +13,8 @@ from penstock.store import RULE, Store, Trial
 from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import SATURATED, Wanted, grid, next_wanted
 from penstock.study.mst.paced import Bisection, measure_paced
-from penstock.study.mst.saturated import Measured, Saturation, measure_saturated
+from penstock.study.mst.saturated import measure_saturated
+from penstock.study.mst.settling import Measured, Saturation
 
 Fresh = Callable[[Wanted, int], Engine]  # a trial, and which of its runs -> an engine that was never started
 OnTrial = Callable[[Trial, int, int], None]  # one that has ended, how many have, of how many
