@@ -34,21 +34,24 @@ class ByPolicy:
 Look = Callable[[], tuple[Window, Window | None] | None]
 
 
-def arrange(engine: Engine, by: ByPolicy, look: Look, clock: Clock) -> bool:
-    """Whether it came to an end. `look` waits for a window, and gives it and the one before it; None: no more."""
+def arrange(engine: Engine, by: ByPolicy, look: Look, clock: Clock, most: int) -> int:
+    """In so many windows; those that are left where `look` has no more (None), and 0 where it is done.
+
+    `look` waits for a window, and gives it and the one before it.
+    """
     with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:
         store.begin(
             Run(dataflow=engine.flow.name, flow_file="-", pid=0, master="mst", started_s=clock.time())
         )  # what it decides is in the plan of the trial
         controller = Controller(by.policy, by.settings, engine, store)
-        for _ in range(by.most):
+        for done in range(most):
             seen = look()
             if seen is None:
-                return False
+                return most - done - 1
             decided = controller.turn(_as_demand(engine.flow, *seen), number=None, at_s=clock.time())
             if decided is not None and decided.kind == "hold" and decided.reason in _LEAVES_IT:
                 break
-    return True
+    return 0
 
 
 def _as_demand(flow: Dataflow, window: Window, before: Window | None) -> Window:

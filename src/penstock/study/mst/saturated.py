@@ -12,13 +12,14 @@ from penstock.plan import Plan
 from penstock.study.mst.arranged import ByPolicy, arrange
 from penstock.study.mst.on_trial import mended, on_trial
 from penstock.study.mst.settling import Measured, Samples, Saturation
-from penstock.study.mst.sources import Sources
+from penstock.study.mst.sources import FIRST_RATE, Sources
 from penstock.study.mst.throughput import sustained, waiting
 
 Fresh = Callable[[Plan | None], Engine]  # with its own plan, or that one
 _IN_VAIN = 2  # readings: the first may just have found out how large a batch may be
 _PARTS = 5  # of a window
 _LONG = 0.5  # windows
+_WRITTEN = 2.0  # batches
 
 
 def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ByPolicy | None = None) -> Measured:
@@ -27,19 +28,25 @@ def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ByPolicy 
     The rate of sources is raised until rows always wait. What was preloaded has no rate, and is read again from its
     beginning when it has ended: it has to last for a few batches, not for the whole measurement.
     """
-    found = Samples(how)
+    found, rate = Samples(how), FIRST_RATE
     plan: Plan | None = None  # the policy's
-    in_vain = 0  # readings, one after another, that brought no sample
+    to_arrange = 0 if by is None else by.most  # windows
+    in_vain = 0  # readings, one after another, that brought no sample and could have
     while in_vain < _IN_VAIN:
-        with on_trial(fresh(plan)) as engine:
-            reading = _Reading(engine, found, clock)
-            if by is not None:
-                by, plan = None if reading.arrange(by) else by, engine.plan
-            if by is None:
+        engine = fresh(plan)
+        asked, cold, arranging = engine.plan.slots, found.cold, to_arrange > 0
+        with on_trial(engine):
+            reading = _Reading(engine, found, clock, rate)
+            if by is not None and to_arrange > 0:
+                to_arrange, plan = reading.arrange(by, to_arrange), engine.plan
+            if to_arrange == 0:
                 reading.measure()
+            rate = reading.rate
+        if engine.plan.slots < asked:  # executors were lost: it was not measured what was asked for
+            found.forget()
         if found.over:
             return found.measured()
-        in_vain = 0 if found.read_some else in_vain + 1
+        in_vain = 0 if found.read_some or cold or arranging else in_vain + 1
         found.read()
     return found.ran_dry()
 
@@ -47,20 +54,25 @@ def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ByPolicy 
 class _Reading:
     """Of the sources by an engine that has just been started, until one of them ends or all has been found."""
 
-    def __init__(self, engine: Engine, found: Samples, clock: Clock) -> None:
+    def __init__(self, engine: Engine, found: Samples, clock: Clock, rate: float) -> None:
         self._engine, self._found, self._clock = engine, found, clock
-        self._sources = Sources(engine)
+        self._sources = Sources(engine, rate)
+        self._batch_s = 0.0  # the longest that was seen
         self._last: Window | None = None
         self._since: Window | None = None  # behind which the mix of the sources counts
 
-    def arrange(self, by: ByPolicy) -> bool:
-        """Whether the policy came to its end before a source did."""
+    @property
+    def rate(self) -> float:
+        return self._sources.rate
+
+    def arrange(self, by: ByPolicy, most: int) -> int:
+        """How many of so many windows are left to go on with, if a source ended before the policy was done."""
 
         def look() -> tuple[Window, Window | None] | None:
             window, before = self._look(self._found.how.every_s)
             return None if self._ended(window) else (window, before)
 
-        return arrange(self._engine, by, look, self._clock)
+        return arrange(self._engine, by, look, self._clock, most)
 
     def measure(self) -> None:
         """In windows, or parts of them where a source ends: of its last batch nobody knows what would have fitted."""
@@ -81,16 +93,22 @@ class _Reading:
                 if rate is not None:
                     found.add(rate)
                     parts, before = [], window
-            if ended and not found.read_some:
-                self._measure_the_rest(step_s)
             if ended:
+                if not found.read_some and len(window.pipelines) == 1 and not self._sources.rated:
+                    self._measure_the_rest(step_s)
                 return
 
     def _measure_the_rest(self, step_s: float) -> None:
-        """All that was preloaded went into one batch: if that took long, more rows would hardly have been faster."""
+        """All that was preloaded went into one batch: if that took long, more rows would hardly have been faster.
+
+        Of several queries the others would stand still meanwhile, of several sources those that have ended, and where
+        somebody still writes to one it is as many rows as came.
+        """
         found, before = self._found, self._last
-        while not found.over:
+        while not found.over and not found.read_some:
             window, _ = self._look(step_s)
+            if window.external_rows_per_s:
+                return
             rate = self._taken(window, before)
             found.passed(step_s, rate)
             longest_s = max((one.batch_s or 0.0 for one in window.pipelines if one.rows_in), default=0.0)
@@ -112,8 +130,10 @@ class _Reading:
         return sustained(self._engine.flow, window, before, self._since)
 
     def _limits(self, window: Window) -> set[str]:
-        """Sources at which nothing waits."""
-        limits = {name for name, rows in waiting(self._engine.flow, window).items() if rows == 0}
+        """Sources at which nothing waits, or no more than somebody who still writes to them does during a batch."""
+        self._batch_s = max(self._batch_s, *(one.batch_s or 0.0 for one in window.pipelines))
+        coming = 0.0 if self._sources.rated else _WRITTEN * self._batch_s * (window.external_rows_per_s or 0.0)
+        limits = {name for name, rows in waiting(self._engine.flow, window).items() if rows <= coming}
         self._found.dry = bool(limits)
         return limits
 
@@ -129,6 +149,8 @@ def _full(window: Window, last: Window | None, ended: Collection[str]) -> bool:
         return False
     if not ended:
         return True
+    if last is None or window.external_rows_per_s:  # somebody still writes: it is as full as rows came
+        return False
     # One batch, begun with rows left over: these have ended with the batch that was begun after it.
-    left = last is not None and all(one.backlog_rows for one in last.operators if one.operator in ended)
+    left = all(one.backlog_rows for one in last.operators if one.operator in ended)
     return left and max((one.batches for one in window.pipelines), default=0) == 1

@@ -33,18 +33,23 @@ class Samples:
 
     def __init__(self, how: Saturation) -> None:
         self.how = how
-        self.cold_s = how.warm_up * how.every_s  # that are left before anything counts
         self.dry = False
+        self._cold_s = how.warm_up * how.every_s  # that are left before anything counts
         self._left_s = how.most * how.every_s
         self._fastest = 0.0  # rows/s that were seen, in samples or not
         self._before: list[float] = []  # of earlier readings
         self._now: list[float] = []
+        self._alone = 0  # readings, one after another and up to the last, that were one sample each
+
+    @property
+    def cold(self) -> bool:
+        return self._cold_s > 0
 
     def passed(self, seconds: float, rows_per_s: float | None) -> bool:
         """Whether this counts: workers had started, and code was compiled."""
         self._fastest = max(self._fastest, rows_per_s or 0.0)
-        self.cold_s -= seconds
-        if self.cold_s >= 0:
+        self._cold_s -= seconds
+        if self._cold_s >= 0:
             return False
         self._left_s -= seconds
         return True
@@ -53,7 +58,8 @@ class Samples:
         self._now.append(rows_per_s)
 
     def forget(self) -> None:
-        self._before, self._now = [], []
+        """Those of this reading."""
+        self._now = []
 
     @property
     def read_some(self) -> bool:
@@ -62,6 +68,7 @@ class Samples:
 
     def read(self) -> None:
         """A reading has ended."""
+        self._alone = self._alone + 1 if self._before and len(self._now) == 1 else 0
         self._before, self._now = self.all, []
 
     @property
@@ -83,15 +90,20 @@ class Samples:
             return self.ran_dry() if self.dry else _without("no batch was committed")
         # The median: the rule lets one step pass, and what was before it must not count.
         rows_per_s = median(samples[-how.n :])
-        if self.settled:
-            return Measured(rows_per_s=rows_per_s, settled=True, samples=samples)
-        why = f"of {len(samples)} samples no {how.k} of {how.n} were within {how.tolerance:.0%} of the one before them"
-        return Measured(rows_per_s=rows_per_s, settled=False, samples=samples, why=why)
+        self.read()
+        why = None
+        if not settled(samples, n=how.n, k=how.k, tolerance=how.tolerance):
+            why = f"of {len(samples)} samples no {how.k} of {how.n} are within {how.tolerance:.0%} of those before them"
+        elif self._alone >= how.k:
+            why = f"each is of one batch, with the start of a query in it: preload more rows{self._such()}"
+        return Measured(rows_per_s=rows_per_s, settled=why is None, samples=samples, why=why)
 
     def ran_dry(self) -> Measured:
+        return _without(f"the source ran dry: preload more rows{self._such()}")
+
+    def _such(self) -> str:
         enough = float(f"{self._fastest * _LASTS_S:.1g}")
-        such = f", such as {enough:,.0f}" if enough else ""
-        return _without(f"the source ran dry: preload more rows{such}, or give it a rate")
+        return f", such as {enough:,.0f}" if enough else ""
 
 
 def _without(why: str) -> Measured:

@@ -7,29 +7,31 @@ from penstock.engines.ports import Engine
 from penstock.measure.window import Window
 from penstock.study.mst.throughput import mix, waiting
 
+FIRST_RATE = 100.0  # rows/s
 _AHEAD_WINDOWS = 3.0  # of work that has to wait, or the source is about to be the limit
 _FASTER = 3.0
 
 
 class Sources:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, rate: float = FIRST_RATE) -> None:
         self._engine = engine
         self._parts = mix(engine.flow)
-        self._rate = 100.0  # of all
+        self.rate = rate  # of all
         names = set(self._parts)
         self._set()
-        self.ending = names - set(self._parts)  # those without a rate: there is no more than was preloaded
+        self.rated = set(self._parts)
+        self.ending = names - self.rated  # those without a rate: there is no more than was preloaded
 
     def stay_ahead(self, taken_per_s: float | None, window: Window, every_s: float) -> None:
         taken_per_s = 0.0 if taken_per_s is None else taken_per_s
         waits = waiting(self._engine.flow, window)
         if any(waits[name] <= _AHEAD_WINDOWS * every_s * taken_per_s * part for name, part in self._parts.items()):
-            self._rate = max(self._rate, taken_per_s) * _FASTER
+            self.rate = max(self.rate, taken_per_s) * _FASTER
             self._set()
 
     def _set(self) -> None:
         for name, part in list(self._parts.items()):
             try:
-                self._engine.set_rate(name, self._rate * part)
+                self._engine.set_rate(name, self.rate * part)
             except PenstockError:
                 del self._parts[name]
