@@ -64,9 +64,9 @@ def measure(
 ) -> None:
     """Measure what a dataflow sustains on so many executors, then fit, choose and predict.
 
-    Sources are sped up until rows always wait, and what was preloaded (a topic, files) is read again as often as it
-    takes; sinks compute everything and write nothing. Trials are kept as they end: the same command goes on where it
-    was interrupted.
+    Sources are sped up until rows always wait, and what was preloaded (a topic, files without a rate) is read again as
+    often as it takes; sinks compute everything and write nothing. Trials are kept as they end: the same command goes on
+    where it was interrupted.
 
     \b
     Example:

@@ -6,14 +6,13 @@ seen so far), and what has to be covered is
 
     (forecast + backlog / catch_up_s) x margin  <=  capacity(m)
 
-with the forecast by Holt's method over the time that new executors take, or the latest window if that had more, and a
-margin that is learned (`mst_margin`). More executors are had at once, fewer only when they have sufficed for a number
-of turns; for half of those where the load falls, as each turn that is waited then leaves more to spare.
+with the forecast by Holt's method over the time that new executors take, and a margin that is learned (`mst_margin`).
+More executors are had at once, fewer only when they have sufficed for a number of turns. Turns in which the load falls
+count twice, as it leaves more to spare each time.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
@@ -63,7 +62,7 @@ class Mst:
 
     def _decide(self, situation: Situation, load: Load, memory: Memory) -> tuple[Decision, Memory]:
         how = self.settings
-        forecast = max(load.arriving, load.latest, memory[LEVEL] + memory[SLOPE] * how.lead_s)
+        forecast = max(load.arriving, memory[LEVEL] + memory[SLOPE] * how.lead_s)
         margin = memory.get(MARGIN, 1.0)
         wanted_per_s = (forecast + load.backlog / how.catch_up_s) * margin
         most = max(how.least, min(how.most, situation.max_slots // how.slots_each))
@@ -79,13 +78,11 @@ class Mst:
         }
         target = most if needed is None else needed
         if target < now:
-            turns, highest = memory.get(LOW_TURNS, 0.0) + 1, max(memory.get(LOW_MOST, 0.0), target)
+            falls = memory[SLOPE] * how.lead_s < -_FALLS * memory[LEVEL]
+            turns, highest = memory.get(LOW_TURNS, 0.0) + 1 + falls, max(memory.get(LOW_MOST, 0.0), target)
             memory = {**memory, LOW_TURNS: turns, LOW_MOST: highest}
-            takes = how.stable_turns
-            if memory[SLOPE] * how.lead_s < -_FALLS * memory[LEVEL]:
-                takes = math.ceil(takes / 2)
-            if turns < takes or load.backlog > load.ordinary:
-                why = f"{target} of {now} executors suffice, for {turns:g} turns of {takes} that it takes"
+            if turns < how.stable_turns or load.backlog > load.ordinary:
+                why = f"{target} of {now} executors suffice, for {turns:g} turns of {how.stable_turns} that it takes"
                 return Hold(reason=Reason.NOT_YET, why=why, inputs=inputs), memory
             target = min(now, int(highest))
         memory = {**memory, LOW_TURNS: 0.0, LOW_MOST: 0.0} if target >= now else memory

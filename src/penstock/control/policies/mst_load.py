@@ -83,8 +83,8 @@ def _worked(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float 
 def foreseen(memory: Memory, rate: float, now_s: float, lead_s: float) -> dict[str, float]:
     """Holt's two equations, for turns that are not evenly apart; over a gap no slope reaches.
 
-    What is new weighs by the time that it is of: a slope of a few seconds would be carried on for as long as is looked
-    ahead, and every step or wiggle of the load with it.
+    What is new weighs by the time that it is of, so that it does not matter how often one looks: the slope of a window
+    of two seconds would be carried on for thirty, and every wiggle of the load with it.
     """
     if LEVEL not in memory or now_s - memory[AT_S] > max(GAP_S, 4 * lead_s):
         return {**memory, LEVEL: rate, SLOPE: 0.0, AT_S: now_s}
