@@ -65,7 +65,7 @@ def measured(spark: Any, at: Path) -> tuple[MstModel, MstModel, dict[tuple[str, 
     def fresh(wanted: Wanted, number: int) -> SparkEngine:
         folder = at / f"{wanted.study}-{wanted.executors}-{wanted.repeat}-{number}".replace(" ", "-")
         flow = waiting()
-        return SparkEngine(flow, folder, spark=spark, plan=plan_for(flow, wanted.executors, SLOTS_EACH), batch_s=4.0)
+        return SparkEngine(flow, folder, spark=spark, plan=plan_for(flow, wanted.executors, SLOTS_EACH))
 
     with Store(at) as store:
         store.begin(Run(dataflow="waiting", flow_file="-", pid=0, master="bench", started_s=time.time()))
@@ -143,7 +143,7 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
     peak = 0.9 * capacity[-1]
     at_peak = next(m for m, rate in enumerate(capacity, start=1) if rate >= peak)
     flow = waiting()
-    engine = SparkEngine(flow, at, spark=spark, plan=plan_for(flow, 2, SLOTS_EACH), batch_s=1.0)
+    engine = SparkEngine(flow, at, spark=spark, plan=plan_for(flow, 2, SLOTS_EACH))
     seen = Seen(began_s=time.time(), peak_per_s=peak)
     policy = Mst(
         MstSettings(
@@ -198,7 +198,7 @@ def to_a_useful_executor(spark: Any, at: Path) -> float:
     Returns the longest: so far ahead has to be looked.
     """
     flow = waiting()
-    engine = SparkEngine(flow, at, spark=spark, plan=plan_for(flow, 1, SLOTS_EACH), batch_s=1.0)
+    engine = SparkEngine(flow, at, spark=spark, plan=plan_for(flow, 1, SLOTS_EACH))
     engine.start()
     try:
         while engine.observe().pipelines[0].batches == 0:

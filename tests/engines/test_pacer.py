@@ -15,8 +15,8 @@ LONGEST = 4.0  # times the target, where rows are always left
 class Query:
     """Asks when it is done, as Spark does."""
 
-    def __init__(self, run: Path, fixed_s: float = FIXED_S) -> None:
-        self.now_s, self.fixed_s = 0.0, fixed_s
+    def __init__(self, run: Path, fixed_s: float = FIXED_S, cold_s: tuple[float, ...] = ()) -> None:
+        self.now_s, self.fixed_s, self.cold_s = 0.0, fixed_s, list(cold_s)
         run.mkdir(exist_ok=True)
         kept_in = run / "batches" / "rows"
         self.sizer = BatchSizer(TARGET_S, kept_in=kept_in, clock=lambda: self.now_s)
@@ -25,7 +25,7 @@ class Query:
         room = self.sizer.room()
         rows = int(min(room, waiting))
         self.sizer.gave(rows, left=waiting > room)
-        self.now_s += self.fixed_s + ROW_S * rows
+        self.now_s += self.fixed_s + ROW_S * rows + (self.cold_s.pop(0) if self.cold_s else 0.0)
         return rows
 
     def batches(self, count: int, waiting: float = float("inf")) -> list[int]:
@@ -64,3 +64,11 @@ def test_another_run_of_the_dataflow_begins_with_what_fitted(tmp_path: Path) -> 
     again = Query(tmp_path / "two").batches(20)
     assert min(again) > 0.7 * full, again
     assert Query(tmp_path / "three").batch(float("inf")) == 500
+
+
+def test_the_first_batches_of_a_start_say_nothing_of_the_fixed_part(tmp_path: Path) -> None:
+    first = Query(tmp_path / "one", fixed_s=10.0)
+    first.batches(100)
+    carry_over(tmp_path / "one", tmp_path / "two")
+    again = Query(tmp_path / "two", fixed_s=10.0, cold_s=(15.0, 2.0, 1.0)).batches(30)
+    assert ROW_S * min(again[6:]) > 0.7 * 10.0, again

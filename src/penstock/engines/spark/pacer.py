@@ -71,6 +71,7 @@ class BatchSizer:
         self._cap = float(FIRST_ROWS) if self._kept is None else max(1.0, self._kept.rows * replicas)
         self._before_s = 0.0 if self._kept is None else self._kept.overhead_s  # the overhead of earlier starts
         self._overhead_s = math.inf if self._kept is None else self._kept.overhead_s
+        self._cold = _COLD  # batches that are left to come
         self._last: deque[tuple[int, float]] = deque(maxlen=32)  # batches: rows, and what they took
         self._stretch = 1.0 if self._kept is None else self._kept.stretch
 
@@ -109,9 +110,10 @@ class BatchSizer:
 
     def _overhead(self, took: float) -> float:
         """Of a batch, after one that took so long."""
-        self._last.append((self._given, took))
-        if len(self._last) <= _COLD:
+        self._cold -= 1
+        if self._cold >= 0:
             return min(self._before_s, took)
+        self._last.append((self._given, took))
         rows, times = zip(*self._last, strict=True)
         if max(rows) >= _DISTINCT * min(rows):
             self._overhead_s = max(0.0, linear_regression(rows, times).intercept)
