@@ -33,17 +33,17 @@ def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ByPolicy 
     to_arrange = 0 if by is None else by.most  # windows
     in_vain = 0  # readings, one after another, that brought no sample and could have
     while in_vain < _IN_VAIN:
-        engine = fresh(plan)
-        asked, cold, arranging = engine.plan.slots, found.cold, to_arrange > 0
-        with on_trial(engine):
+        cold, arranging = found.cold, to_arrange > 0
+        with on_trial(fresh(plan)) as engine:
+            slots = engine.plan.slots
             reading = _Reading(engine, found, clock, rate)
             if by is not None and to_arrange > 0:
                 to_arrange, plan = reading.arrange(by, to_arrange), engine.plan
             if to_arrange == 0:
                 reading.measure()
             rate = reading.rate
-        if engine.plan.slots < asked:  # executors were lost: it was not measured what was asked for
-            found.forget()
+            if engine.plan.slots < slots:  # executors were lost: it was not measured what was asked for
+                found.forget()
         if found.over:
             return found.measured()
         in_vain = 0 if found.read_some or cold or arranging else in_vain + 1
