@@ -131,7 +131,7 @@ class _Reading:
 
     def _limits(self, window: Window) -> set[str]:
         """Sources at which nothing waits, or no more than somebody who still writes to them does during a batch."""
-        self._batch_s = max(self._batch_s, *(one.batch_s or 0.0 for one in window.pipelines))
+        self._batch_s = max([self._batch_s, *(one.batch_s or 0.0 for one in window.pipelines)])
         coming = 0.0 if self._sources.rated else _WRITTEN * self._batch_s * (window.external_rows_per_s or 0.0)
         limits = {name for name, rows in waiting(self._engine.flow, window).items() if rows <= coming}
         self._found.dry = bool(limits)

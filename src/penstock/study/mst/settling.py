@@ -92,7 +92,7 @@ class Samples:
         rows_per_s = median(samples[-how.n :])
         self.read()
         why = None
-        if not settled(samples, n=how.n, k=how.k, tolerance=how.tolerance):
+        if not self.settled:
             why = f"of {len(samples)} samples no {how.k} of {how.n} are within {how.tolerance:.0%} of those before them"
         elif self._alone >= how.k:
             why = f"each is of one batch, with the start of a query in it: preload more rows{self._such()}"

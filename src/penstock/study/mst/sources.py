@@ -13,7 +13,7 @@ _FASTER = 3.0
 
 
 class Sources:
-    def __init__(self, engine: Engine, rate: float = FIRST_RATE) -> None:
+    def __init__(self, engine: Engine, rate: float) -> None:
         self._engine = engine
         self._parts = mix(engine.flow)
         self.rate = rate  # of all

@@ -1,0 +1,115 @@
+"""What was preloaded, measured on the simulated engine: read again until its rate has settled, and never misread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from trial_clock import SLOTS_EACH, WAIT_S, Time
+
+import penstock as ps
+from penstock.dataflow import Dataflow, Kind, PenstockError
+from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
+from penstock.engines.simulated.behaviour import BatchCosts
+from penstock.plan import Plan
+from penstock.study.mst.replicas import plan_for
+from penstock.study.mst.saturated import measure_saturated
+from penstock.study.mst.settling import Saturation
+
+
+class Preloaded(SimulatedEngine):
+    """Its sources have no rate: what is there is there, however fast it is taken."""
+
+    def set_rate(self, source: str, rows_per_s: float) -> None:
+        raise PenstockError(f"'{source}' has no rate")
+
+
+def few(rows: int | None, rows_per_s: float = 1e6) -> Dataflow:
+    flow = ps.Dataflow("few")
+    stream = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=rows_per_s, rows=rows))
+    stream.stateless("wait", lambda frame: frame).sink("out", ps.noop())
+    return flow
+
+
+def readings_of(
+    flow: Dataflow,
+    plan: Plan | None = None,
+    *,
+    most_rows: int = 400,
+    kind: type[Preloaded] = Preloaded,
+    mode: str = "micro-batch",
+) -> tuple[Callable[[Plan | None], Preloaded], Time, list[Preloaded]]:
+    """20 ms a row, in batches of so many where there are batches."""
+    clock, starts = Time(), list[Preloaded]()
+    names = [one.name for one in flow.operators if one.kind not in (Kind.SOURCE, Kind.SINK)]
+    behaviour = Behaviour(
+        operators={name: OperatorBehaviour(service_s=Fixed(value=WAIT_S)) for name in names},
+        batch=BatchCosts(batch_s=0.05, task_s=0.0, most_rows=most_rows),
+    )
+
+    def fresh(other: Plan | None) -> Preloaded:
+        starts.append(kind(flow, behaviour, plan=other or plan or plan_for(flow, 1, SLOTS_EACH), mode=mode))
+        clock.engine = starts[-1]
+        return starts[-1]
+
+    return fresh, clock, starts
+
+
+@pytest.mark.parametrize("warm_up", [1, 3])
+@pytest.mark.parametrize(("rows", "several"), [(1500, True), (1300, True), (500, False), (350, False)])
+def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int, several: bool, warm_up: int) -> None:
+    fresh, clock, starts = readings_of(few(rows))
+    measured = measure_saturated(fresh, Saturation(every_s=5.0, warm_up=warm_up), clock)
+    assert measured.rows_per_s == pytest.approx(SLOTS_EACH / WAIT_S, rel=0.03)
+    assert measured.settled is several, measured.why
+    assert several or "each is of one batch" in str(measured.why)  # which has the start of a query in it
+    assert len(starts) > 1  # 15 s and less make no five windows
+
+
+@pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
+def test_a_source_that_has_ended_is_not_waited_for(mode: str) -> None:
+    fresh, clock, starts = readings_of(few(100), mode=mode)
+    measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
+    assert measured.rows_per_s is None and "ran dry: preload more rows" in str(measured.why)
+    assert sum(one.clock.time() for one in starts) <= 45.0  # 100 rows of 20 ms are through in a second, each time
+
+
+@pytest.mark.parametrize("rows_per_s", [20.0, 60.0])
+def test_a_topic_that_somebody_still_writes_to_is_not_measured_by_what_comes(rows_per_s: float) -> None:
+    fresh, clock, _ = readings_of(few(None, rows_per_s), most_rows=100_000)
+    measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
+    assert measured.rows_per_s is None and "ran dry" in str(measured.why), measured
+
+
+@pytest.mark.parametrize("rows", [400, 1000, 1600, 2400, 3000, 20_000])
+def test_a_query_that_has_the_slots_of_one_that_has_ended_is_no_measure(rows: int) -> None:
+    """Two queries of 20 ms a row share two slots: 50 rows/s, and 100 for the one that is left at the end."""
+    flow = ps.Dataflow("pair")
+    stream = flow.source("rows", ps.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1e6, rows=rows))
+    one = stream.keyed("one", ["n"], lambda frame: frame, columns=["n", "m"])
+    one.keyed("two", ["m"], lambda frame: frame, columns=["n", "m"]).sink("out", ps.noop())
+    plan = Plan(dataflow="pair", cuts=frozenset({"one"}), replicas={"one": 2, "two": 2}, slots=2)
+    fresh, clock, _ = readings_of(flow, plan, most_rows=800)
+    measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
+    assert measured.rows_per_s == (pytest.approx(50.0, rel=0.03) if rows >= 3000 else None), measured
+
+
+class Losing(Preloaded):
+    """The first of them goes on with half of its slots after a while, as when an executor is lost for good."""
+
+    lost = False
+
+    def mend(self) -> tuple[str, ...]:
+        if not Losing.lost and self.clock.time() > 3.0:
+            Losing.lost = True
+            self.apply(self.plan.replace(slots=self.plan.slots // 2, replicas={"wait": self.plan.slots // 2}))
+        return ()
+
+
+def test_a_reading_that_lost_executors_does_not_count() -> None:
+    Losing.lost = False
+    flow = few(3600)
+    fresh, clock, starts = readings_of(flow, plan_for(flow, 2, SLOTS_EACH), kind=Losing)
+    measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
+    assert measured.settled and measured.rows_per_s == pytest.approx(2 * SLOTS_EACH / WAIT_S, rel=0.05)
+    assert starts[0].plan.slots == SLOTS_EACH and len(starts) > 1
