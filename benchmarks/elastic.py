@@ -145,11 +145,7 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
     flow = waiting()
     engine = SparkEngine(flow, at, spark=spark, plan=plan_for(flow, 2, SLOTS_EACH))
     seen = Seen(began_s=time.time(), peak_per_s=peak)
-    policy = Mst(
-        MstSettings(
-            capacity=capacity, slots_each=SLOTS_EACH, most=WORKERS, lead_s=lead_s, catch_up_s=60.0, stable_turns=4
-        )
-    )
+    policy = Mst(MstSettings(capacity=capacity, slots_each=SLOTS_EACH, most=WORKERS, lead_s=lead_s, stable_turns=4))
     began: list[float] = []
 
     def on_window(window: Window, plan: Plan) -> None:
