@@ -72,6 +72,24 @@ def test_all_input_is_processed_and_every_window_recorded(bench: Bench) -> None:
     assert last is not None and last.stopped_why == "all input is processed" and last.plan == bench.engine.plan
 
 
+def test_the_last_window_has_all_that_was_read_before_the_end(bench: Bench) -> None:
+    def idle() -> bool:
+        """As of an engine that looks twice, and reads on between two looks."""
+        bench.clock.sleep(0.5)
+        return bench.engine.idle()
+
+    bench.run(every_s=1.96, until=idle)
+    assert (
+        sum(
+            one.rows_in or 0
+            for _, window in bench.store.windows()
+            for one in window.operators
+            if one.operator == "twice"
+        )
+        == 1000
+    )
+
+
 def test_rescale_is_applied_recorded_and_answered(bench: Bench) -> None:
     before = bench.engine.plan
     bench.ask_at(3.0, Rescale(replicas={"twice": 5}))

@@ -11,7 +11,8 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from penstock.dataflow import PenstockError
-from penstock.engines.spark.session import first_words, session
+from penstock.engines.spark.said import first_words
+from penstock.engines.spark.session import session
 
 
 def test_a_master_that_is_none_is_told_with_what_a_master_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,21 @@ def test_a_starter_that_is_killed_before_all_is_up_is_followed(tmp_path: Path, m
     assert [one.poll() for one in started] == [-signal.SIGTERM]
 
 
+def test_an_executor_that_never_found_its_worker_ends_with_the_cluster_and_nobody_else_does(tmp_path: Path) -> None:
+    inside, beside = tmp_path / "cluster" / "work" / "worker-0" / "app" / "1", tmp_path / "cluster" / "worked"
+    for folder in (inside, beside):
+        folder.mkdir(parents=True)
+    left, other = (subprocess.Popen(["sleep", "60"], cwd=folder) for folder in (inside, beside))
+    try:
+        stop(tmp_path / "cluster")
+        assert left.poll() is not None
+        assert other.poll() is None
+    finally:
+        for one in (left, other):
+            one.kill()
+            one.wait()
+
+
 def test_a_directory_with_a_blank_in_its_name_is_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, str] = {}
     monkeypatch.setattr(subprocess, "Popen", lambda *_, env, **__: given.update(env))

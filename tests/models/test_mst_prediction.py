@@ -199,6 +199,14 @@ def test_a_curve_through_all_its_points_is_not_sure_of_itself(by_vms: dict[int, 
     assert far.high / far.low > max(2.0, near.high / near.low)
 
 
+@pytest.mark.parametrize("factor", [1 / 3, 1 / 10, 1 / 30, 10.0])
+@pytest.mark.filterwarnings("error")
+def test_one_trial_that_went_wrong_does_not_count_for_more_than_it_is_off(factor: float) -> None:
+    right = {m: TRUTHS["amdahl"](m) for m in (1, 2, 3, 4, 6)}
+    model = fit_mst(Samples.of("app", {m: [rate * factor if m == 3 else rate] for m, rate in right.items()}), max_vms=8)
+    assert model.scatter.within <= abs(np.log(factor))
+
+
 def test_measurements_count_near_where_they_were_taken() -> None:
     """No candidate has a dent; four exact samples on 32 VMs say that there is one, and nothing about 128 VMs."""
     counts = (1, 2, 4, 8, 16, 32, 64)

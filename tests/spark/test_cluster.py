@@ -220,6 +220,22 @@ def test_a_plan_settles_on_the_executors_that_come_and_one_that_fails_gives_them
         engine.stop()
 
 
+def test_executors_that_are_lost_while_they_warm_up_are_not_waited_for_without_end(
+    up: Cluster, on_cluster: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executors = negotiator_of(on_cluster, patience_s=240.0)
+    executors.settle(1)
+    executors.patience_s = 5.0  # type: ignore[attr-defined]
+
+    def lost(*_: Any) -> list[Any]:  # as a job sees it: none of its tasks ends
+        time.sleep(600.0)
+        return []
+
+    monkeypatch.setattr("penstock.engines.spark.executors.warm_up._touch", lost)
+    assert executors.settle(2) == 2
+    assert executors.settle(1) == 1  # and nothing is left running that would hold its slots
+
+
 def test_a_run_goes_on_without_the_master_and_can_be_resized_when_it_is_back(
     up: Cluster, on_cluster: SparkSession, tmp_path: Path
 ) -> None:

@@ -65,10 +65,10 @@ def run(
                 _mend(engine, store, clock)
                 ended = _reason(engine, asked=bool(stop_ids), signal=signals.received)
                 if ended is not None or clock.monotonic() >= due:
+                    if ended is None and until is not None and until():  # before the window, which so has all of it
+                        ended = Ended(why="all input is processed")
                     _observe(engine, store, clock, on_window, controller if ended is None else None)
                     due = max(due + every_s, clock.monotonic())  # windows that were missed are not made up for
-                    if ended is None and until is not None and until():
-                        ended = Ended(why="all input is processed")
                 if ended is None:
                     clock.sleep(max(0.0, min(POLL_S, due - clock.monotonic())))
         except BaseException as error:

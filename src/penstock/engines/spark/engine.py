@@ -26,7 +26,7 @@ from penstock.engines.spark.change import Change, change, source_operators
 from penstock.engines.spark.changeover import Changeover
 from penstock.engines.spark.committed import Committed, Query
 from penstock.engines.spark.directory import RunDirectory
-from penstock.engines.spark.executors import Negotiator, negotiator_of
+from penstock.engines.spark.executors import ExecutorsError, Negotiator, negotiator_of
 from penstock.engines.spark.executors.lasting import Lasting
 from penstock.engines.spark.gate import hold_file
 from penstock.engines.spark.journal import Journal
@@ -34,8 +34,9 @@ from penstock.engines.spark.meter import Meter
 from penstock.engines.spark.orphans import await_orphan, note_jvm
 from penstock.engines.spark.queries import Queries
 from penstock.engines.spark.running import RunningQuery
+from penstock.engines.spark.said import first_words
 from penstock.engines.spark.same_dataflow import check_same_dataflow, ends_of, shape_of, take_up
-from penstock.engines.spark.session import first_words, session
+from penstock.engines.spark.session import session
 from penstock.engines.spark.sources.contract import LiveSource, Offset
 from penstock.engines.spark.sources.live import live_source
 from penstock.measure.window import Window
@@ -255,8 +256,11 @@ class SparkEngine:
                     where = self._spark.sparkContext.master
                     done.append(f"{standing}: it waits for one; see whether {where} is up")
                 elif there is not None and there > standing.requested * self._executors.slots_each:
-                    self._executors.settle(planned)
-                    done.append(f"{standing}: those that came when they were not wanted any more were let go")
+                    try:
+                        self._executors.settle(planned)
+                        done.append(f"{standing}: those that came when they were not wanted any more were let go")
+                    except ExecutorsError as error:  # the next look sees what is there then
+                        done.append(f"{standing}: {error}")
                 elif there is not None:
                     self._settled_on(there)
                     done.append(f"{standing}: it goes on with {there} slots instead of {planned}")

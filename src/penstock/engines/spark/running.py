@@ -17,6 +17,7 @@ from penstock.engines.spark.committed import Query
 from penstock.engines.spark.compile import Compiled
 from penstock.engines.spark.gate import Gate, hold_file
 from penstock.engines.spark.outputs import Write
+from penstock.engines.spark.said import cause
 from penstock.engines.spark.watermarks import Watermarks
 
 _POLL_S = 0.01
@@ -80,7 +81,7 @@ class RunningQuery:
         if self._query is None or self.stopping or self._query.isActive:
             return None
         error = self._query.exception()
-        return _cause(error) if error is not None else "it ended without a word"
+        return cause(error) if error is not None else "it ended without a word"
 
     def hold(self, run: Path) -> None:
         """It takes no new rows from now on."""
@@ -131,7 +132,7 @@ class RunningQuery:
             self._query.awaitTermination()
         except StreamingQueryException as error:
             raise PenstockError(
-                f"pipeline '{self.record.pipeline}' failed while it was drained: {_cause(error)}"
+                f"pipeline '{self.record.pipeline}' failed while it was drained: {cause(error)}"
             ) from error
 
     def last_execution(self) -> Any:
@@ -152,10 +153,3 @@ class RunningQuery:
             return None
         seen = row.get().getTimestamp(0)
         return seen.getTime() / 1000 + (seen.getNanos() % 1_000_000) / 1e9
-
-
-def _cause(error: Any) -> str:
-    """The innermost message: what the user's code or Spark said first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line or "Exception" in line]
-    return (errors[-1] if errors else lines[0] if lines else "no message")[:500]

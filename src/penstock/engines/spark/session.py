@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.executors.negotiated import PARKED
 from penstock.engines.spark.interpreter import worker_python
+from penstock.engines.spark.said import first_words
 
 HOST = "127.0.0.1"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
@@ -78,9 +79,3 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
     for name in _LOUD_ENDS:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
     return spark
-
-
-def first_words(error: BaseException) -> str:
-    """Of Java's own message, where there is one, and not of its stack."""
-    said = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
-    return ((said or "").strip() or type(error).__name__).splitlines()[0].rstrip(".")

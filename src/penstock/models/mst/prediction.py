@@ -177,7 +177,7 @@ def _scatter(samples: Samples, curve: Floats, parameters: int, held_out: float) 
     mean_square = sum(len(part) * float(part.mean()) ** 2 for part in logs) / between_freedom
     within_freedom = int(sizes.sum()) - len(logs)
     if len(logs) <= parameters or within_freedom == 0:
-        mean_square = max(mean_square, float(sizes.mean()) * held_out**2)
+        mean_square = max(mean_square, float(sizes.mean()) * float(np.log1p(held_out)) ** 2)
     if within_freedom == 0:  # one sample a count: what is between cannot be told from what is within
         return Scatter(
             within=float(np.sqrt(mean_square)), within_freedom=between_freedom, between=0.0, between_freedom=1
@@ -214,7 +214,8 @@ def _reselect(
         for fold in folds:
             p = running_maximum(curves(candidate, x, sums.at(1.0 - fold), step, grid[: max(vms)]))[:, index]
             off = p[..., None] / throughput - 1 if weighting is Weighting.RELATIVE else p[..., None] - throughput
-            judged += np.nansum(off**2 * fold[:, None], axis=(-2, -1))
+            with np.errstate(over="ignore", invalid="ignore"):  # of worlds that are far off, and not chosen
+                judged += np.nansum(off**2 * fold[:, None], axis=(-2, -1))
         errors.append(judged)
     winner = np.argmin(errors, axis=0)
     chosen = np.empty((len(throughput), len(grid)))

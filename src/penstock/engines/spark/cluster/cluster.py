@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -134,13 +135,25 @@ def stop(at: Path, *, patience_s: float = 30.0) -> None:
 
 
 def end_leftovers(at: Path) -> None:
-    """Where the kernel did not end them with their supervisor (not Linux): those that were written down.
+    """What a supervisor that is gone has left: its processes where the kernel did not end them (not Linux), and
+    executors, which end with their worker only once they have found it.
 
     Where it is alive this is the copy of its directory.
     """
     record = Record.load(at)
-    for daemon in () if record is None or record.supervisor.alive() else record.daemons:
+    if record is not None and record.supervisor.alive():
+        return
+    for daemon in () if record is None else record.daemons:
         if daemon.process.alive():
-            process = psutil.Process(daemon.process.pid)
-            process.kill()
-            process.wait()
+            _kill(psutil.Process(daemon.process.pid))
+    work = at.resolve() / "work"
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if Path(process.cwd()).is_relative_to(work):
+                _kill(process)
+
+
+def _kill(process: psutil.Process) -> None:
+    process.kill()
+    with contextlib.suppress(psutil.TimeoutExpired):  # of a child of somebody who does not look after it
+        process.wait(timeout=5)

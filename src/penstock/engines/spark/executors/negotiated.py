@@ -15,11 +15,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.engines.spark.executors.contract import ExecutorsError, Negotiator, Standing
 from penstock.engines.spark.executors.fixed import FixedExecutors
 from penstock.engines.spark.executors.warm_up import warm_up
+from penstock.engines.spark.said import first_words
 
 _NEVER = "1000d"
 PARKED = {
@@ -54,6 +57,7 @@ class SparkNegotiator:
 
     def __init__(self, spark: SparkSession, *, patience_s: float = 60.0, warmed: bool = True) -> None:
         self._spark = spark
+        self._master = spark.sparkContext.master
         self.patience_s = patience_s
         self._warmed = warmed
         self._context: Any = spark.sparkContext._jsc.sc()
@@ -98,6 +102,14 @@ class SparkNegotiator:
         return self.settle(self.slots_each if slots is None else slots)
 
     def settle(self, slots: int) -> int:
+        try:
+            return self._settle(slots)
+        except (Py4JError, PySparkException) as error:  # a master that is gone, a session that has ended
+            raise ExecutorsError(
+                f"executors could not be changed: {first_words(error)}; see whether the master at {self._master} is up"
+            ) from error
+
+    def _settle(self, slots: int) -> int:
         count = math.ceil(slots / self.slots_each)
         if count < len(self._active()):
             self._check_decommissions()
@@ -111,11 +123,14 @@ class SparkNegotiator:
             self._await(lambda: len(set(leaving) & set(self._registered())))
             there = [one for one in there if one not in leaving] + [one for one in leaving if one in self._active()]
         cold = [one for one in there if one not in self._warm] if self._warmed else []
-        self._warm = {*self._warm.intersection(there), *warm_up(self._spark, cold, self.slots_each)}
+        warm = warm_up(self._spark, cold, self.slots_each, most_s=self.patience_s)
+        self._warm = {*self._warm.intersection(there), *warm}
+        if cold:  # it takes seconds, in which some may be lost
+            there = [one for one in there if one in self._active()]
         if not there:
             raise ExecutorsError(
-                f"not one executor came within {self.patience_s:g} s of being asked for; see whether the master at "
-                f"{self._spark.sparkContext.master} is up and has a worker with {self.slots_each} free slots"
+                f"not one executor came within {self.patience_s:g} s of being asked for, and stayed; see whether the "
+                f"master at {self._master} is up and has a worker with {self.slots_each} free slots"
             )
         if len(there) < count:
             self.ask(len(there))  # what did not come now is not to come in the middle of another plan

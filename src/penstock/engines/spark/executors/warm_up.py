@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+_TAG = "penstock.warm-up"
 _MOST_ROUNDS = 5
 _STAY_S = 0.2  # of a task, so that those behind it go to other slots
 
 
-def warm_up(spark: Any, ids: Sequence[str], slots_each: int) -> set[str]:
-    """Runs Python tasks until each of these executors has done some; returns those that did.
+def warm_up(spark: Any, ids: Sequence[str], slots_each: int, *, most_s: float) -> set[str]:
+    """Runs Python tasks until each of these executors has done some, or for so long; returns those that did.
 
-    Spark offers tasks without a preference to whoever has free slots, which is what new executors have most of.
+    Spark offers tasks without a preference to whoever has free slots, which is what new executors have most of. Where
+    all executors are lost meanwhile a job would wait for others for ever.
     """
     done: set[str] = set()
     if not ids:
@@ -21,18 +24,27 @@ def warm_up(spark: Any, ids: Sequence[str], slots_each: int) -> set[str]:
     store = spark.sparkContext._jsc.sc().statusStore()
     before = _tasks_done(store)
     context = spark.sparkContext
+    ends_s = time.monotonic() + most_s
     for _ in range(_MOST_ROUNDS):
         tasks = len(ids) * slots_each * 2
-        context.setLocalProperty("spark.scheduler.pool", "penstock.warm-up")
+        context.setLocalProperty("spark.scheduler.pool", _TAG)
         context.setJobDescription("Penstock warms up new executors")
+        context.addJobTag(_TAG)
+        given_up = threading.Timer(max(0.0, ends_s - time.monotonic()), context.cancelJobsWithTag, [_TAG])
+        given_up.start()
         try:
             spark.range(0, tasks, 1, tasks).mapInPandas(_touch, "id bigint").write.format("noop").mode("append").save()
+        except Exception:
+            if time.monotonic() < ends_s:
+                raise
         finally:
+            given_up.cancel()
+            context.removeJobTag(_TAG)
             context.setLocalProperty("spark.scheduler.pool", None)
             context.setJobDescription(None)
         now = _tasks_done(store)
         done = {one for one in ids if now.get(one, 0) > before.get(one, 0)}
-        if done == {one for one in ids if one in now}:  # one may be lost again by now
+        if done == {one for one in ids if one in now} or time.monotonic() >= ends_s:  # one may be lost again by now
             break
     return done
 
