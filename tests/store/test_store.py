@@ -246,6 +246,22 @@ def test_what_came_of_a_decision_is_written_beside_it_while_others_read(tmp_path
         assert reader.decisions(after=numbers[1]) == [(numbers[2], decided(2))]
 
 
+def test_what_a_start_has_to_know_of_earlier_ones_is_read_alone(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        assert (store.changes(), store.last_of("drs")) == ([], None)
+        made = [
+            decided(0, applied="ok"),
+            decided(1, kind="hold", new=None, applied=None, memory={"learned": 1.0}),
+            decided(2, applied="recommended"),
+            decided(3, applied="failed"),
+            decided(4, policy="mst", applied="recommended"),
+        ]
+        for one in made:
+            store.add_decision(one)
+        assert [row for _, row in store.changes()] == [made[0], made[3]]
+        assert (store.last_of("drs"), store.last_of("mst")) == (made[3], made[4])
+
+
 def test_a_decision_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         with pytest.raises(UnkeepableError, match="a decision cannot be kept"):

@@ -22,22 +22,27 @@ def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) 
       penstock decisions runs/wc
       penstock decisions runs/wc --changes --json | jq '.[].expected'
     """
+    from collections import deque
+
     import msgspec
     from rich.console import Console
 
     from penstock.report.decisions import table, told
-    from penstock.store import StoreReader
+    from penstock.store import Decided, StoreReader
 
+    made, kept = 0, deque[Decided](maxlen=last)  # those of a month do not fit into memory
     with StoreReader(run_dir) as reader:
-        made = [row for _, row in reader.decisions()]
-    rows = [row for row in made if row.kind == "change" or not only_changes]
-    rows = rows if last is None else rows[-last:]
+        for _, row in reader.each_decision():
+            made += 1
+            if row.kind == "change" or not only_changes:
+                kept.append(row)
+    rows = list(kept)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
         return
     console = Console(highlight=False, markup=False)  # words of a run may have brackets
     if made and not rows:
-        console.print(f"no change among {len(made)} decisions: all of them are to hold")
+        console.print(f"no change among {made} decisions: all of them are to hold")
     elif not rows:
         console.print(
             "nobody decided anything in this run; start it with --policy, such as 'penstock run FILE --policy drs "

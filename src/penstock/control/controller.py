@@ -71,10 +71,11 @@ class Controller:
         self._undoing: Outcome | None = None  # what was observed of a change that is being rolled back
         self._failures = 0  # of engines to apply, one after another
         self._looked_s: float | None = None  # the sojourn when it was last looked whether it is kept
-        rows = store.decisions()
+        rows, last = store.changes(), store.last_of(policy.name)
         self._promise: _Promise | None = _open_promise(rows)
         self._refuted: list[tuple[Plan, Load]] = _refuted(rows)
-        self._changes, self._memory = _remembered(rows, policy.name)
+        self._changes = _made(rows)
+        self._memory: Memory = {} if last is None else last.memory
 
     def turn(self, window: Window | None, *, number: int | None, at_s: float) -> Decided | None:
         """`window` is None where the engine could not say what happened."""
@@ -320,15 +321,13 @@ class Controller:
         )
 
 
-def _remembered(rows: Sequence[tuple[int, Decided]], policy: str) -> tuple[tuple[PastChange, ...], Memory]:
-    """Of earlier starts of this run: changes that were made, and what the policy had learned."""
-    changes = tuple(
+def _made(rows: Sequence[tuple[int, Decided]]) -> tuple[PastChange, ...]:
+    """Changes of earlier starts of this run."""
+    return tuple(
         PastChange(at_s=_done_s(row), old=row.old, new=row.new, pause_s=row.pause_s)
         for _, row in rows
         if row.applied == "ok" and row.new is not None
     )
-    mine = [row.memory for _, row in rows if row.policy == policy]
-    return changes, mine[-1] if mine else {}
 
 
 def _refuted(rows: Sequence[tuple[int, Decided]]) -> list[tuple[Plan, Load]]:

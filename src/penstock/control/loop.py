@@ -47,9 +47,9 @@ def run(
 ) -> Ended:
     """Runs the engine, one window every `every_s` seconds, until asked, signalled, failed or `until` (`engine.idle`).
 
-    The store has begun its run (`store.begin`). The controller takes its turn after each window but the last. An error
-    of a window, a request or a policy is recorded and survived; one of starting, of the store or of `on_window` stops
-    the engine and is raised.
+    The store has begun its run (`store.begin`). The controller takes its turn after each window but that of a stop. An
+    error of a window, a request or a policy is recorded and survived; one of starting, of the store or of `on_window`
+    stops the engine and is raised.
     """
     ended: Ended | None = None
     stop_ids: list[str] = []  # answered once it has stopped
@@ -65,10 +65,11 @@ def run(
                 _mend(engine, store, clock)
                 ended = _reason(engine, asked=bool(stop_ids), signal=signals.received)
                 if ended is not None or clock.monotonic() >= due:
-                    if ended is None and until is not None and until():  # before the window, which so has all of it
-                        ended = Ended(why="all input is processed")
+                    through = ended is None and until is not None and until()  # asked first: the window has all of it
                     _observe(engine, store, clock, on_window, controller if ended is None else None)
                     due = max(due + every_s, clock.monotonic())  # windows that were missed are not made up for
+                    if through:
+                        ended = Ended(why="all input is processed")
                 if ended is None:
                     clock.sleep(max(0.0, min(POLL_S, due - clock.monotonic())))
         except BaseException as error:

@@ -78,7 +78,7 @@ def rehearse(
         last = controller.turn(window, number=store.add_window(window), at_s=clock.time())
     engine.stop()
     store.ended(at_s=clock.time(), why="the rehearsal is over")
-    done = [row for _, row in store.decisions() if row.applied == "ok" and row.new is not None]
+    done = [row for _, row in store.changes() if row.applied == "ok" and row.new is not None]
     return (
         Rehearsal(
             policy=policy.name,

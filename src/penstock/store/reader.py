@@ -65,6 +65,28 @@ class StoreReader:
             ).fetchall()
             return [(number, msgspec.json.decode(body, type=Decided)) for number, body in reversed(rows)]
 
+    def changes(self) -> list[tuple[int, Decided]]:
+        """Decisions that were carried out, or failed: few, where those of a month do not fit into memory."""
+        with schema.explained(self.path):
+            if schema.version(self._db) == 1:
+                return []
+            rows = self._db.execute(
+                "SELECT id, body FROM decisions WHERE kind = 'change' AND json_extract(body, '$.applied') <> "
+                "'recommended' ORDER BY id"
+            ).fetchall()
+            return [(number, msgspec.json.decode(body, type=Decided)) for number, body in rows]
+
+    def last_of(self, policy: str) -> Decided | None:
+        """What a policy decided last."""
+        with schema.explained(self.path):
+            if schema.version(self._db) == 1:
+                return None
+            row = self._db.execute(
+                "SELECT body FROM decisions WHERE json_extract(body, '$.policy') = ? ORDER BY id DESC LIMIT 1",
+                (policy,),
+            ).fetchone()
+            return None if row is None else msgspec.json.decode(row[0], type=Decided)
+
     def trials(self) -> list[Trial]:
         """Those that have ended; a store from before there were any has none."""
         with schema.explained(self.path):
