@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sys
+import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from click.testing import CliRunner
 
 import penstock as ps
+from penstock.cli import policy
 from penstock.cli.main import cli
+from penstock.dataflow.load import load
 from penstock.engines.spark.cluster.record import Asked, Record
 from penstock.plan import Plan
 from penstock.store import Owner, Run, RunLock, Store, Trial
+from penstock.study.mst.program import fingerprint
 
 
 def printed(*words: str, fails: bool = False) -> str:
@@ -23,7 +31,7 @@ def printed(*words: str, fails: bool = False) -> str:
     return result.output + ("" if result.exception is None or not fails else str(result.exception))
 
 
-def study_in(at: Path, rates: dict[int, list[float]]) -> None:
+def study_in(at: Path, rates: dict[int, list[float]], **known: Any) -> None:
     with Store(at) as store:
         store.begin(Run(dataflow="waiting", flow_file="-", pid=1, master="mst", started_s=0.0))
         for executors, seen in rates.items():
@@ -37,9 +45,20 @@ def study_in(at: Path, rates: dict[int, list[float]]) -> None:
                         began_s=0.0,
                         ended_s=1.0,
                         rows_per_s=rate,
-                        settled=True,
+                        **({"settled": True} | known),
                     )
                 )
+
+
+@contextlib.contextmanager
+def cluster_in(at: Path, workers: int) -> Iterator[str]:
+    """As its supervisor has it, of one slot a worker."""
+    at.mkdir(exist_ok=True)
+    myself = Owner(pid=os.getpid(), create_time_s=psutil.Process().create_time())
+    asked = Asked(workers=workers, slots=1)
+    Record(asked=asked, master="spark://127.0.0.1:1", web_port=1, supervisor=myself).save(at)
+    with RunLock(at):
+        yield str(at)
 
 
 def test_what_was_measured_predicts_the_rest(tmp_path: Path) -> None:
@@ -103,11 +122,8 @@ def test_what_cannot_be_measured_is_refused_before_it_is(tmp_path: Path) -> None
     assert "has no number in it" in printed(*words, "--executors", "", fails=True)
     assert "has no number in it" in printed("mst", "predict", str(tmp_path), "--executors", ",", fails=True)
     assert not (tmp_path / "study").exists()
-    myself = Owner(pid=os.getpid(), create_time_s=psutil.Process().create_time())
-    asked = Asked(workers=3, slots=1)
-    Record(asked=asked, master="spark://127.0.0.1:1", web_port=1, supervisor=myself).save(tmp_path)
-    with RunLock(tmp_path):  # as its supervisor has it
-        said = printed(*words, "--executors", "1,2,4", "--cluster", str(tmp_path), fails=True)
+    with cluster_in(tmp_path, workers=3) as cluster:
+        said = printed(*words, "--executors", "1,2,4", "--cluster", cluster, fails=True)
     assert "--executors asks for 4" in said and "has 3 workers" in said
     status = printed("status", str(tmp_path / "study")).replace("\n", " ")
     assert f"(a study of {tmp_path / 'flow.py'})" in status and "(interrupted)" in status
@@ -120,6 +136,79 @@ def test_one_count_is_shown_although_it_makes_no_curve(tmp_path: Path) -> None:
     words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "2", "--slots", "1"]
     assert "one count makes no curve" in printed(*words)
     assert [one["rows_per_s"] for one in json.loads(printed(*words, "--json"))["trials"]] == [200.0]
+
+
+def test_trials_of_another_program_or_on_other_executors_are_not_mixed(tmp_path: Path) -> None:
+    study, flow = tmp_path / "study", tmp_path / "flow.py"
+    flow.write_text(FLOW.format(rate=", rows=10"))
+    study_in(study, {1: [100.0], 2: [200.0]}, program=fingerprint(load(str(flow))), memory_mb=1024)
+    words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "1,2", "--slots", "1"]
+    flow.write_text("# a comment\n" + flow.read_text())
+    assert "200" in printed(*words, "--every", "9")
+    assert "trials with 1024 MB an executor, not 2048" in printed(*words, "--memory-mb", "2048", fails=True)
+    flow.write_text(FLOW.format(rate=", rows=20"))
+    said = printed(*words, fails=True)
+    assert f"has trials of an earlier {flow}:" in said and "give another --at to measure anew" in said
+
+
+def test_what_did_not_settle_is_marked(tmp_path: Path) -> None:
+    study_in(tmp_path, {1: [100.0], 2: [200.0]})
+    words = ["mst", "predict", str(tmp_path), "--executors", "1,2,3"]
+    assert "?" not in printed(*words)
+    study_in(tmp_path, {3: [301.0]}, settled=False)
+    said = printed(*words)
+    assert "301?" in said and "200?" not in said and "? did not settle" in said
+
+
+def test_a_budget_of_trials_that_failed_is_still_to_be_spent(tmp_path: Path) -> None:
+    study, flow = tmp_path / "study", tmp_path / "flow.py"
+    study_in(study, {})
+    with Store(study) as store:
+        plan = Plan(dataflow="waiting", slots=1)
+        for repeat in range(2):
+            store.add_trial(
+                Trial(study="mst", executors=1, repeat=repeat, plan=plan, began_s=0, ended_s=1, rows_per_s=None)
+            )
+    flow.write_text(FLOW.format(rate=", rows=10"))
+    words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "1,2", "--budget", "2"]
+    with cluster_in(tmp_path / "cluster", workers=1) as cluster:  # too few: it goes as far as that
+        assert "has 1 workers" in printed(*words, "--cluster", cluster, fails=True)
+
+
+def test_a_run_and_a_study_do_not_share_a_directory(tmp_path: Path) -> None:
+    flow, run = tmp_path / "flow.py", tmp_path / "run"
+    flow.write_text(FLOW.format(rate=", rows=10"))
+    study_in(tmp_path / "study", {})
+    said = printed("run", str(flow), "--at", str(tmp_path / "study"), fails=True)
+    assert "holds a study of dataflow 'waiting', and this would be a run" in said
+    with Store(run) as store:
+        store.begin(Run(dataflow="waiting", flow_file=str(flow), pid=1, master="local[2]", started_s=0.0))
+    said = printed("mst", "measure", str(flow), "--at", str(run), "--executors", "1,2", fails=True)
+    assert "holds a run of dataflow 'waiting', and this would be a study" in said
+
+
+def test_a_run_on_a_cluster_is_told_how_many_executors_have_room_and_resumed_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, run, asked = tmp_path / "flow.py", tmp_path / "run", []
+    flow.write_text(FLOW.format(rate=", rows_per_s=1"))
+    stand_in = types.ModuleType("penstock.engines.spark.engine")
+
+    def no_engine(*_: object, **__: object) -> None:
+        raise ps.PenstockError("no Spark here")
+
+    stand_in.SparkEngine = no_engine  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
+    monkeypatch.setattr(policy, "policy_of", asked.append)
+    words = ["run", str(flow), "--at", str(run), "--policy", "mst"]
+    with cluster_in(tmp_path / "cluster", workers=3) as cluster:
+        result = CliRunner().invoke(cli, [*words, "--cluster", cluster, "--executors", "1..5"])
+        assert "asks for up to 5" in result.stderr and "has room for 3: at most 3 are used" in result.stderr
+        result = CliRunner().invoke(cli, [*words, "--cluster", cluster, "--executors", "2..3"])
+        assert result.stderr == ""
+    assert [one.executors for one in asked] == [(1, 3), (2, 3)]
+    said = printed("status", str(run))
+    assert f"--at {run} --cluster {cluster}'" in said and "--master" not in said
 
 
 def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:

@@ -74,8 +74,12 @@ def test_ground_truth_is_the_means_and_lines_between_them() -> None:
 @settings(deadline=None)
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=12), st.floats(0, 120))
 def test_needed_vms_is_the_first_that_suffices(capacity: list[float], rate: float) -> None:
-    enough = [m for m, c in enumerate(capacity, start=1) if c >= rate]
-    assert needed_vms(np.array(capacity), np.array([rate])).tolist() == [enough[0] if enough else len(capacity)]
+    enough = [m for m, c in enumerate(capacity, start=1) if c >= min(rate, max(capacity))]
+    assert needed_vms(np.array(capacity), np.array([rate])).tolist() == [enough[0]]
+
+
+def test_where_no_count_carries_the_load_no_vms_are_taken_that_do_less() -> None:
+    assert needed_vms(np.array([10.0, 16.0, 12.0, 8.0]), np.array([20.0])).tolist() == [2]
 
 
 def test_a_late_change_violates_for_the_delay_and_both_sets_of_vms_are_paid() -> None:

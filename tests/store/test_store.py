@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -181,6 +182,33 @@ def test_a_directory_belongs_to_one_dataflow(tmp_path: Path) -> None:
         store.begin(RUN)
         with pytest.raises(StoreError, match="holds a run of dataflow 'wordcount', not of 'finance'"):
             store.begin(msgspec.structs.replace(RUN, dataflow="finance"))
+
+
+def test_a_directory_is_for_runs_or_for_a_study(tmp_path: Path) -> None:
+    study = msgspec.structs.replace(RUN, master="mst")
+    watched = msgspec.structs.replace(RUN, flow_file="-")
+    for first, then, said in [
+        (RUN, study, "holds a run of dataflow 'wordcount', and this would be a study; give another directory"),
+        (study, RUN, "holds a study of dataflow 'wordcount', and this would be a run; give another directory"),
+        (watched, RUN, "holds a watched program of dataflow 'wordcount', and this would be a run"),
+    ]:
+        at = tmp_path / f"{first.kind} {then.kind}"
+        with Store(at) as store:
+            store.begin(first)
+            store.begin(first)  # resumed
+            with pytest.raises(StoreError, match=said):
+                store.begin(then)
+            assert len(store.runs()) == 2
+
+
+@pytest.mark.parametrize("other", [{"master": "mst"}, {"flow_file": "-"}])
+def test_who_takes_no_requests_is_not_ended_by_one(tmp_path: Path, other: dict[str, str]) -> None:
+    with Store(tmp_path) as store:
+        store.begin(msgspec.structs.replace(RUN, **other))
+        with pytest.raises(StoreError) as refused:
+            Store(tmp_path)
+    assert f"end it with Ctrl-C where it runs or with 'kill {os.getpid()}', or give another" in str(refused.value)
+    assert "penstock stop" not in str(refused.value)
 
 
 def test_nan_is_refused_when_written_not_when_read(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from trial_clock import SLOTS_EACH, WAIT_S, Time
 
@@ -320,6 +322,38 @@ def test_a_budget_goes_to_the_ends_first_and_then_where_least_is_known(tmp_path:
         study_in(store, "row-by-row").spend(4, allowed, predict=8)
         done = store.trials()
     assert len(done) == 4 and {1, 4} < {one.executors for one in done}
+
+
+def test_a_budget_is_of_trials_with_a_result(tmp_path: Path) -> None:
+    with begun(tmp_path) as store:
+        study = study_in(store, "row-by-row")
+
+        def fewer(wanted: Wanted, run: int) -> SimulatedEngine:
+            return study.fresh(Wanted(executors=1, repeat=wanted.repeat), run)
+
+        seen: list[tuple[int, int]] = []
+        replace(study, fresh=fewer).spend(2, [2, 3], predict=4, on=lambda _, done, total: seen.append((done, total)))
+        assert [one.rows_per_s for one in store.trials()] == [None, None]  # and it does not try for ever
+        study.spend(2, [2, 3], predict=4)
+        made = [one.executors for one in store.trials() if one.rows_per_s is not None]
+        study.spend(2, [2, 3], predict=4)
+        assert sorted(made) == [2, 3] and len(store.trials()) == 4
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_a_count_that_has_no_result_does_not_take_the_whole_budget() -> None:
+    failed = msgspec.structs.replace(trial_of(1, 0.0), rows_per_s=None)
+    assert next_wanted("a", [failed, trial_of(4, 390.0)], [1, 2, 3, 4], 8).executors == 2
+    again = [failed, msgspec.structs.replace(failed, executors=4)]
+    assert next_wanted("a", again, [1, 4], 8) == Wanted(executors=1, repeat=1)
+    assert next_wanted("a", [*again, trial_of(1, 100.0, 1)], [1, 4], 8) == Wanted(executors=4, repeat=1)
+
+
+def test_a_trial_knows_what_was_measured_and_on_what(tmp_path: Path) -> None:
+    with begun(tmp_path) as store:
+        replace(study_in(store, "row-by-row"), program="0a1b", memory_mb=700).run([1])
+        (trial,) = store.trials()
+    assert (trial.program, trial.memory_mb) == ("0a1b", 700)
 
 
 def test_the_paper_s_rule_for_replicas() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.control.situation import Policy
     from penstock.dataflow import Dataflow
     from penstock.engines.ports import Engine
-    from penstock.engines.spark.cluster import Cluster
+    from penstock.engines.spark.cluster import Asked, Cluster
     from penstock.store import Run, Trial
     from penstock.study.mst.arranged import ByPolicy
     from penstock.study.mst.design import Wanted
@@ -82,8 +82,9 @@ def measure(
     from penstock.dataflow.load import load
     from penstock.engines.spark import cluster
     from penstock.store import STUDY, Run, Store
-    from penstock.study.mst.design import SATURATED, grid
+    from penstock.study.mst.design import grid, with_result
     from penstock.study.mst.paced import Bisection
+    from penstock.study.mst.program import fingerprint
     from penstock.study.mst.settling import Saturation
     from penstock.study.mst.study import MstStudy
 
@@ -93,18 +94,22 @@ def measure(
     flow.check()
     _check_sources(flow, paced=paced)
     at = at or Path("studies") / flow.name
-    slots = slots if cluster_dir is None else cluster.running(cluster_dir).record.asked.slots
+    asked = cluster.Asked(workers=max(executors), slots=slots, memory_mb=memory_mb)
+    if cluster_dir is not None:
+        asked = cluster.running(cluster_dir).record.asked
+    program = fingerprint(flow)
     wanted = {one.key for one in grid(executors, repeats, paced=paced)}
     with contextlib.ExitStack() as stack:
         # As Ctrl-C: 'timeout' and those who keep services end them so.
         stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
         store = stack.enter_context(Store(at))
         trials = store.trials()
-        _check_same(at, store.last_run(), trials, flow, slots, replicas)
+        _check_same(at, store.last_run(), trials, flow, replicas)
+        _check_alike(at, trials, spec, program, asked)
         if budget is None:
             done, total = len(wanted & {one.key for one in trials if one.rows_per_s is not None}), len(wanted)
         else:
-            done, total = sum(one.study == SATURATED for one in trials), budget
+            done, total = with_result(trials), budget
         store.begin(Run(dataflow=flow.name, flow_file=spec, pid=os.getpid(), master=STUDY, started_s=time.time()))
 
         def ended(kind: type[BaseException] | None, *_: object) -> None:
@@ -112,7 +117,7 @@ def measure(
 
         stack.push(ended)
         if done < total:
-            up = _cluster(stack, cluster_dir, at, max(executors), slots, memory_mb)
+            up = _cluster(stack, cluster_dir, at, max(executors), asked)
             shown = stack.enter_context(_Shown(total, done=done, quiet=as_json))
             study = MstStudy(
                 app=flow.name,
@@ -121,9 +126,11 @@ def measure(
                 clock=time,
                 saturation=Saturation(every_s=every_s),
                 bisection=Bisection(every_s=every_s),
-                slots_each=slots,
+                slots_each=asked.slots,
                 bytes_per_row=_row_bytes(flow, at),
                 by=_by(replicas, every_s, max(executors)),
+                program=program,
+                memory_mb=asked.memory_mb,
             )
             if budget is not None:
                 study.spend(budget, executors, predict=max((*predict, *executors)), on=shown.trial)
@@ -132,7 +139,7 @@ def measure(
     _print(at, tuple(sorted({*executors, *predict})), level, as_json)
 
 
-def _check_same(at: Path, run: Run | None, trials: list[Trial], flow: Dataflow, slots: int, by: str) -> None:
+def _check_same(at: Path, run: Run | None, trials: list[Trial], flow: Dataflow, by: str) -> None:
     """Trials of other things do not make one curve."""
     from penstock.dataflow.errors import PenstockError
 
@@ -144,10 +151,29 @@ def _check_same(at: Path, run: Run | None, trials: list[Trial], flow: Dataflow, 
                 f"'{at}' has trials with replicas by {trial.replicas_by}, not by {by} as are asked for; give another "
                 f"--at, or --replicas {trial.replicas_by}"
             )
-        if trial.rows_per_s is not None and trial.plan.slots != trial.executors * slots:
+
+
+def _check_alike(at: Path, trials: list[Trial], spec: str, program: str, asked: Asked) -> None:
+    """Those with a result are to be of this very program, on such executors."""
+    from penstock.dataflow.errors import PenstockError
+
+    for trial in trials:
+        if trial.rows_per_s is None:
+            continue
+        if trial.plan.slots != trial.executors * asked.slots:
             raise PenstockError(
-                f"'{at}' has trials with {trial.plan.slots // trial.executors} slots an executor, not {slots} as "
+                f"'{at}' has trials with {trial.plan.slots // trial.executors} slots an executor, not {asked.slots} as "
                 "are asked for; give another --at, or the same --slots"
+            )
+        if trial.memory_mb not in (None, asked.memory_mb):
+            raise PenstockError(
+                f"'{at}' has trials with {trial.memory_mb} MB an executor, not {asked.memory_mb} as are asked for; "
+                "give another --at, or the same --memory-mb"
+            )
+        if trial.program not in (None, program):
+            raise PenstockError(
+                f"'{at}' has trials of an earlier {spec}: its code, or that of a module beside it, has changed since; "
+                "give another --at to measure anew"
             )
 
 
@@ -189,7 +215,7 @@ def predict(study: Path, executors: tuple[int, ...], level: float, as_json: bool
     _print(study, executors, level, as_json, curve=True)
 
 
-def _cluster(stack: ExitStack, directory: Path | None, at: Path, workers: int, slots: int, memory_mb: int) -> Cluster:
+def _cluster(stack: ExitStack, directory: Path | None, at: Path, workers: int, asked: Asked) -> Cluster:
     from penstock.engines.spark import cluster
 
     if directory is not None:
@@ -200,7 +226,6 @@ def _cluster(stack: ExitStack, directory: Path | None, at: Path, workers: int, s
                 "workers; ask for fewer, or leave --cluster out and it starts its own"
             )
         return up
-    asked = cluster.Asked(workers=workers, slots=slots, memory_mb=memory_mb)
     return stack.enter_context(cluster.start(at / "cluster", asked, dies_with_me=True))
 
 
@@ -331,13 +356,19 @@ def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool,
             str(count),
             "" if one is None else f"{one.throughput:.4g}",
             "" if one is None else f"{one.low:.4g} to {one.high:.4g}",
-            ", ".join(f"{trial.rows_per_s:.4g}" for trial in saturated),
-            ", ".join(f"{trial.rows_per_s:.4g}" for trial in of if trial.study == PACED),
+            ", ".join(map(_measured, saturated)),
+            ", ".join(_measured(trial) for trial in of if trial.study == PACED),
             ", ".join(f"{trial.bytes_per_s / 1e6:.3g}" for trial in saturated if trial.bytes_per_s is not None),
         )
     console = Console()
     console.print(table)
+    if any(not trial.settled for trial in trials if trial.executors in executors):
+        console.print(f"? did not settle, so take it with care; 'penstock report {study}' says why", highlight=False)
     if report is None:
         console.print("one count makes no curve: measure another to predict", highlight=False)
     else:
         console.print(f"by {report.model}, fitted to {list(samples.vms)} executors", highlight=False)
+
+
+def _measured(trial: Trial) -> str:
+    return f"{trial.rows_per_s:.4g}{'' if trial.settled else '?'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -48,6 +48,12 @@ class Asked:
     def most_slots(self) -> int | None:
         """That executors may be had for; None: what there is stays."""
         return None if self.executors is None else self.executors[1] * (self.slots_each or 1)
+
+    def within(self, room: int) -> Asked:
+        """More executors than a cluster has room for would only be waited for."""
+        assert self.executors is not None
+        least, most = self.executors
+        return replace(self, executors=(min(least, room), min(most, room)))
 
     def check(self, *, any_target: bool = False) -> None:
         """`any_target`: a latency target may be given for a policy that knows none, to count what misses it."""

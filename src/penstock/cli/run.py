@@ -91,14 +91,24 @@ def command(
     from penstock.store import Run, Store
 
     confs = named(given_confs, "--conf")
+    room = None  # for executors
     if cluster_dir is not None:
         from penstock.engines.spark import cluster
 
         up = cluster.running(cluster_dir)
         master, confs = up.master, up.confs | confs
         asked_for["slots_each"] = asked_for["slots_each"] or up.record.asked.slots
+        room = up.record.asked.workers * max(1, up.record.asked.slots // asked_for["slots_each"])
     asked = policy.Asked(**asked_for)
     asked.check()
+    if room is not None and asked.executors is not None and asked.executors[1] > room:
+        if not quiet:
+            click.echo(
+                f"--executors asks for up to {asked.executors[1]}, and the cluster in '{cluster_dir}' has room for "
+                f"{room}: at most {room} are used",
+                err=True,
+            )
+        asked = asked.within(room)
     if asked.executors is not None and asked.slots_each is None and not master.startswith("local"):
         raise click.UsageError(f"--executors on {master} takes --slots-each: the cores that an executor has there")
     kafka = kafka_cluster(channel, servers, kafka_options)
@@ -123,6 +133,7 @@ def command(
                 flow_file=spec,
                 pid=os.getpid(),
                 master=master,
+                cluster=None if cluster_dir is None else str(cluster_dir),
                 slots_each=asked.slots_each,
                 started_s=time.time(),
             )

@@ -86,13 +86,16 @@ def ground_truth(samples: Samples, max_vms: int) -> Floats:
 
 
 def needed_vms(capacity: Floats, rates: Floats) -> Counts:
-    """The fewest VMs whose capacity (by VM count, from 1) is at least the rate; all where none is (equation 11).
+    """The fewest VMs whose capacity (by VM count, from 1) is at least the rate (equation 11).
 
-    >>> needed_vms(np.array([2.0, 4.0, 3.0, 9.0]), np.array([1.0, 3.5, 4.5, 20.0])).tolist()
+    Where none is, the fewest with the largest capacity: more of them may do less.
+
+    >>> needed_vms(np.array([2.0, 4.0, 3.0, 9.0, 7.0]), np.array([1.0, 3.5, 4.5, 20.0])).tolist()
     [1, 2, 4, 4]
     """
-    found = np.searchsorted(running_maximum(capacity), rates, side="left") + 1
-    return np.minimum(found, len(capacity)).astype(np.int64)
+    best = running_maximum(capacity)
+    found: Counts = np.searchsorted(best, np.minimum(rates, best[-1]), side="left") + 1
+    return found
 
 
 def reactive(policy: str, vms: Counts) -> Schedule:

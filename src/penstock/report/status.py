@@ -92,6 +92,7 @@ def _headline(shown: Status) -> str:
     if run.master == STUDY:
         return f"{about}; see 'penstock report {shown.directory}', or go on with 'penstock mst measure'"
     on = "" if run.master.startswith("local") else f" --master {run.master}"
+    on = on if run.cluster is None else f" --cluster {run.cluster}"
     return f"{about}; resume with 'penstock run {run.flow_file} --at {shown.directory}{on}'"
 
 

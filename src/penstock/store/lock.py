@@ -14,7 +14,7 @@ from types import TracebackType
 
 import msgspec
 
-from penstock.store.errors import StoreError
+from penstock.store.errors import HeldError, StoreError
 
 FILE = "lock"
 # psutil adds the boot time, which the kernel rounds to seconds and shifts when the clock is set right.
@@ -54,9 +54,10 @@ class RunLock:
         except BlockingIOError:
             os.close(self._fd)
             named = _read(run_dir)
-            raise StoreError(
+            raise HeldError(
                 f"process {named.pid if named else 'unknown'} is running in '{run_dir}', and a directory has one run "
-                f"at a time; stop it with 'penstock stop {run_dir}', or give another directory with --at"
+                "at a time",
+                named.pid if named else None,
             ) from None
         mine = Owner(pid=os.getpid(), create_time_s=psutil.Process().create_time())
         os.ftruncate(self._fd, 0)

@@ -41,12 +41,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     flow_file: str  # what `penstock run` was given
     pid: int
     master: str
+    cluster: str | None = None  # the directory of the cluster whose master it is: a later start of it has another port
     slots_each: int | None = None  # of an executor; None: of a local master, or nobody said
     started_s: float  # wall clock, seconds since the epoch
     plan: Plan | None = None  # in force when it started; None until the engine is up
     operators: tuple[Declared, ...] = ()  # upstream first; none where nobody declared a dataflow
     stopped_s: float | None = None  # None: still running, or killed
     stopped_why: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """In words. A directory is for one kind: the record of one says nothing of another."""
+        if self.master == SIMULATED:
+            return "a simulation"
+        if self.master == STUDY:
+            return "a study"
+        return "a watched program" if self.flow_file == WATCHED else "a run"
 
     @property
     def takes_requests(self) -> bool:
@@ -131,6 +141,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[float, ...] = ()  # what it was made of, in the order of time
     why: str | None = None  # there is no result, or it did not settle
     replicas_by: str = RULE  # or the name of a policy
+    program: str | None = None  # a fingerprint of what was measured; None of trials from before it was kept
+    memory_mb: int | None = None  # of an executor; the same
 
     @property
     def key(self) -> tuple[str, int, int]:

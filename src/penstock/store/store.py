@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 from penstock.store import schema
-from penstock.store.errors import StoreError, UnkeepableError
+from penstock.store.errors import HeldError, StoreError, UnkeepableError
 from penstock.store.lock import RunLock
 from penstock.store.reader import StoreReader
 from penstock.store.records import Decided, Declared, PlanChange, Run, RunError, Trial
@@ -27,7 +28,10 @@ class Store(StoreReader):
     def __init__(self, run_dir: Path | str) -> None:
         self.path = Path(run_dir) / schema.FILE
         self._run: tuple[int, Run] | None = None
-        self._lock = RunLock(Path(run_dir))
+        try:
+            self._lock = RunLock(Path(run_dir))
+        except HeldError as held:
+            raise StoreError(f"{held}; {_end(run_dir, held.pid)}, or give another directory with --at") from None
         try:
             with schema.explained(self.path):
                 self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=10)
@@ -57,12 +61,17 @@ class Store(StoreReader):
             raise
 
     def begin(self, run: Run) -> None:
-        """A start or a resumption; a directory belongs to one dataflow."""
+        """A start or a resumption; a directory belongs to one dataflow, and to runs, to a study or the like."""
         before = self.last_run()
         if before is not None and before.dataflow != run.dataflow:
             raise StoreError(
-                f"'{self.path.parent}' holds a run of dataflow '{before.dataflow}', not of '{run.dataflow}'; give "
-                "another directory with --at"
+                f"'{self.path.parent}' holds {before.kind} of dataflow '{before.dataflow}', not of '{run.dataflow}'; "
+                "give another directory with --at"
+            )
+        if before is not None and before.kind != run.kind:
+            raise StoreError(
+                f"'{self.path.parent}' holds {before.kind} of dataflow '{before.dataflow}', and this would be "
+                f"{run.kind}; give another directory with --at"
             )
         with schema.explained(self.path):
             added = self._db.execute("INSERT INTO runs (started_s, body) VALUES (?, ?)", (run.started_s, _json(run)))
@@ -149,6 +158,15 @@ class Store(StoreReader):
         self._run = (number, msgspec.structs.replace(run, **changes))
         with schema.explained(self.path):
             self._db.execute("UPDATE runs SET body = ? WHERE id = ?", (_json(self._run[1]), number))
+
+
+def _end(run_dir: Path | str, pid: int | None) -> str:
+    """How to end who runs there, by the record: not everybody takes requests."""
+    with contextlib.suppress(StoreError), StoreReader(run_dir) as store:
+        run = store.last_run()
+        if run is not None and not run.takes_requests:
+            return "end it with Ctrl-C where it runs" + (f" or with 'kill {pid}'" if pid is not None else "")
+    return f"stop it with 'penstock stop {run_dir}'"
 
 
 def _json(value: msgspec.Struct) -> str:

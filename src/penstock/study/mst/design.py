@@ -46,6 +46,11 @@ def samples_of(app: str, trials: Sequence[Trial]) -> Samples | None:
     return Samples.of(app, by_count) if by_count else None
 
 
+def with_result(trials: Sequence[Trial]) -> int:
+    """How many of the first definition have one: a budget is of these."""
+    return sum(one.study == SATURATED and one.rows_per_s is not None for one in trials)
+
+
 def steps_of(trials: Sequence[Trial]) -> tuple[float, ...]:
     """Steps of a curve to choose from: none, or where all replicas are by the rule those that it makes.
 
@@ -65,14 +70,15 @@ def next_wanted(app: str, trials: Sequence[Trial], allowed: Sequence[int], predi
     """The least and the largest count first, then where the interval of the prediction is widest for its size.
 
     Measuring at a count narrows the interval there and near by; of counts beyond those allowed the largest allowed is
-    the nearest.
+    the nearest. Until two counts have a result, those without one take turns: one may never have any.
     """
     counts = sorted(set(allowed))
     samples = samples_of(app, trials)
     tried = [one.executors for one in trials if one.study == SATURATED]
     ends = [count for count in (counts[0], counts[-1]) if count not in tried]
     if ends or samples is None or len(samples.vms) < 2:
-        count = ends[0] if ends else counts[0]
+        without = [count for count in counts if samples is None or count not in samples.vms] or counts
+        count = ends[0] if ends else min(without, key=tried.count)
     else:
         model = fit_mst(samples, max_vms=max(predict, counts[-1]), steps=steps_of(trials))
         width = {one.vms: (one.high - one.low) / one.throughput for one in model.predict(counts)}

@@ -11,7 +11,7 @@ from penstock.engines.ports import Engine
 from penstock.plan import Plan
 from penstock.store import RULE, Store, Trial
 from penstock.study.mst.arranged import ByPolicy
-from penstock.study.mst.design import SATURATED, Wanted, grid, next_wanted
+from penstock.study.mst.design import SATURATED, Wanted, grid, next_wanted, with_result
 from penstock.study.mst.paced import Bisection, measure_paced
 from penstock.study.mst.saturated import measure_saturated
 from penstock.study.mst.settling import Measured, Saturation
@@ -31,6 +31,8 @@ class MstStudy:
     slots_each: int = 1  # of an executor
     bytes_per_row: float | None = None
     by: ByPolicy | None = None  # who sets replicas; None: the rule
+    program: str | None = None  # its fingerprint
+    memory_mb: int | None = None  # of an executor
 
     def run(self, counts: Sequence[int], *, repeats: int = 1, paced: bool = False, on: OnTrial | None = None) -> None:
         """All counts so many times; those that the store has are not repeated."""
@@ -40,9 +42,12 @@ class MstStudy:
                 self._make(one, done, len(wanted), on)
 
     def spend(self, budget: int, counts: Sequence[int], *, predict: int, on: OnTrial | None = None) -> None:
-        """So many trials in all, each where it tells most."""
-        while (made := sum(one.study == SATURATED for one in self.store.trials())) < budget:
-            self._make(next_wanted(self.app, self.store.trials(), counts, predict), made + 1, budget, on)
+        """So many trials in all, each where it tells most.
+
+        As many are made as results are missing now: one without a result is made up for when it is asked for again.
+        """
+        for made in range(with_result(self.store.trials()) + 1, budget + 1):
+            self._make(next_wanted(self.app, self.store.trials(), counts, predict), made, budget, on)
 
     def _done(self) -> set[tuple[str, int, int]]:
         """Those without a result are made again when they are asked for again."""
@@ -89,6 +94,8 @@ class MstStudy:
             samples=measured.samples,
             why=measured.why,
             replicas_by=RULE if self.by is None else self.by.policy.name,
+            program=self.program,
+            memory_mb=self.memory_mb,
         )
 
     def _saturated(self, engines: _Opened, by: ByPolicy | None) -> Measured:
