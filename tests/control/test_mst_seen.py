@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 from driving import drive
+from msgspec.structs import replace
 from test_mst_policy import waiting
 
 from penstock.control.policies.mst_seen import MstSeen, capacities, learned
+from penstock.control.shape import Shape
+from penstock.control.situation import Situation
 from penstock.engines.simulated import (
     Behaviour,
     Exponential,
@@ -55,6 +58,103 @@ def test_queries_share_the_slots() -> None:
         memory = learned(memory, waiting(), batches_of(query, 100, row_s=0.005), 1, slots=2)
     found = capacities(memory, 1, batch_most_s=10.0, running={"one", "other"})
     assert found is not None and found[0] == pytest.approx(100.0)
+
+
+def test_queries_of_different_triggers_have_the_shares_that_they_read() -> None:
+    """100 rows/s come to each of two queries: one reads them in every window of 10 s, the other in every sixth.
+
+    The other takes 0.3 s and 6.5 ms a row for a batch: within 60 s it sustains (1 - 0.005) / 0.0065 of half of what
+    comes, 306 rows/s, in whatever part of its minute it is first seen.
+    """
+    for first in (1, 2, 5):
+        memory: dict[str, float] = {}
+        for turn in range(first, 60):
+            quick, slow = read_of("quick", 10, 1000, 0.11), read_of("slow", 1, 6000, 0.3 + 6000 * 0.0065)
+            window = beside(quick, slow if turn % 6 == 0 else read_of("slow", 0, 0, None))
+            memory = learned(memory, waiting(), window, 1, slots=1)
+            found = capacities(memory, 1, batch_most_s=60.0, running={"slow"})
+            assert (found is None) == (turn < 12)  # since when its first batch waited nobody has seen
+            assert found is None or found[0] == pytest.approx(2 * (1 - 0.3 / 60) / 0.0065, rel=0.02)
+        gone = learned(memory, waiting(), beside(read_of("quick", 10, 1000, 0.11)), 1, slots=1)
+        assert not any(key.startswith("mst.since") for key in gone)
+
+
+def read_of(query: str, batches: int, rows: int, batch_s: float | None) -> PipelineWindow:
+    """All of a batch but 0.3 s is tasks' time, on one slot."""
+    return PipelineWindow(
+        pipeline=query,
+        operators=("rows", "wait", "out"),
+        batches=batches,
+        rows_in=rows,
+        batch_s=batch_s,
+        batch_max_s=batch_s,
+        phases_s={},
+        busy_s=None if batch_s is None else batches * max(0.01, batch_s - 0.3),
+        backlog_rows=0,
+    )
+
+
+def beside(*queries: PipelineWindow) -> Window:
+    rows = sum(one.rows_in for one in queries)
+    return Window(
+        start_s=0.0,
+        end_s=10.0,
+        generation=1,
+        external_rows_per_s=200.0,
+        sojourn=None,
+        pipelines=queries,
+        operators=tuple(
+            OperatorWindow.knowing(name, "queries", rows_in=rows, rows_in_total=rows, rows_out_total=rows)
+            for name in ("rows", "wait")
+        ),
+    )
+
+
+def test_what_a_larger_count_was_seen_to_sustain_is_more_than_fewer_do() -> None:
+    """A query of one task, which no executors make faster: two of them are not taken to do more than three did."""
+    memory: dict[str, float] = {}
+    for rows in (20, 50, 80, 110):
+        for executors in (1, 3):
+            memory = learned(memory, waiting(), batches_of("out", rows, row_s=0.005), executors, slots=2)
+    found = capacities(memory, 4, batch_most_s=10.0, running={"out"})
+    assert found is not None and found[:3] == pytest.approx((192.0, 192.0, 192.0), rel=0.02)
+
+
+def test_executors_speed_up_only_what_is_done_in_tasks() -> None:
+    """On 2 executors a row takes 5 ms, of which all, half or none is the tasks'; 0.96 of the time is for rows.
+
+    On one executor the tasks take twice as long, on four 2**0.9 times less.
+    """
+    for tasks_s in (0.005, 0.0025, 0.0):
+        memory: dict[str, float] = {}
+        for rows in (20, 50, 80, 110):
+            window = batches_of("out", rows, row_s=0.005)
+            (query,) = window.pipelines
+            query = replace(query, busy_s=4 * rows * tasks_s * 2)
+            memory = learned(memory, waiting(), replace(window, pipelines=(query,)), 2, slots=2)
+        found = capacities(memory, 4, batch_most_s=10.0, running={"out"})
+        driver_s = 0.005 - tasks_s
+        wanted = [0.96 / (driver_s + 2 * tasks_s), 0.96 / 0.005, 0.96 / (driver_s + tasks_s / 2**0.9)]
+        assert found is not None and [found[0], found[1], found[3]] == pytest.approx(wanted, rel=0.02)
+
+
+def test_executors_of_another_size_are_learned_anew() -> None:
+    """A program was on one executor of 2 slots, where a row took 50 ms. On one of 4 slots it takes 5 ms."""
+    flow, memory = waiting(), dict[str, float]()
+    for slots, row_s in ((2, 0.05), (4, 0.005)):
+        for rows in (20, 50, 80, 110) * 10:
+            situation = Situation(
+                now_s=10.0,
+                shape=Shape.of(flow),
+                plan=default_plan(flow, slots=slots),
+                window=batches_of("out", rows, row_s=row_s),
+                latest=batches_of("out", rows, row_s=row_s),
+                max_slots=2 * slots,
+                micro_batch=True,
+            )
+            decision, after = MstSeen(slots_each=slots, most=2).decide(situation, memory)
+            memory = dict(after)
+        assert decision.inputs["capacity_rows_per_s"] == pytest.approx(0.96 / row_s, rel=0.05)
 
 
 @pytest.mark.parametrize("mode", ["micro-batch", "row-by-row", "fluid"])
@@ -116,7 +216,9 @@ def batches_of(query: str, rows: int, *, row_s: float, arriving: float | None = 
         sojourn=None,
         pipelines=(pipeline,),
         operators=(
-            OperatorWindow.knowing("rows", query, rows_in=4 * rows, rows_in_total=4 * rows, rows_out_total=4 * rows),
+            OperatorWindow.knowing(
+                "rows", query, rows_in=4 * rows, rows_in_total=4 * rows, rows_out_total=4 * rows, backlog_rows=0
+            ),
             OperatorWindow.knowing("wait", query, rows_in=4 * rows, rows_in_total=4 * rows, rows_out_total=4 * rows),
         ),
     )

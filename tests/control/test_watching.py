@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from memory_engine import MemoryEngine
 
 import penstock as ps
 from penstock.control.controller import Controller, Settings
 from penstock.control.policies.threshold import Threshold
 from penstock.control.watching import Watch
-from penstock.store import Run, Store, StoreError, StoreReader
+from penstock.measure.window import Window
+from penstock.store import Run, RunError, Store, StoreError, StoreReader
 
 
 def test_executors_that_come_by_themselves_are_recorded(tmp_path: Path) -> None:
@@ -39,6 +41,63 @@ def test_executors_that_come_by_themselves_are_recorded(tmp_path: Path) -> None:
     with StoreReader(tmp_path) as store:
         run = store.last_run()
         assert run is not None and [one.operator for one in run.operators] == ["rows", "same", "out"]  # for the graph
+
+
+class Full(Store):
+    """On a disk that has no room for a while."""
+
+    full = False
+
+    def add_window(self, window: Window) -> int:
+        self._room()
+        return super().add_window(window)
+
+    def add_error(self, error: RunError) -> None:
+        self._room()
+        super().add_error(error)
+
+    def ended(self, *, at_s: float, why: str) -> None:
+        self._room()
+        super().ended(at_s=at_s, why=why)
+
+    def _room(self) -> None:
+        if self.full:
+            raise StoreError("database or disk is full")
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_full_disk_is_outlived(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = ps.Dataflow("theirs")
+    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10))
+    rows.rows("same", lambda row: row, "n bigint").sink("out", ps.memory())
+    engine = MemoryEngine(flow, tmp_path)
+
+    def begin() -> tuple[MemoryEngine, Store, Controller]:
+        store = Full(tmp_path)
+        store.begin(Run(dataflow="theirs", flow_file="-", pid=1, master="local[2]", started_s=time.time()))
+        return engine, store, Controller(Threshold(), Settings(mode="recommend"), engine, store)
+
+    watch = Watch(begin, every_s=0.02)
+    eventually(lambda: windows(tmp_path) > 0)
+    monkeypatch.setattr(Full, "full", True)
+    eventually(lambda: len(caplog.records) > 50 or not watch.alive)  # more than the errors after which it gives up
+    before = windows(tmp_path)
+    monkeypatch.setattr(Full, "full", False)
+    eventually(lambda: windows(tmp_path) > before or not watch.alive)
+    assert watch.alive
+    monkeypatch.setattr(Full, "full", True)
+    watch.stop()
+    assert watch.error == "StoreError: database or disk is full" and not watch.alive
+
+
+def windows(at: Path) -> int:
+    try:
+        with StoreReader(at) as store:
+            return len(store.windows())
+    except StoreError:  # it is only just being made
+        return 0
 
 
 def recorded(at: Path) -> tuple[int | None, int]:

@@ -12,7 +12,7 @@ from penstock.control.carry_out import described, unasked
 from penstock.control.controller import Controller
 from penstock.engines.ports import Engine
 from penstock.plan import Plan
-from penstock.store import Store, declared
+from penstock.store import Store, StoreError, declared
 
 _LOG = logging.getLogger("penstock.watch")
 _MOST_ERRORS = 20  # one after another, after which it gives up
@@ -52,21 +52,23 @@ class Watch:
     def _run(self) -> None:
         try:
             engine, store, controller = self._begin()
+            with store:
+                self._watch(engine, store, controller)
         except Exception as error:  # whatever it is, it is not the program's
             self._note(error)
-            return
+
+    def _watch(self, engine: Engine, store: Store, controller: Controller) -> None:
         why = "stopped"
-        with store:
-            try:
-                engine.start()
-                plan = engine.plan
-                store.started(plan, declared(engine.flow))
-                why = self._turns(engine, store, controller, plan)
-            except Exception as error:
-                self._note(error)
-                why = f"{type(error).__name__}: {error}"
-            finally:
-                store.ended(at_s=time.time(), why=why)
+        try:
+            engine.start()
+            plan = engine.plan
+            store.started(plan, declared(engine.flow))
+            why = self._turns(engine, store, controller, plan)
+        except Exception as error:
+            self._note(error)
+            why = f"{type(error).__name__}: {error}"
+        finally:
+            store.ended(at_s=time.time(), why=why)
 
     def _turns(self, engine: Engine, store: Store, controller: Controller, plan: Plan) -> str:
         errors = 0
@@ -83,12 +85,18 @@ class Watch:
                     plan = engine.plan
                 errors = 0
             except Exception as error:
-                errors += 1
+                errors += not isinstance(error, StoreError)  # a full disk may have room again, however long it takes
                 self._note(error)
-                store.add_error(described(error, where="watch", at_s=time.time()))
+                self._record(error, store)
                 if errors >= _MOST_ERRORS:
                     return f"{errors} errors one after another; the last was {type(error).__name__}: {error}"
         return self._why
+
+    def _record(self, error: Exception, store: Store) -> None:
+        try:
+            store.add_error(described(error, where="watch", at_s=time.time()))
+        except Exception as unkept:
+            self._note(unkept)
 
     def _note(self, error: Exception) -> None:
         self.error = f"{type(error).__name__}: {error}"

@@ -8,11 +8,13 @@ and not what could. All queries together do no more than their tasks leave slots
 what the slowest operator processed and D the time that it worked: what has come may still be waiting before it.
 
 Sums are kept by executor count and query, fading, so that all there is to remember is a few numbers. Counts not yet
-seen go by the nearest that was, in proportion below it and a little less than that above it.
+seen go by the nearest that was: what of C is the tasks' own time in proportion below it and a little less than that
+above it, and the driver's as it is.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -30,6 +32,9 @@ _DISTINCT = 0.05  # spread of batch sizes, over their mean: less shows no slope
 _GAIN = 0.9  # exponent of a larger count that was never seen
 _MOST_FIXED = 0.75  # of a batch: no more than four times what was seen is believed of it
 _CARE = 0.05  # of what fewer executors are taken to sustain: the windows seen are no nearer to it than that
+_SUM = re.compile(r"mst\.\d+\.")
+_SINCE = "mst.since."
+_SIZE = "mst.slots_each"
 _SUMS = ("w", "n", "d", "nn", "nd", "x", "v", "p")
 
 
@@ -49,6 +54,7 @@ class MstSeen:
         if window is None or situation.window is None:
             return Hold(reason=Reason.MISSING, why="nothing has been measured under this plan yet"), memory
         now = max(1, situation.plan.slots // self.slots_each)
+        memory = _of_size(memory, self.slots_each)
         memory = learned(memory, situation.shape.flow, window, now, slots=now * self.slots_each)
         running = {one.pipeline for one in window.pipelines}
         batch_most_s = self.batch_most_s if situation.micro_batch else None
@@ -74,9 +80,19 @@ def learned(memory: Memory, flow: Dataflow, window: Window, executors: int, *, s
     found = _faded(memory, executors)
     read = read_in(flow, window)
     known, coming_by = shares(flow, window, read) or {}, visits(flow, window, read) or {}
+    since = _read_since(memory, window, read)
+    for key in [key for key in found if key.startswith(_SINCE)]:  # of queries that have ended, too
+        del found[key]
     for pipeline in window.pipelines:
-        seen = _batches(pipeline, known.get(pipeline.pipeline, 0.0)) or _slowest(pipeline, window, coming_by)
-        if seen is None:
+        seen = _batches(pipeline, known.get(pipeline.pipeline, 0.0))
+        if pipeline.pipeline in since:
+            began, rows = f"{_SINCE}{pipeline.pipeline}", since[pipeline.pipeline]
+            if seen is not None:
+                found[began] = 0.0
+                seen = None if rows is None else seen._replace(from_outside=rows)
+            elif rows is not None:
+                found[began] = rows
+        if (seen := seen or _slowest(pipeline, window, coming_by)) is None:
             continue
         new = {
             "w": seen.batches,
@@ -92,6 +108,25 @@ def learned(memory: Memory, flow: Dataflow, window: Window, executors: int, *, s
             key = f"mst.{executors}.{pipeline.pipeline}.{name}"
             found[key] = found.get(key, 0.0) + value
     return found
+
+
+def _read_since(memory: Memory, window: Window, read: Mapping[str, float]) -> dict[str, float | None]:
+    """Of queries that read one source, as those of a black box do: rows of all since the last window with its batches.
+
+    With a trigger of its own, what a query reads in a window came in many. None before its first batch.
+    """
+    found: dict[str, float | None] = {}
+    for one in window.pipelines:
+        if any(other is not one and {*one.operators} & {*other.operators} & {*read} for other in window.pipelines):
+            before = memory.get(f"{_SINCE}{one.pipeline}")
+            found[one.pipeline] = None if before is None else before + sum(read.values())
+    return found
+
+
+def _of_size(memory: Memory, slots_each: int) -> dict[str, float]:
+    """What executors of another size did says nothing of these, which a program may have been started again with."""
+    alike = memory.get(_SIZE, slots_each) == slots_each
+    return {key: value for key, value in memory.items() if alike or not _SUM.match(key)} | {_SIZE: float(slots_each)}
 
 
 def _faded(memory: Memory, executors: int) -> dict[str, float]:
@@ -151,48 +186,53 @@ def capacities(
 
     `batch_most_s` is None where rows go one by one.
     """
-    seen = _seen(memory, batch_most_s, running)
-    if not seen:
+    queries = _seen(memory, running)
+    if not queries:
         return None
+    seen = {count: _sustained(there, batch_most_s) for count, there in queries.items()}
     found: list[float] = []
     for m in range(1, most + 1):
         nearest = min(seen, key=lambda one: (abs(one - m), one))
         ratio = m / nearest
-        rate = seen[nearest] * (ratio if ratio <= 1 else ratio**_GAIN)
+        rate = _sustained(queries[nearest], batch_most_s, ratio if ratio <= 1 else ratio**_GAIN)
+        if m not in seen:  # no more than a larger count was seen to sustain
+            rate = min(rate, next((seen[more] for more in sorted(seen) if more > m), rate))
         found.append(max(rate, found[-1] if found else 0.0))  # nobody takes more executors to get less
     return tuple(found)
 
 
-def _seen(memory: Memory, batch_most_s: float | None, running: Collection[str]) -> dict[int, float]:
-    """Executors -> rows/s from outside that the slowest query sustains, and all of them together."""
-    found: dict[int, float] = {}
-    worked: dict[int, float] = {}  # seconds of all slots for a row from outside
+def _seen(memory: Memory, running: Collection[str]) -> dict[int, list[dict[str, float]]]:
+    """Executors -> the sums of each query."""
+    found: dict[int, list[dict[str, float]]] = {}
     for key, weight in memory.items():
         parts = key.split(".", 2)
         if len(parts) != 3 or parts[0] != "mst" or not parts[1].isdigit() or not parts[2].endswith(".w"):
             continue
         if parts[2].removesuffix(".w") not in running:
             continue
-        stem = key[: -len("w")]
-        sums = {name: memory.get(stem + name, 0.0) for name in _SUMS}
-        if weight <= 0 or sums["n"] <= 0 or sums["x"] <= 0:
-            continue
-        share = sums["n"] / sums["x"]  # rows of this query for a row from outside
-        rate = _rate(sums, batch_most_s) / share
-        executors = int(parts[1])
-        found[executors] = min(found.get(executors, rate), rate)
-        worked[executors] = worked.get(executors, 0.0) + sums["p"] / sums["x"]
-    return {count: min(rate, 1.0 / worked[count]) if worked[count] else rate for count, rate in found.items()}
+        sums = {name: memory.get(key[: -len("w")] + name, 0.0) for name in _SUMS}
+        if weight > 0 and sums["n"] > 0 and sums["x"] > 0:
+            found.setdefault(int(parts[1]), []).append(sums)
+    return found
 
 
-def _rate(sums: dict[str, float], batch_most_s: float | None) -> float:
+def _sustained(queries: list[dict[str, float]], batch_most_s: float | None, gain: float = 1.0) -> float:
+    """Rows/s from outside that the slowest query sustains, and all of them together, where tasks go so much faster."""
+    rate = min(_rate(one, batch_most_s, gain) * one["x"] / one["n"] for one in queries)
+    worked = sum(one["p"] / one["x"] for one in queries)  # seconds of all slots for a row from outside
+    return min(rate, gain / worked) if worked else rate
+
+
+def _rate(sums: dict[str, float], batch_most_s: float | None, gain: float) -> float:
     """Rows/s of one query."""
     n, d = sums["n"] / sums["w"], sums["d"] / sums["w"]
-    plain = n / d
     if batch_most_s is None:
-        return plain
+        return gain * n / d
     slope, base = _line(sums) or _line_of_work(sums)
-    return max(plain, (1.0 - base / batch_most_s) / slope)
+    # What is not the tasks' own time is the driver's, which more executors leave as it is.
+    tasks = min(slope, sums["p"] / sums["v"] / n) if sums["v"] else slope
+    saved = tasks * (1.0 - 1.0 / gain)
+    return max(n / (d - n * saved), (1.0 - base / batch_most_s) / (slope - saved))
 
 
 def _line(sums: dict[str, float]) -> tuple[float, float] | None:

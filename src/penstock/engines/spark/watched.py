@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from penstock.dataflow import Dataflow, PenstockError
@@ -35,6 +36,7 @@ class _Query:
     """What is known of one query: up to which batch, how many rows wait behind it, and how fast they come."""
 
     last: int = -1
+    run: str | None = None  # of its last batch: it has another each time that it is started
     began_s: float | None = None  # its last batch; None before the first, which reads what had piled up
     ended_s: float = 0.0
     apart_s: float = 0.0  # the starts of its batches
@@ -47,6 +49,7 @@ class _Query:
         Each looks what there is when it begins, so that what they read came between their starts: behind a first batch
         of ten seconds comes one of a second, which reads what ten have brought.
         """
+        self.run = fresh[-1].get("runId")
         if self.began_s is None:
             (first, *fresh) = fresh
             self.last, self.began_s, self.ended_s = first["batchId"], *_times_s(first)
@@ -61,7 +64,7 @@ class _Query:
         self.last, self.began_s, self.ended_s, self.backlog = fresh[-1]["batchId"], began_s, ended_s, backlog
 
     def was_still(self, now_s: float, span_s: float) -> None:
-        """No batch has ended: of one that is overdue no rows came."""
+        """No batch has ended, and none is being made: of one that is overdue no rows came."""
         if self.began_s is not None and now_s - self.ended_s > 2 * max(span_s, self.apart_s):
             self.arriving = 0.0
 
@@ -162,14 +165,16 @@ class WatchedEngine:
         for name, seen, progress in self._progress():
             query = self._queries.setdefault(seen, _Query())
             fresh = [one for one in _with_work(progress) if one["batchId"] > query.last]
-            sums = _sums(fresh, self._stages)
+            # Code is compiled and Python started in the first batch of a run. Of a query that has ended it may be all.
+            cold = [one for one in fresh[:1] if one["runId"] != query.run and seen in self._running]
+            sums = _sums(fresh[len(cold) :], self._stages)
             if fresh and query.last >= 0:  # Spark keeps a hundred: of more there are, those that it keeps stand for all
                 sums = sums.times((fresh[-1]["batchId"] - query.last) / len(fresh))
             if fresh:
                 query.saw(fresh)
-            else:
+            elif not self._in_a_batch(seen):
                 query.was_still(now, span)
-            rows += sums.rows
+            rows += sums.rows + sum(one["numInputRows"] for one in cold)
             backlog += query.backlog
             arriving += query.arriving
             pipelines.append(_pipeline(name, sums, query.backlog))
@@ -241,6 +246,16 @@ class WatchedEngine:
             # As it is: two names that become one would make one query of two.
             found.append((query.name or f"query_{str(query.id)[:8]}", str(query.id), raw))
         return found
+
+    def _in_a_batch(self, seen: str) -> bool:
+        """It works on rows now, and says nothing of those that come meanwhile."""
+        if (query := self._running.get(seen)) is None:
+            return False
+        try:
+            status = query._jsq.status()
+            return bool(status.isTriggerActive() and status.isDataAvailable())
+        except Py4JError:  # it has ended since
+            return False
 
     def _operator(self, name: str, rows: int, arriving: float, span: float, backlog: int | None) -> OperatorWindow:
         return OperatorWindow(
@@ -315,7 +330,8 @@ def _backlog(progress: dict[str, Any]) -> float:
         start, end, latest = (_number(source.get(key)) for key in ("startOffset", "endOffset", "latestOffset"))
         if end is None or latest is None or latest <= end:
             continue
-        taken, rows = end - (start or 0.0), source.get("numInputRows") or 0
+        # A first batch does not say where it began, and a topic that has lost its oldest rows does not begin at 0.
+        taken, rows = 0.0 if start is None else end - start, source.get("numInputRows") or 0
         total += (latest - end) * (rows / taken if taken > 0 and rows > 0 else 1.0)
     return total
 
