@@ -18,17 +18,7 @@ from penstock.store import Run, RunError, Store, StoreError, StoreReader
 
 
 def test_executors_that_come_by_themselves_are_recorded(tmp_path: Path) -> None:
-    flow = ps.Dataflow("theirs")
-    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10))
-    rows.rows("same", lambda row: row, "n bigint").sink("out", ps.memory())
-    engine = MemoryEngine(flow, tmp_path)
-
-    def begin() -> tuple[MemoryEngine, Store, Controller]:
-        store = Store(tmp_path)
-        store.begin(Run(dataflow="theirs", flow_file="-", pid=1, master="local[2]", started_s=time.time()))
-        return engine, store, Controller(Threshold(), Settings(mode="recommend"), engine, store)
-
-    watch = Watch(begin, every_s=0.02)
+    engine, watch = watched(tmp_path, Store)
     try:
         eventually(lambda: recorded(tmp_path) == (2, 0))
         engine.plan = engine.plan.replace(slots=6)
@@ -69,17 +59,7 @@ class Full(Store):
 def test_a_full_disk_is_outlived(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flow = ps.Dataflow("theirs")
-    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10))
-    rows.rows("same", lambda row: row, "n bigint").sink("out", ps.memory())
-    engine = MemoryEngine(flow, tmp_path)
-
-    def begin() -> tuple[MemoryEngine, Store, Controller]:
-        store = Full(tmp_path)
-        store.begin(Run(dataflow="theirs", flow_file="-", pid=1, master="local[2]", started_s=time.time()))
-        return engine, store, Controller(Threshold(), Settings(mode="recommend"), engine, store)
-
-    watch = Watch(begin, every_s=0.02)
+    _, watch = watched(tmp_path, Full)
     eventually(lambda: windows(tmp_path) > 0)
     monkeypatch.setattr(Full, "full", True)
     eventually(lambda: len(caplog.records) > 50 or not watch.alive)  # more than the errors after which it gives up
@@ -90,6 +70,20 @@ def test_a_full_disk_is_outlived(
     monkeypatch.setattr(Full, "full", True)
     watch.stop()
     assert watch.error == "StoreError: database or disk is full" and not watch.alive
+
+
+def watched(at: Path, opened: type[Store]) -> tuple[MemoryEngine, Watch]:
+    flow = ps.Dataflow("theirs")
+    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10))
+    rows.rows("same", lambda row: row, "n bigint").sink("out", ps.memory())
+    engine = MemoryEngine(flow, at)
+
+    def begin() -> tuple[MemoryEngine, Store, Controller]:
+        store = opened(at)
+        store.begin(Run(dataflow="theirs", flow_file="-", pid=1, master="local[2]", started_s=time.time()))
+        return engine, store, Controller(Threshold(), Settings(mode="recommend"), engine, store)
+
+    return engine, Watch(begin, every_s=0.02)
 
 
 def windows(at: Path) -> int:
