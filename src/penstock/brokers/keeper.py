@@ -8,7 +8,6 @@ where there is one for that (Linux), and a SIGTERM to the keeper stops both.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -16,8 +15,9 @@ import subprocess
 import sys
 from types import FrameType
 
+from penstock import lifeline
+
 LET_GO = b"live on\n"
-_PR_SET_PDEATHSIG = 1
 _PATIENCE_S = 20.0
 
 
@@ -29,15 +29,10 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise _Stopped
 
 
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def keep(command: list[str]) -> int:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the starter, whose end is seen
-    jvm = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
+    jvm = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=lifeline.to_parent())
     try:
         pipe: list[int] = [0]
         while jvm.poll() is None:

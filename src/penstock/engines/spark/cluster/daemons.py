@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
 
+from penstock import lifeline
 from penstock.engines.spark.cluster.record import Asked
 from penstock.engines.spark.interpreter import worker_python
 from penstock.engines.spark.session import HOST
 
-_PR_SET_PDEATHSIG = 1
 _DEPLOY = "org.apache.spark.deploy"
 # They do little: a small heap and a quick compiler leave the machine to the executors.
 _SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -73,10 +70,5 @@ def _start(at: Path, name: str, arguments: list[str], env: Mapping[str, str]) ->
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in the terminal is not for it
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=lifeline.to_parent(),
         )
-
-
-def _die_with_parent() -> None:
-    """The kernel ends it when the supervisor ends, in whatever way; it survives `exec`. Linux only."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
