@@ -234,11 +234,11 @@ def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[
 
     from penstock.engines.spark.engine import SparkEngine
     from penstock.engines.spark.pacer import carry_over
-    from penstock.engines.spark.session import session
+    from penstock.engines.spark.session import end, session
     from penstock.study.mst.replicas import plan_for
 
     spark = session(up.master, "penstock mst", up.confs)
-    stack.callback(spark.stop)
+    stack.callback(end, spark)
     shutil.rmtree(at / "trials", ignore_errors=True)  # of trials that were interrupted
     before: list[Path] = []
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -79,3 +80,9 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
     for name in _LOUD_ENDS:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
     return spark
+
+
+def end(spark: SparkSession) -> None:
+    """Its JVM may have ended already: who sends SIGTERM to a whole group, as 'timeout' does, sends it there as well."""
+    with contextlib.suppress(Py4JError, OSError):
+        spark.stop()

@@ -16,8 +16,9 @@ def on_trial(engine: Engine) -> Iterator[Engine]:
     try:
         yield engine
     except KeyboardInterrupt:
-        # Ctrl-C makes PySpark cancel its jobs, so that queries fail while they are drained: that is no error to tell.
-        with suppress(PenstockError):
+        # Ctrl-C makes PySpark cancel its jobs, so that queries fail while they are drained, and a SIGTERM to the whole
+        # group ends the JVM below them: that is no error to tell.
+        with suppress(Exception):
             engine.stop()
         raise
     except BaseException:
