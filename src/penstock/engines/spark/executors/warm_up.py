@@ -7,6 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 _TAG = "penstock.warm-up"
 _MOST_ROUNDS = 5
 _STAY_S = 0.2  # of a task, so that those behind it go to other slots
@@ -34,8 +37,8 @@ def warm_up(spark: Any, ids: Sequence[str], slots_each: int, *, most_s: float) -
         given_up.start()
         try:
             spark.range(0, tasks, 1, tasks).mapInPandas(_touch, "id bigint").write.format("noop").mode("append").save()
-        except Exception:
-            if time.monotonic() < ends_s:
+        except (Py4JError, PySparkException):
+            if time.monotonic() < ends_s:  # otherwise it is what giving up looks like
                 raise
         finally:
             given_up.cancel()
