@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE  # each worker of Spark would compile our modules anew
 
-.PHONY: demo test test-fast lint soak bench-spark bench-kafka bench-models bench-control bench-sim bench-elastic bench-sojourn
+.PHONY: demo test test-fast lint soak bench-spark bench-kafka bench-models bench-control bench-sim bench-elastic bench-latency
 .PHONY: java chromium kafka clean
 
 demo: $(READY) java
@@ -19,9 +19,9 @@ test: test-fast java chromium kafka
 # session for most files, and those that start drivers, clusters and brokers of their own. The JVM's better compiler
 # never earns back what it costs in so short a life, and half of a start is the reading of classes: the first session
 # leaves them ready for all that follow.
-UNDISTURBED   := $(patsubst %,tests/spark/test_%.py,measurement spark_contract watch)
-OWN_PROCESSES := $(patsubst %,tests/spark/test_%.py,kafka topics cluster kill cli) tests/apps
-ONE_SESSION   := $(filter-out $(UNDISTURBED) $(OWN_PROCESSES),$(wildcard tests/spark/test_*.py))
+UNDISTURBED   := $(patsubst %,tests/engines/spark/test_%.py,measurement spark_contract watch)
+OWN_PROCESSES := $(patsubst %,tests/engines/spark/test_%.py,kafka topics kill) \
+                 tests/engines/spark/cluster tests/cli/test_cli_on_spark.py tests/apps
 CLASSES       := $(abspath $(VENV))/spark-classes.jsa
 SHORT_LIFE    := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
 SPARK_TEST     = $(BIN)/python -m pytest --durations=3 -m "spark and not soak"
@@ -31,7 +31,7 @@ test-undisturbed:                     export JDK_JAVA_OPTIONS = $(SHORT_LIFE) -X
 test-undisturbed:
 	$(SPARK_TEST) $(UNDISTURBED)
 test-in-one-session:
-	$(SPARK_TEST) $(ONE_SESSION)
+	$(SPARK_TEST) tests $(patsubst %,--ignore=%,$(UNDISTURBED) $(OWN_PROCESSES) tests/soak)
 $(OWN_PROCESSES):
 	@echo $@ && $(SPARK_TEST) $@
 
@@ -41,12 +41,12 @@ test-pages:
 
 test-fast: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint test-simulated
-	$(BIN)/python -m pytest -n 3 -m "not spark and not soak and not browser" --ignore=tests/simulated --ignore=tests/spark src tests
+	$(BIN)/python -m pytest -n 3 -m "not spark and not soak and not browser" --ignore=tests/engines/simulated src tests
 
 # Beside the lint, which takes one core, and in one process: two would both compile the loops.
 .PHONY: test-simulated
 test-simulated: $(READY)
-	$(BIN)/python -m pytest tests/simulated
+	$(BIN)/python -m pytest tests/engines/simulated
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks
@@ -55,7 +55,7 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-cache
 
 soak: $(READY) java
-	PENSTOCK_SEQUENCES=20 $(BIN)/python -m pytest --timeout 7200 tests/spark/test_exactness.py
+	PENSTOCK_SEQUENCES=20 $(BIN)/python -m pytest --timeout 7200 tests/engines/spark/test_exactness.py
 	$(BIN)/python -m pytest -m soak -s tests
 
 bench-spark: $(READY) java
@@ -79,8 +79,8 @@ bench-elastic: $(READY) java
 bench-sim: $(READY)
 	$(BIN)/python -m benchmarks.simulated
 
-bench-sojourn: $(READY) java
-	$(BIN)/python -m benchmarks.sojourn
+bench-latency: $(READY) java
+	$(BIN)/python -m benchmarks.latency
 
 java:
 	@sh tools/java.sh

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import msgspec
 
-import penstock as ps
+import penstock
 from penstock.control.controller import Controller, Settings
 from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
 from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
 from penstock.control.situation import Policy
 from penstock.engines.ports import Applied
 from penstock.measure.smoothing import Windowed
-from penstock.measure.window import OperatorWindow, PipelineWindow, Sojourn, Window
+from penstock.measure.window import Latency, OperatorWindow, PipelineWindow, Window
 from penstock.models.queueing import MMk
 from penstock.plan import Plan, default_plan, pipelines
 from penstock.store import Run, Store
@@ -35,20 +35,20 @@ TURNS = 40
 ROUNDS = 5  # by turns, for the machine is now faster and now slower
 
 
-def flow_of(operators: int) -> ps.Dataflow:
+def flow_of(operators: int) -> penstock.Dataflow:
     """Keyed by turns, so that each operator is a region of its own and a query of its own."""
-    flow = ps.Dataflow("long")
-    stream = flow.source("rows", ps.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1000.0))
+    flow = penstock.Dataflow("long")
+    stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1000.0))
     for i in range(operators):
         stream = stream.keyed(f"op{i:03d}", [("n", "m")[i % 2]], lambda frame: frame, columns=["n", "m"])
-    stream.sink("out", ps.noop())
+    stream.sink("out", penstock.noop())
     return flow
 
 
 class Still:
     """An engine that is asked for nothing but its plan: its reads are not what is timed."""
 
-    def __init__(self, flow: ps.Dataflow, plan: Plan) -> None:
+    def __init__(self, flow: penstock.Dataflow, plan: Plan) -> None:
         self.flow, self.plan = flow, plan
 
     def apply(self, plan: Plan) -> Applied:
@@ -60,10 +60,10 @@ def cost_s(i: int) -> float:
 
 
 # What the model says of 7 replicas each, so that the correction is 1 and a slightly lower target is within reach.
-SOJOURN_S = sum(MMk(arrival_per_s=1000.0, service_per_s=1 / cost_s(i)).mean_s(7) for i in range(1, OPERATORS + 1))
+LATENCY_S = sum(MMk(arrival_per_s=1000.0, service_per_s=1 / cost_s(i)).mean_s(7) for i in range(1, OPERATORS + 1))
 
 
-def window_of(flow: ps.Dataflow, plan: Plan, number: int) -> Window:
+def window_of(flow: penstock.Dataflow, plan: Plan, number: int) -> Window:
     operators = []
     for i, one in enumerate(flow.operators):
         known = {"selectivity": 1.0, "input_rows_per_s": 1000.0}
@@ -91,13 +91,15 @@ def window_of(flow: ps.Dataflow, plan: Plan, number: int) -> Window:
         end_s=1002.0 + 2 * number,
         generation=1,
         external_rows_per_s=1000.0 + number % 3,
-        sojourn=Sojourn(rows=2000, mean_s=SOJOURN_S, p50_s=0.55, p95_s=0.9, p99_s=1.1),
+        latency=Latency(rows=2000, mean_s=LATENCY_S, p50_s=0.55, p95_s=0.9, p99_s=1.1),
         pipelines=queries,
         operators=tuple(operators),
     )
 
 
-def timed(policy: Policy, *, micro_batch: bool, flow: ps.Dataflow, plan: Plan, windows: list[Window]) -> list[float]:
+def timed(
+    policy: Policy, *, micro_batch: bool, flow: penstock.Dataflow, plan: Plan, windows: list[Window]
+) -> list[float]:
     """Milliseconds of the processor a turn, decision and its row in the store included.
 
     Not by the wall: what else runs on the machine is not ours.
@@ -118,13 +120,13 @@ def main() -> None:
     flow = flow_of(OPERATORS)
     plan = default_plan(flow, slots=SLOTS, replicas={f"op{i:03d}": 7 for i in range(OPERATORS)})
     windows = [window_of(flow, plan, number) for number in range(TURNS)]
-    least, fewest = DrsSettings(goal=LeastSojourn()), DrsSettings(goal=FewestSlots(max_s=0.95 * SOJOURN_S))
+    least, fewest = DrsSettings(goal=LeastLatency()), DrsSettings(goal=FewestSlots(max_s=0.95 * LATENCY_S))
     guarded = Cooldown(Bounded(PayBack(Hysteresis(Drs(least)), within_s=600.0), max_slots=SLOTS), seconds=60.0)
     cases: list[tuple[str, Policy, bool]] = [
-        ("drs, least sojourn, M/M/k", Drs(least), False),
+        ("drs, least latency, M/M/k", Drs(least), False),
         ("drs, fewest slots, M/M/k", Drs(fewest), False),
-        ("drs, a target out of reach", Drs(DrsSettings(goal=FewestSlots(max_s=0.1 * SOJOURN_S))), False),
-        ("drs, least sojourn, micro-batch", Drs(least), True),
+        ("drs, a target out of reach", Drs(DrsSettings(goal=FewestSlots(max_s=0.1 * LATENCY_S))), False),
+        ("drs, least latency, micro-batch", Drs(least), True),
         ("drs, four guards around it", guarded, False),
         ("threshold", Threshold(), False),
         ("stela", Stela(), False),

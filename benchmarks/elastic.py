@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-import penstock as ps
+import penstock
 from penstock.control.controller import Controller, Settings
 from penstock.control.guards import Cooldown
 from penstock.control.loop import run
@@ -53,9 +53,9 @@ def waited(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def waiting() -> Dataflow:
-    flow = ps.Dataflow("waiting")
-    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=50))
-    rows.rows("wait", waited, "n bigint").sink("out", ps.noop())
+    flow = penstock.Dataflow("waiting")
+    rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=50))
+    rows.rows("wait", waited, "n bigint").sink("out", penstock.noop())
     return flow
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-import penstock as ps
+import penstock
 from benchmarks.figures import Row, print_all, row
 from benchmarks.spark.cuts import arrow_hop, hop, stays, two_steps
 from penstock.apps import wordcount
@@ -24,7 +24,7 @@ from penstock.brokers.loading import Backlog, load
 from penstock.brokers.topics import Topic
 from penstock.engines.spark.channels import KafkaChannel
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.gate import COMMITTED, save_starts
+from penstock.engines.spark.reading.gate import COMMITTED, save_starts
 from penstock.engines.spark.session import session
 from penstock.plan import default_plan
 
@@ -41,7 +41,7 @@ def cuts(cluster: Cluster) -> list[Row]:
     cut = base.replace(cuts=frozenset({"one"}))
     uncut_s = stays(spark, flow, base)
     found = [
-        row("median sojourn without a cut", uncut_s, "s"),
+        row("median latency without a cut", uncut_s, "s"),
         row("added by a cut: embedded", stays(spark, flow, cut) - uncut_s, "s"),
         row("added by a cut: Kafka", stays(spark, flow, cut, kafka=cluster) - uncut_s, "s"),
     ]
@@ -96,8 +96,8 @@ def word_count(cluster: Cluster) -> list[Row]:
         Topic(cluster, topic).create(2)
     load(cluster, "lines", wordcount.generator, Backlog(LINES))
     spark = session("local[2]", confs={"spark.jars": ",".join(str(path) for path in jars)})
-    penstock(spark, cluster)  # the JVM warms up on nobody's account
-    ours, size = penstock(spark, cluster)
+    with_penstock(spark, cluster)  # the JVM warms up on nobody's account
+    ours, size = with_penstock(spark, cluster)
     theirs, large = by_hand(spark, cluster, size), by_hand(spark, cluster, LARGE)
     ratio = ours / theirs
     spark.stop()
@@ -110,12 +110,12 @@ def word_count(cluster: Cluster) -> list[Row]:
     ]
 
 
-def penstock(spark: SparkSession, cluster: Cluster) -> tuple[float, int]:
+def with_penstock(spark: SparkSession, cluster: Cluster) -> tuple[float, int]:
     """Rows a second, and rows of the batch that a row is in: Penstock sizes batches by the time that they take."""
-    flow = ps.Dataflow("wordcount")
-    words = flow.source("lines", ps.kafka("lines", cluster.servers)).stateless("split", wordcount.split)
+    flow = penstock.Dataflow("wordcount")
+    words = flow.source("lines", penstock.kafka("lines", cluster.servers)).stateless("split", wordcount.split)
     words.keyed("count", ["word"], wordcount.count).sink(
-        "out", ps.kafka("counts", cluster.servers, format="json", key="word")
+        "out", penstock.kafka("counts", cluster.servers, format="json", key="word")
     )
     spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
-import penstock as ps
+import penstock
 from penstock.dataflow import Dataflow
 from penstock.engines.simulated import (
     BatchCosts,
@@ -33,11 +33,11 @@ RATE = 2.0
 
 
 def chain(network: Network) -> Dataflow:
-    flow = ps.Dataflow("chain")
-    stream = flow.source("source", ps.generate(int, schema="n bigint", rows_per_s=RATE))
+    flow = penstock.Dataflow("chain")
+    stream = flow.source("source", penstock.generate(int, schema="n bigint", rows_per_s=RATE))
     for i in range(len(network)):
         stream = stream.keyed(f"op{i}", [f"key{i}"] if i else ["n"], lambda df: df)
-    stream.sink("out", ps.noop())
+    stream.sink("out", penstock.noop())
     return flow
 
 
@@ -57,16 +57,16 @@ def engine_for(network: Network, rate: float, mode: Mode, batch: BatchCosts | No
 
 
 def ours(network: Network, customers: int) -> tuple[float, float]:
-    """(customers a CPU second, mean sojourn)"""
+    """(customers a CPU second, mean latency)"""
     engine = engine_for(network, RATE, Mode.ROW_BY_ROW)
     engine.advance(100.0 / RATE)
     engine.observe()
     began = time.process_time()
     engine.advance(customers / RATE)
     took = time.process_time() - began
-    sojourn = engine.observe().sojourn
-    assert sojourn is not None
-    return sojourn.rows / took, sojourn.mean_s
+    latency = engine.observe().latency
+    assert latency is not None
+    return latency.rows / took, latency.mean_s
 
 
 def with_simpy(network: Network, customers: int) -> tuple[float, float]:
@@ -135,7 +135,7 @@ def against_others(name: str, network: Network) -> list[dict[str, object]]:
         best[who] = max(speed for speed, _ in found)
         error = sum(mean for _, mean in found) / len(found) / expected - 1
         rows.append(row(f"{name}: {who}", best[who], "customers/s"))
-        rows.append(row(f"{name}: {who}, mean sojourn off the closed form", 100 * error, "%"))
+        rows.append(row(f"{name}: {who}, mean latency off the closed form", 100 * error, "%"))
     rows.append(row(f"{name}: Penstock over SimPy", best["Penstock"] / best["SimPy"], "x", 50.0))
     rows.append(row(f"{name}: Penstock over Ciw", best["Penstock"] / best["Ciw"], "x"))
     return rows
@@ -176,13 +176,13 @@ def fluid_error() -> list[dict[str, object]]:
             engine.observe()
             engine.advance(30.0)
             window = engine.observe()
-            assert window.sojourn is not None
-            means.append(window.sojourn.mean_s)
-            tails.append(window.sojourn.p95_s)
+            assert window.latency is not None
+            means.append(window.latency.mean_s)
+            tails.append(window.latency.p95_s)
             busy.append([window.operator(f"op{i}").utilisation or 0.0 for i in range(5)])
         name = f"fluid against row by row, 5 x 100 replicas, load {load:g}"
-        rows.append(row(f"{name}: mean sojourn", 100 * (means[1] / means[0] - 1), "% off"))
-        rows.append(row(f"{name}: p95 of the sojourn", 100 * (tails[1] / tails[0] - 1), "% off"))
+        rows.append(row(f"{name}: mean latency", 100 * (means[1] / means[0] - 1), "% off"))
+        rows.append(row(f"{name}: p95 of the latency", 100 * (tails[1] / tails[0] - 1), "% off"))
         worst = max((ours / exact - 1 for exact, ours in zip(*busy, strict=True)), key=abs)
         rows.append(row(f"{name}: utilisation, worst of 5", 100 * worst, "% off"))
     waiting = []

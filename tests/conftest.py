@@ -21,12 +21,14 @@ settings.register_profile(
 settings.load_profile("penstock")
 
 
+# Spark workers and child processes import `tests` modules by name.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     from penstock.engines.spark.session import session
 
-    # Workers unpickle functions of the tests by the name of their module.
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent / "spark"), os.environ.get("PYTHONPATH", "")])
     spark = session("local[2]", "penstock tests")
     jvm = spark.sparkContext._gateway.proc
     yield spark

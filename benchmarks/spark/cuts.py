@@ -12,21 +12,21 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-import penstock as ps
+import penstock
 from benchmarks.figures import Row, row
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.gate import COMMITTED, save_starts
+from penstock.engines.spark.reading.gate import COMMITTED, save_starts
 from penstock.engines.spark.session import session
 from penstock.plan import default_plan
 
 
 def two_steps() -> Dataflow:
     """With a place for a cut between them."""
-    flow = ps.Dataflow("cut")
-    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=2_000))
+    flow = penstock.Dataflow("cut")
+    numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=2_000))
     one = numbers.stateless("one", lambda df: df.selectExpr("n + 1 as n"))
-    one.stateless("two", lambda df: df.selectExpr("n * 2 as n")).sink("out", ps.noop())
+    one.stateless("two", lambda df: df.selectExpr("n * 2 as n")).sink("out", penstock.noop())
     return flow
 
 
@@ -39,7 +39,7 @@ def cuts(master: str) -> list[Row]:
     uncut = stays(spark, flow, base)
     cut = stays(spark, flow, base.replace(cuts=frozenset({"one"})))
     found += [
-        row("median sojourn without a cut", uncut, "s"),
+        row("median latency without a cut", uncut, "s"),
         row("added by a cut: Arrow files, Python source (chosen)", cut - uncut, "s"),
     ]
     for name, one_hop in (
@@ -55,7 +55,7 @@ def cuts(master: str) -> list[Row]:
     return found
 
 
-def stays(spark: SparkSession, flow: Dataflow, plan: ps.Plan, **how: Any) -> float:
+def stays(spark: SparkSession, flow: Dataflow, plan: penstock.Plan, **how: Any) -> float:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
         engine = SparkEngine(flow, at, spark=spark, plan=plan, **how)
         engine.start()
@@ -63,8 +63,8 @@ def stays(spark: SparkSession, flow: Dataflow, plan: ps.Plan, **how: Any) -> flo
             medians: list[float] = []
             while len(medians) < 12:
                 time.sleep(1.0)
-                sojourn = engine.observe().sojourn
-                medians += [sojourn.p50_s] if sojourn else []
+                latency = engine.observe().latency
+                medians += [latency.p50_s] if latency else []
             return statistics.median(medians[4:])
         finally:
             engine.stop()

@@ -12,7 +12,7 @@ import psutil
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-import penstock as ps
+import penstock
 from benchmarks.figures import Row, row
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
@@ -49,10 +49,10 @@ class Stretch(NamedTuple):
 
 
 def overhead(master: str) -> list[Row]:
-    flow = ps.Dataflow("busy")
-    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=10**7))
+    flow = penstock.Dataflow("busy")
+    numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=10**7))
     work = busy(round(100 * 5.0 / cost_us(busy(100))))
-    numbers.rows("work", work, "n bigint").sink("out", ps.noop())
+    numbers.rows("work", work, "n bigint").sink("out", penstock.noop())
     spark = session(master)
     pairs: list[dict[bool, Stretch]] = []
     for turn in range(TURNS + 1):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import penstock as ps
+import penstock
 from benchmarks.figures import Row, row
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.session import session
@@ -24,11 +24,11 @@ def first_batch_after(query: Callable[[], Any], since: float) -> float:
 
 def pauses(master: str) -> list[Row]:
     spark = session(master)
-    flow = ps.Dataflow("pauses")
+    flow = penstock.Dataflow("pauses")
     keys = 100_000
-    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=20_000))
+    numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=20_000))
     kept = numbers.stateless("keep", lambda df: df.selectExpr(f"n % {keys} as k"))
-    kept.keyed("count", keys=["k"], fn=lambda df: df.groupBy("k").count()).sink("out", ps.noop())
+    kept.keyed("count", keys=["k"], fn=lambda df: df.groupBy("k").count()).sink("out", penstock.noop())
     plan = default_plan(flow, slots=2, replicas={"count": 2, "keep": 2}).replace(cuts=frozenset({"keep"}))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
         engine = SparkEngine(flow, at, spark=spark, plan=plan, batch_s=0.5)
@@ -43,14 +43,14 @@ def pauses(master: str) -> list[Row]:
                 plain.append(first_batch_after(lambda: engine.running(engine.queries[0]), began))
                 time.sleep(2)
                 began = time.monotonic()
-                engine.apply(ps.rescaled(flow, engine.plan, {"keep": 3 if turn % 2 == 0 else 2}))
+                engine.apply(penstock.rescaled(flow, engine.plan, {"keep": 3 if turn % 2 == 0 else 2}))
                 stateless.append(first_batch_after(lambda: engine.running(engine.queries[0]), began))
                 time.sleep(2)
             untouched = engine.run_id(engine.queries[0])
             keyed, whole = [], []
             for replicas in (4, 2, 3):
                 began = time.monotonic()
-                keyed.append(engine.apply(ps.rescaled(flow, engine.plan, {"count": replicas})).pause_s)
+                keyed.append(engine.apply(penstock.rescaled(flow, engine.plan, {"count": replicas})).pause_s)
                 whole.append(first_batch_after(lambda: engine.running(engine.queries[1]), began))
                 time.sleep(2)
             stopped = int(engine.run_id(engine.queries[0]) != untouched)

@@ -14,15 +14,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-import penstock as ps
+import penstock
 from benchmarks.figures import Row, row
 from penstock.apps import wordcount
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.gate import COMMITTED, save_starts
+from penstock.engines.spark.reading.gate import COMMITTED, save_starts
 from penstock.engines.spark.session import session
 from penstock.engines.spark.sources.contract import Reading
-from penstock.engines.spark.sources.live import live_source
+from penstock.engines.spark.sources.factory import create_source
 
 BATCH = 2_000
 WARM, MEASURED = 8, 25  # batches
@@ -64,8 +64,8 @@ def hand_written_rates(spark: SparkSession, named: bool, warm: int = WARM, measu
     """The same source and the same query, started by hand with Spark's own noop sink."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         at = Path(folder)
-        flow = wordcount.flow(output=ps.noop(), rows=10**9, rows_per_s=10**7)
-        source = live_source(flow["lines"], at / "sources")
+        flow = wordcount.flow(output=penstock.noop(), rows=10**9, rows_per_s=10**7)
+        source = create_source(flow["lines"], at / "sources")
         (at / COMMITTED).write_text('{"generation": 1}')
         save_starts(at, "hand", {"lines": {"row": 0}})
         how = Reading(name="lines", replicas=2, query="hand", opens_at=1, run=at, batch_s=2.0, most_rows=BATCH)
@@ -86,7 +86,7 @@ def _unnamed(spark: SparkSession, source: Any, how: Reading) -> DataFrame:
 
 
 def word_count(master: str) -> list[Row]:
-    flow = wordcount.flow(output=ps.noop(), rows=10**9, rows_per_s=10**7)
+    flow = wordcount.flow(output=penstock.noop(), rows=10**9, rows_per_s=10**7)
     spark = session(master)
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     ours: list[Rates] = []

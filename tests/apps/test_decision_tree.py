@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import penstock as ps
+import penstock
 from penstock.apps.mst import decision_tree, hoeffding
 
 ROWS = 1_200
@@ -56,7 +56,7 @@ def test_bytes_that_name_anything_but_parts_of_a_tree_are_refused() -> None:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return exec, ("raise SystemExit",)
 
-    with pytest.raises(ps.PenstockError, match="names builtins.exec, which no tree consists of"):
+    with pytest.raises(penstock.PenstockError, match="names builtins.exec, which no tree consists of"):
         hoeffding.from_bytes(pickle.dumps(Evil()))
 
 
@@ -75,17 +75,17 @@ def test_rows_take_their_turn_in_whatever_order_and_batches_they_come(order: lis
 
 def test_without_river_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "river.tree", None)
-    with pytest.raises(ps.PenstockError, match=r"needs the package river .*pip install 'penstock\[apps\]'"):
+    with pytest.raises(penstock.PenstockError, match=r"needs the package river .*pip install 'penstock\[apps\]'"):
         decision_tree.flow()
 
 
 def test_the_dataflow_has_a_stateless_region_and_one_replica_that_learns() -> None:
     flow = decision_tree.flow(rows=ROWS, **SHAPE)
     flow.check()
-    assert [(one.operators, one.replicable) for one in ps.regions(flow)][1:] == [
+    assert [(one.operators, one.replicable) for one in penstock.regions(flow)][1:] == [
         (("parse",), True),
         (("predict", "out"), False),
     ]
     assert flow["rows"].source.fn(7) == decision_tree.generator(7, **SHAPE)
-    with pytest.raises(ps.DataflowError, match="given 8 features and 1 classes; it needs 1 and 2 or more"):
+    with pytest.raises(penstock.DataflowError, match="given 8 features and 1 classes; it needs 1 and 2 or more"):
         decision_tree.flow(features=8, classes=1)

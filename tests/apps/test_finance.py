@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plain_query import collect_stream, compose, write_files
-from playing import engine_for, wait_until
 
-import penstock as ps
+import penstock
 from penstock.apps import finance
+from tests.support.plain_query import collect_stream, compose, write_files
+from tests.support.spark_runs import engine_for, wait_until
 
 ROWS = 2_000
 
@@ -64,7 +64,7 @@ def test_about_four_quotes_in_ten_are_bargains_and_their_index_is_the_fraction_s
 def test_the_dataflow_has_two_keyed_regions() -> None:
     flow = finance.flow(rows=ROWS)
     flow.check()
-    assert [(region.operators, region.keys) for region in ps.regions(flow)] == [
+    assert [(region.operators, region.keys) for region in penstock.regions(flow)] == [
         (("trades",), ()),
         (("vwap",), ("symbol",)),
         (("quotes",), ()),
@@ -74,7 +74,9 @@ def test_the_dataflow_has_two_keyed_regions() -> None:
     assert flow["vwap"].emit == flow["bargain"].emit == "append"
     source = pickle.loads(pickle.dumps(flow["trades"].source))
     assert source.fn(ROWS - 1) == finance.trade(ROWS - 1, ROWS)
-    assert finance.flow("data")["quotes"].source == ps.backlog("data/quotes*.csv", schema=finance.QUOTES, header=False)
+    assert finance.flow("data")["quotes"].source == penstock.backlog(
+        "data/quotes*.csv", schema=finance.QUOTES, header=False
+    )
     finance.flow().check()
 
 
@@ -125,8 +127,8 @@ def test_files_without_headers_are_read_as_the_rows_that_they_were_made_of(spark
     for part in range(2):
         lines = [_csv((symbol, at.replace(tzinfo=None), *rest)) for symbol, at, *rest in trades[part::2]]
         (tmp_path / f"trades_{part}.csv").write_text("\n".join(lines))
-    read = ps.Dataflow("read")
-    read.source("trades", finance.flow(str(tmp_path))["trades"].source).sink("out", ps.memory())
+    read = penstock.Dataflow("read")
+    read.source("trades", finance.flow(str(tmp_path))["trades"].source).sink("out", penstock.memory())
     engine = engine_for(read, spark, tmp_path / "run")
     try:
         engine.start()

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import engine_for, play
 
-import penstock as ps
+import penstock
 from penstock.apps import logos
+from tests.support.spark_runs import engine_for, play
 
 ROWS = 60
 
@@ -55,7 +55,7 @@ def test_the_flush_lies_behind_all_frames_and_brings_matches() -> None:
 def test_the_dataflow_has_a_stateless_and_a_keyed_region() -> None:
     flow = logos.flow(rows=ROWS)
     flow.check()
-    assert [(region.operators, region.keys) for region in ps.regions(flow)][1:] == [
+    assert [(region.operators, region.keys) for region in penstock.regions(flow)][1:] == [
         (("extract", "match"), ()),
         (("aggregate", "out"), ("frame", "logo")),
     ]
@@ -66,17 +66,19 @@ def test_the_dataflow_has_a_stateless_and_a_keyed_region() -> None:
 
 def test_without_opencv_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(ps.PenstockError, match=r"OpenCV, which is not installed; .* pip install 'penstock\[apps\]'"):
+    with pytest.raises(
+        penstock.PenstockError, match=r"OpenCV, which is not installed; .* pip install 'penstock\[apps\]'"
+    ):
         logos.flow()
 
 
 @pytest.mark.spark
 def test_on_spark_the_logos_are_the_oracle_s_also_through_a_plan_change(spark: Any, tmp_path: Path) -> None:
     flow = logos.flow(rows=ROWS, rows_per_s=20)
-    engine = engine_for(flow, spark, tmp_path / "run", ps.default_plan(flow, slots=2, replicas={"aggregate": 1}))
+    engine = engine_for(flow, spark, tmp_path / "run", penstock.default_plan(flow, slots=2, replicas={"aggregate": 1}))
     try:
         engine.start()
-        cut = ps.rescaled(flow, engine.plan, {"aggregate": 2})
+        cut = penstock.rescaled(flow, engine.plan, {"aggregate": 2})
         play(engine, [cut.replace(cuts=cut.cuts | {"extract", "match"})])
         assert logos.check(engine.rows("out"), ROWS) == []
     finally:

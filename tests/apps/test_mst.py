@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-import penstock as ps
+import penstock
 from penstock.apps.mst import (
     data_clean,
     event_time,
@@ -53,7 +53,7 @@ def test_the_dataflows_have_these_regions_and_their_functions_travel(app: Module
     flow.check()
     app.flow().check()
     assert flow.name == name_of(app)
-    assert [(region.operators, region.keys) for region in ps.regions(flow)][1:] == REGIONS[app]
+    assert [(region.operators, region.keys) for region in penstock.regions(flow)][1:] == REGIONS[app]
     source = flow.operators[0].source
     assert [pickle.loads(pickle.dumps(source)).fn(n) for n in (0, 9)] == [source.fn(n) for n in (0, 9)]
 
@@ -202,7 +202,7 @@ def test_the_oracles_of_web_logs_are_what_a_search_of_the_lines_finds() -> None:
 def test_as_many_hops_as_asked_for() -> None:
     flow = sol.flow(rows=5, stages=5)
     assert [one.name for one in flow.operators][1:-1] == ["hop1", "hop2", "hop3", "hop4", "hop5"]
-    with pytest.raises(ps.DataflowError, match="sol is given stages=0; it needs one or more"):
+    with pytest.raises(penstock.DataflowError, match="sol is given stages=0; it needs one or more"):
         sol.flow(stages=0)
 
 

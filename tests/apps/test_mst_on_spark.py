@@ -8,11 +8,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from plain_query import collect_stream, compose, write_files
-from playing import engine_for, play
 from pyspark.sql import SparkSession
 
-import penstock as ps
+import penstock
 from penstock.apps.mst import (
     data_clean,
     decision_tree,
@@ -23,6 +21,8 @@ from penstock.apps.mst import (
     sol,
     unique_visitor,
 )
+from tests.support.plain_query import collect_stream, compose, write_files
+from tests.support.spark_runs import engine_for, play
 
 pytestmark = pytest.mark.spark
 
@@ -51,12 +51,12 @@ def test_output_is_the_oracle_s_after_a_plan_change(
     replicas: dict[str, int],
     how: dict[str, Any],
 ) -> None:
-    flow = app.flow(output=ps.memory(), rows=ROWS, rows_per_s=600, **how)
+    flow = app.flow(output=penstock.memory(), rows=ROWS, rows_per_s=600, **how)
     # Small batches, so that channels are read in other pieces than they were written in.
     engine = engine_for(flow, spark, tmp_path, most_rows_a_batch=170)
     try:
         engine.start()
-        changed = ps.rescaled(flow, engine.plan, replicas)
+        changed = penstock.rescaled(flow, engine.plan, replicas)
         play(engine, [changed.replace(cuts=changed.cuts | cuts)])
         assert engine.generation == 2
         assert app.check(engine.rows("out"), ROWS, **how) == []

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playing import engine_for, play
 
-import penstock as ps
+import penstock
 from penstock.apps import patterns
+from tests.support.spark_runs import engine_for, play
 
 ROWS, THRESHOLD = 700, patterns.THRESHOLD
 
@@ -96,20 +96,20 @@ def test_facts_of_every_kind_come_of_generated_messages() -> None:
 def test_the_loop_goes_through_a_cut_and_each_operator_is_a_region() -> None:
     flow = patterns.flow(rows=ROWS)
     flow.check()
-    assert [region.operators for region in ps.regions(flow)][1:] == [
+    assert [region.operators for region in penstock.regions(flow)][1:] == [
         ("generate",), ("detect",), ("tell",), ("report", "out"),
     ]  # fmt: skip
-    assert {"detect", "tell"} <= ps.default_plan(flow).cuts
+    assert {"detect", "tell"} <= penstock.default_plan(flow).cuts
     patterns.flow().check()
 
 
 @pytest.mark.spark
 def test_on_spark_the_facts_are_the_oracle_s_also_through_a_plan_change(spark: Any, tmp_path: Path) -> None:
     flow = patterns.flow(rows=ROWS, rows_per_s=150, threshold=THRESHOLD)
-    engine = engine_for(flow, spark, tmp_path / "run", ps.default_plan(flow, slots=2, replicas={"detect": 1}))
+    engine = engine_for(flow, spark, tmp_path / "run", penstock.default_plan(flow, slots=2, replicas={"detect": 1}))
     try:
         engine.start()
-        more = ps.rescaled(flow, engine.plan, {"detect": 2})
+        more = penstock.rescaled(flow, engine.plan, {"detect": 2})
         play(engine, [more.replace(cuts=more.cuts | {"generate"})])
         assert patterns.check(engine.rows("out"), ROWS, THRESHOLD) == []
     finally:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plain_query import collect_stream, compose, write_files
 
-import penstock as ps
+import penstock
 from penstock.apps import wordcount
+from tests.support.plain_query import collect_stream, compose, write_files
 
 ROWS = 2_000
 
@@ -42,7 +42,7 @@ def test_words_follow_zipf() -> None:
 def test_the_dataflow_has_a_stateless_and_a_keyed_region() -> None:
     flow = wordcount.flow()
     flow.check()
-    assert [(region.operators, region.keys) for region in ps.regions(flow)][1:] == [
+    assert [(region.operators, region.keys) for region in penstock.regions(flow)][1:] == [
         (("split",), ()),
         (("count", "out"), ("word",)),
     ]
@@ -51,8 +51,8 @@ def test_the_dataflow_has_a_stateless_and_a_keyed_region() -> None:
 
 
 def test_files_take_the_place_of_generated_lines_but_not_with_a_number_of_rows() -> None:
-    assert wordcount.flow("books/*.txt", rows_per_s=10)["lines"].source == ps.replay("books/*.txt", rows_per_s=10)
-    with pytest.raises(ps.DataflowError, match="rows is for generated data only"):
+    assert wordcount.flow("books/*.txt", rows_per_s=10)["lines"].source == penstock.replay("books/*.txt", rows_per_s=10)
+    with pytest.raises(penstock.DataflowError, match="rows is for generated data only"):
         wordcount.flow("books/*.txt", rows=10)
 
 

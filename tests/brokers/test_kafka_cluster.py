@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
+import penstock
 from penstock.brokers import broker
 from penstock.brokers.artifacts import ArtifactsError, resolved
 from penstock.brokers.cluster import Cluster
@@ -22,7 +22,7 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
     (tmp_path / "key").write_text("from a file\n")
     monkeypatch.setenv("THE_PASSWORD", "from the environment")
     options = {"sasl.password": "env:THE_PASSWORD", "ssl.key.password": f"file:{tmp_path / 'key'}"}
-    declared = ps.kafka("t", "localhost:1", options=options)
+    declared = penstock.kafka("t", "localhost:1", options=options)
     cluster = Cluster(servers=declared.servers, options=declared.options)
     config = cluster.config()
     assert config["sasl.password"] == "from the environment" and config["ssl.key.password"] == "from a file"
@@ -47,8 +47,8 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
     ],
 )
 def test_a_wrong_declaration_gets_one_sentence(how: dict[str, object], said: str) -> None:
-    with pytest.raises(ps.DataflowError, match=said) as refused:
-        ps.kafka("t", "localhost:1", **how)  # type: ignore[arg-type]
+    with pytest.raises(penstock.DataflowError, match=said) as refused:
+        penstock.kafka("t", "localhost:1", **how)  # type: ignore[arg-type]
     assert "hunter2" not in str(refused.value)
 
 
@@ -67,17 +67,17 @@ def test_a_file_with_a_secret_is_found_from_any_folder(monkeypatch: pytest.Monke
 
 
 def test_json_needs_a_schema_to_be_read_and_none_to_be_written() -> None:
-    topic = ps.kafka("t", "localhost:1", format="json")
-    flow = ps.Dataflow("f")
-    with pytest.raises(ps.DataflowError, match="which needs a schema"):
+    topic = penstock.kafka("t", "localhost:1", format="json")
+    flow = penstock.Dataflow("f")
+    with pytest.raises(penstock.DataflowError, match="which needs a schema"):
         flow.source("in", topic)
-    flow.source("in", ps.kafka("t", "localhost:1")).sink("out", topic)
+    flow.source("in", penstock.kafka("t", "localhost:1")).sink("out", topic)
 
 
 def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "store.p12").write_bytes(b"\xff\xfe\x00")
     for value in ("env:NO_SUCH_VARIABLE", f"file:{tmp_path / 'nothing'}", f"file:{tmp_path / 'store.p12'}"):
-        with pytest.raises(ps.PenstockError, match="'sasl.password' is taken from"):
+        with pytest.raises(penstock.PenstockError, match="'sasl.password' is taken from"):
             Cluster.of("localhost:1", {"sasl.password": value}).config()
 
 
@@ -103,20 +103,20 @@ def test_what_maven_did_not_find_before_is_looked_for_again(monkeypatch: pytest.
 
 
 def test_options_that_the_client_does_not_know() -> None:
-    with pytest.raises(ps.PenstockError, match="refuses the options .*No such configuration property"):
+    with pytest.raises(penstock.PenstockError, match="refuses the options .*No such configuration property"):
         Topic(Cluster.of("localhost:1", {"no.such.option": "1"}), "t").required("source 'lines'")
 
 
 def test_without_the_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(ps.PenstockError, match=r"pip install 'penstock\[kafka\]'"):
+    with pytest.raises(penstock.PenstockError, match=r"pip install 'penstock\[kafka\]'"):
         Cluster.of("localhost:1")
 
 
 def test_a_wrong_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(broker, "resolved", lambda: tmp_path)
-    with pytest.raises(ps.PenstockError, match="JAVA_HOME is '.*', which has no 'bin/java'"):
+    with pytest.raises(penstock.PenstockError, match="JAVA_HOME is '.*', which has no 'bin/java'"):
         broker.Broker(tmp_path / "broker").start()
 
 
@@ -131,14 +131,14 @@ def test_only_what_is_a_broker_s_is_forgotten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["größe", "a,b", "a\\b"])
 def test_a_folder_that_kafka_could_not_find_again(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ps.PenstockError, match="Kafka reads no path such as .* in its settings"):
+    with pytest.raises(penstock.PenstockError, match="Kafka reads no path such as .* in its settings"):
         broker.Broker(tmp_path / name).start()
     assert not (tmp_path / name).exists()
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ps.PenstockError, match=r"no place for a broker \(Not a directory\); give another"):
+    with pytest.raises(penstock.PenstockError, match=r"no place for a broker \(Not a directory\); give another"):
         broker.Broker(tmp_path / "file" / "broker").start()
 
 
@@ -161,5 +161,7 @@ def test_what_a_broker_died_of_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(broker, "resolved", lambda: tmp_path)
     monkeypatch.setattr(Cluster, "id", lambda cluster, timeout_s: None)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ps.PenstockError, match="ended while it was started; .*failed to bind to 127.0.0.1:9: Address"):
+    with pytest.raises(
+        penstock.PenstockError, match="ended while it was started; .*failed to bind to 127.0.0.1:9: Address"
+    ):
         broker.Broker(tmp_path).start()

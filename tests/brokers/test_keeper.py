@@ -77,7 +77,7 @@ def test_let_go_it_lives_on_until_it_is_stopped(kept: subprocess.Popen[bytes]) -
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 def test_a_parent_that_is_gone_before_its_child_could_be_tied_to_it_is_followed() -> None:
     code = (
-        "import os, time; from penstock import lifeline; tied, parent = lifeline.to_parent(), os.getpid()\n"
+        "import os, time; from penstock import child_process; tied, parent = child_process.to_parent(), os.getpid()\n"
         "if os.fork(): os._exit(0)\n"
         "while os.getppid() == parent: time.sleep(0.01)\n"
         "print('tied now', flush=True); tied(); print('it lives')"

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo
 
-import penstock as ps
+import penstock
 from penstock.brokers import records as reading
 from penstock.brokers import topics as broker_topics
 from penstock.brokers.cluster import Cluster
@@ -59,13 +59,13 @@ def failing(monkeypatch: pytest.MonkeyPatch, code: int, fatal: bool = False) -> 
 
 @pytest.mark.parametrize(("code", "fatal"), [(KafkaError.TOPIC_AUTHORIZATION_FAILED, False), (KafkaError._STATE, True)])
 def test_what_cannot_be_mended_is_said_at_once(monkeypatch: pytest.MonkeyPatch, code: int, fatal: bool) -> None:
-    with pytest.raises(ps.PenstockError, match="topic 't' cannot be read: so it is"):
+    with pytest.raises(penstock.PenstockError, match="topic 't' cannot be read: so it is"):
         failing(monkeypatch, code, fatal)
 
 
 def test_after_a_long_wait_the_last_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_PATIENCE_S", 0.1)
-    with pytest.raises(ps.PenstockError, match="has given records of topic 't' for 0.1 s: so it is"):
+    with pytest.raises(penstock.PenstockError, match="has given records of topic 't' for 0.1 s: so it is"):
         failing(monkeypatch, KafkaError._TRANSPORT)
 
 
@@ -102,9 +102,11 @@ def test_what_a_frozen_broker_does_not_say_is_no_offset(of: Callable[[Topic], An
 
 def test_why_nobody_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_topics, "_PATIENCE_S", 0.2)
-    with pytest.raises(ps.PenstockError, match=r"no Kafka broker answers .*\(127\.0\.0\.1:1/.*Connection refused.*\)"):
+    with pytest.raises(
+        penstock.PenstockError, match=r"no Kafka broker answers .*\(127\.0\.0\.1:1/.*Connection refused.*\)"
+    ):
         Topic(NOWHERE, "t").required("source 'lines'")
-    with pytest.raises(ps.PenstockError, match="topic 't' cannot be created at .*Connection refused"):
+    with pytest.raises(penstock.PenstockError, match="topic 't' cannot be created at .*Connection refused"):
         Topic(NOWHERE, "t").create(1)
 
 

@@ -36,7 +36,7 @@ def test_budget_as_json(stations: str) -> None:
 
 
 def test_target_on_a_quantile_as_json(stations: str) -> None:
-    result = json.loads(run("assign", stations, "--sojourn-ms", "900", "--quantile", "0.9", "--json").output)
+    result = json.loads(run("assign", stations, "--latency-ms", "900", "--quantile", "0.9", "--json").output)
     assert result["feasible"] and result["quantiles_s"]["0.9"] <= 0.9
 
 
@@ -49,10 +49,10 @@ def test_tables(stations: str) -> None:
 
 
 def test_usage(stations: str) -> None:
-    assert "give either --processors or --sojourn-ms" in run("assign", stations).output
-    assert run("assign", stations, "--processors", "3", "--sojourn-ms", "5").exit_code == 2
+    assert "give either --processors or --latency-ms" in run("assign", stations).output
+    assert run("assign", stations, "--processors", "3", "--latency-ms", "5").exit_code == 2
     assert (
-        "--quantile goes with --sojourn-ms" in run("assign", stations, "--processors", "3", "--quantile", "0.9").output
+        "--quantile goes with --latency-ms" in run("assign", stations, "--processors", "3", "--quantile", "0.9").output
     )
     assert "Example:" in run("assign", "--help").output
 

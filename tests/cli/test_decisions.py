@@ -9,18 +9,18 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from applications import mean_s, plan_of, video
 from click.testing import CliRunner
-from driving import drive
-from memory_engine import FakeClock
-from penstock_in_memory import stand_in
-from queueing_engine import QueueingEngine
-from test_running import FLOW
 
 from penstock.cli.main import cli
 from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
 from penstock.store import Store
+from tests.cli.test_running import FLOW
+from tests.support.applications import mean_s, plan_of, video
+from tests.support.driving import drive
+from tests.support.memory_engine import FakeClock
+from tests.support.penstock_in_memory import stand_in
+from tests.support.queueing_engine import QueueingEngine
 
 
 def printed(*arguments: object) -> str:
@@ -38,7 +38,7 @@ def decided(at: Path, mode: str) -> QueueingEngine:
         rate=lambda _: 6.0,
         service_per_s={"extract": 5.0, "match": 4.5, "aggregate": 1000.0},
     )
-    drive(at, engine, clock, Drs(DrsSettings(goal=LeastSojourn())), windows=8, mode=mode)
+    drive(at, engine, clock, Drs(DrsSettings(goal=LeastLatency())), windows=8, mode=mode)
     return engine
 
 
@@ -50,7 +50,7 @@ def test_what_why_expected_and_observed(tmp_path: Path) -> None:
     rows = json.loads(printed("decisions", tmp_path, "--changes", "--json"))
     assert [row["reason"] for row in rows] == ["reallocation"]
     (row,) = rows
-    assert row["expected"]["sojourn_s"] == pytest.approx(row["observed"]["sojourn_s"], rel=0.05)
+    assert row["expected"]["latency_s"] == pytest.approx(row["observed"]["latency_s"], rel=0.05)
     assert row["binding"] == "match" and row["inputs"]["external_rows_per_s"] == 6.0
     assert [one["why"] for one in row["alternatives"]]
     assert len(json.loads(printed("decisions", tmp_path, "--last", "3", "--json"))) == 3
@@ -88,10 +88,10 @@ def test_a_run_without_a_policy_has_none(tmp_path: Path) -> None:
     ("options", "says"),
     [
         (["--policy", "drs"], "--max-slots K"),
-        (["--policy", "drs", "--max-slots", "4", "--sojourn-ms", "100"], "--max-slots K"),
-        (["--policy", "ds2", "--sojourn-ms", "100"], "knows no latency target"),
+        (["--policy", "drs", "--max-slots", "4", "--latency-ms", "100"], "--max-slots K"),
+        (["--policy", "ds2", "--latency-ms", "100"], "knows no latency target"),
         (["--max-slots", "4"], "go with --policy"),
-        (["--policy", "drs", "--max-slots", "4", "--quantile", "0.95"], "go with --sojourn-ms"),
+        (["--policy", "drs", "--max-slots", "4", "--quantile", "0.95"], "go with --latency-ms"),
     ],
 )
 def test_options_that_do_not_fit(options: list[str], says: str) -> None:
@@ -113,12 +113,12 @@ def run_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
 
 def test_more_slots_than_the_master_has(run_in_memory: Callable[..., str]) -> None:
-    for policy, says in ((["--max-slots", "8"], True), (["--max-slots", "2"], False), (["--sojourn-ms", "9"], False)):
+    for policy, says in ((["--max-slots", "8"], True), (["--max-slots", "2"], False), (["--latency-ms", "9"], False)):
         printed = run_in_memory("--policy", "drs", *policy, rows=10)
         assert ("local[2] has 2; give --master local[8]" in printed) == says
 
 
-@pytest.mark.parametrize("policy", [["drs", "--max-slots", "2"], ["drs", "--sojourn-ms", "500"], ["threshold"]])
+@pytest.mark.parametrize("policy", [["drs", "--max-slots", "2"], ["drs", "--latency-ms", "500"], ["threshold"]])
 def test_a_run_with_a_policy_records_what_it_decides(
     tmp_path: Path, run_in_memory: Callable[..., str], policy: list[str]
 ) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-import penstock as ps
+import penstock
 from penstock.cli import policy
 from penstock.cli.main import cli
 from penstock.dataflow.load import load
@@ -90,10 +90,10 @@ def test_a_study_that_says_nothing_is_refused(tmp_path: Path) -> None:
 
 
 FLOW = """
-import penstock as ps
-flow = ps.Dataflow("waiting")
-rows = flow.source("rows", ps.generate(int, schema="n bigint"{rate}))
-rows.stateless("wait", lambda df: df).sink("out", ps.noop())
+import penstock
+flow = penstock.Dataflow("waiting")
+rows = flow.source("rows", penstock.generate(int, schema="n bigint"{rate}))
+rows.stateless("wait", lambda df: df).sink("out", penstock.noop())
 """
 
 
@@ -110,7 +110,9 @@ def test_only_trials_that_are_missing_are_made_and_only_of_the_same_thing(tmp_pa
     another.write_text(FLOW.format(rate=", rows=10").replace("waiting", "another"))
     words[2] = str(another)
     assert "is a study of 'waiting', not of 'another'" in printed(*words, "--slots", "1", fails=True)
-    another.write_text(FLOW.format(rate="").replace('ps.generate(int, schema="n bigint")', "ps.spark_source(int)"))
+    another.write_text(
+        FLOW.format(rate="").replace('penstock.generate(int, schema="n bigint")', "penstock.spark_source(int)")
+    )
     assert "source 'rows' is a DataFrame of yours" in printed(*words, "--slots", "1", fails=True)
     words[2] = str(flow)
     assert "replicas by rule, not by drs" in printed(*words, "--slots", "1", "--replicas", "drs", fails=True)
@@ -195,7 +197,7 @@ def test_a_run_on_a_cluster_is_told_how_many_executors_have_room_and_resumed_the
     stand_in = types.ModuleType("penstock.engines.spark.engine")
 
     def no_engine(*_: object, **__: object) -> None:
-        raise ps.PenstockError("no Spark here")
+        raise penstock.PenstockError("no Spark here")
 
     stand_in.SparkEngine = no_engine  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
@@ -241,7 +243,7 @@ def test_mistakes_about_clusters_are_said(tmp_path: Path) -> None:
     assert "no cluster is running" in printed("cluster", "stop", "--at", str(tmp_path / "c"), fails=True)
     said = printed("cluster", "start", "--at", str(tmp_path / "c"), "--memory-mb", "100", fails=True)
     assert "Spark starts no executor below 472 MB" in said
-    with pytest.raises(ps.PenstockError, match="30000 workers: each is a process of this one machine"):
+    with pytest.raises(penstock.PenstockError, match="30000 workers: each is a process of this one machine"):
         Asked(workers=30_000).check()
     (tmp_path / "a file").touch()
     said = printed("cluster", "start", "--at", str(tmp_path / "a file" / "c"), fails=True)
@@ -258,9 +260,9 @@ def test_mistakes_about_clusters_are_said(tmp_path: Path) -> None:
 
 
 def test_a_dataflow_that_is_measured_writes_nothing() -> None:
-    flow = ps.Dataflow("writes")
-    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows=10))
-    rows.stateless("same", lambda df: df).sink("out", ps.parquet("somewhere"))
+    flow = penstock.Dataflow("writes")
+    rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows=10))
+    rows.stateless("same", lambda df: df).sink("out", penstock.parquet("somewhere"))
     silent = flow.without_output()
-    assert silent["out"].sink == ps.noop() and flow["out"].sink == ps.parquet("somewhere")
+    assert silent["out"].sink == penstock.noop() and flow["out"].sink == penstock.parquet("somewhere")
     assert [one.name for one in silent.operators] == [one.name for one in flow.operators]

@@ -70,11 +70,11 @@ def test_bounds_are_said(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("policy", ["drs", "threshold", "stela", "ds2", "mst"])
 def test_only_quantiles_that_are_measured_are_taken(policy: str) -> None:
-    words = ["--policy", policy, "--sojourn-ms", "100", "--quantile", "0.9", "--executors", "1..2"]
+    words = ["--policy", policy, "--latency-ms", "100", "--quantile", "0.9", "--executors", "1..2"]
     says = refusal("simulate", "flow.py", "--trace", "day.csv", *words)
-    assert "--quantile 0.9 of the sojourn is not measured; give one of 0.5, 0.95, 0.99" in says
+    assert "--quantile 0.9 of the latency is not measured; give one of 0.5, 0.95, 0.99" in says
 
 
 def test_a_run_takes_the_same_quantiles() -> None:
-    says = refusal("run", "flow.py", "--policy", "drs", "--sojourn-ms", "100", "--quantile", "0.9")
-    assert "--quantile 0.9 of the sojourn is not measured" in says
+    says = refusal("run", "flow.py", "--policy", "drs", "--latency-ms", "100", "--quantile", "0.9")
+    assert "--quantile 0.9 of the latency is not measured" in says

@@ -19,13 +19,12 @@ from penstock.cli.main import cli
 from penstock.dataflow import PenstockError
 from penstock.store import StoreReader, owner
 
-TESTS = Path(__file__).parent.parent
-PENSTOCK = [sys.executable, str(TESTS / "penstock_in_memory.py")]
+PENSTOCK = [sys.executable, "-m", "tests.support.penstock_in_memory"]
 FLOW = """
-import penstock as ps
-flow = ps.Dataflow("double")
-numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows={rows}, rows_per_s={rate}))
-numbers.rows("twice", lambda row: {{"n": 2 * row["n"]}}, "n bigint").sink("out", ps.memory())
+import penstock
+flow = penstock.Dataflow("double")
+numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows={rows}, rows_per_s={rate}))
+numbers.rows("twice", lambda row: {{"n": 2 * row["n"]}}, "n bigint").sink("out", penstock.memory())
 """
 
 
@@ -155,9 +154,9 @@ def test_what_never_ends_is_not_waited_for(running: Running) -> None:
     """A generator without a number of rows, or a DataFrame of the user's."""
     asked = ("run", running.flow, "--at", running.at, "--until-idle")
     assert "source 'numbers' has no end that --until-idle could wait for" in penstock(*asked, code=1)
-    source = "ps.spark_source(lambda spark: spark.readStream.format('rate').load())"
-    declared = f"ps.Dataflow('own')\nflow.source('rates', {source}).sink('out', ps.noop())"
-    running.flow.write_text(f"import penstock as ps\nflow = {declared}\n")
+    source = "penstock.spark_source(lambda spark: spark.readStream.format('rate').load())"
+    declared = f"penstock.Dataflow('own')\nflow.source('rates', {source}).sink('out', penstock.noop())"
+    running.flow.write_text(f"import penstock\nflow = {declared}\n")
     assert "source 'rates' has no end" in penstock(*asked, code=1)
 
 

@@ -12,13 +12,13 @@ from penstock.dataflow import PenstockError
 from penstock.plan import Plan
 
 FLOW = """
-import penstock as ps
-flow = ps.Dataflow("wordcount")
-lines = flow.source("lines", ps.replay("books/*.txt", rows_per_s=2000))
+import penstock
+flow = penstock.Dataflow("wordcount")
+lines = flow.source("lines", penstock.replay("books/*.txt", rows_per_s=2000))
 words = lines.stateless("split", lambda df: df)
 counts = words.keyed("count", keys=["word"], fn=lambda df: df)
-counts.sink("out", ps.noop())
-counts.stateful("top", lambda df: df).sink("top_out", ps.noop())
+counts.sink("out", penstock.noop())
+counts.stateful("top", lambda df: df).sink("top_out", penstock.noop())
 """
 
 

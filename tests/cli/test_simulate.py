@@ -12,10 +12,10 @@ from penstock.cli.main import cli
 from penstock.store import StoreReader
 
 FLOW = """
-import penstock as ps
-flow = ps.Dataflow("one")
-rows = flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=1))
-rows.keyed("work", ["n"], lambda df: df).sink("out", ps.noop())
+import penstock
+flow = penstock.Dataflow("one")
+rows = flow.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=1))
+rows.keyed("work", ["n"], lambda df: df).sink("out", penstock.noop())
 """
 
 
@@ -40,7 +40,7 @@ def printed(*words: str, fails: bool = False) -> str:
 def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> None:
     at = tmp_path / "run"
     costs = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--at", str(at)]
-    sums = json.loads(printed(*given, *costs, "--policy", "drs", "--sojourn-ms", "700", "--json"))
+    sums = json.loads(printed(*given, *costs, "--policy", "drs", "--latency-ms", "700", "--json"))
     assert sums["seconds"] == pytest.approx(90 * 60, rel=0.01)
     with StoreReader(at) as store:
         plans = [
@@ -51,7 +51,7 @@ def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> N
     assert steps and steps[-1] >= 2 and plans[-1][1] < max(steps)
     assert sums["slot_seconds"] < 90 * 60 * max(steps)
     assert sums["violations"] < sums["windows"] / 3
-    again = printed(*given, *costs, "--policy", "drs", "--sojourn-ms", "700", fails=True)
+    again = printed(*given, *costs, "--policy", "drs", "--latency-ms", "700", fails=True)
     assert f"'{at}' has a run already" in again
 
 
@@ -60,7 +60,7 @@ def test_a_rehearsal_ends_with_its_trace_whatever_changes_take(every: str, given
     costs = json.loads((tmp_path / "costs.json").read_text()) | {"change": {"fixed_s": 47.0}}
     (tmp_path / "costs.json").write_text(json.dumps(costs))
     words = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--every", every, "--json"]
-    sums = json.loads(printed(*words, "--policy", "drs", "--sojourn-ms", "700"))
+    sums = json.loads(printed(*words, "--policy", "drs", "--latency-ms", "700"))
     assert sums["changes"] >= 2 and sums["pause_s"] >= 2 * 47.0
     assert sums["seconds"] == pytest.approx(90 * 60)
 
@@ -70,7 +70,7 @@ def test_as_many_rows_as_some_replicas_do_are_given_one_more(given: list[str], t
     (tmp_path / "costs.json").write_text((tmp_path / "costs.json").read_text().replace("0.25", "0.0125"))
     (tmp_path / "trace.csv").write_text("time_s,rate\n0,158\n1200,158\n")
     words = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "4", "--at", f"{tmp_path}/run", "--json"]
-    sums = json.loads(printed(*given, *words, "--policy", "drs", "--sojourn-ms", "500"))
+    sums = json.loads(printed(*given, *words, "--policy", "drs", "--latency-ms", "500"))
     assert sums["rolled_back"] == 0 and sums["violations"] == 0
     with StoreReader(tmp_path / "run") as store:
         made = [row.new.replicas["work"] for _, row in store.decisions() if row.new and row.applied == "ok"]
@@ -111,14 +111,14 @@ def test_a_run_of_another_dataflow_is_no_measure(given: list[str], tmp_path: Pat
 
 def test_violations_are_of_the_quantile_and_slots_are_those_there_are(given: list[str], tmp_path: Path) -> None:
     costs = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--mode", "recommend", "--json"]
-    words = [*given, *costs, "--policy", "drs", "--sojourn-ms", "700"]
+    words = [*given, *costs, "--policy", "drs", "--latency-ms", "700"]
     mean, p99 = (json.loads(printed(*words, *more)) for more in ((), ("--quantile", "0.99")))
     assert mean["violations"] < p99["violations"]
     assert mean["slot_seconds"] <= 2 * mean["seconds"] * 1.001 and mean["last_hold"] is not None
 
 
 def test_the_table_has_room_in_80_columns(given: list[str], tmp_path: Path) -> None:
-    words = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--policy", "drs", "--sojourn-ms", "700"]
+    words = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--policy", "drs", "--latency-ms", "700"]
     text = CliRunner().invoke(cli, [*given, *words], env={"COLUMNS": "80"}).output
     assert all(word in text for word in ("slot-hours", "violations", "verdict", "work 2 -> 1 replicas", "at the end:"))
 
@@ -126,7 +126,7 @@ def test_the_table_has_room_in_80_columns(given: list[str], tmp_path: Path) -> N
 @pytest.mark.parametrize("policy", ["threshold", "stela", "ds2"])
 def test_misses_are_counted_of_any_policy(policy: str, given: list[str], tmp_path: Path) -> None:
     words = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--mode", "off", "--policy", policy]
-    sums = json.loads(printed(*words, "--sojourn-ms", "700", "--json"))
+    sums = json.loads(printed(*words, "--latency-ms", "700", "--json"))
     # Two replicas at 4 rows/s each: 2 rows/s stay 0.27 s, and 6 rows/s 0.57 s in the mean.
     assert 0 < sums["violations"] < sums["windows"] / 2
     assert json.loads(printed(*words, "--json"))["violations"] is None
@@ -136,7 +136,7 @@ def test_executors_come_with_the_slots_that_a_policy_asks_for(given: list[str], 
     at, costs = tmp_path / "run", json.loads((tmp_path / "costs.json").read_text())
     (tmp_path / "costs.json").write_text(json.dumps(costs | {"cluster": {"slots_per_executor": 1}}))
     given = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "1", "--at", str(at)]
-    words = ["--policy", "drs", "--sojourn-ms", "700", "--executors", "1..4", "--json"]
+    words = ["--policy", "drs", "--latency-ms", "700", "--executors", "1..4", "--json"]
     sums = json.loads(printed(*given, *words))
     with StoreReader(at) as store:
         plans = [row.new for _, row in store.decisions() if row.new and row.applied == "ok"]
@@ -164,7 +164,7 @@ def test_an_overload_is_no_endless_batch(given: list[str], tmp_path: Path) -> No
     lines = [f"{minute * 60},{2.0 if minute < 10 else 20.0}" for minute in range(40)]
     (tmp_path / "trace.csv").write_text("\n".join(["time_s,rate", *lines]))
     costs = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "1", "--at", f"{tmp_path}/run"]
-    printed(*given, *costs, "--engine", "micro-batch", "--policy", "drs", "--sojourn-ms", "9000")
+    printed(*given, *costs, "--engine", "micro-batch", "--policy", "drs", "--latency-ms", "9000")
     with StoreReader(tmp_path / "run") as store:
         late = [row for _, row in store.decisions() if row.at_s > 20 * 60]
     assert late and {row.reason for row in late} == {"at-limit"}

@@ -8,9 +8,6 @@ from itertools import islice, product
 from pathlib import Path
 
 import pytest
-from applications import VIDEO_SERVICE, allocations, mean_s, plan_of, video
-from memory_engine import FakeClock
-from queueing_engine import QueueingEngine
 from rich.console import Console
 
 from penstock.control.arena import Standing, any_plans, best_plan, compete, every_plan, league, summary
@@ -18,7 +15,7 @@ from penstock.control.contest import hold
 from penstock.control.controller import Settings
 from penstock.control.guards import Hysteresis
 from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, LeastSojourn
+from penstock.control.policies.drs_problem import DrsSettings, LeastLatency
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
@@ -32,6 +29,9 @@ from penstock.measure.smoothing import Windowed
 from penstock.plan import Plan, validate
 from penstock.report.arena import table
 from penstock.store import Store
+from tests.support.applications import VIDEO_SERVICE, allocations, mean_s, plan_of, video
+from tests.support.memory_engine import FakeClock
+from tests.support.queueing_engine import QueueingEngine
 
 VISITS = {"extract": 1.0, "match": 1.0, "aggregate": 1.0}
 
@@ -62,7 +62,7 @@ def test_drs_comes_first_in_fewer_changes_than_the_baselines() -> None:
         )
 
     settings = Settings(mode="active", smoothing=Windowed(2), warm_up_s=0.0, stale_after_s=180.0)
-    policies = [Threshold(), Stela(attempts=5), Ds2(), Drs(DrsSettings(goal=LeastSojourn(max_slots=22)))]
+    policies = [Threshold(), Stela(attempts=5), Ds2(), Drs(DrsSettings(goal=LeastLatency(max_slots=22)))]
     table = league([summary([stood(policy)]) for policy in policies])
     assert table[0].policy == "drs"
     assert table[0].share > 0.99 and table[0].rounds == table[0].changes == 1
@@ -123,17 +123,17 @@ def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None
     start = plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1})
     engine = SimulatedEngine(flow, behaviour, plan=start, seed=1)
     settings = Settings(mode="active", smoothing=Windowed(4), warm_up_s=30.0, stale_after_s=180.0)
-    policy = Hysteresis(Drs(DrsSettings(goal=LeastSojourn(max_slots=22))), gain=0.05)
+    policy = Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05)
     with Store(tmp_path) as store:
         sums, changes = rehearse(policy, engine, engine.clock, store, windows=60, every_s=30.0, settings=settings)
-        last = store.windows(last=1)[0][1].sojourn
+        last = store.windows(last=1)[0][1].latency
     assert [row.verdict for row in changes] == ["kept"] and sums.rolled_back == 0
     assert last is not None and last.mean_s < 3.0  # the best plan's is 1.7 s
 
 
 def test_a_contest_between_drs_and_a_baseline_from_two_starts() -> None:
     settings = Settings(mode="active", smoothing=Windowed(3), warm_up_s=30.0, stale_after_s=180.0)
-    drs = Hysteresis(Drs(DrsSettings(goal=LeastSojourn(max_slots=22))), gain=0.05)
+    drs = Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05)
     contest = hold(
         "video", "row-by-row", [Threshold(), drs], settings, slots=22, starts=2, windows=20, every_s=60.0, seed=1,
         quick_s=400.0, long_s=1_500.0,

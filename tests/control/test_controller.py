@@ -10,24 +10,24 @@ from typing import Any
 
 import msgspec
 import pytest
-from applications import plan_of, video
-from driving import drive
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_engine import FakeClock
-from queueing_engine import QueueingEngine
 
 from penstock.control.controller import Controller, Settings
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.guards import Bounded, Cooldown, Hysteresis, MaxChangesPerHour, PayBack
 from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
 from penstock.control.situation import Memory, Policy, Situation
 from penstock.measure.smoothing import Windowed
 from penstock.measure.window import Window
 from penstock.plan import Plan
 from penstock.planning.outcome import Outcome
 from penstock.store import Decided, Run, Store, StoreReader
+from tests.support.applications import plan_of, video
+from tests.support.driving import drive
+from tests.support.memory_engine import FakeClock
+from tests.support.queueing_engine import QueueingEngine
 
 SERVICE = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
 START = {"extract": 3, "match": 3, "aggregate": 1}
@@ -55,21 +55,21 @@ class Scripted:
 
 
 def changing(**counts: int) -> Scripted:
-    """Always wants these replicas, and promises half the sojourn."""
+    """Always wants these replicas, and promises half the latency."""
 
     def decides(situation: Situation) -> Decision:
         plan = situation.plan.replace(replicas=situation.plan.replicas | counts)
         if plan == situation.plan:
             return Hold(reason=Reason.BEST, why="there already")
-        assert situation.window is not None and situation.window.sojourn is not None
-        now_s = situation.window.sojourn.mean_s
-        staying = Outcome(slots=situation.slots, sojourn_s=now_s)
+        assert situation.window is not None and situation.window.latency is not None
+        now_s = situation.window.latency.mean_s
+        staying = Outcome(slots=situation.slots, latency_s=now_s)
         return Change(
             plan=plan,
             reason=Reason.SHORTAGE,
             why="as scripted",
             staying=staying,
-            expected=Outcome(slots=sum(plan.replicas.values()), sojourn_s=now_s / 2),
+            expected=Outcome(slots=sum(plan.replicas.values()), latency_s=now_s / 2),
         )
 
     return Scripted(decides)
@@ -103,7 +103,7 @@ def test_warm_up_after_a_change_is_not_measured(tmp_path: Path) -> None:
     cold = ["warming-up"] * 2
     assert reasons(rows) == [*cold, "shortage", *cold, "roll-back", *cold, "refuted"]
     observed = rows[2].observed
-    assert observed is not None and observed.sojourn_s == pytest.approx(rows[5].before.sojourn_s)  # type: ignore[union-attr]
+    assert observed is not None and observed.latency_s == pytest.approx(rows[5].before.latency_s)  # type: ignore[union-attr]
 
 
 def test_an_engine_that_cannot_be_observed(tmp_path: Path) -> None:
@@ -153,13 +153,13 @@ def test_missing_costs_hold(tmp_path: Path) -> None:
     clock = FakeClock()
     one = engine(clock)
     one.blind = True
-    rows = drive(tmp_path, one, clock, Drs(DrsSettings(goal=LeastSojourn())), windows=4)
+    rows = drive(tmp_path, one, clock, Drs(DrsSettings(goal=LeastLatency())), windows=4)
     assert reasons(rows)[-1] == "missing-metrics" and "the cost of a row in 'extract'" in rows[-1].why
 
 
 def test_no_rows_arrive(tmp_path: Path) -> None:
     clock = FakeClock()
-    rows = drive(tmp_path, engine(clock, rate=0.0), clock, Drs(DrsSettings(goal=LeastSojourn())), windows=4)
+    rows = drive(tmp_path, engine(clock, rate=0.0), clock, Drs(DrsSettings(goal=LeastLatency())), windows=4)
     assert reasons(rows)[-1] == "idle"
 
 
@@ -282,7 +282,7 @@ def test_after_a_change_the_next_one_has_to_be_wanted_for_as_long_again(tmp_path
 @given(
     counts=st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(1, 3)),
     rate=st.floats(1.0, 30.0),
-    goal=st.sampled_from([LeastSojourn(max_slots=22), FewestSlots(max_s=1.0), FewestSlots(max_s=3.0, quantile=0.95)]),
+    goal=st.sampled_from([LeastLatency(max_slots=22), FewestSlots(max_s=1.0), FewestSlots(max_s=3.0, quantile=0.95)]),
 )
 @settings(max_examples=25, deadline=None)
 def test_recommending_never_applies(tmp_path_factory: Any, counts: tuple, rate: float, goal: Any) -> None:
@@ -308,7 +308,7 @@ def test_off_decides_nothing(tmp_path: Path) -> None:
 
 def test_a_resumed_run_remembers_its_changes_and_what_it_learned(tmp_path: Path) -> None:
     clock = FakeClock()
-    policy = Cooldown(Drs(DrsSettings(goal=LeastSojourn(max_slots=8))), seconds=3600.0)
+    policy = Cooldown(Drs(DrsSettings(goal=LeastLatency(max_slots=8))), seconds=3600.0)
     drive(tmp_path, engine(clock, slower=lambda plan: 2.0), clock, policy, windows=6)
     one = engine(clock, slower=lambda plan: 2.0)
     rows = drive(tmp_path, one, clock, policy, windows=6)

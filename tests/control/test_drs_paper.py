@@ -8,7 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from applications import (
+
+import penstock
+from penstock.control.decisions import Change
+from penstock.control.guards import Cooldown
+from penstock.control.policies.drs import Drs
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
+from penstock.control.shape import Shape
+from penstock.control.situation import Situation
+from penstock.measure.smoothing import Windowed
+from tests.support.applications import (
     PATTERNS_SELECTIVITY,
     PATTERNS_SERVICE,
     VIDEO_SERVICE,
@@ -18,19 +27,10 @@ from applications import (
     plan_of,
     video,
 )
-from driving import drive
-from memory_engine import FakeClock
-from models.queue_simulation import station_sojourns_s
-from queueing_engine import QueueingEngine
-
-import penstock as ps
-from penstock.control.decisions import Change
-from penstock.control.guards import Cooldown
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
-from penstock.control.shape import Shape
-from penstock.control.situation import Situation
-from penstock.measure.smoothing import Windowed
+from tests.support.driving import drive
+from tests.support.memory_engine import FakeClock
+from tests.support.queue_simulation import station_latencies_s
+from tests.support.queueing_engine import QueueingEngine
 
 VIDEO_VISITS = {"extract": 1.0, "match": 1.0, "aggregate": 1.0}
 PATTERNS_VISITS = {"generate": 1.0, "detect": 1.25, "report": 0.25}  # 1 / (1 - 0.2), and a fifth of it
@@ -38,7 +38,7 @@ APPLICATIONS = {
     "video": (video, 13.0, VIDEO_SERVICE, {}, VIDEO_VISITS, (10, 11, 1)),
     "patterns": (patterns, 320.0, PATTERNS_SERVICE, PATTERNS_SELECTIVITY, PATTERNS_VISITS, (6, 13, 3)),
 }
-Application = tuple[Callable[[], ps.Dataflow], float, dict[str, float], dict[str, float], dict[str, float], tuple]
+Application = tuple[Callable[[], penstock.Dataflow], float, dict[str, float], dict[str, float], dict[str, float], tuple]
 each = pytest.mark.parametrize("application", APPLICATIONS.values(), ids=APPLICATIONS.keys())
 
 
@@ -63,7 +63,7 @@ def test_from_every_start_one_change_leads_to_the_best_of_all_allocations(applic
     every = list(allocations(list(service), 22))
     best = min(every, key=lambda counts: mean_s(visits, external, service, counts))
     assert tuple(best.values()) == published
-    policy = Drs(DrsSettings(goal=LeastSojourn(max_slots=22)))
+    policy = Drs(DrsSettings(goal=LeastLatency(max_slots=22)))
     shape = Shape.of(application[0]())
     for start in every:
         clock = FakeClock()
@@ -96,7 +96,7 @@ def test_the_loop_changes_once_and_never_again(application: Application, start: 
     best = min(allocations(list(service), 22), key=lambda counts: mean_s(visits, external, service, counts))
     clock = FakeClock()
     engine = engine_of(application, dict(zip(service, start, strict=True)), clock)
-    policy = Cooldown(Drs(DrsSettings(goal=LeastSojourn(max_slots=22))), seconds=14 * 60.0)
+    policy = Cooldown(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), seconds=14 * 60.0)
     rows = drive(tmp_path, engine, clock, policy, windows=27, smoothing=Windowed(3))
     changes = [row for row in rows if row.kind == "change"]
     assert [row.applied for row in changes] == ["ok"]
@@ -105,7 +105,7 @@ def test_the_loop_changes_once_and_never_again(application: Application, start: 
     assert change.verdict == "kept"
     assert change.expected is not None and change.observed is not None
     if sum(start) == 22 and mean_s(visits, external, service, change.old.replicas) < 1e9:
-        assert change.observed.sojourn_s == pytest.approx(change.expected.sojourn_s, rel=0.05)
+        assert change.observed.latency_s == pytest.approx(change.expected.latency_s, rel=0.05)
 
 
 # ---- figure 9: T_max 1000 ms, T_min 450 ms, T_ra = w minutes, rates of 6, 12 and 18 frames/s
@@ -153,7 +153,7 @@ def fewest(rate: float) -> int:
 def test_slots_are_added_and_released_at_the_right_times(w: int, tmp_path: Path) -> None:
     # The moving averages of w minutes say when.
     before, after = steady_s(6.0, (3, 3, 1)), steady_s(12.0, (3, 3, 1))
-    # Of the sojourn, which is too long then, and of the rate, for which the slots in use no longer do.
+    # Of the latency, which is too long then, and of the rate, for which the slots in use no longer do.
     late = next(
         n
         for n in range(1, w + 1)
@@ -190,13 +190,13 @@ BURSTY_SCV = {"extract": (0.12, 1.5), "match": (4.0, 2.0), "aggregate": (1.0, 1.
 
 @pytest.fixture(scope="module")
 def played() -> dict[tuple[str, int], float]:
-    """Mean sojourns of stations that were played out row by row, at 6 frames/s."""
+    """Mean latencies of stations that were played out row by row, at 6 frames/s."""
     found = {}
     for name, service in BURSTY_SERVICE.items():
         for k in range(1, 6):
             if k * service > 6.0:
                 rng = np.random.default_rng(7)
-                found[name, k] = float(station_sojourns_s(rng, 6.0, service, k, *BURSTY_SCV[name], 120_000).mean())
+                found[name, k] = float(station_latencies_s(rng, 6.0, service, k, *BURSTY_SCV[name], 120_000).mean())
     return found
 
 
@@ -217,9 +217,9 @@ def test_gigk_chooses_right_where_mmk_chooses_wrong(played: dict[tuple[str, int]
             rate=lambda _: 6.0,
             service_per_s=BURSTY_SERVICE,
             scv=BURSTY_SCV,
-            sojourn_s=lambda name, _, k: played[name, k],
+            latency_s=lambda name, _, k: played[name, k],
         )
-        policy = Drs(DrsSettings(goal=LeastSojourn(), queue=queue))  # type: ignore[arg-type]
+        policy = Drs(DrsSettings(goal=LeastLatency(), queue=queue))  # type: ignore[arg-type]
         drive(tmp_path / queue, engine, clock, policy, windows=8)
         chosen[queue] = tuple(engine.plan.replicas.values())
     assert chosen == {"mmk": (3, 3, 1), "gigk": (2, 4, 1)}

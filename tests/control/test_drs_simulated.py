@@ -6,16 +6,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from applications import PATTERNS_SERVICE, VIDEO_SERVICE, allocations, mean_s, plan_of
-from driving import drive
-from memory_engine import FakeClock
-from test_controller import engine as queueing
 
-import penstock as ps
+import penstock
 from penstock.control.controller import Settings
 from penstock.control.guards import Cooldown, Hysteresis
 from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
@@ -36,6 +32,10 @@ from penstock.engines.simulated import (
 from penstock.engines.simulated.behaviour import BatchCosts
 from penstock.measure.smoothing import Windowed
 from penstock.store import Decided, Store, StoreReader
+from tests.control.test_controller import engine as queueing
+from tests.support.applications import PATTERNS_SERVICE, VIDEO_SERVICE, allocations, mean_s, plan_of
+from tests.support.driving import drive
+from tests.support.memory_engine import FakeClock
 
 
 def changes(
@@ -66,7 +66,7 @@ def test_from_any_start_one_change_leads_to_the_best_of_all_allocations(applicat
     for number, start in enumerate(every[:: len(every) // 12]):
         flow, behaviour = SCENARIOS[application]()
         engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, start), seed=number)
-        policy = Drs(DrsSettings(goal=LeastSojourn(max_slots=22)))
+        policy = Drs(DrsSettings(goal=LeastLatency(max_slots=22)))
         made = changes(engine, policy, tmp_path / str(number), windows=4, every_s=every_s, smoothed=3)
         assert engine.plan.replicas == best, start
         assert len(made) == (start != best)
@@ -74,15 +74,15 @@ def test_from_any_start_one_change_leads_to_the_best_of_all_allocations(applicat
 
 @pytest.mark.parametrize("start", [(8, 12, 2), (11, 9, 2)])
 def test_and_there_it_stays(start: tuple[int, ...], tmp_path: Path) -> None:
-    """Figure 8: one change, as early as T_ra allows it, and a sojourn after it as the model says."""
+    """Figure 8: one change, as early as T_ra allows it, and a latency after it as the model says."""
     flow, behaviour = video()
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, dict(zip(VIDEO_SERVICE, start, strict=True))), seed=2)
-    policy = Cooldown(Hysteresis(Drs(DrsSettings(goal=LeastSojourn(max_slots=22))), gain=0.05), seconds=14 * 60.0)
+    policy = Cooldown(Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05), seconds=14 * 60.0)
     (change,) = changes(engine, policy, tmp_path, windows=60, every_s=60.0, smoothed=5)
     assert tuple(engine.plan.replicas.values()) == PUBLISHED["video"]
     assert change.verdict == "kept" and change.observed is not None
     visits, external, service, _ = VISITS["video"]
-    assert change.observed.sojourn_s == pytest.approx(mean_s(visits, external, service, engine.plan.replicas), rel=0.2)
+    assert change.observed.latency_s == pytest.approx(mean_s(visits, external, service, engine.plan.replicas), rel=0.2)
 
 
 # ---- figure 9: T_max 1000 ms, T_min 450 ms, T_ra = w windows, rates of 6, 12 and 18 frames/s
@@ -96,7 +96,7 @@ SHORT = ((0, 6.0), (6, 12.0), (9, 6.0))
 
 
 def fewest(rate: float) -> int:
-    """Slots that keep the sojourn within T_max, by brute force."""
+    """Slots that keep the latency within T_max, by brute force."""
     each = dict.fromkeys(STEPS_SERVICE, 1.0)
     every = (dict(zip(STEPS_SERVICE, one, strict=True)) for one in product(range(1, 12), range(1, 12), range(1, 3)))
     return min(sum(one.values()) for one in every if mean_s(each, rate, STEPS_SERVICE, one) <= T_MAX)
@@ -161,14 +161,14 @@ def test_gigk_chooses_right_where_mmk_chooses_wrong(tmp_path: Path) -> None:
             engine = engine_on(tuple(counts.values()))
             engine.start()
             engine.advance(20_000.0)
-            sojourn = engine.observe().sojourn
-            assert sojourn is not None
-            played[tuple(counts.values())] = sojourn.mean_s
+            latency = engine.observe().latency
+            assert latency is not None
+            played[tuple(counts.values())] = latency.mean_s
     assert sorted(played, key=lambda counts: played[counts])[:2] == [(2, 4, 1), (3, 3, 1)]
     chosen = {}
     for queue in ("mmk", "gigk"):
         engine = engine_on((2, 3, 2))
-        policy = Drs(DrsSettings(goal=LeastSojourn(), queue=queue))  # type: ignore[arg-type]
+        policy = Drs(DrsSettings(goal=LeastLatency(), queue=queue))  # type: ignore[arg-type]
         changes(engine, policy, tmp_path / queue, windows=4, every_s=1_000.0, smoothed=3)
         chosen[queue] = tuple(engine.plan.replicas.values())
     assert chosen == {"mmk": (3, 3, 1), "gigk": (2, 4, 1)}
@@ -178,9 +178,9 @@ def test_gigk_chooses_right_where_mmk_chooses_wrong(tmp_path: Path) -> None:
 
 
 def test_no_slot_is_released_while_the_target_is_missed(tmp_path: Path) -> None:
-    flow = ps.Dataflow("bursts")
-    rows = flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=40.0))
-    rows.keyed("work", ["n"], lambda df: df).sink("out", ps.noop())
+    flow = penstock.Dataflow("bursts")
+    rows = flow.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=40.0))
+    rows.keyed("work", ["n"], lambda df: df).sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={"work": OperatorBehaviour(service_s=Exponential(mean=0.05))},
         sources={"rows": SourceBehaviour(rates=((0.0, 40.0),), batch=Fixed(value=40.0))},
@@ -191,7 +191,7 @@ def test_no_slot_is_released_while_the_target_is_missed(tmp_path: Path) -> None:
     assert made
     for row in made:
         assert row.new is not None and row.before is not None
-        if row.reason != "roll-back" and (row.before.sojourn_s or 0.0) > 0.2:
+        if row.reason != "roll-back" and (row.before.latency_s or 0.0) > 0.2:
             assert sum(row.new.replicas.values()) > sum(row.old.replicas.values())
 
 
@@ -211,10 +211,10 @@ def test_no_slot_is_released_at_the_moment_when_the_load_returns(tmp_path: Path)
 
 
 def test_rows_that_go_one_way_or_the_other_are_counted_once(tmp_path: Path) -> None:
-    flow = ps.Dataflow("split")
-    a = flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=20.0)).keyed("a", ["n"], lambda df: df)
+    flow = penstock.Dataflow("split")
+    a = flow.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=20.0)).keyed("a", ["n"], lambda df: df)
     for name in ("b", "c"):
-        a.keyed(name, [f"key_{name}"], lambda df: df).sink(f"out_{name}", ps.noop())
+        a.keyed(name, [f"key_{name}"], lambda df: df).sink(f"out_{name}", penstock.noop())
     costs = {"a": 0.02, "b": 0.02, "c": 0.5}
     operators = {name: OperatorBehaviour(service_s=Exponential(mean=s)) for name, s in costs.items()}
     operators["a"] = OperatorBehaviour(service_s=Exponential(mean=0.02), routes={"b": 0.9, "c": 0.1})
@@ -225,12 +225,12 @@ def test_rows_that_go_one_way_or_the_other_are_counted_once(tmp_path: Path) -> N
 
 
 def test_a_loop_that_few_rows_take_has_a_plan(tmp_path: Path) -> None:
-    flow = ps.Dataflow("retry")
+    flow = penstock.Dataflow("retry")
     back = flow.feedback("back", "n bigint")
-    first = flow.source("source", ps.generate(int, schema="n bigint", rows_per_s=20.0))
+    first = flow.source("source", penstock.generate(int, schema="n bigint", rows_per_s=20.0))
     b = flow.stateless("a", lambda df: df, inputs=[first, back]).keyed("b", ["m"], lambda df: df)
     b.feed(back)
-    b.sink("out", ps.noop())
+    b.sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={
             "a": OperatorBehaviour(service_s=Exponential(mean=0.05)),
@@ -245,14 +245,14 @@ def test_a_loop_that_few_rows_take_has_a_plan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", [Ds2(), Stela(), Threshold()])
 def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
-    flow = ps.Dataflow("join")
+    flow = penstock.Dataflow("join")
     sides = [
-        flow.source(name, ps.generate(int, schema="n bigint", rows_per_s=1000.0)).stateless(
+        flow.source(name, penstock.generate(int, schema="n bigint", rows_per_s=1000.0)).stateless(
             f"map_{name}", lambda df: df
         )
         for name in ("left", "right")
     ]
-    flow.keyed("join", lambda left, right: left, keys=["n"], inputs=sides).sink("out", ps.noop())
+    flow.keyed("join", lambda left, right: left, keys=["n"], inputs=sides).sink("out", penstock.noop())
     costs = {"map_left": 0.0006, "map_right": 0.0006, "join": 0.0003}  # 0.6 slots each, one after another
     behaviour = Behaviour(
         operators={name: OperatorBehaviour(service_s=Fixed(value=s)) for name, s in costs.items()},
@@ -286,7 +286,7 @@ def test_nothing_is_learned_of_the_model_while_a_backlog_drains(tmp_path: Path) 
         rows = [row for _, row in reader.decisions()]
     assert all(row.memory.get("drs.correction", 1.0) < 1.5 for row in rows)
     last = rows[-1]
-    assert last.before is not None and last.before.sojourn_s is not None and last.before.sojourn_s > 100.0
+    assert last.before is not None and last.before.latency_s is not None and last.before.latency_s > 100.0
     assert "with 7 slots and a backlog, 0.0" in last.why
 
 
@@ -297,15 +297,15 @@ def test_what_is_in_the_way_is_said_in_seconds_of_the_user(tmp_path: Path) -> No
     policy = Drs(DrsSettings(goal=FewestSlots(max_s=0.25, aim=0.8)))
     last = drive(tmp_path, one, clock, policy, windows=20)[-1]
     assert last.reason == "at-limit"
-    assert last.why.startswith("the mean sojourn comes to 1.7") and "s at best, not 0.25 s, with any number" in last.why
+    assert last.why.startswith("the mean latency comes to 1.7") and "s at best, not 0.25 s, with any number" in last.why
 
 
-def test_a_sojourn_that_no_model_explains_gets_slots_all_the_same(tmp_path: Path) -> None:
+def test_a_latency_that_no_model_explains_gets_slots_all_the_same(tmp_path: Path) -> None:
     """One row in a hundred comes through, to an operator with one busy replica: the model sees little of its wait."""
-    flow = ps.Dataflow("sieve")
-    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1000.0))
+    flow = penstock.Dataflow("sieve")
+    rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1000.0))
     few = rows.keyed("sift", ["n"], lambda frame: frame, columns=["n", "m"])
-    few.keyed("study", ["m"], lambda frame: frame, columns=["m"]).sink("out", ps.noop())
+    few.keyed("study", ["m"], lambda frame: frame, columns=["m"]).sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={
             "sift": OperatorBehaviour(service_s=Fixed(value=0.001), selectivity=Uniform(low=0.0, high=0.02)),
@@ -321,5 +321,5 @@ def test_a_sojourn_that_no_model_explains_gets_slots_all_the_same(tmp_path: Path
     engine.start()
     engine.observe()
     engine.advance(600.0)
-    stay = engine.observe().sojourn
+    stay = engine.observe().latency
     assert stay is not None and stay.mean_s < 0.5

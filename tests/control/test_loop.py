@@ -11,20 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_engine import FakeClock, MemoryEngine
 
-import penstock as ps
+import penstock
 from penstock.control.loop import Ended, run
 from penstock.control.requests import Answer, Apply, Rate, Request, Requests, Rescale, Stop, _get, _put
 from penstock.measure.window import Window
 from penstock.plan import Plan
 from penstock.store import Run, Store
+from tests.support.memory_engine import FakeClock, MemoryEngine
 
 
-def double(rows: int | None = 1000, rows_per_s: float = 50.0) -> ps.Dataflow:
-    flow = ps.Dataflow("double")
-    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=rows, rows_per_s=rows_per_s))
-    numbers.rows("twice", lambda row: {"n": 2 * row["n"]}, "n bigint").sink("out", ps.memory())
+def double(rows: int | None = 1000, rows_per_s: float = 50.0) -> penstock.Dataflow:
+    flow = penstock.Dataflow("double")
+    numbers = flow.source(
+        "numbers", penstock.generate(lambda n: n, schema="n bigint", rows=rows, rows_per_s=rows_per_s)
+    )
+    numbers.rows("twice", lambda row: {"n": 2 * row["n"]}, "n bigint").sink("out", penstock.memory())
     return flow
 
 
@@ -157,7 +159,7 @@ def test_a_file_that_is_no_request_is_answered_and_survived(bench: Bench) -> Non
 
 
 def test_observe_may_fail_and_the_store_says_so(bench: Bench) -> None:
-    bench.engine.broken = [RuntimeError("metrics went away"), ps.PenstockError("stale")]
+    bench.engine.broken = [RuntimeError("metrics went away"), penstock.PenstockError("stale")]
     ended = bench.run(until=bench.engine.idle)
     assert not ended.failed
     first, second = bench.store.errors()
@@ -222,10 +224,10 @@ def test_an_engine_that_fails_ends_the_run(bench: Bench) -> None:
 
 def test_an_engine_that_cannot_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def start() -> None:
-        raise ps.PenstockError("no Java here")
+        raise penstock.PenstockError("no Java here")
 
     monkeypatch.setattr(bench.engine, "start", start)
-    with pytest.raises(ps.PenstockError, match="no Java here"):
+    with pytest.raises(penstock.PenstockError, match="no Java here"):
         bench.run()
     assert "no Java here" in bench.store.errors()[-1].message
     run_ = bench.store.last_run()

@@ -8,11 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from driving import drive
 from hypothesis import given, settings
-from test_policy_contract import situations
 
-import penstock as ps
+import penstock
 from penstock.control.controller import Settings
 from penstock.control.decisions import Change, Hold, Reason
 from penstock.control.guards import Cooldown
@@ -29,6 +27,8 @@ from penstock.engines.simulated.behaviour import ChangePause, Cluster
 from penstock.measure.smoothing import Windowed
 from penstock.plan import Plan, default_plan, validate
 from penstock.store import Decided, Store
+from tests.control.test_policy_contract import situations
+from tests.support.driving import drive
 
 EACH_PER_S = 100.0  # rows/s of an executor of one slot: 10 ms a row
 CAPACITY = tuple(0.9 * EACH_PER_S * m for m in range(1, 7))
@@ -39,9 +39,9 @@ def policy(**how: Any) -> Mst:
 
 
 def waiting() -> Dataflow:
-    flow = ps.Dataflow("waiting")
-    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
-    rows.stateless("wait", lambda frame: frame).sink("out", ps.noop())
+    flow = penstock.Dataflow("waiting")
+    rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
+    rows.stateless("wait", lambda frame: frame).sink("out", penstock.noop())
     return flow
 
 
@@ -349,10 +349,10 @@ def test_executors_that_do_not_come_are_not_asked_for_again(tmp_path: Path) -> N
 
 
 def test_what_waits_behind_a_cut_is_a_backlog(tmp_path: Path) -> None:
-    flow = ps.Dataflow("cut")
-    stream = flow.source("rows", ps.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
+    flow = penstock.Dataflow("cut")
+    stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
     stream = stream.keyed("first", ["n"], lambda frame: frame, columns=["n", "m"])
-    stream.keyed("second", ["m"], lambda frame: frame, columns=["n", "m"]).sink("out", ps.noop())
+    stream.keyed("second", ["m"], lambda frame: frame, columns=["n", "m"]).sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={
             "first": OperatorBehaviour(service_s=Fixed(value=0.001)),

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driving import drive
 from msgspec.structs import replace
-from test_mst_policy import waiting
 
 from penstock.control.policies.mst_seen import MstSeen, capacities, learned
 from penstock.control.shape import Shape
@@ -23,6 +21,8 @@ from penstock.engines.simulated import (
 from penstock.engines.simulated.behaviour import ChangePause, Cluster
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import default_plan
+from tests.control.test_mst_policy import waiting
+from tests.support.driving import drive
 
 
 def test_capacity_is_learned_from_batches_of_different_sizes() -> None:
@@ -101,7 +101,7 @@ def beside(*queries: PipelineWindow) -> Window:
         end_s=10.0,
         generation=1,
         external_rows_per_s=200.0,
-        sojourn=None,
+        latency=None,
         pipelines=queries,
         operators=tuple(
             OperatorWindow.knowing(name, "queries", rows_in=rows, rows_in_total=rows, rows_out_total=rows)
@@ -213,7 +213,7 @@ def batches_of(query: str, rows: int, *, row_s: float, arriving: float | None = 
         end_s=10.0,
         generation=1,
         external_rows_per_s=4 * rows / 10.0 if arriving is None else arriving,
-        sojourn=None,
+        latency=None,
         pipelines=(pipeline,),
         operators=(
             OperatorWindow.knowing(
@@ -245,7 +245,7 @@ def test_capacity_row_by_row_is_of_what_was_processed_not_of_what_came(arriving:
         end_s=10.0,
         generation=1,
         external_rows_per_s=arriving,
-        sojourn=None,
+        latency=None,
         pipelines=(pipeline,),
         operators=(
             OperatorWindow.knowing("rows", "out", rows_in=came, rows_in_total=came, rows_out_total=came),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driving import drive
 
 from penstock.control.policies.stela import Stela
 from penstock.control.scenarios import video
@@ -13,6 +12,7 @@ from penstock.control.shape import Shape
 from penstock.control.situation import Situation
 from penstock.engines.simulated import SimulatedEngine
 from penstock.plan import default_plan
+from tests.support.driving import drive
 
 
 def logos(*counts: int, seed: int = 1) -> SimulatedEngine:

@@ -9,16 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from applications import mean_s, plan_of, video
-from driving import drive
-from memory_engine import FakeClock
-from queueing_engine import QueueingEngine
-from test_policy_contract import situation_of
 
-import penstock as ps
+import penstock
 from penstock.control.decisions import Change, Hold, Reason
 from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import CORRECTION, DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs_problem import CORRECTION, DrsSettings, FewestSlots, LeastLatency
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
@@ -27,6 +22,11 @@ from penstock.control.situation import Situation
 from penstock.dataflow import PenstockError
 from penstock.measure.smoothing import Windowed
 from penstock.plan import default_plan
+from tests.control.test_policy_contract import situation_of
+from tests.support.applications import mean_s, plan_of, video
+from tests.support.driving import drive
+from tests.support.memory_engine import FakeClock
+from tests.support.queueing_engine import QueueingEngine
 
 
 def test_threshold_gives_one_task_to_the_busiest() -> None:
@@ -74,11 +74,11 @@ def test_ds2_does_not_flap_where_the_work_is_that_of_an_integer(tmp_path: Path) 
 
 def fan(rates: dict[str, float]) -> Situation:
     """head feeds a and b, which feed a sink each; b's sink gets three times as much."""
-    flow = ps.Dataflow("fan")
-    source = flow.source("in", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
+    flow = penstock.Dataflow("fan")
+    source = flow.source("in", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
     head = source.keyed("head", ["n"], lambda frame: frame, columns=["n", "m"])
-    head.keyed("a", ["m"], lambda frame: frame, columns=["n"]).sink("out_a", ps.noop())
-    head.keyed("b", ["m"], lambda frame: frame, columns=["n"]).sink("out_b", ps.noop())
+    head.keyed("a", ["m"], lambda frame: frame, columns=["n"]).sink("out_a", penstock.noop())
+    head.keyed("b", ["m"], lambda frame: frame, columns=["n"]).sink("out_b", penstock.noop())
     clock = FakeClock()
     engine = QueueingEngine(
         flow,
@@ -170,7 +170,7 @@ def test_what_is_learned_corrects_predictions(tmp_path: Path) -> None:
     rows = drive(
         tmp_path, engine, clock, Drs(DrsSettings(goal=FewestSlots(max_s=1.0))), windows=14, smoothing=Windowed(2)
     )
-    from applications import mean_s
+    from tests.support.applications import mean_s
 
     visits = dict.fromkeys(engine.service_per_s, 1.0)
     every = [dict(zip(visits, counts, strict=True)) for counts in product(range(1, 9), range(1, 9), [1])]
@@ -179,7 +179,7 @@ def test_what_is_learned_corrects_predictions(tmp_path: Path) -> None:
     )
     assert sum(engine.plan.replicas.values()) == fewest
     assert rows[-1].memory[CORRECTION] == pytest.approx(2.0, rel=0.01)
-    assert rows[-1].before is not None and rows[-1].before.sojourn_s is not None and rows[-1].before.sojourn_s <= 1.0
+    assert rows[-1].before is not None and rows[-1].before.latency_s is not None and rows[-1].before.latency_s <= 1.0
     assert len([row for row in rows if row.kind == "change"]) == 1
 
 
@@ -200,18 +200,18 @@ def test_micro_batch_finds_the_finite_best_of_each_query(tmp_path: Path) -> None
         batch_s=0.1,
         replica_s=0.02,
     )
-    drive(tmp_path, engine, clock, Drs(DrsSettings(goal=LeastSojourn())), windows=8, micro_batch=True)
+    drive(tmp_path, engine, clock, Drs(DrsSettings(goal=LeastLatency())), windows=8, micro_batch=True)
     plan = engine.plan
     queries = Shape.of(flow).queries(plan.cuts)
     work = [sum(1 / service[name] for name in query) for query in queries]
 
-    def sojourn_s(counts: tuple[int, ...]) -> float:
+    def latency_s(counts: tuple[int, ...]) -> float:
         if any(12.0 * one >= k for one, k in zip(work, counts, strict=True)):
             return math.inf
         return sum(1.5 * settled_s(12.0, one, k) for one, k in zip(work, counts, strict=True))
 
     possible = [counts for counts in product(range(1, 19), repeat=len(queries)) if sum(counts) <= 20]
-    best = min(possible, key=sojourn_s)
+    best = min(possible, key=latency_s)
     assert tuple(max(plan.replicas[name] for name in query) for query in queries) == best
     assert sum(best) <= 20
 
@@ -236,7 +236,7 @@ def test_slots_are_released_with_room_for_more_rows(room: float) -> None:
     decision, _ = Drs(DrsSettings(goal=goal)).decide(situation_of("video", (4, 4, 1), 8.8, 24), {})
     assert isinstance(decision, Change) and sum(decision.plan.replicas.values()) == fewest == (5 if room == 0.0 else 6)
     # What it promises is of the rows that come.
-    assert decision.expected.sojourn_s == pytest.approx(mean_s(visits, 8.8, service, decision.plan.replicas), rel=0.02)
+    assert decision.expected.latency_s == pytest.approx(mean_s(visits, 8.8, service, decision.plan.replicas), rel=0.02)
 
 
 def test_slots_are_split_for_the_rows_that_come_by_now() -> None:
@@ -261,15 +261,15 @@ def test_slots_are_split_for_the_rows_that_come_by_now() -> None:
         clock.sleep(60.0)
         seen.append(engine.observe())
     then, now = seen
-    assert then.sojourn is not None
-    missed = msgspec.structs.replace(then, sojourn=msgspec.structs.replace(then.sojourn, mean_s=0.3))
+    assert then.latency is not None
+    missed = msgspec.structs.replace(then, latency=msgspec.structs.replace(then.latency, mean_s=0.3))
     at = Situation(now_s=now.end_s, shape=Shape.of(flow), plan=engine.plan, window=missed, latest=now, max_slots=6)
     decision, _ = Drs(DrsSettings(goal=FewestSlots(max_s=0.15))).decide(at, {})
     assert isinstance(decision, Hold)
 
 
-@pytest.mark.parametrize("goal", [FewestSlots(max_s=2.5), LeastSojourn()])
-def test_the_best_for_a_quiet_time_is_not_planned_for_when_rows_return(goal: FewestSlots | LeastSojourn) -> None:
+@pytest.mark.parametrize("goal", [FewestSlots(max_s=2.5), LeastLatency()])
+def test_the_best_for_a_quiet_time_is_not_planned_for_when_rows_return(goal: FewestSlots | LeastLatency) -> None:
     """In micro-batches few rows are done soonest by few tasks; with eight times as many those would not keep up."""
     flow, clock = video(), FakeClock()
     engine = QueueingEngine(
@@ -287,7 +287,7 @@ def test_the_best_for_a_quiet_time_is_not_planned_for_when_rows_return(goal: Few
         clock.sleep(60.0)
         seen.append(engine.observe())
     then, now = seen
-    assert then.sojourn is not None and 1.25 < then.sojourn.mean_s < 2.5
+    assert then.latency is not None and 1.25 < then.latency.mean_s < 2.5
     at = Situation(
         now_s=now.end_s,
         shape=Shape.of(flow),
@@ -313,7 +313,7 @@ def test_a_loop_that_multiplies_rows_has_no_plan() -> None:
         for one in situation.window.operators
     )
     window = msgspec.structs.replace(situation.window, operators=operators)
-    decision, _ = Drs(DrsSettings(goal=LeastSojourn())).decide(replace(situation, window=window), {})
+    decision, _ = Drs(DrsSettings(goal=LeastLatency())).decide(replace(situation, window=window), {})
     assert isinstance(decision, Hold) and "the loop" in decision.why
 
 

@@ -7,27 +7,27 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from applications import patterns, plan_of, video
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_engine import FakeClock
-from queueing_engine import QueueingEngine
 
-import penstock as ps
+import penstock
 from penstock.control.decisions import Change, Hold, Reason
 from penstock.control.guards import Bounded, Cooldown, Hysteresis, MaxChangesPerHour, PayBack
 from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
+from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
 from penstock.control.shape import Shape
 from penstock.control.situation import Policy, Situation
 from penstock.plan import validate
+from tests.support.applications import patterns, plan_of, video
+from tests.support.memory_engine import FakeClock
+from tests.support.queueing_engine import QueueingEngine
 
 BARE: dict[str, Policy] = {
-    "drs, least sojourn": Drs(DrsSettings(goal=LeastSojourn())),
-    "drs, gigk": Drs(DrsSettings(goal=LeastSojourn(), queue="gigk")),
+    "drs, least latency": Drs(DrsSettings(goal=LeastLatency())),
+    "drs, gigk": Drs(DrsSettings(goal=LeastLatency(), queue="gigk")),
     "drs, fewest slots": Drs(DrsSettings(goal=FewestSlots(max_s=1.5))),
     "drs, quantile": Drs(DrsSettings(goal=FewestSlots(max_s=4.0, quantile=0.95))),
     "threshold": Threshold(),
@@ -35,7 +35,7 @@ BARE: dict[str, Policy] = {
     "ds2": Ds2(),
 }
 GUARDED: dict[str, Policy] = {
-    "cooldown": Cooldown(Drs(DrsSettings(goal=LeastSojourn())), seconds=60.0),
+    "cooldown": Cooldown(Drs(DrsSettings(goal=LeastLatency())), seconds=60.0),
     "bounded": Bounded(Ds2(), max_slots=9),
     "rate of changes": MaxChangesPerHour(Threshold(), changes=3),
     "hysteresis": Hysteresis(Drs(DrsSettings(goal=FewestSlots(max_s=1.5))), gain=0.1),
@@ -44,13 +44,13 @@ GUARDED: dict[str, Policy] = {
 every = pytest.mark.parametrize("policy", (BARE | GUARDED).values(), ids=(BARE | GUARDED).keys())
 
 
-def branches() -> ps.Dataflow:
+def branches() -> penstock.Dataflow:
     """A fan-out, an operator with one global state, and a join of two streams."""
-    flow = ps.Dataflow("branches")
-    source = flow.source("lines", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
+    flow = penstock.Dataflow("branches")
+    source = flow.source("lines", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
     left = source.keyed("left", ["n"], lambda frame: frame, columns=["n"])
     right = source.stateful("right", lambda frame: frame, columns=["n"])
-    flow.keyed("both", lambda frame: frame, keys=["n"], inputs=[left, right]).sink("out", ps.noop())
+    flow.keyed("both", lambda frame: frame, keys=["n"], inputs=[left, right]).sink("out", penstock.noop())
     return flow
 
 

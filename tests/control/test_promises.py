@@ -7,11 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from driving import drive
-from memory_engine import FakeClock
-from test_controller import Scripted, changing, engine, reasons
 
-import penstock as ps
+import penstock
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.guards import Bounded, Cooldown
 from penstock.control.policies.drs import Drs
@@ -25,6 +22,9 @@ from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import default_plan
 from penstock.planning.outcome import Outcome
 from penstock.store import StoreReader
+from tests.control.test_controller import Scripted, changing, engine, reasons
+from tests.support.driving import drive
+from tests.support.memory_engine import FakeClock
 
 
 def test_a_failed_apply_is_recorded_and_not_repeated_until_the_load_changes(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: 
         "kept",
     )
     assert first.observed is not None and first.before is not None and first.expected is not None
-    assert first.observed.sojourn_s == pytest.approx(1.5 * 0.44, rel=0.05)
-    assert first.observed.sojourn_s > first.before.sojourn_s > first.expected.sojourn_s  # type: ignore[operator]
+    assert first.observed.latency_s == pytest.approx(1.5 * 0.44, rel=0.05)
+    assert first.observed.latency_s > first.before.latency_s > first.expected.latency_s  # type: ignore[operator]
     assert one.plan == before == second.new
     assert reasons(rows)[-1] == "refuted"
 
@@ -97,18 +97,18 @@ def test_no_plan_takes_in_more_than_comes() -> None:
     taken = [Outcome(slots=6, rows_per_s=rows) for rows in (85.0, 81.0)]
     assert [kept(before, promised, one, tolerance=0.5, comes_per_s=85.0) for one in taken] == [True, False]
     assert not kept(before, promised, taken[0], tolerance=0.5, comes_per_s=100.0)
-    met, lost = Outcome(slots=4, sojourn_s=0.1), Outcome(slots=2, sojourn_s=40.0)
+    met, lost = Outcome(slots=4, latency_s=0.1), Outcome(slots=2, latency_s=40.0)
     assert not kept(met, Outcome(slots=2, at_most_s=0.4), lost, tolerance=0.5)
 
 
 def test_a_release_has_to_do_no_harm_and_no_more() -> None:
-    before = Outcome(slots=24, sojourn_s=0.0806, rows_per_s=95.0)
-    expected = Outcome(slots=20, sojourn_s=0.0789, rows_per_s=100.0)  # a little better besides, and a few more rows
-    seen = [Outcome(slots=20, sojourn_s=stay_s, rows_per_s=95.0) for stay_s in (0.0808, 0.12, 0.13)]
+    before = Outcome(slots=24, latency_s=0.0806, rows_per_s=95.0)
+    expected = Outcome(slots=20, latency_s=0.0789, rows_per_s=100.0)  # a little better besides, and a few more rows
+    seen = [Outcome(slots=20, latency_s=stay_s, rows_per_s=95.0) for stay_s in (0.0808, 0.12, 0.13)]
     assert [kept(before, expected, one, tolerance=0.5) for one in seen] == [True, True, False]
     within = msgspec.structs.replace(expected, at_most_s=0.1)
     assert [kept(before, within, one, tolerance=0.5) for one in seen] == [True, False, False]
-    stalled = Outcome(slots=20, sojourn_s=0.08, rows_per_s=70.0)
+    stalled = Outcome(slots=20, latency_s=0.08, rows_per_s=70.0)
     assert not kept(before, expected, stalled, tolerance=0.5)
 
 
@@ -170,7 +170,7 @@ def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_
         none = {"batches": 0, "rows_in": 0, "batch_s": None, "batch_max_s": None}
         pipelines = tuple(msgspec.structs.replace(pipeline, **none) for pipeline in window.pipelines)
         operators = tuple(msgspec.structs.replace(op, processed_rows_per_s=0.0) for op in window.operators)
-        return msgspec.structs.replace(window, pipelines=pipelines, operators=operators, sojourn=None)
+        return msgspec.structs.replace(window, pipelines=pipelines, operators=operators, latency=None)
 
     def decides(situation: Situation) -> Decision:
         if one.applied:
@@ -221,7 +221,7 @@ def test_a_kept_promise_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [0.9, 1.0, 1.1], ids=["better", "the same", "worse"])
 def test_only_what_gets_better_is_waited_for(tmp_path: Path, step: float) -> None:
-    """It promised half of the sojourn, and begins with twice of it."""
+    """It promised half of the latency, and begins with twice of it."""
     clock = FakeClock()
     one = engine(clock)
     one.slower = lambda plan: 2.0 * step ** ((clock.time() - 1000.0) // 60.0) if one.applied else 1.0
@@ -265,7 +265,7 @@ def test_a_backlog_from_before_is_waited_for(tmp_path: Path) -> None:
     assert "catching-up" in reasons(rows)
     (change,) = [row for row in rows if row.kind == "change"]
     assert change.verdict == "kept" and change.observed is not None
-    assert change.observed.sojourn_s is not None and change.observed.sojourn_s < 1.0
+    assert change.observed.latency_s is not None and change.observed.latency_s < 1.0
 
 
 def ended_within(start_s: float, backlog: int, batch_s: float | None) -> Window:
@@ -275,7 +275,7 @@ def ended_within(start_s: float, backlog: int, batch_s: float | None) -> Window:
         end_s=start_s + 10.0,
         generation=1,
         external_rows_per_s=840.0,
-        sojourn=None,
+        latency=None,
         pipelines=(
             PipelineWindow(
                 pipeline="out",
@@ -305,8 +305,8 @@ def test_what_waits_for_a_long_batch_is_no_backlog_that_drains(
     batch_s: float, backlogs: tuple[int, ...], drains: bool
 ) -> None:
     windows = [ended_within(10.0 * n, rows, batch_s if n == 3 else None) for n, rows in enumerate(backlogs)]
-    flow = ps.Dataflow("plain")
-    flow.source("rows", ps.generate(int, schema="n bigint", rows_per_s=840)).sink("out", ps.noop())
+    flow = penstock.Dataflow("plain")
+    flow.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=840)).sink("out", penstock.noop())
     situation = Situation(
         now_s=50.0,
         shape=Shape.of(flow),

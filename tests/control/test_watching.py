@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from memory_engine import MemoryEngine
 
-import penstock as ps
+import penstock
 from penstock.control.controller import Controller, Settings
 from penstock.control.policies.threshold import Threshold
 from penstock.control.watching import Watch
 from penstock.measure.window import Window
 from penstock.store import Run, RunError, Store, StoreError, StoreReader
+from tests.support.memory_engine import MemoryEngine
 
 
 def test_executors_that_come_by_themselves_are_recorded(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_a_full_disk_is_outlived(
 
 
 def watched(at: Path, opened: type[Store]) -> tuple[MemoryEngine, Watch]:
-    flow = ps.Dataflow("theirs")
-    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10))
-    rows.rows("same", lambda row: row, "n bigint").sink("out", ps.memory())
+    flow = penstock.Dataflow("theirs")
+    rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10))
+    rows.rows("same", lambda row: row, "n bigint").sink("out", penstock.memory())
     engine = MemoryEngine(flow, at)
 
     def begin() -> tuple[MemoryEngine, Store, Controller]:

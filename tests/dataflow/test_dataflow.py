@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
+import penstock
 from penstock.dataflow import Dataflow, DataflowError, Emit, graph
 
 
-def numbers(flow: Dataflow, name: str = "numbers") -> ps.Stream:
-    return flow.source(name, ps.generate(lambda n: n, schema="n bigint, key string", rows=10))
+def numbers(flow: Dataflow, name: str = "numbers") -> penstock.Stream:
+    return flow.source(name, penstock.generate(lambda n: n, schema="n bigint, key string", rows=10))
 
 
 def same(df: object) -> object:
@@ -20,10 +20,10 @@ def same(df: object) -> object:
 
 
 def test_the_example_of_the_readme_is_a_dataflow() -> None:
-    flow = ps.Dataflow("wordcount")
-    lines = flow.source("lines", ps.replay("books/*.txt", rows_per_s=2000))
+    flow = penstock.Dataflow("wordcount")
+    lines = flow.source("lines", penstock.replay("books/*.txt", rows_per_s=2000))
     words = lines.stateless("split", same)
-    words.keyed("count", keys=["word"], fn=same).sink("out", ps.parquet("out"))
+    words.keyed("count", keys=["word"], fn=same).sink("out", penstock.parquet("out"))
     flow.check()
     assert [one.name for one in flow.operators] == ["lines", "split", "count", "out"]
 
@@ -41,7 +41,7 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
                 "join",
                 lambda a, b: a,
                 keys=["key"],
-                inputs=[numbers(flow), flow.source("users", ps.generate(same, schema="id bigint", rows=1))],
+                inputs=[numbers(flow), flow.source("users", penstock.generate(same, schema="id bigint", rows=1))],
             ),
             "its input 'users' does not have; its columns are id; a key has one name on every input: rename the column",
         ),
@@ -57,42 +57,45 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
         (lambda flow: flow.stateless("f", same, inputs=[]), "has no input"),
         (lambda flow: numbers(flow).watermark("ts", "1 minute"), "not among its columns n, key"),
         (lambda flow: numbers(flow).watermark("n", "soon"), "write it like '10 minutes'"),
-        (lambda flow: numbers(flow).stateless("f", numbers(ps.Dataflow("b")).name), "needs a function"),  # type: ignore[arg-type]
-        (lambda flow: flow.stateless("f", same, inputs=[numbers(ps.Dataflow("b"))]), "not a stream of dataflow 'a'"),
-        (lambda flow: flow.source("s", "kafka"), "give it ps.replay"),  # type: ignore[arg-type]
-        (lambda flow: numbers(flow).sink("out", "out"), "give it ps.parquet"),  # type: ignore[arg-type]
-        (lambda flow: ps.generate(same, schema="n bigint"), "needs an end"),
-        (lambda flow: ps.generate(same, schema="", rows=1) and numbers(flow).rows("f", same, "n"), "'name type'"),
-        (lambda flow: ps.replay("a.csv", rows_per_s=1), "csv files need a schema"),
-        (lambda flow: ps.replay("a.txt", rows_per_s=-1), "0 or more"),
-        (lambda flow: ps.files("a.xml", format="xml"), "choose one of text, csv, json, parquet"),
-        (lambda flow: ps.parquet("s3a://bucket/out"), "is not on a local or shared disk"),
-        (lambda flow: ps.files("hdfs://host/in/*.txt"), "is not on a local or shared disk"),
+        (lambda flow: numbers(flow).stateless("f", numbers(penstock.Dataflow("b")).name), "needs a function"),  # type: ignore[arg-type]
+        (
+            lambda flow: flow.stateless("f", same, inputs=[numbers(penstock.Dataflow("b"))]),
+            "not a stream of dataflow 'a'",
+        ),
+        (lambda flow: flow.source("s", "kafka"), "give it penstock.replay"),  # type: ignore[arg-type]
+        (lambda flow: numbers(flow).sink("out", "out"), "give it penstock.parquet"),  # type: ignore[arg-type]
+        (lambda flow: penstock.generate(same, schema="n bigint"), "needs an end"),
+        (lambda flow: penstock.generate(same, schema="", rows=1) and numbers(flow).rows("f", same, "n"), "'name type'"),
+        (lambda flow: penstock.replay("a.csv", rows_per_s=1), "csv files need a schema"),
+        (lambda flow: penstock.replay("a.txt", rows_per_s=-1), "0 or more"),
+        (lambda flow: penstock.files("a.xml", format="xml"), "choose one of text, csv, json, parquet"),
+        (lambda flow: penstock.parquet("s3a://bucket/out"), "is not on a local or shared disk"),
+        (lambda flow: penstock.files("hdfs://host/in/*.txt"), "is not on a local or shared disk"),
     ],
 )
 def test_a_mistake_is_refused_where_it_is_made(declare: object, says: str) -> None:
     with pytest.raises(DataflowError, match="(?s).*" + says.replace("(", r"\(")):
-        declare(ps.Dataflow("a"))  # type: ignore[operator]
+        declare(penstock.Dataflow("a"))  # type: ignore[operator]
 
 
 def test_two_sinks_on_one_path_are_refused() -> None:
-    flow = ps.Dataflow("a")
+    flow = penstock.Dataflow("a")
     stream = numbers(flow)
-    stream.sink("one", ps.parquet("out"))
+    stream.sink("one", penstock.parquet("out"))
     with pytest.raises(DataflowError, match="sinks 'one' and 'two' both write to '.*/out'"):
-        stream.sink("two", ps.parquet("./out"))
+        stream.sink("two", penstock.parquet("./out"))
 
 
 def test_a_sink_s_path_is_of_the_folder_in_which_it_is_declared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert ps.parquet("out") == ps.parquet(f"file://{tmp_path}/out") == ps.parquet(tmp_path / "out")
+    assert penstock.parquet("out") == penstock.parquet(f"file://{tmp_path}/out") == penstock.parquet(tmp_path / "out")
 
 
 def test_a_sink_has_nothing_behind_it() -> None:
-    flow = ps.Dataflow("a")
-    assert numbers(flow).sink("out", ps.noop()) is None  # type: ignore[func-returns-value]
+    flow = penstock.Dataflow("a")
+    assert numbers(flow).sink("out", penstock.noop()) is None  # type: ignore[func-returns-value]
 
 
 @pytest.mark.parametrize(
@@ -100,40 +103,40 @@ def test_a_sink_has_nothing_behind_it() -> None:
     [
         (lambda flow: None, "is empty"),
         (lambda flow: numbers(flow), "has no sink"),
-        (lambda flow: [numbers(flow).sink("out", ps.noop()), numbers(flow, "more")], "nothing consumes 'more'"),
-        (lambda flow: [numbers(flow).sink("out", ps.noop()), flow.feedback("back", "n bigint")], "never closed"),
+        (lambda flow: [numbers(flow).sink("out", penstock.noop()), numbers(flow, "more")], "nothing consumes 'more'"),
+        (lambda flow: [numbers(flow).sink("out", penstock.noop()), flow.feedback("back", "n bigint")], "never closed"),
     ],
 )
 def test_what_is_incomplete_is_refused_as_a_whole(declare: object, says: str) -> None:
-    flow = ps.Dataflow("a")
+    flow = penstock.Dataflow("a")
     declare(flow)  # type: ignore[operator]
     with pytest.raises(DataflowError, match=says):
         flow.check()
 
 
 def test_a_cycle_without_a_cut_is_named() -> None:
-    flow = ps.Dataflow("a")
+    flow = penstock.Dataflow("a")
     first = numbers(flow).stateless("first", same)
-    first.stateless("second", same).sink("out", ps.noop())
+    first.stateless("second", same).sink("out", penstock.noop())
     looped = [replace(one, inputs=("numbers", "second")) if one.name == "first" else one for one in flow.operators]
     with pytest.raises(DataflowError, match="a cycle without a cut: (first|second) -> (second|first) -> "):
         graph.refuse_cycles("a", looped)
 
 
 def test_a_loop_is_closed_through_feedback() -> None:
-    flow = ps.Dataflow("a")
+    flow = penstock.Dataflow("a")
     back = flow.feedback("back", "n bigint, key string")
     halves = flow.stateless("halve", same, inputs=[numbers(flow), back])
     again = halves.stateless("again", same)
     again.feed(back)
-    halves.sink("out", ps.noop())
+    halves.sink("out", penstock.noop())
     flow.check()
     assert flow["halve"].inputs == ("numbers", "again") and flow["halve"].feedback == {"again"}
 
 
 def test_results_are_final_where_event_time_says_when() -> None:
-    flow = ps.Dataflow("a")
-    stream = flow.source("s", ps.generate(same, schema="ts timestamp, k string", rows=1))
+    flow = penstock.Dataflow("a")
+    stream = flow.source("s", penstock.generate(same, schema="ts timestamp, k string", rows=1))
     stream.watermark("ts", "1 minute")
     stream.stateless("f", same).keyed("final", keys=["k"], fn=same)
     numbers(flow).keyed("running", keys=["key"], fn=same)
@@ -141,7 +144,7 @@ def test_results_are_final_where_event_time_says_when() -> None:
 
 
 def test_a_function_of_each_input_is_told_from_one_of_their_union() -> None:
-    flow = ps.Dataflow("a")
+    flow = penstock.Dataflow("a")
     one, two = numbers(flow, "one"), numbers(flow, "two")
     flow.keyed("join", lambda a, b: a.join(b, "key"), keys=["key"], inputs=[one, two])
     flow.stateless("both", same, inputs=[one, two])
@@ -149,7 +152,7 @@ def test_a_function_of_each_input_is_told_from_one_of_their_union() -> None:
 
 
 def test_a_parameter_with_a_default_is_no_input() -> None:
-    flow = ps.Dataflow("a")
+    flow = penstock.Dataflow("a")
     one, two = numbers(flow, "one"), numbers(flow, "two")
     flow.stateless("both", lambda df, part=3: df, inputs=[one, two])
     flow.stateless("each", lambda *dfs: dfs[0], inputs=[one, two])

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
+import penstock
 from penstock.dataflow.load import LoadError, load, modules_by_value
 
 FLOW = """
-import penstock as ps
+import penstock
 def build(name):
-    flow = ps.Dataflow(name)
-    flow.source("n", ps.generate(lambda n: n, schema="n bigint", rows=1)).sink("out", ps.noop())
+    flow = penstock.Dataflow(name)
+    flow.source("n", penstock.generate(lambda n: n, schema="n bigint", rows=1)).sink("out", penstock.noop())
     return flow
 """
 
@@ -71,9 +71,9 @@ def test_modules_of_a_flow_s_functions_travel_unless_they_are_installed() -> Non
         functions = importlib.import_module("functions_1")
     finally:
         sys.path.remove(str(Path.cwd()))
-    flow = ps.Dataflow("a")
-    rows = flow.source("rows", ps.generate(json.dumps, schema="value string", rows=1))
-    rows.stateless("f", functions.fn).rows("g", pytest.approx, "n bigint").sink("out", ps.memory())
+    flow = penstock.Dataflow("a")
+    rows = flow.source("rows", penstock.generate(json.dumps, schema="value string", rows=1))
+    rows.stateless("f", functions.fn).rows("g", pytest.approx, "n bigint").sink("out", penstock.memory())
     names = {module.__name__ for module in modules_by_value(flow)}
     assert "functions_1" in names and not names & {"json", "pytest", "_pytest.python_api", "penstock"}
 
@@ -94,7 +94,7 @@ def test_modules_of_a_flow_s_functions_travel_unless_they_are_installed() -> Non
         ("def flow():\n    return 1 / 0", "mine.py", "line 8: return 1 / 0: ZeroDivisionError: division by zero"),
         ("\nflow = undefined()", "mine.py", "line 8: flow = undefined(): NameError"),
         ("flow = (", "mine.py", "line 7: '(' was never closed: flow = ("),
-        ('flow = ps.Dataflow("9")', "mine.py", "line 7: flow = ps.Dataflow(\"9\"): dataflow name '9'"),
+        ('flow = penstock.Dataflow("9")', "mine.py", "line 7: flow = penstock.Dataflow(\"9\"): dataflow name '9'"),
         ("raise SystemExit(3)", "mine.py", "line 7: raise SystemExit(3): SystemExit: 3"),
         ("import no_such_thing", "mine.py", "line 7: import no_such_thing: ModuleNotFoundError"),
     ],

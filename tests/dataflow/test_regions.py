@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import penstock as ps
+import penstock
 from penstock.apps import finance, netmon, wordcount
 from penstock.dataflow import Dataflow, Kind, Region, regions
 
@@ -20,8 +20,8 @@ def same(df: object) -> object:
 
 def chain(*operators: Op) -> Dataflow:
     """A source and these operators in a row."""
-    flow = ps.Dataflow("chain")
-    stream = flow.source("source", ps.spark_source(same))
+    flow = penstock.Dataflow("chain")
+    stream = flow.source("source", penstock.spark_source(same))
     for number, (kind, names) in enumerate(operators):
         if kind == "SL":
             stream = stream.stateless(f"o{number}", same, fields=sorted(names))
@@ -29,7 +29,7 @@ def chain(*operators: Op) -> Dataflow:
             stream = stream.keyed(f"o{number}", keys=sorted(names), fn=same)
         else:
             stream = stream.stateful(f"o{number}", same)
-    stream.sink("out", ps.noop())
+    stream.sink("out", penstock.noop())
     return flow
 
 
@@ -80,11 +80,11 @@ def test_a_stateful_operator_stands_alone_with_one_replica() -> None:
 
 
 def test_a_branch_ends_a_region_and_starts_one_on_each_side() -> None:
-    flow = ps.Dataflow("branch")
-    stream = flow.source("source", ps.spark_source(same)).keyed("a", keys=["K"], fn=same)
+    flow = penstock.Dataflow("branch")
+    stream = flow.source("source", penstock.spark_source(same)).keyed("a", keys=["K"], fn=same)
     left = stream.stateless("left", same, fields=["K"])
     right = stream.stateless("right", same, fields=["K"])
-    flow.keyed("join", lambda x, y: x, keys=["K"], inputs=[left, right]).sink("out", ps.noop())
+    flow.keyed("join", lambda x, y: x, keys=["K"], inputs=[left, right]).sink("out", penstock.noop())
     assert [one.operators for one in regions(flow)] == [("source",), ("a",), ("left",), ("right",), ("join", "out")]
 
 

@@ -4,18 +4,18 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_windows import window
 
 from penstock.dataflow import PenstockError
 from penstock.measure.smoothing import Exponential, Windowed
-from penstock.measure.window import Sojourn, Window
+from penstock.measure.window import Latency, Window
+from tests.support.sample_windows import window
 
 
-def measured(rate: float | None, sojourn_s: float | None = None, number: int = 0) -> Window:
-    sojourn = None
-    if sojourn_s is not None:
-        sojourn = Sojourn(rows=10, mean_s=sojourn_s, p50_s=sojourn_s, p95_s=2 * sojourn_s, p99_s=3 * sojourn_s)
-    return msgspec.structs.replace(window(number), external_rows_per_s=rate, sojourn=sojourn)
+def measured(rate: float | None, latency_s: float | None = None, number: int = 0) -> Window:
+    latency = None
+    if latency_s is not None:
+        latency = Latency(rows=10, mean_s=latency_s, p50_s=latency_s, p95_s=2 * latency_s, p99_s=3 * latency_s)
+    return msgspec.structs.replace(window(number), external_rows_per_s=rate, latency=latency)
 
 
 def test_windowed_is_the_mean_of_the_latest() -> None:
@@ -23,8 +23,8 @@ def test_windowed_is_the_mean_of_the_latest() -> None:
     smoothed = Windowed(3).smoothed(windows)
     assert smoothed is not None
     assert smoothed.external_rows_per_s == pytest.approx(300.0)
-    assert smoothed.sojourn is not None and smoothed.sojourn.mean_s == pytest.approx(3.0)
-    assert smoothed.sojourn.rows == 30
+    assert smoothed.latency is not None and smoothed.latency.mean_s == pytest.approx(3.0)
+    assert smoothed.latency.rows == 30
     assert (smoothed.start_s, smoothed.end_s) == (windows[1].start_s, windows[3].end_s)
     assert Windowed(5).smoothed(windows) is None
 
@@ -44,9 +44,9 @@ def test_what_some_windows_do_not_know_is_that_of_the_others() -> None:
     smoothed = Windowed(3).smoothed([measured(None), measured(10.0, 2.0, 1), measured(20.0, None, 2)])
     assert smoothed is not None
     assert smoothed.external_rows_per_s == pytest.approx(15.0)
-    assert smoothed.sojourn is not None and smoothed.sojourn.mean_s == pytest.approx(2.0)
+    assert smoothed.latency is not None and smoothed.latency.mean_s == pytest.approx(2.0)
     nothing = Windowed(2).smoothed([measured(None), measured(None, number=1)])
-    assert nothing is not None and nothing.external_rows_per_s is None and nothing.sojourn is None
+    assert nothing is not None and nothing.external_rows_per_s is None and nothing.latency is None
 
 
 def test_counts_add_up_and_levels_are_the_last() -> None:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queue_simulation import station_sojourns_s
 
 from penstock.models.queueing import GIGk, MMk, ModelError
+from tests.support.queue_simulation import station_latencies_s
 
 scvs = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0, 1.3, 2.0, 5.0])
 
@@ -87,7 +87,7 @@ CASES = [  # arrivals, servers, ca2, cs2, what the mean and p95 may be off by
 
 @pytest.mark.parametrize(("arrivals", "k", "ca2", "cs2", "mean_off", "tail_off"), CASES)
 def test_simulation(arrivals: float, k: int, ca2: float, cs2: float, mean_off: float, tail_off: float) -> None:
-    seen = station_sojourns_s(np.random.default_rng(11), arrivals, 1.0, k, ca2, cs2, 200_000)
+    seen = station_latencies_s(np.random.default_rng(11), arrivals, 1.0, k, ca2, cs2, 200_000)
     queue = GIGk(arrival_per_s=arrivals, service_per_s=1.0, arrival_scv=ca2, service_scv=cs2)
     assert queue.mean_s(k) == pytest.approx(seen.mean(), rel=mean_off)
     assert queue.quantile_s(k, 0.95) == pytest.approx(np.quantile(seen, 0.95), rel=tail_off)
@@ -98,7 +98,7 @@ def test_simulation(arrivals: float, k: int, ca2: float, cs2: float, mean_off: f
     ("arrivals", "k", "ca2", "cs2"), [(1.8, 3, 0.25, 0.25), (2.0, 3, 0.0, 1.0), (7.0, 10, 0.25, 0.5)]
 )
 def test_whitt_is_nearer_than_eq_5_at_low_variability(arrivals: float, k: int, ca2: float, cs2: float) -> None:
-    waited = station_sojourns_s(np.random.default_rng(3), arrivals, 1.0, k, ca2, cs2, 150_000).mean() - 1.0
+    waited = station_latencies_s(np.random.default_rng(3), arrivals, 1.0, k, ca2, cs2, 150_000).mean() - 1.0
     both = {
         name: GIGk(
             arrival_per_s=arrivals,

@@ -31,15 +31,15 @@ def test_it_settles_where_batches_repeat_themselves() -> None:
     assert query.settled_batch_s(5) == pytest.approx((0.2 + 5 * 0.02) / (1 - 3.0 / 5))
 
 
-def test_sojourn_of_rows_played_out() -> None:
+def test_latency_of_rows_played_out() -> None:
     query = MicroBatch(arrival_per_s=1000.0, batch_s=0.2, row_s=0.001, replica_s=0.02)
     settled = query.settled_batch_s(3)
     arrivals = np.arange(0.0, 1000 * settled, 0.001)
-    sojourns = (np.floor(arrivals / settled) + 2) * settled - arrivals  # out at the end of the batch after its own
-    assert sojourns.mean() == pytest.approx(query.mean_s(3), rel=1e-3)
-    assert sojourns.var() == pytest.approx(query.variance_s2(3), rel=1e-2)
-    assert np.quantile(sojourns, 0.95) == pytest.approx(query.quantile_s(3, 0.95), rel=1e-3)
-    assert (sojourns > 1.7 * settled).mean() == pytest.approx(query.miss_probability(3, 1.7 * settled), abs=1e-3)
+    latencies = (np.floor(arrivals / settled) + 2) * settled - arrivals  # out at the end of the batch after its own
+    assert latencies.mean() == pytest.approx(query.mean_s(3), rel=1e-3)
+    assert latencies.var() == pytest.approx(query.variance_s2(3), rel=1e-2)
+    assert np.quantile(latencies, 0.95) == pytest.approx(query.quantile_s(3, 0.95), rel=1e-3)
+    assert (latencies > 1.7 * settled).mean() == pytest.approx(query.miss_probability(3, 1.7 * settled), abs=1e-3)
 
 
 @given(queries)
@@ -118,7 +118,7 @@ def test_best_replicas_of_stages_by_brute_force(
             query.best_replicas(rate)
     else:
         assert query.settled_batch_s(rate, query.best_replicas(rate)) == pytest.approx(shortest, rel=1e-9)
-        assert query.sojourn_s(rate, query.best_replicas(rate)) == pytest.approx(1.5 * shortest, rel=1e-9)
+        assert query.latency_s(rate, query.best_replicas(rate)) == pytest.approx(1.5 * shortest, rel=1e-9)
 
 
 # ---- fitted
@@ -135,15 +135,15 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     """500 experiments of 12 batches: each 90% interval holds the truth in 90% of them, give or take 3 sigma."""
     rng = np.random.default_rng(8)
     rate, k, rows = 2000.0, 4, 2000
-    sojourn = TRUTH.at_rate(rate).mean_s(k)
-    hits = dict.fromkeys(("batch_s", "row_s", "replica_s", "sojourn", "next batch"), 0)
+    latency = TRUTH.at_rate(rate).mean_s(k)
+    hits = dict.fromkeys(("batch_s", "row_s", "replica_s", "latency", "next batch"), 0)
     runs = 500
     for _ in range(runs):
         fit = fit_microbatch(noisy(rng, 0.03), level=0.9)
         for name, truth in (("batch_s", 0.15), ("row_s", 0.0008), ("replica_s", 0.025)):
             hits[name] += getattr(fit, name).low <= truth <= getattr(fit, name).high
-        seen = fit.predict_sojourn_s(rate, k)
-        hits["sojourn"] += seen.low <= sojourn <= seen.high
+        seen = fit.predict_latency_s(rate, k)
+        hits["latency"] += seen.low <= latency <= seen.high
         drawn = fit.predict_batch_s(rows, k)
         hits["next batch"] += drawn.low <= TRUTH.batch_time_s(rows, k) + rng.normal(0, 0.03) <= drawn.high
     for name, count in hits.items():
@@ -166,8 +166,8 @@ def test_no_parameter_is_negative() -> None:
 def test_saturation_that_cannot_be_ruled_out_has_no_upper_end() -> None:
     fit = fit_microbatch(noisy(np.random.default_rng(1), 0.4))
     rate = 0.98 * fit.station(0.0).capacity_per_s(4)
-    assert fit.predict_sojourn_s(rate, 4).high == math.inf
-    assert fit.predict_sojourn_s(0.01 * rate, 4).high < math.inf
+    assert fit.predict_latency_s(rate, 4).high == math.inf
+    assert fit.predict_latency_s(0.01 * rate, 4).high < math.inf
 
 
 def test_slots_are_part_of_the_design() -> None:

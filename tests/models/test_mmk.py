@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queue_simulation import station_sojourns_s
 from scipy import integrate, stats
 
 from penstock.models.queueing import MMk, ModelError, UnstableError
+from tests.support.queue_simulation import station_latencies_s
 
 loads = st.tuples(st.floats(0.01, 60), st.floats(0.05, 20), st.integers(0, 12))
 
@@ -90,7 +90,7 @@ def test_where_theta_equals_mu() -> None:
 
 def test_simulation() -> None:
     queue = MMk(arrival_per_s=4.2, service_per_s=1.0)
-    seen = station_sojourns_s(np.random.default_rng(5), 4.2, 1.0, 5, 1, 1, 200_000)
+    seen = station_latencies_s(np.random.default_rng(5), 4.2, 1.0, 5, 1, 1, 200_000)
     assert seen.mean() == pytest.approx(queue.mean_s(5), rel=0.03)
     assert seen.var() == pytest.approx(queue.variance_s2(5), rel=0.08)
     for p in (0.5, 0.95, 0.99):

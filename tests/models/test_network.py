@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from queue_simulation import network_sojourns_s
 
 from penstock.models.network import (
-    NetworkSojourn,
+    NetworkLatency,
     Stream,
     Traffic,
     Visits,
-    network_sojourn,
+    network_latency,
     propagated_scv,
     solve_traffic,
 )
 from penstock.models.queueing import GIGk, MMk, ModelError, UnstableError
+from tests.support.queue_simulation import network_latencies_s
 
 
 def streams(*arcs: tuple[str | None, str, float]) -> list[Stream]:
@@ -213,14 +213,14 @@ def test_scvs_are_asked_for_by_name() -> None:
         propagated_scv(traffic, service_scv={}, utilisation={"a": 0.5}, servers={"a": 1})
 
 
-# ---- sojourn of the whole
+# ---- latency of the whole
 
 
-def modelled(traffic: Traffic, service_per_s: list[float], servers: list[int]) -> NetworkSojourn:
+def modelled(traffic: Traffic, service_per_s: list[float], servers: list[int]) -> NetworkLatency:
     moments = []
     for rate, service, k in zip(traffic.arrival_per_s.values(), service_per_s, servers, strict=True):
         moments.append(next(MMk(arrival_per_s=rate, service_per_s=service).moments(k)))
-    return network_sojourn(traffic.visit_law(), moments)
+    return network_latency(traffic.visit_law(), moments)
 
 
 def choose(rng: np.random.Generator, table: dict[int, list[tuple[float, list[int]]]]) -> Callable[[int], list[int]]:
@@ -255,14 +255,14 @@ def test_simulated_network(name: str) -> None:
     arcs, table, service, servers = NETWORKS[name]
     rng = np.random.default_rng(17)
     traffic = solve_traffic(["a", "b", "c"], arcs, 3.2 if name == "chain" else 2.6)
-    seen = network_sojourns_s(rng, traffic.external_per_s, service, servers, 0, choose(rng, table), 40_000)
-    sojourn = modelled(traffic, service, servers)
-    assert seen.mean() == pytest.approx(sojourn.mean_s, rel=0.03)
-    assert seen.var() == pytest.approx(sojourn.variance_s2, rel=0.2)
+    seen = network_latencies_s(rng, traffic.external_per_s, service, servers, 0, choose(rng, table), 40_000)
+    latency = modelled(traffic, service, servers)
+    assert seen.mean() == pytest.approx(latency.mean_s, rel=0.03)
+    assert seen.var() == pytest.approx(latency.variance_s2, rel=0.2)
     for p, off in ((0.5, 0.05), (0.95, 0.05), (0.99, 0.15)):
-        assert np.quantile(seen, p) == pytest.approx(sojourn.quantile_s(p), rel=off), p
-    deadline = sojourn.quantile_s(0.9)
-    assert (seen > deadline).mean() == pytest.approx(sojourn.miss_probability(deadline), abs=0.01)
+        assert np.quantile(seen, p) == pytest.approx(latency.quantile_s(p), rel=off), p
+    deadline = latency.quantile_s(0.9)
+    assert (seen > deadline).mean() == pytest.approx(latency.miss_probability(deadline), abs=0.01)
 
 
 @pytest.mark.parametrize(("gain", "off"), [(2, 0.12), (6, 0.25)])
@@ -272,7 +272,7 @@ def test_simulated_fan_out(gain: int, off: float) -> None:
     rng = np.random.default_rng(17)
     traffic = solve_traffic(["a", "b"], streams((None, "a", 1.0), ("a", "b", float(gain))), 1.5)
     service, servers = {"a": 2.5, "b": 1.0 * gain}, {"a": 1, "b": 2}
-    seen = network_sojourns_s(
+    seen = network_latencies_s(
         rng, 1.5, list(service.values()), list(servers.values()), 0, choose(rng, {0: [(1.0, [1] * gain)]}), 20_000
     )
     rates = traffic.arrival_per_s
@@ -283,9 +283,9 @@ def test_simulated_fan_out(gain: int, off: float) -> None:
         servers=servers,
     )
     stations = {n: GIGk(arrival_per_s=rates[n], service_per_s=service[n], arrival_scv=scvs[n]) for n in servers}
-    sojourn = network_sojourn(traffic.visit_law(), [next(stations[n].moments(servers[n])) for n in servers])
-    assert sojourn.mean_s == pytest.approx(seen.mean(), rel=off)
-    assert sojourn.quantile_s(0.95) == pytest.approx(np.quantile(seen, 0.95), rel=off)
+    latency = network_latency(traffic.visit_law(), [next(stations[n].moments(servers[n])) for n in servers])
+    assert latency.mean_s == pytest.approx(seen.mean(), rel=off)
+    assert latency.quantile_s(0.95) == pytest.approx(np.quantile(seen, 0.95), rel=off)
 
 
 @given(st.floats(0.3, 40), st.integers(0, 6))
@@ -294,12 +294,12 @@ def test_gamma_law_against_the_exact_one_of_mmk(load: float, more: int) -> None:
     """One station, one visit: how far the two-moment law is off the exact quantiles."""
     queue = MMk(arrival_per_s=load, service_per_s=1.0)
     k = queue.least_stable() + more
-    whole = network_sojourn(Visits.of_means(np.array([1.0])), [next(queue.moments(k))])
+    whole = network_latency(Visits.of_means(np.array([1.0])), [next(queue.moments(k))])
     for p, off in ((0.5, 0.08), (0.95, 0.05), (0.99, 0.08), (0.999, 0.12)):
         assert whole.quantile_s(p) == pytest.approx(queue.quantile_s(k, p), rel=off)
 
 
-def test_a_sojourn_that_does_not_vary() -> None:
-    fixed = NetworkSojourn(mean_s=2.0, variance_s2=0.0)
+def test_a_latency_that_does_not_vary() -> None:
+    fixed = NetworkLatency(mean_s=2.0, variance_s2=0.0)
     assert fixed.quantile_s(0.999) == 2.0
     assert (fixed.miss_probability(1.9), fixed.miss_probability(2.1)) == (1.0, 0.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import penstock as ps
+import penstock
 from penstock.apps import finance, netmon, wordcount
 from penstock.dataflow import Dataflow, PlanError
 from penstock.plan import Plan, default_plan, diff, pipelines, required_cuts, rescaled, validate
@@ -17,10 +17,10 @@ def same(df: object) -> object:
 
 
 def counting(name: str = "f") -> Dataflow:
-    flow = ps.Dataflow(name)
-    flow.source("s", ps.generate(same, schema="v string", rows=1)).stateless("map", same).keyed(
+    flow = penstock.Dataflow(name)
+    flow.source("s", penstock.generate(same, schema="v string", rows=1)).stateless("map", same).keyed(
         "count", keys=["k"], fn=same
-    ).sink("out", ps.noop())
+    ).sink("out", penstock.noop())
     return flow
 
 
@@ -31,11 +31,11 @@ def test_the_default_plan_has_as_few_queries_as_the_graph_allows() -> None:
 
 
 def test_what_forces_a_cut_and_why() -> None:
-    flow = ps.Dataflow("f")
-    stream = flow.source("s", ps.generate(same, schema="k string", rows=1)).stateless("map", same)
-    stream.keyed("one", keys=["k"], fn=same).keyed("two", keys=["k"], fn=same).sink("a", ps.noop())
-    stream.stateless("thin", same).stateful("top", same).stateless("shout", same).sink("b", ps.noop())
-    flow.source("theirs", ps.spark_source(same)).sink("c", ps.noop())
+    flow = penstock.Dataflow("f")
+    stream = flow.source("s", penstock.generate(same, schema="k string", rows=1)).stateless("map", same)
+    stream.keyed("one", keys=["k"], fn=same).keyed("two", keys=["k"], fn=same).sink("a", penstock.noop())
+    stream.stateless("thin", same).stateful("top", same).stateless("shout", same).sink("b", penstock.noop())
+    flow.source("theirs", penstock.spark_source(same)).sink("c", penstock.noop())
     reasons = required_cuts(flow, default_plan(flow, slots=3).replicas)
     assert reasons["map"].startswith("fan-out: one, thin")
     assert reasons["one"].startswith("Spark allows 'one' and 'two'")
@@ -51,11 +51,13 @@ def test_two_keyed_regions_with_other_counts_are_cut_for_that() -> None:
 
 
 def test_a_loop_needs_its_cut() -> None:
-    flow = ps.Dataflow("f")
+    flow = penstock.Dataflow("f")
     back = flow.feedback("back", "n bigint")
-    step = flow.stateless("step", same, inputs=[flow.source("s", ps.generate(same, schema="n bigint", rows=1)), back])
+    step = flow.stateless(
+        "step", same, inputs=[flow.source("s", penstock.generate(same, schema="n bigint", rows=1)), back]
+    )
     step.stateless("again", same).feed(back)
-    step.sink("out", ps.noop())
+    step.sink("out", penstock.noop())
     plan = default_plan(flow)
     assert "again" in plan.cuts
     with pytest.raises(PlanError, match="must cut after 'again' \\(feedback: a loop closes on 'step' through a cut\\)"):
@@ -83,8 +85,10 @@ def test_a_bad_plan_is_refused_with_what_would_be_right(change: dict[str, object
 
 
 def test_a_stateful_operator_has_one_replica() -> None:
-    flow = ps.Dataflow("f")
-    flow.source("s", ps.generate(same, schema="k string", rows=1)).stateful("top", same).sink("out", ps.noop())
+    flow = penstock.Dataflow("f")
+    flow.source("s", penstock.generate(same, schema="k string", rows=1)).stateful("top", same).sink(
+        "out", penstock.noop()
+    )
     with pytest.raises(PlanError, match="'top' is stateful: it has one replica, not 2"):
         rescaled(flow, default_plan(flow), {"top": 2})
 

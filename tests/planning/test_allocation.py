@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
-from micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances
 
 from penstock.models.curve import Curve
 from penstock.models.flow import Flow, FlowStream, gains
 from penstock.planning.allocation import Allocation, AllocationError, OperatorAllocation
 from penstock.planning.lsa import lsa
 from penstock.planning.mba import mba
+from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances
 
 
 def of(allocation: Allocation, name: str) -> OperatorAllocation:

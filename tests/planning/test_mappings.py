@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances
 
 from penstock.dataflow.errors import PenstockError
 from penstock.models.curve import Curve
@@ -22,6 +21,7 @@ from penstock.planning.rsm import Weights, fewest_slots, rsm
 from penstock.planning.sam import sam, slots_needed
 from penstock.planning.schedule import place
 from penstock.planning.vms import Cluster, Vm, VmSize, acquire
+from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances
 
 Instance = tuple[Flow, float, dict[str, Curve]]
 D = [VmSize(name=f"D{n}", slots=2 ** (n - 1), price_per_h=0.1 * 2 ** (n - 1)) for n in (1, 2, 3)]

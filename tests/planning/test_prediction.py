@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances
 
 from penstock.models.curve import Curve
 from penstock.models.flow import Flow, FlowStream, gains
@@ -17,6 +16,7 @@ from penstock.planning.placement import Placement
 from penstock.planning.prediction import Routing, predict, shares
 from penstock.planning.schedule import place
 from penstock.planning.vms import VmSize, acquire
+from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances
 
 Instance = tuple[Flow, float, dict[str, Curve]]
 SHUFFLE, PROPORTIONAL = Routing.SHUFFLE, Routing.PROPORTIONAL

@@ -102,14 +102,14 @@ def test_assign_is_optimal(workload: Workload, more: int) -> None:
     best = min(mean_s(workload, counts) for counts in everything)
     assert plan.feasible == (best < math.inf)
     if plan.feasible:
-        sojourn = plan.sojourn()
-        assert sojourn is not None
-        assert sojourn.mean_s == pytest.approx(best, rel=1e-9)
+        latency = plan.latency()
+        assert latency is not None
+        assert latency.mean_s == pytest.approx(best, rel=1e-9)
         assert plan.binding is None and plan.needs is None
     else:
         highest = max(saturates_per_s(workload, counts) for counts in everything)
         assert plan.max_external_per_s == pytest.approx(highest, rel=1e-9)
-        assert plan.sojourn() is None
+        assert plan.latency() is None
         assert plan.binding is not None
         assert plan.sustained_per_s()[plan.binding] == pytest.approx(highest, rel=1e-9)
         # The others are shrunk to what the binding one lets through.
@@ -152,15 +152,15 @@ def test_quantile_target_is_met_with_at_most_one_processor_too_many(
         return
     reach = sum(start) + 6
     reached = {
-        counts: workload.sojourn(counts).quantile_s(quantile)
+        counts: workload.latency(counts).quantile_s(quantile)
         for counts in allocations(workload, reach)
         if all(k >= s for k, s in zip(counts, start, strict=True))
     }
     target = slack * min(reached.values())
     plan = min_processors(workload, target, quantile=quantile)
-    sojourn = plan.sojourn()
-    assert plan.feasible and sojourn is not None
-    assert sojourn.quantile_s(quantile) <= target
+    latency = plan.latency()
+    assert plan.feasible and latency is not None
+    assert latency.quantile_s(quantile) <= target
     fewest = min(sum(counts) for counts, q in reached.items() if q <= target)
     assert fewest <= plan.total <= fewest + 1
 
@@ -218,7 +218,7 @@ def test_single_station_thresholds() -> None:
     assert min_processors(one, 13 / 9 - 1e-9).counts == (4,)
 
 
-def test_a_huge_sojourn_at_the_start_does_not_blur_the_target() -> None:
+def test_a_huge_latency_at_the_start_does_not_blur_the_target() -> None:
     """rho = 1 - 1e-9 at the start: gains summed from there would carry an error of 1e-7 s."""
     edge = workload(1.0, hot=mmk(3.0 * (1 - 1e-9), 1.0), cold=mmk(1.0, 2.0))
     for counts in [(5, 2), (6, 3)]:
@@ -338,8 +338,8 @@ def test_quantile_costs_more_than_the_mean() -> None:
     words = workload(8.0, split=mmk(8, 9.6), count=mmk(24, 10))
     mean, tail = min_processors(words, 1.0), min_processors(words, 1.0, quantile=0.95)
     assert mean.total < tail.total
-    sojourn = tail.sojourn()
-    assert sojourn is not None and sojourn.quantile_s(0.95) <= 1.0
+    latency = tail.latency()
+    assert latency is not None and latency.quantile_s(0.95) <= 1.0
     best = min_processors(words, 1.0, quantile=0.95, budget=tail.total - 1)
     assert not best.feasible and best.needs is not None and best.needs.total == tail.total
 
@@ -348,7 +348,7 @@ def test_bad_input() -> None:
     one = workload(1.0, a=mmk(1, 2))
     with pytest.raises(PlanError, match="a budget of 1 processor was given but 2 operators cannot run on fewer than 2"):
         assign_processors(workload(1.0, a=mmk(1, 2), b=mmk(1, 2)), 1)
-    with pytest.raises(ModelError, match=r"target for the sojourn \(s\) is nan"):
+    with pytest.raises(ModelError, match=r"target for the latency \(s\) is nan"):
         min_processors(one, math.nan)
     with pytest.raises(ModelError, match="the quantile is 95"):
         min_processors(one, 1.0, quantile=95)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from micro_dags import CURVES, DIAMOND, LINEAR, flow
 from scipy.optimize import linprog
 
 from penstock.planning.mba import mba
@@ -15,6 +14,7 @@ from penstock.planning.prediction import Routing, shares
 from penstock.planning.routing import local_share, routes, thread_weights
 from penstock.planning.schedule import place
 from penstock.planning.vms import Cluster, Vm, VmSize
+from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, flow
 
 D = [VmSize(name=f"D{n}", slots=2 ** (n - 1), price_per_h=0.1) for n in (1, 2, 3)]
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from micro_dags import CURVES, DIAMOND, LINEAR, STAR
 
 from penstock.dataflow.errors import PenstockError
 from penstock.models.flow import Flow
 from penstock.planning.schedule import report, schedule
 from penstock.planning.vms import VmSize
+from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, STAR
 
 D = [VmSize(name=f"D{n}", slots=2 ** (n - 1), price_per_h=0.1 * 2 ** (n - 1)) for n in (1, 2, 3)]
 

@@ -5,7 +5,6 @@ import math
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from micro_dags import CURVES, LINEAR, curve, flow, instances
 
 from penstock.models.curve import Curve
 from penstock.models.flow import Flow
@@ -16,6 +15,7 @@ from penstock.planning.prediction import Routing, predict
 from penstock.planning.schedule import place
 from penstock.planning.slot_bound import SlotBounds, slot_bounds
 from penstock.planning.vms import ONE_SLOT, acquire
+from tests.support.micro_dags import CURVES, LINEAR, curve, flow, instances
 
 Instance = tuple[Flow, float, dict[str, Curve]]
 

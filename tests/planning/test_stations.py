@@ -49,7 +49,7 @@ def test_result_has_the_keys_of_the_format() -> None:
     assert list(keys) == [
         "processors",
         "total",
-        "sojourn_s",
+        "latency_s",
         "quantiles_s",
         "bottleneck",
         "max_external_per_s",
@@ -58,7 +58,7 @@ def test_result_has_the_keys_of_the_format() -> None:
     ]
     by_hand = MMk(arrival_per_s=8, service_per_s=9.6).mean_s(2) + 3 * MMk(arrival_per_s=24, service_per_s=10).mean_s(4)
     assert keys["processors"] == {"split": 2, "count": 4}
-    assert keys["sojourn_s"] == pytest.approx(by_hand)
+    assert keys["latency_s"] == pytest.approx(by_hand)
     assert keys["bottleneck"] == "count"
     assert keys["max_external_per_s"] == pytest.approx(40 / 3)
     assert keys["feasible"] is True and keys["binding"] is None
@@ -68,30 +68,30 @@ def test_result_has_the_keys_of_the_format() -> None:
 def test_streams_are_another_way_to_give_the_rates() -> None:
     given, solved = plan_stations(read(WORDS), processors=9), plan_stations(read(streamed()), processors=9)
     assert given.processors == solved.processors
-    assert given.sojourn_s == pytest.approx(solved.sojourn_s)
+    assert given.latency_s == pytest.approx(solved.latency_s)
     assert given.quantiles_s == pytest.approx(solved.quantiles_s)
 
 
 def test_propagated_variability_sees_the_batches() -> None:
     """Each line makes three words at once: their arrivals vary more than a Poisson stream's, and need more."""
-    poisson = plan_stations(read(streamed()), sojourn_s=0.5)
-    batches = plan_stations(read(streamed(arrival_scv=None)), sojourn_s=0.5)
+    poisson = plan_stations(read(streamed()), latency_s=0.5)
+    batches = plan_stations(read(streamed(arrival_scv=None)), latency_s=0.5)
     assert batches.feasible and batches.total > poisson.total
-    regular = plan_stations(read(streamed(arrival_scv=0.1)), sojourn_s=0.5)
+    regular = plan_stations(read(streamed(arrival_scv=0.1)), latency_s=0.5)
     assert regular.feasible and regular.total <= poisson.total
 
 
 def test_target_on_mean_and_on_quantile() -> None:
-    mean = plan_stations(read(WORDS), sojourn_s=0.9)
-    tail = plan_stations(read(WORDS), sojourn_s=0.9, quantile=0.9)
-    assert mean.sojourn_s is not None and mean.sojourn_s <= 0.9
+    mean = plan_stations(read(WORDS), latency_s=0.9)
+    tail = plan_stations(read(WORDS), latency_s=0.9, quantile=0.9)
+    assert mean.latency_s is not None and mean.latency_s <= 0.9
     assert tail.quantiles_s["0.9"] <= 0.9
     assert mean.total < tail.total
 
 
 def test_infeasible_says_what_is_needed() -> None:
     result = plan_stations(read(WORDS), processors=3)
-    assert (result.feasible, result.binding, result.sojourn_s, result.quantiles_s) == (False, "count", None, {})
+    assert (result.feasible, result.binding, result.latency_s, result.quantiles_s) == (False, "count", None, {})
     assert result.max_external_per_s == pytest.approx(20 / 3)
     assert isinstance(result.needs, msgspec.Struct)
     assert result.needs.total == 4
@@ -176,11 +176,11 @@ def test_nan_is_not_json_and_not_a_rate() -> None:
 
 def test_one_question_at_a_time() -> None:
     with pytest.raises(PenstockError, match="not both"):
-        plan_stations(read(WORDS), processors=3, sojourn_s=1.0)
+        plan_stations(read(WORDS), processors=3, latency_s=1.0)
     with pytest.raises(PenstockError, match="not both"):
         plan_stations(read(WORDS))
 
 
 def test_a_quantile_is_named_by_all_its_digits() -> None:
-    result = plan_stations(read(WORDS), sojourn_s=9.0, quantile=0.9999999)
+    result = plan_stations(read(WORDS), latency_s=9.0, quantile=0.9999999)
     assert list(result.quantiles_s) == ["0.5", "0.95", "0.99", "0.999", "0.9999999"]

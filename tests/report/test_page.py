@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
-from sample_runs import HOSTILE, START_S, eventful
 
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import Samples
@@ -17,6 +16,7 @@ from penstock.report.mst_curve import mst_curve
 from penstock.report.page import rendered
 from penstock.report.record import report
 from penstock.store import StoreReader
+from tests.support.sample_runs import HOSTILE, START_S, eventful
 
 pytestmark = pytest.mark.browser
 

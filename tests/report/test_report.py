@@ -9,16 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from applications import plan_of, video
 from click.testing import CliRunner
-from driving import drive
-from memory_engine import FakeClock
-from queueing_engine import QueueingEngine
-from sample_runs import HOSTILE, START_S, changed, decided, eventful, plan, window_at
 
 from penstock.cli.main import cli
 from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, LeastSojourn
+from penstock.control.policies.drs_problem import DrsSettings, LeastLatency
 from penstock.dataflow import PenstockError
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import Samples
@@ -26,6 +21,11 @@ from penstock.report.mst_curve import mst_curve
 from penstock.report.page import rendered
 from penstock.report.record import Report, report
 from penstock.store import Run, RunError, Store, StoreReader, Trial
+from tests.support.applications import plan_of, video
+from tests.support.driving import drive
+from tests.support.memory_engine import FakeClock
+from tests.support.queueing_engine import QueueingEngine
+from tests.support.sample_runs import HOSTILE, START_S, changed, decided, eventful, plan, window_at
 
 RUN = Run(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=START_S)
 
@@ -75,7 +75,7 @@ def read(at: Path, **options: object) -> Report:
 def test_everything_is_on_the_page(tmp_path: Path) -> None:
     eventful(tmp_path)
     text = page_of(tmp_path).text
-    for said in ("split", "Throughput, rows/s", "Backlog", "Sojourn", "Replicas", "kept", "rolled back", "recommended"):
+    for said in ("split", "Throughput, rows/s", "Backlog", "Latency", "Replicas", "kept", "rolled back", "recommended"):
         assert said in text
     assert "count 2 → 8 replicas" in text and "600 ms, 4 slots" in text and "700 ms, 4 slots" in text
     assert "within-target 58 times" in text and "no wordcount" in text and "Traceback" in text
@@ -141,7 +141,7 @@ def test_an_hour_is_small_and_keeps_its_peaks(tmp_path: Path) -> None:
         store.begin(RUN)
         store.started(plan())
         for number in range(1800):
-            store.add_window(window_at(number, sojourn_s=60.0 if number == 777 else 0.5))
+            store.add_window(window_at(number, latency_s=60.0 if number == 777 else 0.5))
             # Changing all the time, and never for the same reason: the most there can be to show.
             decision, change = changed(START_S + 2 * number, "kept", count=2 + number % 3)
             store.add_decision(decision if number % 2 else decided(START_S + 2 * number, reason=f"reason {number % 5}"))
@@ -153,7 +153,7 @@ def test_an_hour_is_small_and_keeps_its_peaks(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size < 1_000_000
     made = read(tmp_path)
     assert len(made.points) <= 240
-    assert max(point.sojourn_p95_s or 0 for point in made.points) == made.totals.worst_p95_s == 120.0
+    assert max(point.latency_p95_s or 0 for point in made.points) == made.totals.worst_p95_s == 120.0
     rows = sum(window_at(number).operators[0].rows_in or 0 for number in range(1800))
     drawn = sum((point.processed_rows_per_s or 0) * (point.end_s - point.start_s) for point in made.points)
     assert made.totals.rows == rows == pytest.approx(drawn)
@@ -221,7 +221,7 @@ def test_a_run_of_the_loop_records_its_graph_and_its_decisions(tmp_path: Path) -
     engine = QueueingEngine(
         flow, plan_of(flow, replicas, slots=7), clock=clock, rate=lambda _: 6.0, service_per_s=service
     )
-    drive(tmp_path, engine, clock, Drs(DrsSettings(goal=LeastSojourn())), windows=8)
+    drive(tmp_path, engine, clock, Drs(DrsSettings(goal=LeastLatency())), windows=8)
     made = read(tmp_path)
     assert {one.operator: one.inputs for one in made.operators} == {one.name: one.inputs for one in flow.operators}
     assert [one.replicas for one in made.operators if one.operator in ("extract", "match")] == [3, 3]

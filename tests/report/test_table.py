@@ -3,10 +3,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 from rich.console import Console
-from sample_windows import operator, window
 
 from penstock.plan import Plan
 from penstock.report.table import line, table
+from tests.support.sample_windows import operator, window
 
 PLAN = Plan(dataflow="wordcount", cuts=frozenset({"split"}), replicas={"split": 2, "count": 4}, slots=4)
 
@@ -26,7 +26,7 @@ def test_every_number_is_whole_at_this_width(width: int) -> None:
     one = msgspec.structs.replace(one, operators=(*one.operators, long))
     lines = drawn(width, table(one, PLAN))
     assert all(len(text) <= width for text in lines)
-    assert lines[0].strip() == "wordcount · 2,000 rows/s · sojourn p50 810 ms p95 1.62 s · 4 slots · plan 1"
+    assert lines[0].strip() == "wordcount · 2,000 rows/s · latency p50 810 ms p95 1.62 s · 4 slots · plan 1"
     cells = [text.split() for text in lines]
     assert ["lines", "2,000", "2,000", "1,234,567", "-", "-", "-"] in cells
     assert ["split", "2,000", "18,000", "-", "12.5", "us", "2", "1%"] in cells
@@ -42,8 +42,8 @@ def test_a_line_under_each_cut() -> None:
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    nothing = msgspec.structs.replace(window(sojourn=False), external_rows_per_s=None, operators=(operator("a"),))
+    nothing = msgspec.structs.replace(window(latency=False), external_rows_per_s=None, operators=(operator("a"),))
     lines = drawn(80, table(nothing))
-    assert lines[0].strip() == "run · - rows/s · sojourn p50 - p95 - · plan 1"
+    assert lines[0].strip() == "run · - rows/s · latency p50 - p95 - · plan 1"
     assert ["a", *"------"] in [text.split() for text in lines]
     assert line(nothing) == "- rows/s | a ->-/s"

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-import penstock as ps
+import penstock
 from penstock.control.controller import Controller, Settings
 from penstock.control.guards import Cooldown, Hysteresis
 from penstock.control.loop import run
@@ -23,7 +23,7 @@ from penstock.control.requests import Requests
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.session import session
-from penstock.engines.spark.sources.numbered import PaceFile
+from penstock.engines.spark.sources.paced import PaceFile
 from penstock.measure.smoothing import Windowed
 from penstock.measure.window import Window
 from penstock.plan import Plan
@@ -65,17 +65,16 @@ def match(df: DataFrame) -> DataFrame:
 
 def waiting() -> Dataflow:
     """Three operators that wait for something else than the processor, so that 16 slots are 16 slots on two cores."""
-    flow = ps.Dataflow("waiting")
-    frames = flow.source("frames", ps.generate(lambda n: n, schema="n bigint", rows_per_s=5))
+    flow = penstock.Dataflow("waiting")
+    frames = flow.source("frames", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=5))
     features = frames.rows("extract", extract, "n bigint, camera bigint")
     matches = features.keyed("match", keys=["camera"], fn=match, emit="append", columns=["n", "nth"])
-    matches.rows("describe", describe, "n bigint, camera bigint, nth bigint").sink("out", ps.memory())
+    matches.rows("describe", describe, "n bigint, camera bigint, nth bigint").sink("out", penstock.memory())
     return flow
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     spark = session(f"local[{SLOTS}]", "penstock tests")
     yield spark
     spark.stop()
@@ -94,7 +93,7 @@ class Load:
         rows = [row for _, row in self._store.decisions() if row.at_s > since_s]
         done = {row.reason: row for row in rows if row.applied == "ok"}
         last = rows[-1].reason if rows else None
-        if phase == "start" and window.sojourn is not None:  # workers are up
+        if phase == "start" and window.latency is not None:  # workers are up
             self._step("low", LOW)
         elif phase == "low" and last == "within-target" and plan.replicas == FEW:
             self._step("high", HIGH)
@@ -143,11 +142,11 @@ def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path
     *_, grown = [row for row in done if row.reason == "shortage" and high_s < row.at_s < low_s]
     (released,) = [row for row in done if row.reason == "release" and row.at_s > low_s]
     for row in (grown, released):
-        assert row.expected is not None and row.expected.sojourn_s is not None and row.before is not None
-        assert row.expected.sojourn_s <= TARGET_S and "slots" in row.why and row.inputs["external_rows_per_s"]
-    assert grown.before.sojourn_s is None or grown.before.sojourn_s > TARGET_S
+        assert row.expected is not None and row.expected.latency_s is not None and row.before is not None
+        assert row.expected.latency_s <= TARGET_S and "slots" in row.why and row.inputs["external_rows_per_s"]
+    assert grown.before.latency_s is None or grown.before.latency_s > TARGET_S
     *_, met = [row for row in rows if grown.at_s < row.at_s < low_s]  # the verdict may have come earlier
-    assert met.reason == "within-target" and met.inputs["sojourn_mean_s"] <= TARGET_S
+    assert met.reason == "within-target" and met.inputs["latency_mean_s"] <= TARGET_S
     assert released.expected.slots < released.before.slots == grown.expected.slots
     # What one batch over all rows would give: each row once, and the rows of a camera numbered without a gap.
     out, appended = engine.rows("out"), load.appended()

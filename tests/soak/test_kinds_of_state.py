@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from playing import engine_for, play
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-import penstock as ps
+import penstock
 from penstock.dataflow import Dataflow
+from tests.support.spark_runs import engine_for, play
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -23,9 +23,9 @@ ROWS, KEYS, BEGAN = 2_000, 37, 1_700_000_000
 DELAY_S, GAP_S = 10, 60
 
 
-def events(flow: Dataflow, key: str) -> ps.Stream:
+def events(flow: Dataflow, key: str) -> penstock.Stream:
     """One event every two seconds; `key` is an expression of its number n."""
-    numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=ROWS, rows_per_s=800))
+    numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=ROWS, rows_per_s=800))
     rows = numbers.stateless(
         "rows", lambda df: df.selectExpr("n", f"{key} as k", f"timestamp_seconds({BEGAN} + 2 * n) as ts")
     )
@@ -41,7 +41,7 @@ def output(flow: Dataflow, spark: SparkSession, at: Path) -> list[dict[str, Any]
     engine = engine_for(flow, spark, at, most_rows_a_batch=150)
     try:
         engine.start()
-        play(engine, [ps.rescaled(flow, engine.plan, {"state": replicas}) for replicas in (3, 1, 4)])
+        play(engine, [penstock.rescaled(flow, engine.plan, {"state": replicas}) for replicas in (3, 1, 4)])
         return engine.rows("out")
     finally:
         engine.stop()
@@ -52,25 +52,29 @@ def test_session_windows(spark: SparkSession, tmp_path: Path) -> None:
         grouped = df.groupBy(F.session_window("ts", f"{GAP_S} seconds"), "k").count()
         return grouped.selectExpr("k", f"unix_seconds(session_window.start) - {BEGAN} as s", "count")
 
-    flow = ps.Dataflow("sessions")  # four events of a key in a row, then a pause
-    events(flow, f"n div 4 % {KEYS}").keyed("state", keys=["k"], fn=sessions, emit="append").sink("out", ps.memory())
+    flow = penstock.Dataflow("sessions")  # four events of a key in a row, then a pause
+    events(flow, f"n div 4 % {KEYS}").keyed("state", keys=["k"], fn=sessions, emit="append").sink(
+        "out", penstock.memory()
+    )
     found = Counter((row["k"], row["s"], row["count"]) for row in output(flow, spark, tmp_path))
     assert found == Counter((n // 4 % KEYS, 2 * n, 4) for n in range(0, ROWS, 4) if closed(2 * n + 6))
 
 
 def test_duplicates_of_all_time(spark: SparkSession, tmp_path: Path) -> None:
-    flow = ps.Dataflow("once")
-    rows = flow.source("rows", ps.generate(lambda n: n % 500, schema="k bigint", rows=ROWS, rows_per_s=800))
-    rows.keyed("state", keys=["k"], fn=lambda df: df.dropDuplicates(["k"]), emit="append").sink("out", ps.memory())
+    flow = penstock.Dataflow("once")
+    rows = flow.source("rows", penstock.generate(lambda n: n % 500, schema="k bigint", rows=ROWS, rows_per_s=800))
+    rows.keyed("state", keys=["k"], fn=lambda df: df.dropDuplicates(["k"]), emit="append").sink(
+        "out", penstock.memory()
+    )
     assert sorted(row["k"] for row in output(flow, spark, tmp_path)) == list(range(500))
 
 
 def test_duplicates_within_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
-    flow = ps.Dataflow("lately")
+    flow = penstock.Dataflow("lately")
     lately = events(flow, "n div 2").keyed(
         "state", keys=["k"], fn=lambda df: df.dropDuplicatesWithinWatermark(["k"]), emit="append"
     )
-    lately.sink("out", ps.memory())
+    lately.sink("out", penstock.memory())
     assert sorted(row["k"] for row in output(flow, spark, tmp_path)) == list(range(ROWS // 2))
 
 
@@ -99,13 +103,13 @@ class Collections(StatefulProcessor):
 
 def test_lists_and_maps(spark: SparkSession, tmp_path: Path) -> None:
     schema = "k bigint, c bigint, listed bigint, mapped bigint"
-    flow = ps.Dataflow("collections")
+    flow = penstock.Dataflow("collections")
     kept = events(flow, f"n % {KEYS}").keyed(
         "state",
         keys=["k"],
         fn=lambda df: df.groupBy("k").transformWithStateInPandas(Collections(), schema, "Update", "None"),
     )
-    kept.sink("out", ps.memory())
+    kept.sink("out", penstock.memory())
     last: Counter[int] = Counter()
     for row in output(flow, spark, tmp_path):
         assert row["c"] == row["listed"] == row["mapped"]
@@ -139,7 +143,7 @@ class Silence(StatefulProcessor):
 
 
 def test_timers(spark: SparkSession, tmp_path: Path) -> None:
-    flow = ps.Dataflow("silence")
+    flow = penstock.Dataflow("silence")
     told = events(flow, "n div 100").keyed(
         "state",
         keys=["k"],
@@ -148,6 +152,6 @@ def test_timers(spark: SparkSession, tmp_path: Path) -> None:
         ),
         emit="append",
     )
-    told.sink("out", ps.memory())
+    told.sink("out", penstock.memory())
     found = Counter((row["k"], row["c"]) for row in output(flow, spark, tmp_path))
     assert found == Counter((k, 100) for k in range(ROWS // 100) if closed(2 * (100 * k + 99)))

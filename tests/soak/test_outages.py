@@ -10,13 +10,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kafka_flows import APPS, ROWS, fill, rows_of, topics
-from playing import engine_for, random_plan, wait_until
 from pyspark.sql import SparkSession
 
-import penstock as ps
+import penstock
 from penstock.brokers.broker import Broker
 from penstock.brokers.cluster import Cluster
+from tests.support.kafka_flows import APPS, ROWS, fill, rows_of, topics
+from tests.support.spark_runs import engine_for, random_plan, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -60,7 +60,7 @@ def test_random_outages_cost_no_row(broker: Broker, spark: SparkSession, tmp_pat
             plan = random_plan(flow, chance)
             try:
                 engine.apply(plan)
-            except ps.PenstockError as error:  # the old one is in force
+            except penstock.PenstockError as error:  # the old one is in force
                 print(f"{kind} for {seconds:.0f} s: {error}")
                 assert engine.plan != plan
             away.join()

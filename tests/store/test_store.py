@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sample_windows import window
 
 from penstock.plan import Plan
 from penstock.planning.outcome import Outcome
 from penstock.store import Decided, PlanChange, Run, RunError, Store, StoreError, StoreReader, UnkeepableError
+from tests.support.sample_windows import window
 
 PLAN = Plan(dataflow="wordcount", cuts=frozenset({"split"}), replicas={"split": 1, "count": 2}, slots=2)
 RUN = Run(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=1000.0)
@@ -83,7 +83,7 @@ def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
 
 WRITER = """
 import itertools, sys
-from sample_windows import window
+from tests.support.sample_windows import window
 from penstock.store import Store
 store = Store(sys.argv[1])
 for number in itertools.count():
@@ -94,11 +94,10 @@ for number in itertools.count():
 
 
 def test_kill_9_while_writing_leaves_a_consistent_prefix(tmp_path: Path) -> None:
-    tests = str(Path(__file__).parent.parent)
     written = 0
     for turn in range(3):
         process = subprocess.Popen(
-            [sys.executable, "-c", f"import sys; sys.path.insert(0, {tests!r})\n{WRITER}", tmp_path],
+            [sys.executable, "-c", WRITER, tmp_path],
             stdout=subprocess.PIPE,
         )
         assert process.stdout is not None and process.stdout.readline() == b"writing\n"
@@ -213,8 +212,8 @@ def test_who_takes_no_requests_is_not_ended_by_one(tmp_path: Path, other: dict[s
 
 def test_nan_is_refused_when_written_not_when_read(tmp_path: Path) -> None:
     good = window()
-    assert good.sojourn is not None
-    bad = msgspec.structs.replace(good, sojourn=msgspec.structs.replace(good.sojourn, p95_s=float("nan")))
+    assert good.latency is not None
+    bad = msgspec.structs.replace(good, latency=msgspec.structs.replace(good.latency, p95_s=float("nan")))
     with Store(tmp_path) as store:
         with pytest.raises(StoreError, match="None, not NaN"):
             store.add_window(bad)
@@ -255,8 +254,8 @@ def decided(number: int = 0, **known: object) -> Decided:
             needs_slots=None,
             old=plan,
             new=plan.replace(replicas={"split": 2}),
-            before=Outcome(slots=1, sojourn_s=2.0),
-            expected=Outcome(slots=2, sojourn_s=1.0),
+            before=Outcome(slots=1, latency_s=2.0),
+            expected=Outcome(slots=2, latency_s=1.0),
             applied="begun",
         ),
         **known,
@@ -267,7 +266,7 @@ def test_what_came_of_a_decision_is_written_beside_it_while_others_read(tmp_path
     with Store(tmp_path) as store, StoreReader(tmp_path) as reader:
         numbers = [store.add_decision(decided(number)) for number in range(3)]
         assert [row.at_s for _, row in reader.decisions()] == [1000.0, 1001.0, 1002.0]
-        after = decided(1, applied="ok", observed=Outcome(slots=2, sojourn_s=1.1), verdict="kept")
+        after = decided(1, applied="ok", observed=Outcome(slots=2, latency_s=1.1), verdict="kept")
         store.update_decision(numbers[1], after)
         assert [row.verdict for _, row in reader.decisions()] == [None, "kept", None]
         assert reader.decisions(last=1) == [(numbers[2], decided(2))]

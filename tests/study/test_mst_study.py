@@ -8,12 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from trial_clock import SLOTS_EACH, WAIT_S, Time
 
-import penstock as ps
+import penstock
 from penstock.control.controller import Settings
 from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, LeastSojourn
+from penstock.control.policies.drs_problem import DrsSettings, LeastLatency
 from penstock.dataflow import Dataflow, PenstockError
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated.behaviour import BatchCosts, ChangePause, Cluster
@@ -29,12 +28,13 @@ from penstock.study.mst.replicas import plan_for, replicas_each
 from penstock.study.mst.saturated import measure_saturated
 from penstock.study.mst.settling import Saturation
 from penstock.study.mst.study import Fresh, MstStudy
+from tests.support.trial_clock import SLOTS_EACH, WAIT_S, Time
 
 
 def waiting_bound() -> Dataflow:
-    flow = ps.Dataflow("waiting")
-    rows = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
-    rows.stateless("wait", lambda frame: frame).sink("out", ps.noop())
+    flow = penstock.Dataflow("waiting")
+    rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
+    rows.stateless("wait", lambda frame: frame).sink("out", penstock.noop())
     return flow
 
 
@@ -112,11 +112,11 @@ def test_both_definitions_find_the_capacity(tmp_path: Path, mode: str) -> None:
 
 def chain_study(store: Store, mode: str, costs: dict[str, float], each: int, by: ByPolicy | None = None) -> MstStudy:
     """Keyed operators in a row, each a query of its own, on 4 executors."""
-    flow = ps.Dataflow("chain")
-    stream = flow.source("rows", ps.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
+    flow = penstock.Dataflow("chain")
+    stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
     for number, name in enumerate(costs):
         stream = stream.keyed(name, [("n", "m")[number % 2]], lambda frame: frame, columns=["n", "m"])
-    stream.sink("out", ps.noop())
+    stream.sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={name: OperatorBehaviour(service_s=Fixed(value=cost)) for name, cost in costs.items()},
         cluster=Cluster(slots_per_executor=SLOTS_EACH, most_executors=4),
@@ -146,10 +146,10 @@ def test_the_slowest_of_several_queries_is_what_is_measured(
 
 def two_sources() -> tuple[Dataflow, Plan]:
     """Of orders and clicks, each with an operator and a query of its own."""
-    flow = ps.Dataflow("two")
+    flow = penstock.Dataflow("two")
     for name, rate in (("orders", 10.0), ("clicks", 1000.0)):
-        stream = flow.source(name, ps.generate(lambda n: n, schema="n bigint", rows_per_s=rate))
-        stream.stateless(f"{name}_work", lambda frame: frame).sink(f"{name}_out", ps.noop())
+        stream = flow.source(name, penstock.generate(lambda n: n, schema="n bigint", rows_per_s=rate))
+        stream.stateless(f"{name}_work", lambda frame: frame).sink(f"{name}_out", penstock.noop())
     return flow, default_plan(flow, slots=4, replicas={"orders_work": 2, "clicks_work": 2})
 
 
@@ -180,7 +180,7 @@ def test_sources_come_in_the_mix_that_is_declared(tmp_path: Path, mode: str) -> 
 def test_a_policy_sets_the_replicas_of_a_trial(tmp_path: Path, mode: str) -> None:
     costs = {"light": 0.01, "heavy": 0.05}
     settings = Settings(mode="active", smoothing=Windowed(2), micro_batch=mode == "micro-batch", warm_up_s=20.0)
-    drs = ByPolicy(policy=Drs(DrsSettings(goal=LeastSojourn())), settings=settings)
+    drs = ByPolicy(policy=Drs(DrsSettings(goal=LeastLatency())), settings=settings)
     with begun(tmp_path) as store:
         chain_study(store, mode, costs, each=4, by=drs).run([4], repeats=2)
         trials = store.trials()
@@ -227,7 +227,7 @@ def test_what_was_before_a_step_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ps.PenstockError("'out' failed while it was drained: job 8 cancelled"), ConnectionRefusedError()]
+    "error", [penstock.PenstockError("'out' failed while it was drained: job 8 cancelled"), ConnectionRefusedError()]
 )
 def test_what_fails_while_it_is_interrupted_is_no_error(error: Exception) -> None:
     """PySpark cancels its jobs on Ctrl-C, and a query that is drained then fails; a SIGTERM to all ends the JVM."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from trial_clock import SLOTS_EACH, WAIT_S, Time
 
-import penstock as ps
+import penstock
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated.behaviour import BatchCosts
@@ -15,6 +14,7 @@ from penstock.plan import Plan
 from penstock.study.mst.replicas import plan_for
 from penstock.study.mst.saturated import measure_saturated
 from penstock.study.mst.settling import Saturation
+from tests.support.trial_clock import SLOTS_EACH, WAIT_S, Time
 
 
 class Preloaded(SimulatedEngine):
@@ -25,9 +25,9 @@ class Preloaded(SimulatedEngine):
 
 
 def few(rows: int | None, rows_per_s: float = 1e6) -> Dataflow:
-    flow = ps.Dataflow("few")
-    stream = flow.source("rows", ps.generate(lambda n: n, schema="n bigint", rows_per_s=rows_per_s, rows=rows))
-    stream.stateless("wait", lambda frame: frame).sink("out", ps.noop())
+    flow = penstock.Dataflow("few")
+    stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=rows_per_s, rows=rows))
+    stream.stateless("wait", lambda frame: frame).sink("out", penstock.noop())
     return flow
 
 
@@ -84,10 +84,10 @@ def test_a_topic_that_somebody_still_writes_to_is_not_measured_by_what_comes(row
 @pytest.mark.parametrize("rows", [400, 1000, 1600, 2400, 3000, 20_000])
 def test_a_query_that_has_the_slots_of_one_that_has_ended_is_no_measure(rows: int) -> None:
     """Two queries of 20 ms a row share two slots: 50 rows/s, and 100 for the one that is left at the end."""
-    flow = ps.Dataflow("pair")
-    stream = flow.source("rows", ps.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1e6, rows=rows))
+    flow = penstock.Dataflow("pair")
+    stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1e6, rows=rows))
     one = stream.keyed("one", ["n"], lambda frame: frame, columns=["n", "m"])
-    one.keyed("two", ["m"], lambda frame: frame, columns=["n", "m"]).sink("out", ps.noop())
+    one.keyed("two", ["m"], lambda frame: frame, columns=["n", "m"]).sink("out", penstock.noop())
     plan = Plan(dataflow="pair", cuts=frozenset({"one"}), replicas={"one": 2, "two": 2}, slots=2)
     fresh, clock, _ = readings_of(flow, plan, most_rows=800)
     measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)

@@ -13,14 +13,14 @@ from penstock.study.mst.program import fingerprint
 
 Of = Callable[..., str]
 FLOW = """
-import penstock as ps
+import penstock
 import beside_the_flow as beside
 
 def wait(row):
     return beside.wait(row, 1)
 
-flow = ps.Dataflow("waiting")
-flow.source("rows", ps.generate(int, schema="n bigint", rows=9)).rows("wait", wait, "n bigint").sink("out", ps.noop())
+flow = penstock.Dataflow("waiting")
+flow.source("rows", penstock.generate(int, schema="n bigint", rows=9)).rows("wait", wait, "n bigint").sink("out", penstock.noop())
 """
 BESIDE = """
 def wait(row, ms):

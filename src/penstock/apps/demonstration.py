@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-import penstock as ps
+import penstock
 from penstock.apps import wordcount
 from penstock.control.carry_out import change_plan
 from penstock.control.loop import run
@@ -66,7 +66,7 @@ def demonstrate(at: Path, *, seconds: float, master: str, viewer: Viewer) -> Out
     """Runs for about so long in a fresh directory; all of it is in the run's store afterwards."""
     shutil.rmtree(at, ignore_errors=True)
     lines = round(2_000 * seconds)
-    flow = wordcount.flow(output=ps.memory(), rows=lines, rows_per_s=500)
+    flow = wordcount.flow(output=penstock.memory(), rows=lines, rows_per_s=500)
     changes: list[str] = []
     left = list(STEPS)
     began: list[float] = []
@@ -77,7 +77,7 @@ def demonstrate(at: Path, *, seconds: float, master: str, viewer: Viewer) -> Out
         def on_window(window: Window, plan: Plan) -> None:
             viewer.show(window, plan)
             if not began:
-                if window.sojourn is None:  # the first batch warms Spark up, and is not part of the show
+                if window.latency is None:  # the first batch warms Spark up, and is not part of the show
                     return
                 began.append(time.monotonic())
             while left and time.monotonic() - began[0] >= left[0].at * seconds:

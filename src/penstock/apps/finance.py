@@ -22,7 +22,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-import penstock as ps
+import penstock
 from penstock.apps.differences import differences, epoch_ms
 from penstock.apps.draws import draw, zipf_table
 from penstock.apps.inputs import generated_or_files, kept_if_finite
@@ -115,12 +115,12 @@ def flow(
     *,
     rows: int | None = None,
     rows_per_s: float | None = None,
-) -> ps.Dataflow:
+) -> penstock.Dataflow:
     """The dataflow on `rows` generated trades and as many quotes, each at `rows_per_s`.
 
     `input` is a folder with files trades*.csv and quotes*.csv, without headers, to read in place of them.
     """
-    flow = ps.Dataflow("finance")
+    flow = penstock.Dataflow("finance")
 
     def source(name: str, fn: Any, schema: str) -> Any:
         files = None if input is None else str(Path(input) / f"{name}*.csv")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import penstock as ps
+import penstock
 from penstock.dataflow.sinks import Sink
 from penstock.dataflow.sources import Source
 
@@ -15,7 +15,7 @@ ROWS_PER_S = 2_000.0  # where neither a rate nor an end is given
 def generated(fn: Callable[[int], Any], schema: str, rows: int | None, rows_per_s: float | None) -> Source:
     """`rows` at once where no rate is given, an endless stream where no number of rows is."""
     rate = ROWS_PER_S if rows is None and rows_per_s is None else rows_per_s
-    return ps.generate(fn, schema=schema, rows=rows, rows_per_s=rate)
+    return penstock.generate(fn, schema=schema, rows=rows, rows_per_s=rate)
 
 
 def generated_or_files(
@@ -25,15 +25,15 @@ def generated_or_files(
     if input is None:
         return generated(fn, schema, rows, rows_per_s)
     if rows is not None:
-        raise ps.DataflowError(f"input={input!r} and rows={rows} are both given; rows is for generated data only")
+        raise penstock.DataflowError(f"input={input!r} and rows={rows} are both given; rows is for generated data only")
     how = {"format": "text"} if schema == "value string" else {"schema": schema, "header": False}
     if rows_per_s is None:
-        return ps.backlog(input, **how)
-    return ps.replay(input, rows_per_s=rows_per_s, **how)
+        return penstock.backlog(input, **how)
+    return penstock.replay(input, rows_per_s=rows_per_s, **how)
 
 
 def kept_if_finite(output: Sink | None, rows: int | None) -> Sink:
     """The sink given; else memory, unless the stream is endless or of unknown size and would fill it."""
     if output is not None:
         return output
-    return ps.noop() if rows is None else ps.memory()
+    return penstock.noop() if rows is None else penstock.memory()

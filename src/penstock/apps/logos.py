@@ -25,7 +25,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-import penstock as ps
+import penstock
 from penstock.apps.differences import differences
 from penstock.apps.draws import draw
 from penstock.apps.inputs import kept_if_finite
@@ -53,7 +53,7 @@ def opencv() -> ModuleType:
     try:
         import cv2
     except ImportError:
-        raise ps.PenstockError(
+        raise penstock.PenstockError(
             "the app 'logos' looks at pictures with OpenCV, which is not installed; install it with "
             "pip install 'penstock[apps]'"
         ) from None
@@ -158,14 +158,14 @@ def flow(
     rows: int | None = None,
     rows_per_s: float | None = None,
     enough: int = ENOUGH,
-) -> ps.Dataflow:
+) -> penstock.Dataflow:
     """The dataflow on generated frames."""
     opencv()  # says at once what is missing
-    flow = ps.Dataflow("logos")
+    flow = penstock.Dataflow("logos")
     frames = functools.partial(generator, rows=rows)
     rate = FRAMES_PER_S if rows is None and rows_per_s is None else rows_per_s
     (
-        flow.source("frames", ps.generate(frames, schema=FRAMES, rows=rows, rows_per_s=rate))
+        flow.source("frames", penstock.generate(frames, schema=FRAMES, rows=rows, rows_per_s=rate))
         .rows("extract", extract, FEATURES)
         .rows("match", match, MATCHES)
         .watermark("ts", f"{DELAY_S} seconds")

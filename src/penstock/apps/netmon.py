@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-import penstock as ps
+import penstock
 from penstock.apps.differences import differences, epoch_ms
 from penstock.apps.draws import draw, zipf_table
 from penstock.apps.inputs import generated_or_files, kept_if_finite
@@ -137,10 +137,10 @@ def flow(
     rows: int | None = None,
     rows_per_s: float | None = None,
     threshold: int = THRESHOLD,
-) -> ps.Dataflow:
+) -> penstock.Dataflow:
     """The dataflow on a generated log, or on the log files of the glob `input`, with times as in RFC 3339."""
     counted = ["ip", "window_start", "window_end", "n", "first", "last"]
-    flow = ps.Dataflow("netmon")
+    flow = penstock.Dataflow("netmon")
     lines = functools.partial(generator, rows=rows)
     source = generated_or_files(lines, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
     (

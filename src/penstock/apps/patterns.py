@@ -30,7 +30,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import DataFrame
 
-import penstock as ps
+import penstock
 from penstock.apps.differences import differences
 from penstock.apps.draws import draw, zipf_table
 from penstock.apps.inputs import ROWS_PER_S, kept_if_finite
@@ -175,11 +175,11 @@ def flow(
     rows: int | None = None,
     rows_per_s: float | None = None,
     threshold: int = THRESHOLD,
-) -> ps.Dataflow:
+) -> penstock.Dataflow:
     """The dataflow on generated messages."""
-    flow = ps.Dataflow("patterns")
+    flow = penstock.Dataflow("patterns")
     rate = ROWS_PER_S if rows is None and rows_per_s is None else rows_per_s
-    messages = flow.source("messages", ps.generate(generator, schema=MESSAGES, rows=rows, rows_per_s=rate))
+    messages = flow.source("messages", penstock.generate(generator, schema=MESSAGES, rows=rows, rows_per_s=rate))
     supersets = flow.feedback("supersets", CANDIDATES)
     moves = messages.rows("generate", candidates, CANDIDATES)
     facts = flow.keyed(

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-import penstock as ps
+import penstock
 from penstock.apps.draws import draw, zipf_table
 from penstock.apps.growing_counts import check_counts, last_counts
 from penstock.apps.inputs import generated_or_files, kept_if_finite
@@ -73,9 +73,9 @@ def flow(
     *,
     rows: int | None = None,
     rows_per_s: float | None = None,
-) -> ps.Dataflow:
+) -> penstock.Dataflow:
     """The dataflow on generated lines, or on the text files of the glob `input`."""
-    flow = ps.Dataflow("wordcount")
+    flow = penstock.Dataflow("wordcount")
     source = generated_or_files(generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
     (
         flow.source("lines", source)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from types import FrameType
 
-from penstock import lifeline
+from penstock import child_process
 
 LET_GO = b"live on\n"
 _PATIENCE_S = 20.0
@@ -32,7 +32,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def keep(command: list[str]) -> int:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the starter, whose end is seen
-    jvm = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=lifeline.to_parent())
+    jvm = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=child_process.to_parent())
     try:
         pipe: list[int] = [0]
         while jvm.poll() is None:

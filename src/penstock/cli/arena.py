@@ -101,7 +101,7 @@ def _asked(name: str, slots: int, every_s: float) -> policy.Asked:
         policy=name,
         mode="active",
         max_slots=slots,
-        sojourn_ms=None,
+        latency_ms=None,
         release_below_ms=None,
         quantile=None,
         cooldown_s=2 * every_s,

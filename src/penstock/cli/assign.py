@@ -15,32 +15,32 @@ if TYPE_CHECKING:
 
 @click.command("assign")
 @click.argument("stations", type=click.Path(path_type=Path))
-@click.option("--processors", type=click.IntRange(min=1), help="The budget: least sojourn within it.")
-@click.option("--sojourn-ms", type=ABOVE_0, help="The target: fewest processors that meet it.")
-@click.option("--quantile", type=SHARE, help="The target is on this quantile of the sojourn (0.95), not on its mean.")
+@click.option("--processors", type=click.IntRange(min=1), help="The budget: least latency within it.")
+@click.option("--latency-ms", type=ABOVE_0, help="The target: fewest processors that meet it.")
+@click.option("--quantile", type=SHARE, help="The target is on this quantile of the latency (0.95), not on its mean.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
-    stations: Path, processors: int | None, sojourn_ms: float | None, quantile: float | None, as_json: bool
+    stations: Path, processors: int | None, latency_ms: float | None, quantile: float | None, as_json: bool
 ) -> None:
-    """How many processors each operator of STATIONS.json gets, and the sojourn and rate that follow.
+    """How many processors each operator of STATIONS.json gets, and the latency and rate that follow.
 
     \b
     Example:
       penstock assign stations.json --processors 22
-      penstock assign stations.json --sojourn-ms 500 --quantile 0.95 --json
+      penstock assign stations.json --latency-ms 500 --quantile 0.95 --json
     """
     import msgspec
 
     from penstock.planning.stations import Stations, plan_stations
 
-    if (processors is None) == (sojourn_ms is None):
-        raise click.UsageError("give either --processors or --sojourn-ms")
-    if quantile is not None and sojourn_ms is None:
-        raise click.UsageError("--quantile goes with --sojourn-ms")
+    if (processors is None) == (latency_ms is None):
+        raise click.UsageError("give either --processors or --latency-ms")
+    if quantile is not None and latency_ms is None:
+        raise click.UsageError("--quantile goes with --latency-ms")
     result = plan_stations(
         Stations.from_json(read(stations, "stations")),
         processors=processors,
-        sojourn_s=None if sojourn_ms is None else sojourn_ms / 1000.0,
+        latency_s=None if latency_ms is None else latency_ms / 1000.0,
         quantile=quantile,
     )
     if as_json:
@@ -68,9 +68,9 @@ def _show(result: AssignmentResult) -> None:
     table.add_row("total", str(result.total), *more, style="bold")
     console = Console()
     console.print(table)
-    if result.sojourn_s is not None:
+    if result.latency_s is not None:
         tail = ", ".join(f"p{100 * float(p):g} {s * 1000:,.1f}" for p, s in result.quantiles_s.items())
-        console.print(f"sojourn: mean {result.sojourn_s * 1000:,.1f} ms; {tail} ms", highlight=False, soft_wrap=True)
+        console.print(f"latency: mean {result.latency_s * 1000:,.1f} ms; {tail} ms", highlight=False, soft_wrap=True)
     if result.max_external_per_s is not None:
         console.print(
             f"sustains up to {result.max_external_per_s:,.6g} rows/s from outside", highlight=False, soft_wrap=True

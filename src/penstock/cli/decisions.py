@@ -46,7 +46,7 @@ def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) 
     elif not rows:
         console.print(
             "nobody decided anything in this run; start it with --policy, such as 'penstock run FILE --policy drs "
-            "--sojourn-ms 2000'",
+            "--latency-ms 2000'",
             soft_wrap=True,
         )
     else:

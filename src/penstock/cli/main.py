@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("cluster", "A standalone Spark cluster on this machine: start, status, stop."),
     "broker": ("broker", "A Kafka broker on loopback, for those who have none."),
     "load": ("load", "Append generated rows to a Kafka topic, at a rate, along a trace, or as a backlog."),
-    "assign": ("assign", "Processors for operators: least sojourn in a budget, or fewest for a target."),
+    "assign": ("assign", "Processors for operators: least latency in a budget, or fewest for a target."),
     "allocate": ("allocate", "Threads, slots and VMs for a rate, from performance curves."),
     "mst": ("mst", "Maximum sustainable throughput by VM count: fit, and which counts to measure."),
     "elastic": ("elastic", "How many VMs to rent as a load moves."),

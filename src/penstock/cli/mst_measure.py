@@ -233,7 +233,7 @@ def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[
     import shutil
 
     from penstock.engines.spark.engine import SparkEngine
-    from penstock.engines.spark.pacer import carry_over
+    from penstock.engines.spark.reading.batch_size import carry_over
     from penstock.engines.spark.session import end, session
     from penstock.study.mst.replicas import plan_for
 
@@ -257,7 +257,7 @@ def _by(replicas: str, every_s: float, workers: int) -> ByPolicy | None:
     """The policy without guards: a trial has nothing to lose by a change."""
     from penstock.control.controller import Settings
     from penstock.control.policies.drs import Drs
-    from penstock.control.policies.drs_problem import DrsSettings, LeastSojourn
+    from penstock.control.policies.drs_problem import DrsSettings, LeastLatency
     from penstock.control.policies.stela import Stela
     from penstock.control.policies.threshold import Threshold
     from penstock.measure.smoothing import Windowed
@@ -267,7 +267,7 @@ def _by(replicas: str, every_s: float, workers: int) -> ByPolicy | None:
     if replicas == RULE:
         return None
     policies: dict[str, Policy] = {
-        "drs": Drs(DrsSettings(goal=LeastSojourn())),
+        "drs": Drs(DrsSettings(goal=LeastLatency())),
         "stela": Stela(attempts=workers),
         "threshold": Threshold(),
     }

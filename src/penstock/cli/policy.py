@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NAMES = ("drs", "threshold", "stela", "ds2")  # that share out the slots there are
 ELASTIC = ("mst",)  # that change how many there are
-QUANTILES = (0.5, 0.95, 0.99)  # of the sojourn, that windows have
+QUANTILES = (0.5, 0.95, 0.99)  # of the latency, that windows have
 FORESIGHT = 0.9  # of the rows promised: executors for what is to come bring nothing until it comes
 
 
@@ -30,7 +30,7 @@ class Asked:
     policy: str | None
     mode: Literal["off", "recommend", "active"]
     max_slots: int | None
-    sojourn_ms: float | None
+    latency_ms: float | None
     release_below_ms: float | None
     quantile: float | None
     cooldown_s: float
@@ -60,31 +60,31 @@ class Asked:
         if self.policy is None:
             given = (
                 self.max_slots,
-                self.sojourn_ms,
+                self.latency_ms,
                 self.release_below_ms,
                 self.quantile,
                 self.mst_study,
                 self.executors,
             )
             if any(one is not None for one in given):
-                raise click.UsageError("--max-slots, --sojourn-ms, --executors and the like go with --policy")
+                raise click.UsageError("--max-slots, --latency-ms, --executors and the like go with --policy")
             return
         if self.policy == "mst" and self.executors is None:
             raise click.UsageError("--policy mst takes --executors LEAST..MOST: how many it may use")
         if self.policy != "mst" and self.mst_study is not None:
             raise click.UsageError(f"--mst goes with --policy mst, not with {self.policy}")
-        if self.policy == "drs" and (self.max_slots is None) == (self.sojourn_ms is None):
+        if self.policy == "drs" and (self.max_slots is None) == (self.latency_ms is None):
             raise click.UsageError(
-                "--policy drs takes --max-slots K (least sojourn within K slots) or --sojourn-ms T (fewest slots "
+                "--policy drs takes --max-slots K (least latency within K slots) or --latency-ms T (fewest slots "
                 "within T)"
             )
-        if self.policy != "drs" and self.sojourn_ms is not None and not any_target:
-            raise click.UsageError(f"--sojourn-ms goes with --policy drs; {self.policy} knows no latency target")
-        if self.sojourn_ms is None and (self.release_below_ms is not None or self.quantile is not None):
-            raise click.UsageError("--release-below-ms and --quantile go with --sojourn-ms")
+        if self.policy != "drs" and self.latency_ms is not None and not any_target:
+            raise click.UsageError(f"--latency-ms goes with --policy drs; {self.policy} knows no latency target")
+        if self.latency_ms is None and (self.release_below_ms is not None or self.quantile is not None):
+            raise click.UsageError("--release-below-ms and --quantile go with --latency-ms")
         if self.quantile is not None and self.quantile not in QUANTILES:
             known = ", ".join(map(str, QUANTILES))
-            raise click.UsageError(f"--quantile {self.quantile:g} of the sojourn is not measured; give one of {known}")
+            raise click.UsageError(f"--quantile {self.quantile:g} of the latency is not measured; give one of {known}")
 
 
 def too_few(asked: Asked, master: str) -> str | None:
@@ -117,7 +117,7 @@ def _options(mode: str) -> list[Callable[[Callable[..., Any]], Callable[..., Any
             help="Whether decisions are made, and whether they are carried out.",
         ),
         click.option("--max-slots", type=click.IntRange(min=1), help="Slots that may be used."),
-        click.option("--sojourn-ms", type=ABOVE_0, help="The target (T_max)."),
+        click.option("--latency-ms", type=ABOVE_0, help="The target (T_max)."),
         click.option("--release-below-ms", type=Finite(min=0), help="T_min.  [half of the target]"),
         click.option("--quantile", type=SHARE, help="The target is on this quantile (0.5, 0.95 or 0.99)."),
         click.option(
@@ -155,7 +155,7 @@ def policy_of(asked: Asked) -> Policy:
     """Guards around the policy: bounds, a dead band, a pause that pays, time between changes."""
     from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
     from penstock.control.policies.drs import Drs
-    from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastSojourn
+    from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
     from penstock.control.policies.ds2 import Ds2
     from penstock.control.policies.elastic import Elastic
     from penstock.control.policies.stela import Stela
@@ -171,10 +171,10 @@ def policy_of(asked: Asked) -> Policy:
             inner = Ds2()
         case "mst":
             inner = _mst(asked)
-        case _ if asked.sojourn_ms is not None:
+        case _ if asked.latency_ms is not None:
             below = asked.release_below_ms
             goal = FewestSlots(
-                max_s=asked.sojourn_ms / 1000,
+                max_s=asked.latency_ms / 1000,
                 min_s=None if below is None else below / 1000,
                 quantile=asked.quantile,
                 aim=0.8,  # a plan for the very target, or for no row more than comes, would be undone by the next gust
@@ -182,7 +182,7 @@ def policy_of(asked: Asked) -> Policy:
             )
             inner = Drs(DrsSettings(goal=goal, queue=asked.queue))
         case _:
-            inner = Drs(DrsSettings(goal=LeastSojourn(max_slots=asked.max_slots), queue=asked.queue))
+            inner = Drs(DrsSettings(goal=LeastLatency(max_slots=asked.max_slots), queue=asked.queue))
     if asked.executors is not None and asked.policy in NAMES:
         least, most = asked.executors
         inner = Elastic(inner, slots_each=asked.slots_each or 1, least=least, most=most)

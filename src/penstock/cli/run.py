@@ -72,7 +72,7 @@ def command(
     Example:
       penstock run wordcount.py --at runs/wc --master local[4]
       penstock run wordcount.py:flow --at runs/wc --plan plan.json --until-idle
-      penstock run wordcount.py --at runs/wc --policy drs --sojourn-ms 2000 --mode active
+      penstock run wordcount.py --at runs/wc --policy drs --latency-ms 2000 --mode active
       penstock run wordcount.py --cluster runs/cluster --policy mst --executors 1..6 --mode active
       penstock run wordcount.py --at runs/wc --channel kafka --servers localhost:9092
     """

@@ -62,7 +62,7 @@ def command(
 
     \b
     Example:
-      penstock simulate flow.py --trace day.csv --peak 500 --behaviour costs.json --policy drs --sojourn-ms 800
+      penstock simulate flow.py --trace day.csv --peak 500 --behaviour costs.json --policy drs --latency-ms 800
       penstock simulate flow.py --trace day.csv --like runs/wc --engine micro-batch --policy threshold --json
     """
     import contextlib
@@ -113,7 +113,7 @@ def command(
             windows=len(trace.rates) * trace.interval_s / every_s,
             every_s=every_s,
             settings=settings,
-            max_s=None if asked.sojourn_ms is None else asked.sojourn_ms / 1000,
+            max_s=None if asked.latency_ms is None else asked.latency_ms / 1000,
             quantile=asked.quantile,
         )
     if as_json:

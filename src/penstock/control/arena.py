@@ -1,7 +1,7 @@
 """The arena: policies on the same dataflow, load and engine, from the same starts and seeds, and one league table.
 
 A contest is judged by what came of it, not by what the policy thought: all plans are tried in the same simulator, and a
-policy's share is the best sojourn over that of its last plan.
+policy's share is the best latency over that of its last plan.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.engines.simulated import Behaviour, SimulatedEngine
 from penstock.plan.plan import Plan
 from penstock.store import Store
 
-Judge = Callable[[Plan], float]  # the sojourn (s) under a plan; infinite where it does not keep up
+Judge = Callable[[Plan], float]  # the latency (s) under a plan; infinite where it does not keep up
 
 _GROWS = 1.25  # from one half of a trial to the next; without a steady state it is 1.75 / 1.25
 _FINALISTS = 24
@@ -80,7 +80,7 @@ def trial(flow: Dataflow, behaviour: Behaviour, mode: str, *, seed: int, seconds
         halves = []
         for _ in range(2):
             engine.advance(seconds / 2)
-            halves.append(engine.observe().sojourn)
+            halves.append(engine.observe().latency)
         first, second = halves
         if first is None or second is None or second.mean_s > _GROWS * first.mean_s:
             return math.inf
@@ -113,12 +113,12 @@ class Standing:
     """How one policy did from one start."""
 
     policy: str
-    share: float  # best sojourn / the one under its last plan: 1 is the optimum, 0 does not keep up
+    share: float  # best latency / the one under its last plan: 1 is the optimum, 0 does not keep up
     rounds: int | None  # changes until it was within 3% of the optimum for the first time; None: never
     changes: int
     rolled_back: int
     slot_seconds: float
-    violations: int  # windows with a mean sojourn above the target
+    violations: int  # windows with a mean latency above the target
     pause_s: float
 
 
@@ -205,5 +205,5 @@ def league(summaries: Sequence[Summary]) -> list[Summary]:
     )
 
 
-def _share(best_s: float, sojourn_s: float) -> float:
-    return best_s / sojourn_s if math.isfinite(sojourn_s) and sojourn_s > 0 else 0.0
+def _share(best_s: float, latency_s: float) -> float:
+    return best_s / latency_s if math.isfinite(latency_s) and latency_s > 0 else 0.0

@@ -39,12 +39,12 @@ class Contest(msgspec.Struct, frozen=True, kw_only=True):
     plans: int  # that were tried
     best: dict[str, int]  # replicas by region
     best_cuts: tuple[str, ...]
-    best_sojourn_s: float
+    best_latency_s: float
     league: list[Summary]
 
     def __str__(self) -> str:
         ratio = ":".join(map(str, self.best.values()))
-        return f"{self.application}, {self.engine}: best of {self.plans} plans {ratio}, {self.best_sojourn_s:.3g} s"
+        return f"{self.application}, {self.engine}: best of {self.plans} plans {ratio}, {self.best_latency_s:.3g} s"
 
 
 def hold(
@@ -101,7 +101,7 @@ def hold(
         plans=len(plans),
         best=dict(best.replicas),
         best_cuts=tuple(sorted(best.cuts)),
-        best_sojourn_s=best_s,
+        best_latency_s=best_s,
         league=league(standings),
     )
 

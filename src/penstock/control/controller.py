@@ -29,7 +29,7 @@ Mode = Literal["off", "recommend", "active"]
 Verdict = Literal["kept", "fell short", "rolled back", "load changed", "superseded"]
 _PATIENCE, _COLD = 6, 2  # warm-ups
 _TRIES = 3  # of a roll-back that fails
-_BETTER = 0.95  # of the sojourn before
+_BETTER = 0.95  # of the latency before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Controller:
         self._previous: Window | None = None
         self._undoing: Outcome | None = None  # what was observed of a change that is being rolled back
         self._failures = 0  # of engines to apply, one after another
-        self._looked_s: float | None = None  # the sojourn when it was last looked whether it is kept
+        self._looked_s: float | None = None  # the latency when it was last looked whether it is kept
         rows, last = store.changes(), store.last_of(policy.name)
         self._promise: _Promise | None = _open_promise(rows)
         self._refuted: list[tuple[Plan, Load]] = _refuted(rows)
@@ -155,7 +155,7 @@ class Controller:
         if situation.window is None:
             why = f"{len(self._windows)} windows under this plan; {self.settings.smoothing.reach} make a measurement"
             return Hold(reason=Reason.SETTLING, why=why)
-        if not self._started and (stay := situation.window.sojourn) is not None:
+        if not self._started and (stay := situation.window.latency) is not None:
             cold = latest.start_s < self._warm_s + _COLD * self.settings.warm_up_s
             if cold and latest.end_s - stay.mean_s < self._warm_s:
                 self._windows.clear()
@@ -206,7 +206,7 @@ class Controller:
             reason=Reason.ROLL_BACK,
             why=f"the change {now_s - promise.at_s:.0f} s ago ({row.reason}) did not bring what it promised",
             staying=observed,
-            expected=Outcome(slots=row.before.slots, sojourn_s=row.before.sojourn_s, quantile=row.expected.quantile),
+            expected=Outcome(slots=row.before.slots, latency_s=row.before.latency_s, quantile=row.expected.quantile),
         )
         # What was allowed before need not be allowed now, or was started with and never was.
         if (why := forbidden(self.policy, back.plan, situation)) is not None:
@@ -217,14 +217,14 @@ class Controller:
 
     def _gets_better(self, observed: Outcome) -> bool:
         """Since the last look; at the first one, since the first of the windows that it is made of."""
-        before_s, self._looked_s = self._looked_s, observed.sojourn_s
+        before_s, self._looked_s = self._looked_s, observed.latency_s
         if before_s is None:
             first, last = self._first(), self._latest
             assert last is not None
-            before_s = None if first is None else measured_s(first.sojourn, observed.quantile)
-            now_s = measured_s(last.sojourn, observed.quantile)
+            before_s = None if first is None else measured_s(first.latency, observed.quantile)
+            now_s = measured_s(last.latency, observed.quantile)
         else:
-            now_s = observed.sojourn_s
+            now_s = observed.latency_s
         return before_s is not None and now_s is not None and now_s < _BETTER * before_s
 
     def _first(self) -> Window | None:

@@ -1,20 +1,20 @@
-"""The correction of a latency model: measured over predicted sojourn, learned while the load is steady.
+"""The correction of a latency model: measured over predicted latency, learned while the load is steady.
 
 A model leaves out what it does not know (network, scheduling, cold code), and in much the same proportion for similar
 plans. So f is kept as a running geometric mean and predictions are multiplied by it:
 
     ln f(n) = (1 - l) ln f(n-1) + l ln (measured / predicted),     f within [1/100, 4]
 
-Below 1 it also stands for rows that become many: the model adds up all of their stays, and a sojourn is that of one.
+Below 1 it also stands for rows that become many: the model adds up all of their stays, and a latency is that of one.
 
-A sojourn that is still moving, or of rows that waited in a backlog, says nothing about a model of the steady state, and
+A latency that is still moving, or of rows that waited in a backlog, says nothing about a model of the steady state, and
 is not learned from.
 """
 
 from __future__ import annotations
 
 from penstock.control.situation import Memory, Situation
-from penstock.measure.window import Sojourn, Window
+from penstock.measure.window import Latency, Window
 
 LEAST, MOST = 0.01, 4.0
 _STEADY = 0.2  # how far the last window may be from the mean of the windows
@@ -33,12 +33,12 @@ def learned(memory: Memory, key: str, *, measured_s: float, predicted_s: float, 
     return {**memory, key: ratio if before is None else before ** (1.0 - rate) * ratio**rate}
 
 
-def measured_s(sojourn: Sojourn | None, quantile: float | None) -> float | None:
-    if sojourn is None:
+def measured_s(latency: Latency | None, quantile: float | None) -> float | None:
+    if latency is None:
         return None
     if quantile is None:
-        return sojourn.mean_s
-    return {0.5: sojourn.p50_s, 0.95: sojourn.p95_s, 0.99: sojourn.p99_s}[quantile]
+        return latency.mean_s
+    return {0.5: latency.p50_s, 0.95: latency.p95_s, 0.99: latency.p99_s}[quantile]
 
 
 def steady(situation: Situation) -> bool:
@@ -61,7 +61,7 @@ def backlogged(situation: Situation, predicted_s: float) -> bool:
 
 
 def _mean_s(window: Window) -> float | None:
-    return None if window.sojourn is None else window.sojourn.mean_s
+    return None if window.latency is None else window.latency.mean_s
 
 
 def near(one: float | None, other: float | None) -> bool:

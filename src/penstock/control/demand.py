@@ -63,8 +63,8 @@ class Demand:
     def inputs(self, window: Window) -> Inputs:
         """The numbers that a decision was made on, for the record."""
         found: Inputs = {"external_rows_per_s": self.external_per_s}
-        if window.sojourn is not None:
-            found["sojourn_mean_s"] = window.sojourn.mean_s
+        if window.latency is not None:
+            found["latency_mean_s"] = window.latency.mean_s
         for name, load in self.loads.items():
             found[f"{name}.arrival_rows_per_s"] = load.arrival_per_s
             found[f"{name}.seconds_per_row"] = load.row_s

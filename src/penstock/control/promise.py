@@ -21,15 +21,15 @@ _HARM = 0.05  # of the rows/s: from which on more replicas have made it slower
 def kept(
     before: Outcome, expected: Outcome, observed: Outcome, *, tolerance: float, comes_per_s: float | None = None
 ) -> bool:
-    """A change that promised less of the sojourn, or more rows, has to bring 1 - tolerance of the promised step.
+    """A change that promised less of the latency, or more rows, has to bring 1 - tolerance of the promised step.
 
-    Where it promised more rows, the plan before it did not keep up and had no sojourn to speak of: only rows count,
+    Where it promised more rows, the plan before it did not keep up and had no latency to speak of: only rows count,
     and no plan takes in more than comes.
     One that promised slots has to do no harm: to stay below the target, or where there is none or it was missed before,
     within 1 + tolerance of what it expected and of what was. What is not known breaks no promise.
 
-    >>> before, expected = Outcome(slots=4, sojourn_s=2.0), Outcome(slots=6, sojourn_s=1.0)
-    >>> [kept(before, expected, Outcome(slots=6, sojourn_s=s), tolerance=0.5) for s in (0.9, 1.4, 1.6, 2.5)]
+    >>> before, expected = Outcome(slots=4, latency_s=2.0), Outcome(slots=6, latency_s=1.0)
+    >>> [kept(before, expected, Outcome(slots=6, latency_s=s), tolerance=0.5) for s in (0.9, 1.4, 1.6, 2.5)]
     [True, True, False, False]
     """
     was, promised, is_now = before.rows_per_s, expected.rows_per_s, observed.rows_per_s
@@ -40,17 +40,17 @@ def kept(
             return is_now >= was + (1.0 - tolerance) * (promised - was)
         if is_now < promised * (1.0 - _NOISE):
             return False
-    return _sojourn_kept(before, expected, observed, tolerance)
+    return _latency_kept(before, expected, observed, tolerance)
 
 
-def _sojourn_kept(before: Outcome, expected: Outcome, observed: Outcome, tolerance: float) -> bool:
-    was, promised, is_now = before.sojourn_s, expected.sojourn_s, observed.sojourn_s
+def _latency_kept(before: Outcome, expected: Outcome, observed: Outcome, tolerance: float) -> bool:
+    was, promised, is_now = before.latency_s, expected.latency_s, observed.latency_s
     if promised is None or is_now is None or was is None:
-        # It promised no sojourn; to lose one that met the target was no part of it.
+        # It promised no latency; to lose one that met the target was no part of it.
         at_most = expected.at_most_s
         return at_most is None or is_now is None or was is None or not was <= at_most < is_now
     if _releases(before, expected):
-        # That it expected less of the sojourn, too, is no promise: a few percent of it are within the noise.
+        # That it expected less of the latency, too, is no promise: a few percent of it are within the noise.
         met_before = expected.at_most_s is not None and was <= expected.at_most_s
         return expected.met_by(observed) if met_before else is_now <= (1.0 + tolerance) * max(was, promised)
     if promised < was * (1.0 - _A_DIFFERENCE):
@@ -69,13 +69,13 @@ def _releases(before: Outcome, expected: Outcome) -> bool:
 def left_over(before: Outcome, observed: Outcome, *, now_s: float, since_s: float) -> bool:
     """Whether the rows that come out are those from before the change, or none do where some did.
 
-    >>> before, slow = Outcome(slots=3, sojourn_s=9.0), Outcome(slots=9, sojourn_s=20.0)
+    >>> before, slow = Outcome(slots=3, latency_s=9.0), Outcome(slots=9, latency_s=20.0)
     >>> [left_over(before, slow, now_s=now_s, since_s=100.0) for now_s in (115.0, 125.0)]
     [True, False]
     """
-    if observed.sojourn_s is None or observed.rows_per_s == 0:
-        return before.sojourn_s is not None
-    return now_s - observed.sojourn_s < since_s
+    if observed.latency_s is None or observed.rows_per_s == 0:
+        return before.latency_s is not None
+    return now_s - observed.latency_s < since_s
 
 
 def overrun(before: Outcome, observed: Outcome, comes_per_s: float | None) -> bool:
@@ -106,7 +106,7 @@ def observed_outcome(situation: Situation, quantile: float | None) -> Outcome:
     assert window is not None
     return Outcome(
         slots=situation.slots,
-        sojourn_s=measured_s(window.sojourn, quantile),
+        latency_s=measured_s(window.latency, quantile),
         quantile=quantile,
         rows_per_s=taken_in(situation, window),
     )

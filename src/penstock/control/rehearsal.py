@@ -18,12 +18,12 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     seconds: float
     slot_seconds: float
-    violations: int | None  # windows with a sojourn above the target, or with rows waiting and none going through
+    violations: int | None  # windows with a latency above the target, or with rows waiting and none going through
     windows: int
     changes: int
     rolled_back: int
     pause_s: float
-    mean_sojourn_s: float | None  # over all rows
+    mean_latency_s: float | None  # over all rows
     last_hold: str | None = None  # why nothing more was done, where a decision to hold was the last
 
 
@@ -68,7 +68,7 @@ def rehearse(
         span_s = window.end_s - window.start_s
         seconds += span_s
         slot_seconds += span_s * _held(engine.plan, shape, settings)
-        stay = window.sojourn
+        stay = window.latency
         if stay is not None:
             rows, stayed_s = rows + stay.rows, stayed_s + stay.rows * stay.mean_s
         if max_s is not None:
@@ -89,7 +89,7 @@ def rehearse(
             changes=len(done),
             rolled_back=sum(row.verdict == "rolled back" for row in done),
             pause_s=sum(row.pause_s or 0.0 for row in done),
-            mean_sojourn_s=stayed_s / rows if rows else None,
+            mean_latency_s=stayed_s / rows if rows else None,
             last_hold=None if last is None or last.kind != "hold" else f"{last.reason}: {last.why}",
         ),
         done,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import penstock as ps
+import penstock
 from penstock.dataflow import Dataflow, Kind
 from penstock.engines.simulated import (
     BatchCosts,
@@ -32,25 +32,26 @@ def _no_work(*frames: object) -> object:
 
 def video(grain: int = 1) -> tuple[Dataflow, Behaviour]:
     """Logo detection: frames -> features -> matches -> logos."""
-    flow = ps.Dataflow("video")
-    frames = flow.source("frames", ps.generate(int, schema="n bigint", rows_per_s=13.0))
+    flow = penstock.Dataflow("video")
+    frames = flow.source("frames", penstock.generate(int, schema="n bigint", rows_per_s=13.0))
     features = frames.stateless("extract", _no_work, columns=["frame", "feature"])
     matches = features.keyed("match", ["feature"], _no_work, columns=["frame", "logo"])
-    matches.keyed("aggregate", ["frame"], _no_work).sink("logos", ps.noop())
+    matches.keyed("aggregate", ["frame"], _no_work).sink("logos", penstock.noop())
     return flow, _behaviour(flow, {"extract": 1.6, "match": 1.4, "aggregate": 120.0}, {}, 13.0, grain)
 
 
 def patterns(grain: int = 1) -> tuple[Dataflow, Behaviour]:
     """Frequent patterns of a sliding window, with the loop of the detector."""
-    flow = ps.Dataflow("patterns")
+    flow = penstock.Dataflow("patterns")
     both = [
-        flow.source(name, ps.generate(int, schema="n bigint", rows_per_s=160.0)) for name in ("entering", "leaving")
+        flow.source(name, penstock.generate(int, schema="n bigint", rows_per_s=160.0))
+        for name in ("entering", "leaving")
     ]
     changes = flow.feedback("changes", "pattern string, sign int")
     candidates = flow.stateless("generate", None, inputs=both, columns=["pattern", "sign"])
     found = flow.keyed("detect", _no_work, keys=["pattern"], inputs=[candidates, changes], columns=["pattern", "sign"])
     found.feed(changes)
-    found.keyed("report", ["sign"], _no_work).sink("out", ps.noop())
+    found.keyed("report", ["sign"], _no_work).sink("out", penstock.noop())
     return flow, _behaviour(flow, {"generate": 80.0, "detect": 40.0, "report": 55.0}, {"detect": 0.2}, 160.0, grain)
 
 

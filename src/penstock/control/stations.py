@@ -66,11 +66,11 @@ class Stations:
         return replace(self, workload=replace(self.workload, external_per_s=external, operators=operators))
 
     def predicted_s(self, counts: Sequence[int], quantile: float | None) -> float | None:
-        """The sojourn under these counts; None where they do not keep up."""
+        """The latency under these counts; None where they do not keep up."""
         try:
             if quantile is None:
                 return self.workload.mean_s(counts)
-            return self.workload.sojourn(counts).quantile_s(quantile)
+            return self.workload.latency(counts).quantile_s(quantile)
         except UnstableError:
             return None
 

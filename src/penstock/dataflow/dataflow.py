@@ -25,10 +25,10 @@ _DELAY = re.compile(r"\s*\d+(\.\d+)?\s+(microsecond|millisecond|second|minute|ho
 class Dataflow:
     """A named graph of operators.
 
-    >>> import penstock as ps
-    >>> flow = ps.Dataflow("evens")
-    >>> numbers = flow.source("numbers", ps.generate(lambda n: n, schema="n bigint", rows=10))
-    >>> numbers.stateless("even", lambda df: df.where("n % 2 = 0")).sink("out", ps.memory())
+    >>> import penstock
+    >>> flow = penstock.Dataflow("evens")
+    >>> numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=10))
+    >>> numbers.stateless("even", lambda df: df.where("n % 2 = 0")).sink("out", penstock.memory())
     >>> [operator.name for operator in flow.operators]
     ['numbers', 'even', 'out']
     """
@@ -78,8 +78,8 @@ class Dataflow:
     def source(self, name: str, source: Source, *, watermark: tuple[str, str] | None = None) -> Stream:
         if not isinstance(source, Source):
             raise DataflowError(
-                f"source '{name}' is given {source!r}; give it ps.replay(...), ps.files(...), ps.backlog(...), "
-                "ps.generate(...), ps.kafka(...) or ps.spark_source(...)"
+                f"source '{name}' is given {source!r}; give it penstock.replay(...), penstock.files(...), "
+                "penstock.backlog(...), penstock.generate(...), penstock.kafka(...) or penstock.spark_source(...)"
             )
         columns = None if isinstance(source, SparkSource) else schema_columns(source.schema)
         stream = self._add(Operator(name=name, kind=Kind.SOURCE, source=source, columns=columns))
@@ -191,8 +191,8 @@ class Dataflow:
     def sink(self, name: str, sink: Sink, *, inputs: Sequence[Stream]) -> None:
         if not isinstance(sink, Sink):
             raise DataflowError(
-                f"sink '{name}' is given {sink!r}; give it ps.parquet(...), ps.kafka(...), ps.memory(), "
-                "ps.noop() or ps.foreach_batch(...)"
+                f"sink '{name}' is given {sink!r}; give it penstock.parquet(...), penstock.kafka(...), "
+                "penstock.memory(), penstock.noop() or penstock.foreach_batch(...)"
             )
         if isinstance(sink, Parquet):
             for other in self._operators.values():
@@ -223,7 +223,7 @@ class Dataflow:
         for operator in self._operators.values():
             if operator.kind is not Kind.SINK and not self.consumers(operator.name):
                 raise DataflowError(
-                    f"nothing consumes '{operator.name}'; give it a sink, such as .sink('out', ps.noop())"
+                    f"nothing consumes '{operator.name}'; give it a sink, such as .sink('out', penstock.noop())"
                 )
 
     # ---- what the declarations share

@@ -1,5 +1,5 @@
-"""Windows and observations, and the estimators over them: rates, selectivity, cost a row, sojourn."""
+"""Windows and observations, and the estimators over them: rates, selectivity, cost a row, latency."""
 
-from penstock.measure.window import OperatorWindow, PipelineWindow, Sojourn, Window
+from penstock.measure.window import Latency, OperatorWindow, PipelineWindow, Window
 
-__all__ = ["OperatorWindow", "PipelineWindow", "Sojourn", "Window"]
+__all__ = ["Latency", "OperatorWindow", "PipelineWindow", "Window"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.measure.window import Sojourn
+from penstock.measure.window import Latency
 
 _ENOUGH = 10  # times, to speak of their spread
 
@@ -44,11 +44,11 @@ def utilisation(rows: int | None, seconds_per_row: float | None, replicas: int |
     return rows * seconds_per_row / (replicas * span_s)
 
 
-def sojourn(times: Sequence[tuple[float, float]]) -> Sojourn | None:
+def latency(times: Sequence[tuple[float, float]]) -> Latency | None:
     """Mean and quantiles of (seconds, rows) pairs; a quantile is the least time that so many rows stay within.
 
-    >>> sojourn([(1.0, 50), (2.0, 45), (9.0, 5)])
-    Sojourn(rows=100, mean_s=1.85, p50_s=1.0, p95_s=2.0, p99_s=9.0)
+    >>> latency([(1.0, 50), (2.0, 45), (9.0, 5)])
+    Latency(rows=100, mean_s=1.85, p50_s=1.0, p95_s=2.0, p99_s=9.0)
     """
     if not times:
         return None
@@ -64,7 +64,7 @@ def sojourn(times: Sequence[tuple[float, float]]) -> Sojourn | None:
         return float(seconds[min(int(np.searchsorted(reached, share - 1e-12)), len(seconds) - 1)])
 
     mean = float((seconds * rows).sum() / total)
-    return Sojourn(rows=round(total), mean_s=mean, p50_s=within(0.5), p95_s=within(0.95), p99_s=within(0.99))
+    return Latency(rows=round(total), mean_s=mean, p50_s=within(0.5), p95_s=within(0.95), p99_s=within(0.99))
 
 
 def cost_per_row(samples: Sequence[tuple[int, float]]) -> float | None:

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from penstock.dataflow.errors import PenstockError
-from penstock.measure.window import OperatorWindow, PipelineWindow, Sojourn, Window
+from penstock.measure.window import Latency, OperatorWindow, PipelineWindow, Window
 
 _NEGLIGIBLE = 1e-3  # the weight of all windows that are forgotten, at most
 
@@ -122,13 +122,13 @@ def merged(windows: Sequence[Window], weights: Sequence[float]) -> Window:
     last = windows[-1]
     if len(windows) == 1:
         return last
-    sojourns = [one.sojourn for one in windows]
+    latencies = [one.latency for one in windows]
     return Window(
         start_s=windows[0].start_s,
         end_s=last.end_s,
         generation=last.generation,
         external_rows_per_s=_mean([one.external_rows_per_s for one in windows], weights),
-        sojourn=_sojourn(sojourns, weights),
+        latency=_latency(latencies, weights),
         pipelines=_pipelines(windows, weights),
         operators=_operators(windows, weights),
     )
@@ -227,7 +227,7 @@ def _phases(same: Sequence[tuple[PipelineWindow, ...]], heights: np.ndarray) -> 
     return [{phase: means[phase] or 0.0 for phase in of[-1].phases_s} for of, means in zip(same, by_name, strict=True)]
 
 
-def _sojourn(seen: Sequence[Sojourn | None], weights: Sequence[float]) -> Sojourn | None:
+def _latency(seen: Sequence[Latency | None], weights: Sequence[float]) -> Latency | None:
     known = [(one, weight) for one, weight in zip(seen, weights, strict=True) if one is not None]
     if not known:
         return None
@@ -236,7 +236,7 @@ def _sojourn(seen: Sequence[Sojourn | None], weights: Sequence[float]) -> Sojour
         field: math.fsum(weight * getattr(one, field) for one, weight in known) / total
         for field in ("mean_s", "p50_s", "p95_s", "p99_s")
     }
-    return Sojourn(rows=sum(one.rows for one, _ in known), **times)
+    return Latency(rows=sum(one.rows for one, _ in known), **times)
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

@@ -54,7 +54,7 @@ class PipelineWindow(msgspec.Struct, frozen=True, kw_only=True):
     backlog_rows: int | None
 
 
-class Sojourn(msgspec.Struct, frozen=True, kw_only=True):
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
     """Time from a row's append at the source to its result's commit at a sink, over the rows of a window."""
 
     rows: int
@@ -69,7 +69,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     end_s: float
     generation: int  # of the plan in force
     external_rows_per_s: float | None  # appended at all sources
-    sojourn: Sojourn | None
+    latency: Latency | None
     pipelines: tuple[PipelineWindow, ...]
     operators: tuple[OperatorWindow, ...]  # upstream first
 

@@ -9,14 +9,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Of one plan under one load. None: nobody says, or it cannot be known (a plan that does not keep up)."""
 
     slots: int  # tasks that may run at once under the plan
-    sojourn_s: float | None = None
-    quantile: float | None = None  # that `sojourn_s` is of; None: it is the mean
-    at_most_s: float | None = None  # what the sojourn may come to, where there is a target
+    latency_s: float | None = None
+    quantile: float | None = None  # that `latency_s` is of; None: it is the mean
+    at_most_s: float | None = None  # what the latency may come to, where there is a target
     rows_per_s: float | None = None  # external rows that it takes in
 
     def met_by(self, observed: Outcome) -> bool:
         """Whether what was observed is within the target, if there is one and it can be known."""
-        return self.at_most_s is None or observed.sojourn_s is None or observed.sojourn_s <= self.at_most_s
+        return self.at_most_s is None or observed.latency_s is None or observed.latency_s <= self.at_most_s
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):

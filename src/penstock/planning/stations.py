@@ -62,11 +62,11 @@ class NeedsResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssignmentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """`sojourn_s` is null where the plan does not keep up; `needs` is there only where it is not feasible."""
+    """`latency_s` is null where the plan does not keep up; `needs` is there only where it is not feasible."""
 
     processors: dict[str, int]
     total: int
-    sojourn_s: float | None
+    latency_s: float | None
     quantiles_s: dict[str, float]
     bottleneck: str
     max_external_per_s: float | None
@@ -79,10 +79,10 @@ def plan_stations(
     stations: Stations,
     *,
     processors: int | None = None,
-    sojourn_s: float | None = None,
+    latency_s: float | None = None,
     quantile: float | None = None,
 ) -> AssignmentResult:
-    """The least sojourn within `processors`, or the fewest processors for `sojourn_s` on the mean or on a quantile.
+    """The least latency within `processors`, or the fewest processors for `latency_s` on the mean or on a quantile.
 
     >>> split = StationSpec(arrival_per_s=8.0, service_per_s=9.6)
     >>> count = StationSpec(arrival_per_s=24.0, service_per_s=10.0)
@@ -90,13 +90,13 @@ def plan_stations(
     >>> plan_stations(two, processors=6).processors
     {'split': 2, 'count': 4}
     """
-    if (processors is None) == (sojourn_s is None):
-        raise PlanError("give either a number of processors or a target for the sojourn, and not both")
+    if (processors is None) == (latency_s is None):
+        raise PlanError("give either a number of processors or a target for the latency, and not both")
 
     def plan(workload: Workload) -> Assignment:
         if processors is not None:
             return assign_processors(workload, processors)
-        return min_processors(workload, sojourn_s or 0.0, quantile)
+        return min_processors(workload, latency_s or 0.0, quantile)
 
     traffic = _traffic(stations)
     law = traffic.visit_law() if traffic else None
@@ -165,15 +165,15 @@ def _workload(stations: Stations, rates: dict[str, float], scvs: dict[str, float
 
 
 def _result(assignment: Assignment, quantile: float | None) -> AssignmentResult:
-    sojourn = assignment.sojourn()
+    latency = assignment.latency()
     asked = sorted({*QUANTILES, *([quantile] if quantile is not None else [])})
     most = assignment.max_external_per_s
     needs = assignment.needs
     return AssignmentResult(
         processors=assignment.processors,
         total=assignment.total,
-        sojourn_s=sojourn.mean_s if sojourn else None,
-        quantiles_s={f"{p}": sojourn.quantile_s(p) for p in asked} if sojourn else {},
+        latency_s=latency.mean_s if latency else None,
+        quantiles_s={f"{p}": latency.quantile_s(p) for p in asked} if latency else {},
         bottleneck=assignment.bottleneck,
         max_external_per_s=most if math.isfinite(most) else None,
         feasible=assignment.feasible,

@@ -15,7 +15,7 @@ def table(title: str, ranked: Sequence[Summary]) -> Table:
         "policy", "share", "worst", "reached", "after", "most", "changes", "slot-h", "missed", "paused",
         box=box.SIMPLE, pad_edge=False, padding=0, title=title, title_justify="left", caption_justify="left",
         caption="share of the best plan; starts from which it was reached, and after how many\n"
-        "changes; slot-hours; windows with more than twice the best sojourn",
+        "changes; slot-hours; windows with more than twice the best latency",
     )  # fmt: skip
     for one in ranked:
         drawn.add_row(

@@ -58,13 +58,13 @@ def cells(row: Decided, *, times: int = 1) -> tuple[str, ...]:
 
 def outcome(one: Outcome | None) -> str:
     """
-    >>> outcome(Outcome(slots=4, sojourn_s=0.25, rows_per_s=1000.0)), outcome(None)
+    >>> outcome(Outcome(slots=4, latency_s=0.25, rows_per_s=1000.0)), outcome(None)
     ('250 ms, 4 slots', '-')
     """
     if one is None:
         return UNKNOWN
     quantile = "" if one.quantile is None else f"p{100 * one.quantile:g} "
-    return f"{quantile}{seconds(one.sojourn_s)}, {one.slots} slot{'s' * (one.slots != 1)}"
+    return f"{quantile}{seconds(one.latency_s)}, {one.slots} slot{'s' * (one.slots != 1)}"
 
 
 def _became(row: Decided) -> str:

@@ -24,7 +24,7 @@ class Moment(NamedTuple):
     arriving_rows_per_s: float | None
     rows: int | None  # read from all sources
     backlog_rows: int | None  # at sources and cuts
-    stays: int  # rows whose sojourn is known
+    stays: int  # rows whose latency is known
     mean_s: float | None
     p95_s: float | None
     busy_s: float | None  # task time, all slots added up
@@ -35,7 +35,7 @@ class Moment(NamedTuple):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One or several windows. Rates and the mean sojourn are means; backlog and p95 are the highest of them, so that
+    """One or several windows. Rates and the mean latency are means; backlog and p95 are the highest of them, so that
     no peak is lost where there are fewer points than windows."""
 
     start_s: float  # wall clock, seconds since the epoch
@@ -44,8 +44,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     arriving_rows_per_s: float | None
     processed_rows_per_s: float | None
     backlog_rows: int | None
-    sojourn_mean_s: float | None
-    sojourn_p95_s: float | None
+    latency_mean_s: float | None
+    latency_p95_s: float | None
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,13 +58,13 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     peak_rows_per_s: float | None
     backlog_rows: int | None  # in the last window
     peak_backlog_rows: int | None
-    sojourn_mean_s: float | None  # over all rows
+    latency_mean_s: float | None  # over all rows
     worst_p95_s: float | None  # of a window
     busy_s: float | None
 
 
 def moment(window: Window, sources: Collection[str]) -> Moment:
-    stay = window.sojourn
+    stay = window.latency
     return Moment(
         start_s=window.start_s,
         end_s=window.end_s,
@@ -103,7 +103,7 @@ def totals(moments: Sequence[Moment]) -> Totals:
         peak_rows_per_s=_highest(one.rows / one.span_s for one in moments if one.rows is not None and one.span_s),
         backlog_rows=moments[-1].backlog_rows if moments else None,
         peak_backlog_rows=_highest(one.backlog_rows for one in moments),
-        sojourn_mean_s=_mean((one.mean_s, one.stays) for one in moments),
+        latency_mean_s=_mean((one.mean_s, one.stays) for one in moments),
         worst_p95_s=_highest(one.p95_s for one in moments),
         busy_s=_sum(one.busy_s for one in moments),
     )
@@ -119,8 +119,8 @@ def _point(some: Sequence[Moment], stretch: int) -> Point:
         arriving_rows_per_s=_mean((one.arriving_rows_per_s, one.span_s) for one in some),
         processed_rows_per_s=sum(one.rows or 0 for one in read) / read_s if read_s else None,
         backlog_rows=_highest(one.backlog_rows for one in some),
-        sojourn_mean_s=_mean((one.mean_s, one.stays) for one in some),
-        sojourn_p95_s=_highest(one.p95_s for one in some),
+        latency_mean_s=_mean((one.mean_s, one.stays) for one in some),
+        latency_p95_s=_highest(one.p95_s for one in some),
     )
 
 

@@ -14,7 +14,7 @@ from penstock.store import Decided
 
 def table(sums: Rehearsal, changes: list[Decided]) -> Group:
     drawn = Table(
-        "policy", "hours", "slot-hours", "violations", "changes", "rolled back", "paused", "mean sojourn",
+        "policy", "hours", "slot-hours", "violations", "changes", "rolled back", "paused", "mean latency",
         box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
     drawn.add_row(
@@ -25,7 +25,7 @@ def table(sums: Rehearsal, changes: list[Decided]) -> Group:
         str(sums.changes),
         str(sums.rolled_back),
         f"{sums.pause_s:.1f} s",
-        "-" if sums.mean_sojourn_s is None else f"{sums.mean_sojourn_s:.3g} s",
+        "-" if sums.mean_latency_s is None else f"{sums.mean_latency_s:.3g} s",
     )
     made = Table("at", "change", "why", "verdict", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for row in changes:

@@ -31,10 +31,10 @@ def title(window: Window, plan: Plan | None = None, *, name: str | None = None) 
     """In one line: the dataflow, what arrives, how long a row stays, how much of the machine there is."""
     parts = [name or (plan.dataflow if plan else "run")]
     parts.append(f"{count(window.external_rows_per_s)} rows/s")
-    if window.sojourn is None:
-        parts.append(f"sojourn p50 {UNKNOWN} p95 {UNKNOWN}")
+    if window.latency is None:
+        parts.append(f"latency p50 {UNKNOWN} p95 {UNKNOWN}")
     else:
-        parts.append(f"sojourn p50 {seconds(window.sojourn.p50_s)} p95 {seconds(window.sojourn.p95_s)}")
+        parts.append(f"latency p50 {seconds(window.latency.p50_s)} p95 {seconds(window.latency.p95_s)}")
     if plan is not None:
         parts.append(f"{plan.slots} slot{'s' * (plan.slots != 1)}")
     parts.append(f"plan {window.generation}")
@@ -44,8 +44,8 @@ def title(window: Window, plan: Plan | None = None, *, name: str | None = None) 
 def line(window: Window) -> str:
     """One line a window, for where there is no terminal."""
     parts = [f"{count(window.external_rows_per_s)} rows/s"]
-    if window.sojourn is not None:
-        parts.append(f"sojourn p50 {seconds(window.sojourn.p50_s)} p95 {seconds(window.sojourn.p95_s)}")
+    if window.latency is not None:
+        parts.append(f"latency p50 {seconds(window.latency.p50_s)} p95 {seconds(window.latency.p95_s)}")
     span_s = window.end_s - window.start_s
     for one in window.operators:
         _, rows_in, rows_out, backlog, cost, replicas, _ = cells(one, span_s)

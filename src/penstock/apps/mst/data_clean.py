@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-import penstock as ps
+import penstock
 from penstock.apps.differences import differences, epoch_ms
 from penstock.apps.inputs import kept_if_finite
 from penstock.apps.mst import weblog
@@ -25,9 +25,9 @@ def flow(
     *,
     rows: int | None = None,
     rows_per_s: float | None = None,
-) -> ps.Dataflow:
+) -> penstock.Dataflow:
     """The dataflow on generated logs, or on the log files of the glob `input`."""
-    flow = ps.Dataflow("data_clean")
+    flow = penstock.Dataflow("data_clean")
     (
         weblog.stream(flow, input, rows, rows_per_s)
         .stateless("answered", answered, columns=weblog.COLUMNS)

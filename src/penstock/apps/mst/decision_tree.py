@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-import penstock as ps
+import penstock
 from penstock.apps.differences import differences
 from penstock.apps.draws import draw
 from penstock.apps.inputs import generated, kept_if_finite
@@ -118,11 +118,13 @@ def flow(
     rows_per_s: float | None = None,
     features: int = FEATURES,
     classes: int = CLASSES,
-) -> ps.Dataflow:
+) -> penstock.Dataflow:
     if features < 1 or classes < 2:
-        raise ps.DataflowError(f"the tree is given {features} features and {classes} classes; it needs 1 and 2 or more")
+        raise penstock.DataflowError(
+            f"the tree is given {features} features and {classes} classes; it needs 1 and 2 or more"
+        )
     seedling()  # says at once what to install
-    flow = ps.Dataflow("decision_tree")
+    flow = penstock.Dataflow("decision_tree")
     fn = functools.partial(generator, features=features, classes=classes)
     (
         flow.source("rows", generated(fn, "n bigint, value string", rows, rows_per_s))

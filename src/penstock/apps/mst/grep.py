@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-import penstock as ps
+import penstock
 from penstock.apps.inputs import generated_or_files, kept_if_finite
 from penstock.apps.wordcount import generator
 from penstock.dataflow.sinks import Sink
@@ -36,9 +36,9 @@ def flow(
     rows: int | None = None,
     rows_per_s: float | None = None,
     pattern: str = PATTERN,
-) -> ps.Dataflow:
+) -> penstock.Dataflow:
     """The dataflow on the lines of word count, or on the text files of the glob `input`; the pattern is Java's."""
-    flow = ps.Dataflow("grep")
+    flow = penstock.Dataflow("grep")
     source = generated_or_files(generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
     (
         flow.source("lines", source)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import penstock as ps
+import penstock
 
 GRACE_ROWS = 100  # seen by a leaf between two attempts to split it
 DELTA = 1e-3  # how unlikely a split is that more rows would not have chosen
@@ -42,7 +42,7 @@ def seedling() -> Any:
     try:
         from river.tree import HoeffdingTreeClassifier
     except ModuleNotFoundError as error:
-        raise ps.PenstockError(
+        raise penstock.PenstockError(
             f"the decision tree needs the package river ({error}); install it with: pip install 'penstock[apps]'"
         ) from None
     return HoeffdingTreeClassifier(
@@ -75,7 +75,7 @@ def from_bytes(saved: bytes) -> Any:
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _PARTS:
-            raise ps.PenstockError(
+            raise penstock.PenstockError(
                 f"the saved tree names {module}.{name}, which no tree consists of: the state is not one that this "
                 "version of penstock wrote; start the run anew in a fresh directory"
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-import penstock as ps
+import penstock
 from penstock.apps.growing_counts import check_counts, last_counts
 from penstock.apps.inputs import kept_if_finite
 from penstock.apps.mst import weblog
@@ -25,9 +25,9 @@ def flow(
     *,
     rows: int | None = None,
     rows_per_s: float | None = None,
-) -> ps.Dataflow:
+) -> penstock.Dataflow:
     """The dataflow on generated logs, or on the log files of the glob `input`."""
-    flow = ps.Dataflow("page_view")
+    flow = penstock.Dataflow("page_view")
     (
         weblog.stream(flow, input, rows, rows_per_s)
         .keyed("views", ["site"], count, columns=["site", "count"])

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-import penstock as ps
+import penstock
 from penstock.apps import wordcount
 from penstock.apps.differences import differences, epoch_ms
 from penstock.apps.inputs import generated, kept_if_finite
@@ -41,8 +41,8 @@ def count(words: DataFrame) -> DataFrame:
     return words.groupBy(windows, "word").count().select("word", F.col("window.end").alias("window_end"), "count")
 
 
-def flow(output: Sink | None = None, *, rows: int | None = None, rows_per_s: float | None = None) -> ps.Dataflow:
-    flow = ps.Dataflow("rolling_count")
+def flow(output: Sink | None = None, *, rows: int | None = None, rows_per_s: float | None = None) -> penstock.Dataflow:
+    flow = penstock.Dataflow("rolling_count")
     lines = flow.source("lines", generated(functools.partial(generator, rows=rows), SCHEMA, rows, rows_per_s))
     (
         lines.stateless("split", split, columns=["ts", "word"])

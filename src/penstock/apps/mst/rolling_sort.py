@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-import penstock as ps
+import penstock
 from penstock.apps.differences import differences, epoch_ms
 from penstock.apps.inputs import generated, kept_if_finite
 from penstock.apps.mst import sol
@@ -42,8 +42,8 @@ def sort(records: DataFrame) -> DataFrame:
     return ranked.select("window_end", "rank", "record.n", "record.value")
 
 
-def flow(output: Sink | None = None, *, rows: int | None = None, rows_per_s: float | None = None) -> ps.Dataflow:
-    flow = ps.Dataflow("rolling_sort")
+def flow(output: Sink | None = None, *, rows: int | None = None, rows_per_s: float | None = None) -> penstock.Dataflow:
+    flow = penstock.Dataflow("rolling_sort")
     records = flow.source("records", generated(functools.partial(generator, rows=rows), SCHEMA, rows, rows_per_s))
     (
         records.watermark("ts", f"{DELAY_S} seconds")

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-import penstock as ps
+import penstock
 from penstock.apps.differences import differences
 from penstock.apps.draws import draw
 from penstock.apps.inputs import generated, kept_if_finite
@@ -40,11 +40,11 @@ def hop(messages: DataFrame) -> DataFrame:
 
 def flow(
     output: Sink | None = None, *, rows: int | None = None, rows_per_s: float | None = None, stages: int = STAGES
-) -> ps.Dataflow:
+) -> penstock.Dataflow:
     """The dataflow with operators hop1, hop2, ... one a stage."""
     if stages < 1:
-        raise ps.DataflowError(f"sol is given stages={stages}; it needs one or more")
-    flow = ps.Dataflow("sol")
+        raise penstock.DataflowError(f"sol is given stages={stages}; it needs one or more")
+    flow = penstock.Dataflow("sol")
     stream = flow.source("messages", generated(generator, SCHEMA, rows, rows_per_s))
     for number in range(1, stages + 1):
         stream = stream.stateless(f"hop{number}", hop, columns=["n", "value"])

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-import penstock as ps
+import penstock
 from penstock.apps.growing_counts import check_counts, last_counts
 from penstock.apps.inputs import kept_if_finite
 from penstock.apps.mst import weblog
@@ -29,9 +29,9 @@ def flow(
     *,
     rows: int | None = None,
     rows_per_s: float | None = None,
-) -> ps.Dataflow:
+) -> penstock.Dataflow:
     """The dataflow on generated logs, or on the log files of the glob `input`."""
-    flow = ps.Dataflow("unique_visitor")
+    flow = penstock.Dataflow("unique_visitor")
     (
         weblog.stream(flow, input, rows, rows_per_s)
         .keyed("first_visit", ["site", "visitor"], first_visit, emit="append", columns=["site", "visitor"])

@@ -15,7 +15,7 @@ WANTED, AFTER = "hysteresis.wanted", "hysteresis.after"
 class Hysteresis:
     """A change must gain the share `gain`, and must be wanted in so many `turns` one after another, since the last one.
 
-    The gain is in the sojourn, 1 - expected / staying, or for a release in slots. Where either is not known (the plan
+    The gain is in the latency, 1 - expected / staying, or for a release in slots. Where either is not known (the plan
     in force does not keep up, a policy without a latency model) it counts as enough.
     """
 
@@ -46,13 +46,13 @@ class Hysteresis:
 
 def relative_gain(staying: Outcome, expected: Outcome) -> float | None:
     """
-    >>> relative_gain(Outcome(slots=4, sojourn_s=2.0), Outcome(slots=6, sojourn_s=1.5))
+    >>> relative_gain(Outcome(slots=4, latency_s=2.0), Outcome(slots=6, latency_s=1.5))
     0.25
-    >>> relative_gain(Outcome(slots=8, sojourn_s=0.5), Outcome(slots=6, sojourn_s=0.7))
+    >>> relative_gain(Outcome(slots=8, latency_s=0.5), Outcome(slots=6, latency_s=0.7))
     0.25
     """
     if expected.slots < staying.slots:
         return 1.0 - expected.slots / staying.slots
-    if staying.sojourn_s is None or expected.sojourn_s is None:
+    if staying.latency_s is None or expected.latency_s is None:
         return None
-    return 1.0 - expected.sojourn_s / staying.sojourn_s
+    return 1.0 - expected.latency_s / staying.latency_s

@@ -47,9 +47,9 @@ class PayBack:
         pause_s, staying, expected = self._pause_s(situation, change), change.staying, change.expected
         if expected.slots < staying.slots:
             return pause_s * staying.slots / (staying.slots - expected.slots)
-        if staying.sojourn_s is None or expected.sojourn_s is None:
+        if staying.latency_s is None or expected.latency_s is None:
             return None
-        gained_s = staying.sojourn_s - expected.sojourn_s
+        gained_s = staying.latency_s - expected.latency_s
         if gained_s <= 0:
             return math.inf
         return pause_s**2 / (2.0 * (1.0 - _busiest(situation, change))) / gained_s

@@ -2,7 +2,7 @@
 
 Source: Fu et al., "DRS: Auto-Scaling for Real-Time Stream Analytics", ToN 25(6), 2017, sections III and IV.
 
-- `LeastSojourn`, their problem (6): AssignProcessors for K slots; where the result is not the plan in force, change.
+- `LeastLatency`, their problem (6): AssignProcessors for K slots; where the result is not the plan in force, change.
 - `FewestSlots`, their problem (8): above T_max MinProcessors adds slots, below T_min it releases them, and in between
   AssignProcessors moves them where the total is right and the split is not.
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from penstock.control.correction import steady
 from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.demand import demand_of
-from penstock.control.policies.drs_problem import Case, DrsSettings, FewestSlots, LeastSojourn, Option
+from penstock.control.policies.drs_problem import Case, DrsSettings, FewestSlots, LeastLatency, Option
 from penstock.control.situation import Memory, Situation
 from penstock.control.stations import Stations
 from penstock.models.queueing.errors import told_apart
@@ -45,7 +45,7 @@ class Drs:
             least = len(case.now.workload.operators) + case.now.reserved
             why = f"{least} slots are the fewest that this dataflow runs on, and {case.most} may be used"
             return Hold(reason=Reason.AT_LIMIT, why=why, inputs=case.inputs, needs_slots=least), memory
-        decision = _least(case) if isinstance(goal, LeastSojourn) else _fewest(case, goal)
+        decision = _least(case) if isinstance(goal, LeastLatency) else _fewest(case, goal)
         puzzled = isinstance(decision, Hold) and decision.reason is Reason.CATCHING_UP and steady(situation)
         return decision, {**case.memory, PUZZLED: case.memory.get(PUZZLED, 0.0) + 1.0 if puzzled else 0.0}
 
@@ -61,8 +61,8 @@ def _least(case: Case) -> Decision:
 
 def _fewest(case: Case, goal: FewestSlots) -> Decision:
     """Their scheduler's three cases, in its order."""
-    if case.measured_s is None and case.staying.sojourn_s is not None:
-        return Hold(reason=Reason.MISSING, why="no row came out whose sojourn is known", inputs=case.inputs)
+    if case.measured_s is None and case.staying.latency_s is not None:
+        return Hold(reason=Reason.MISSING, why="no row came out whose latency is known", inputs=case.inputs)
     short = case.measured_s is None or case.measured_s > goal.max_s
     if not short and case.staying.slots <= case.most and case.rising:
         # Slots that a quiet time did not need may be what those need that come now.
@@ -137,7 +137,7 @@ def _towards(case: Case, option: Option, *, releasing: bool = False) -> Decision
     return Change(
         plan=plan,
         reason=_reason(case, expected.slots),
-        why=f"{_said(case)}; expected with {expected.slots} slots: {_seconds(expected.sojourn_s)}"
+        why=f"{_said(case)}; expected with {expected.slots} slots: {_seconds(expected.latency_s)}"
         + (f"; {lacking}" if lacking else ""),
         staying=case.staying,
         expected=expected,
@@ -150,7 +150,7 @@ def _towards(case: Case, option: Option, *, releasing: bool = False) -> Decision
 
 def _lacking(case: Case, option: Option) -> str | None:
     """What is in the way of the target, in the user's seconds: the planner was asked for the model's."""
-    needs, comes_s = option.assigned.needs, option.expected.sojourn_s
+    needs, comes_s = option.assigned.needs, option.expected.latency_s
     if needs is None or not needs.in_the_way or comes_s is None or case.at_most_s is None:
         return None if needs is None else needs.reason
     comes, asked = told_apart(comes_s, case.at_most_s, digits=4)
@@ -161,12 +161,12 @@ def _lacking(case: Case, option: Option) -> str | None:
 def _alternatives(case: Case, option: Option) -> tuple[Alternative, ...]:
     """To stay, and the best with one slot less."""
     stations, best = option.stations, option.assigned
-    staying = "does not keep up" if case.staying.sojourn_s is None else "is slower or takes more slots"
+    staying = "does not keep up" if case.staying.latency_s is None else "is slower or takes more slots"
     found = [Alternative(replicas=case.situation.plan.replicas, expected=case.staying, why=f"staying {staying}")]
     if best.total > len(best.counts):
         fewer = one_less(best)
         expected = case.option(stations, fewer).expected
-        why = "one slot less is slower" if expected.sojourn_s is not None else "one slot less does not keep up"
+        why = "one slot less is slower" if expected.latency_s is not None else "one slot less does not keep up"
         found.append(Alternative(replicas=stations.replicas(fewer.counts), expected=expected, why=why))
     return tuple(found)
 
@@ -179,24 +179,24 @@ def _reason(case: Case, slots: int) -> Reason:
 
 def _better(one: Outcome, other: Outcome) -> bool:
     """Shorter by more than rounding; to keep up is better than not to, and then to take in more."""
-    if one.sojourn_s is None:
-        return other.sojourn_s is None and (one.rows_per_s or 0.0) > (other.rows_per_s or 0.0) * (1 + 1e-9)
-    return other.sojourn_s is None or one.sojourn_s < other.sojourn_s * (1 - 1e-9)
+    if one.latency_s is None:
+        return other.latency_s is None and (one.rows_per_s or 0.0) > (other.rows_per_s or 0.0) * (1 + 1e-9)
+    return other.latency_s is None or one.latency_s < other.latency_s * (1 - 1e-9)
 
 
 def _longing(outcome: Outcome) -> tuple[bool, float]:
     """Sorts outcomes, best first."""
     short_of = outcome.rows_per_s or 0.0
-    return (outcome.sojourn_s is None, -short_of if outcome.sojourn_s is None else outcome.sojourn_s)
+    return (outcome.latency_s is None, -short_of if outcome.latency_s is None else outcome.latency_s)
 
 
 def _said(case: Case) -> str:
     said = f"{_what(case)} {_seconds(case.measured_s)} with {case.staying.slots} slots"
-    return f"{said} and a backlog, {_seconds(case.staying.sojourn_s)} without it" if case.backlogged else said
+    return f"{said} and a backlog, {_seconds(case.staying.latency_s)} without it" if case.backlogged else said
 
 
 def _what(case: Case) -> str:
-    return "mean sojourn" if case.quantile is None else f"p{100 * case.quantile:g} sojourn"
+    return "mean latency" if case.quantile is None else f"p{100 * case.quantile:g} latency"
 
 
 def _seconds(time_s: float | None) -> str:

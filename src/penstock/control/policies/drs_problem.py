@@ -28,7 +28,7 @@ CORRECTION = "drs.correction"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeastSojourn:
+class LeastLatency:
     """Within `max_slots`; None: within all that may be used."""
 
     max_slots: int | None = None
@@ -36,7 +36,7 @@ class LeastSojourn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FewestSlots:
-    """With a sojourn of at most `max_s` (T_max): its mean, or the quantile 0.5, 0.95 or 0.99 of it."""
+    """With a latency of at most `max_s` (T_max): its mean, or the quantile 0.5, 0.95 or 0.99 of it."""
 
     max_s: float
     min_s: float | None = None  # T_min, below which slots are released; None: half of max_s
@@ -52,11 +52,11 @@ class FewestSlots:
             )
         if not self.max_s > 0 or not 0 < self.aim <= 1 or not 0 <= self.release_below_s < self.max_s:
             raise PenstockError(
-                f"a sojourn of at most {self.max_s} s, releasing below {self.release_below_s} s, planned for "
+                f"a latency of at most {self.max_s} s, releasing below {self.release_below_s} s, planned for "
                 f"{self.aim} of it; the most must be above 0 and above the least, and the share within (0, 1]"
             )
         if self.quantile not in (None, 0.5, 0.95, 0.99):
-            raise PenstockError(f"the quantile {self.quantile} of the sojourn is not measured; 0.5, 0.95 and 0.99 are")
+            raise PenstockError(f"the quantile {self.quantile} of the latency is not measured; 0.5, 0.95 and 0.99 are")
 
     @property
     def release_below_s(self) -> float:
@@ -65,7 +65,7 @@ class FewestSlots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrsSettings:
-    goal: LeastSojourn | FewestSlots
+    goal: LeastLatency | FewestSlots
     queue: Queue = "mmk"  # of operator-at-a-time engines; "gigk" where SCVs are measured and not near 1
     replica_s: float = 0.02  # of micro-batch engines: what a replica adds to a batch, to begin with
     batch_s: float = 0.1  # and an empty batch of a query that made none yet
@@ -120,17 +120,17 @@ class Case:
                 others = (query_stations(situation, demand, cuts, costs),)
         else:
             now = operator_stations(situation, demand, queue=settings.queue)
-        quantile = None if isinstance(goal, LeastSojourn) else goal.quantile
+        quantile = None if isinstance(goal, LeastLatency) else goal.quantile
         counts = present_counts(now, situation, demand)
-        predicted, measured = now.predicted_s(counts, quantile), measured_s(window.sojourn, quantile)
+        predicted, measured = now.predicted_s(counts, quantile), measured_s(window.latency, quantile)
         waiting = predicted is not None and backlogged(situation, predicted)
         if predicted is not None and measured and steady(situation) and not waiting:
             memory = learned(memory, CORRECTION, measured_s=measured, predicted_s=predicted, rate=settings.learning)
         correction = memory.get(CORRECTION, 1.0)
         staying = _staying(situation, now, counts, predicted, correction, quantile)
         inputs = demand.inputs(window) | {
-            "measured_sojourn_s": measured,
-            "predicted_sojourn_s": staying.sojourn_s,
+            "measured_latency_s": measured,
+            "predicted_latency_s": staying.latency_s,
             "correction": correction,
         }
         return Case(
@@ -146,7 +146,7 @@ class Case:
             inputs=inputs,
             most=min(situation.max_slots, goal.max_slots or situation.max_slots),
             quantile=quantile,
-            at_most_s=None if isinstance(goal, LeastSojourn) else goal.max_s,
+            at_most_s=None if isinstance(goal, LeastLatency) else goal.max_s,
         )
 
     def at_load(self, times: float) -> Case:
@@ -187,7 +187,7 @@ class Case:
         predicted = stations.predicted_s(assigned.counts, self.quantile)
         expected = Outcome(
             slots=assigned.total + stations.reserved,
-            sojourn_s=None if predicted is None else self.correction * predicted,
+            latency_s=None if predicted is None else self.correction * predicted,
             quantile=self.quantile,
             at_most_s=self.at_most_s,
             rows_per_s=min(assigned.max_external_per_s, stations.workload.external_per_s),
@@ -206,7 +206,7 @@ def _staying(
     taken = Assignment(workload=now.workload, counts=tuple(counts)).max_external_per_s
     return Outcome(
         slots=situation.slots,
-        sojourn_s=None if predicted_s is None else correction * predicted_s,
+        latency_s=None if predicted_s is None else correction * predicted_s,
         quantile=quantile,
         rows_per_s=min(now.workload.external_per_s, taken),
     )

@@ -14,8 +14,8 @@ from penstock.engines.simulated.records import COUNT, Records
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     operators: Records  # records of COUNT, in the order of `flow.operators`
-    stays: np.ndarray  # histogram of sojourns at sinks
-    stay_sum: np.ndarray  # of sojourns at sinks: [0] rows, [1] seconds, [2] seconds squared
+    stays: np.ndarray  # histogram of latencies at sinks
+    stay_sum: np.ndarray  # of latencies at sinks: [0] rows, [1] seconds, [2] seconds squared
 
     def copy(self) -> Counts:
         return Counts(operators=self.operators.copy(), stays=self.stays.copy(), stay_sum=self.stay_sum.copy())

@@ -12,7 +12,7 @@ Brownian motion that drifts away from 0). Near it the long run is never reached:
 where it is a reflected Brownian motion without drift, of mean sqrt(2 v t / pi) and v = (ca2 + cs2) s / k.
 
 Rows derived from a source's row carry its age; given that a row waits, W has the variance of an exponential, and a
-sojourn has the gamma law of its mean and variance. Pairing joins are not simulated, replicas with keys share one queue.
+latency has the gamma law of its mean and variance. Pairing joins are not simulated, replicas with keys share one queue.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.engines.simulated.stations import Station, stations
 from penstock.plan import Plan
 
 STEP_S = 0.05
-_LOOK_S = 1.0  # how often sojourns are worked out
+_LOOK_S = 1.0  # how often latencies are worked out
 _NEAREST = 1e-9  # to a load of 1: the long run of W is finite
 _NO_BACKLOG = 1e-6  # rows
 _QUANTILES = (np.arange(100) + 0.5) / 100
@@ -175,7 +175,7 @@ class Fluid:
             operators[name] = np.rint(exact[name])
         operators["busy_s"] = exact["busy_s"]
 
-    # ---- sojourns
+    # ---- latencies
 
     def _age(self, came: np.ndarray, served: np.ndarray, span_s: float) -> None:
         """Ages go downstream with the rows; where a loop brings rows back, with the age that they had a second ago."""
@@ -290,7 +290,7 @@ class Fluid:
 
 
 def _spread(mean: float, variance: float) -> np.ndarray:
-    """Equally likely sojourns of the gamma law with this mean and variance, and exactly this mean."""
+    """Equally likely latencies of the gamma law with this mean and variance, and exactly this mean."""
     if variance <= 1e-12 * mean**2:
         return np.full(len(_QUANTILES), mean)
     drawn = gammaincinv(mean**2 / variance, _QUANTILES) * variance / mean

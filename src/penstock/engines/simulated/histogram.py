@@ -1,4 +1,4 @@
-"""A histogram of sojourns whose bins are 1/64 of a power of two: quantiles within 1.6%, means exact."""
+"""A histogram of latencies whose bins are 1/64 of a power of two: quantiles within 1.6%, means exact."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from penstock.engines.simulated.compiling import compiled
-from penstock.measure.window import Sojourn
+from penstock.measure.window import Latency
 
 _PER_OCTAVE = 64
 _LEAST_EXPONENT = -30  # about a nanosecond
@@ -40,7 +40,7 @@ def upper_ends_s() -> np.ndarray:
     )
 
 
-def sojourn_of(stays: np.ndarray, rows: float, seconds: float) -> Sojourn | None:
+def latency_of(stays: np.ndarray, rows: float, seconds: float) -> Latency | None:
     """Of the rows counted. A quantile is the middle of the bin that so many rows reach; zero stays zero."""
     if rows < 0.5:
         return None
@@ -52,4 +52,4 @@ def sojourn_of(stays: np.ndarray, rows: float, seconds: float) -> Sojourn | None
         return float(ends[at] * (1.0 - 0.5 / (2 * _PER_OCTAVE))) if at > 0 else 0.0
 
     mean = seconds / rows
-    return Sojourn(rows=round(rows), mean_s=mean, p50_s=within(0.5), p95_s=within(0.95), p99_s=within(0.99))
+    return Latency(rows=round(rows), mean_s=mean, p50_s=within(0.5), p95_s=within(0.95), p99_s=within(0.99))

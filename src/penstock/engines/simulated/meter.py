@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.dataflow import Dataflow, Kind, Operator, regions
 from penstock.engines.simulated.behaviour import Behaviour
-from penstock.engines.simulated.histogram import sojourn_of
+from penstock.engines.simulated.histogram import latency_of
 from penstock.engines.simulated.world import World
 from penstock.measure.estimators import ratio, scv, true_rate
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
@@ -44,7 +44,7 @@ class Meter:
             end_s=epoch_s + now,
             generation=generation,
             external_rows_per_s=ratio(external, span),
-            sojourn=sojourn_of(stays, float(sums[0]), float(sums[1])),
+            latency=latency_of(stays, float(sums[0]), float(sums[1])),
             pipelines=tuple(self._pipeline(pipeline, plan, lately, waiting) for pipeline in found),
             operators=tuple(
                 self._operator(one, of[one.name], plan, lately, waiting, span) for one in self._flow.operators

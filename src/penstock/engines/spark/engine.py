@@ -21,24 +21,24 @@ from penstock.brokers.cluster import Cluster
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.load import modules_by_value
 from penstock.engines.ports import Applied
-from penstock.engines.spark import outputs
-from penstock.engines.spark.change import Change, change, source_operators
-from penstock.engines.spark.changeover import Changeover
-from penstock.engines.spark.committed import Committed, Query
-from penstock.engines.spark.directory import RunDirectory
+from penstock.engines.spark.change.changeover import Changeover
+from penstock.engines.spark.change.query_changes import Change, change, source_operators
+from penstock.engines.spark.change.resume_check import check_same_dataflow, ends_of, shape_of, take_up
+from penstock.engines.spark.error_text import first_words
 from penstock.engines.spark.executors import ExecutorsError, Negotiator, negotiator_of
-from penstock.engines.spark.executors.lasting import Lasting
-from penstock.engines.spark.gate import hold_file
-from penstock.engines.spark.journal import Journal
-from penstock.engines.spark.meter import Meter
-from penstock.engines.spark.orphans import await_orphan, note_jvm
-from penstock.engines.spark.queries import Queries
-from penstock.engines.spark.running import RunningQuery
-from penstock.engines.spark.said import first_words
-from penstock.engines.spark.same_dataflow import check_same_dataflow, ends_of, shape_of, take_up
+from penstock.engines.spark.executors.drift import ExecutorDrift
+from penstock.engines.spark.metering.meter import Meter
+from penstock.engines.spark.queries.queries import Queries
+from penstock.engines.spark.queries.running_query import RunningQuery
+from penstock.engines.spark.reading.gate import hold_file
+from penstock.engines.spark.run_directory.committed import Committed, Query
+from penstock.engines.spark.run_directory.directory import RunDirectory
+from penstock.engines.spark.run_directory.journal import Journal
+from penstock.engines.spark.run_directory.orphans import await_orphan, note_jvm
 from penstock.engines.spark.session import session
-from penstock.engines.spark.sources.contract import LiveSource, Offset
-from penstock.engines.spark.sources.live import live_source
+from penstock.engines.spark.sinks import writers
+from penstock.engines.spark.sources.contract import Offset, StreamSource
+from penstock.engines.spark.sources.factory import create_source
 from penstock.measure.window import Window
 from penstock.plan import Plan, default_plan, diff, pipelines, validate
 
@@ -78,7 +78,7 @@ class SparkEngine:
         self._batch_s = batch_s
         self._most_rows = most_rows_a_batch
         self._sample_every = sample_every if measured else None
-        self._sources: dict[str, LiveSource] = {}
+        self._sources: dict[str, StreamSource] = {}
         self._directory = RunDirectory(self.run, batch_s, most_rows_a_batch, kafka)
         self._journal = Journal(self.run)
         self._queries: Queries | None = None
@@ -86,7 +86,7 @@ class SparkEngine:
         self._changing = threading.RLock()
         self._meter: Meter | None = None
         self._executors: Negotiator | None = None
-        self._lasting = Lasting(executors_patience_s)
+        self._drift = ExecutorDrift(executors_patience_s)
         self._found_out: list[str] = []  # when the run was resumed
         self._executors_patience_s = executors_patience_s
         self._patience_s = 2 * batch_s  # how long a batch is waited for where it may as well be interrupted
@@ -250,7 +250,7 @@ class SparkEngine:
                 done.append(f"pipeline '{running.record.pipeline}' failed and was started again: {reason}")
             if self._executors is not None and self._committed is not None:
                 planned = self.plan.slots
-                there = self._lasting.slots(self._executors, planned, time.monotonic())
+                there = self._drift.slots(self._executors, planned, time.monotonic())
                 standing = None if there is None else self._executors.standing()
                 if there == 0:
                     where = self._spark.sparkContext.master
@@ -293,7 +293,7 @@ class SparkEngine:
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
         """What a memory sink holds."""
-        return outputs.memory_rows(self.run, sink)
+        return writers.memory_rows(self.run, sink)
 
     # ---- starting
 
@@ -325,9 +325,9 @@ class SparkEngine:
         self._directory.clear(found)
         for operator in self.flow.operators:
             if operator.kind is Kind.SOURCE:
-                self._sources[operator.name] = live_source(operator, self.run / "sources")
+                self._sources[operator.name] = create_source(operator, self.run / "sources")
             elif operator.kind is Kind.SINK:
-                outputs.check_reachable(operator.name, operator.sink)
+                writers.check_reachable(operator.name, operator.sink)
         self._meter = Meter(self.flow, self._spark, self._sources, self._directory.channel, self.run)
         self._queries = Queries(
             self._spark,

@@ -13,9 +13,9 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.executors.negotiated import PARKED
-from penstock.engines.spark.interpreter import worker_python
-from penstock.engines.spark.said import first_words
+from penstock.engines.spark.error_text import first_words
+from penstock.engines.spark.executors.spark_negotiator import PARKED
+from penstock.engines.spark.worker_interpreter import worker_python
 
 HOST = "127.0.0.1"
 _STREAMING = "org.apache.spark.sql.execution.streaming"

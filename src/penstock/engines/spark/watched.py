@@ -23,7 +23,7 @@ from penstock.dataflow.sinks import noop
 from penstock.dataflow.sources import generate
 from penstock.engines.ports import Applied
 from penstock.engines.spark.executors import negotiator_of
-from penstock.engines.spark.stages import Stages
+from penstock.engines.spark.metering.stages import Stages
 from penstock.measure.estimators import ratio
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import Plan, default_plan, diff
@@ -189,7 +189,7 @@ class WatchedEngine:
             end_s=now,
             generation=self._generation,
             external_rows_per_s=arriving,
-            sojourn=None,
+            latency=None,
             pipelines=tuple(pipelines),
             operators=(
                 self._operator(INPUT, rows, arriving, span, round(backlog)),

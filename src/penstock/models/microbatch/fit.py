@@ -67,7 +67,7 @@ class MicroBatchFit:
         value = self.station(0.0).batch_time_s(rows, replicas)
         return Interval(min(value, max(0.0, middle - spread)), value, max(value, middle + spread))
 
-    def predict_sojourn_s(self, arrival_per_s: float, replicas: int) -> Interval:
+    def predict_latency_s(self, arrival_per_s: float, replicas: int) -> Interval:
         """1.5 D* at this rate. The upper end is infinite where saturation cannot be ruled out."""
         value = self.station(arrival_per_s).mean_s(replicas)
         # D is in the interval if the form  (a + b k) - D (1 - lambda C)  is within t standard errors of 0.

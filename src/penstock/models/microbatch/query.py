@@ -54,11 +54,11 @@ class MicroBatchQuery:
         )
         return fixed / (1.0 - load) if load < 1.0 else math.inf
 
-    def sojourn_s(self, arrival_per_s: float, replicas: dict[str, int]) -> float:
+    def latency_s(self, arrival_per_s: float, replicas: dict[str, int]) -> float:
         return 1.5 * self.settled_batch_s(arrival_per_s, replicas)
 
     def best_replicas(self, arrival_per_s: float) -> dict[str, int]:
-        """Replicas of each stage with the shortest sojourn at this rate."""
+        """Replicas of each stage with the shortest latency at this rate."""
         not_negative("the arrival rate (rows/s)", arrival_per_s)
         best = {stage.name: self.slots for stage in self.stages}
         settled = self.settled_batch_s(arrival_per_s, best)

@@ -124,7 +124,7 @@ class MicroBatch:
         return ((q + math.sqrt(q * q + 4.0 * free * fixed)) / (2.0 * free)) ** 2
 
     def best_replicas(self) -> int | None:
-        """The k with the shortest sojourn; None where no k keeps up. Without b it is all slots (none: no end, refused).
+        """The k with the shortest latency; None where no k keeps up. Without b it is all slots (none: no end, refused).
 
         >>> MicroBatch(arrival_per_s=10.0, batch_s=1.0, row_s=0.01, replica_s=0.0, slots=8).best_replicas()
         8

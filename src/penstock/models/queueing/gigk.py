@@ -8,7 +8,7 @@ All of it is approximate, except where both SCVs are 1, which is M/M/k.
   0.25 it gives twice the wait that simulation shows, and M/D/k comes out up to a fifth low.
 - "whitt" (the default): phi(rho, ca2, cs2, k) of W. Whitt, "Approximations for the GI/G/m queue", Production and
   Operations Management 2(2), 1993: it interpolates between good approximations of M/G/k, D/M/k and GI/M/k. In that
-  example it is 1.4 times too high, which is 1.4% of the sojourn; M/G/1 is within 2% of the exact sojourn.
+  example it is 1.4 times too high, which is 1.4% of the latency; M/G/1 is within 2% of the exact latency.
 
 Also from that paper: P(W > 0), from heavy-traffic and many-server limits, and the SCV cD2 of the delay of those that
 wait. What is ours: that delay and the service each follow the gamma law with their two moments, which makes quantiles
@@ -230,7 +230,7 @@ class GIGk:
         return self._survival(next(self._waits(servers)), deadline_s)
 
     def quantile_s(self, servers: int, probability: float) -> float:
-        """The sojourn that the share `probability` of the rows stays within."""
+        """The latency that the share `probability` of the rows stays within."""
         check_stable(self.arrival_per_s, self.service_per_s, servers)
         wait = next(self._waits(servers))
         return quantile_s(lambda t: self._survival(wait, t), probability, 1.0 / self.service_per_s)

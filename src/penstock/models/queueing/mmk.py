@@ -146,7 +146,7 @@ class MMk:
         return self._survival(servers, erlang_c(servers, self.arrival_per_s / self.service_per_s), deadline_s)
 
     def quantile_s(self, servers: int, probability: float) -> float:
-        """The sojourn that the share `probability` of the rows stays within."""
+        """The latency that the share `probability` of the rows stays within."""
         check_stable(self.arrival_per_s, self.service_per_s, servers)
         delayed = erlang_c(servers, self.arrival_per_s / self.service_per_s)
         return quantile_s(lambda t: self._survival(servers, delayed, t), probability, 1.0 / self.service_per_s)

@@ -1,4 +1,4 @@
-"""What every station model offers to the planners: a mean and a variance of the sojourn for each number of servers."""
+"""What every station model offers to the planners: a mean and a variance of the latency for each number of servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.models.queueing.errors import probability as checked_probability
 
 
 class Moments(NamedTuple):
-    """Of the sojourn (waiting and service) of one row at one station."""
+    """Of the latency (waiting and service) of one row at one station."""
 
     mean_s: float
     variance_s2: float

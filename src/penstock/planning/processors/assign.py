@@ -22,7 +22,7 @@ _NEAR_FLOOR = 1.01  # where the target is below what budget and bounds let one r
 
 
 def assign_processors(workload: Workload, budget: int) -> Assignment:
-    """The least mean sojourn with at most `budget` processors. Exact.
+    """The least mean latency with at most `budget` processors. Exact.
 
     >>> from penstock.models.queueing import MMk
     >>> from penstock.planning.processors import Operator, Workload, assign_processors
@@ -39,14 +39,14 @@ def assign_processors(workload: Workload, budget: int) -> Assignment:
 
 
 def min_processors(
-    workload: Workload, sojourn_s: float, quantile: float | None = None, budget: int | None = None
+    workload: Workload, latency_s: float, quantile: float | None = None, budget: int | None = None
 ) -> Assignment:
-    """The fewest processors with a mean sojourn of at most `sojourn_s`, or with that quantile of it.
+    """The fewest processors with a mean latency of at most `latency_s`, or with that quantile of it.
 
     On the mean it is exact. A quantile is no sum over operators: see `penstock.planning.processors.quantile`.
     With a budget that is too small, the best plan within it comes back, not feasible, with what the target needs.
     """
-    positive("the target for the sojourn (s)", sojourn_s)
+    positive("the target for the latency (s)", latency_s)
     if quantile is not None:
         probability("the quantile", quantile)
     if budget is not None:
@@ -55,25 +55,25 @@ def min_processors(
     start = workload.keeping_up()
     if start is None or sum(start) > limit:
         free = workload.unbounded()
-        target = min_processors(free, sojourn_s, quantile) if free.keeping_up() is not None else None
+        target = min_processors(free, latency_s, quantile) if free.keeping_up() is not None else None
         return best_rate(workload, limit, target)
 
     def meet(target_s: float) -> tuple[list[int], float]:
         if quantile is None:
             return _meet_mean(workload, start, target_s, limit)
         counts = meet_quantile(workload, start, target_s, quantile, limit)
-        return counts, workload.sojourn(counts).quantile_s(quantile)
+        return counts, workload.latency(counts).quantile_s(quantile)
 
-    best, reached = meet(sojourn_s)
-    if reached <= sojourn_s:
+    best, reached = meet(latency_s)
+    if reached <= latency_s:
         return Assignment(workload=workload, counts=tuple(best))
-    what = "the mean sojourn" if quantile is None else f"the {quantile} quantile of the sojourn"
-    comes, asked = told_apart(reached, sojourn_s, digits=4)
+    what = "the mean latency" if quantile is None else f"the {quantile} quantile of the latency"
+    comes, asked = told_apart(reached, latency_s, digits=4)
     said = f"{what} comes to {comes} s at best, not {asked} s"
     out_of_budget = sum(best) >= limit
     bounded = out_of_budget or any(operator.most is not None for operator in workload.operators)
-    in_reach = quantile is not None or workload.floor_s() < sojourn_s  # else there is nothing to look for
-    target = min_processors(workload.unbounded(), sojourn_s, quantile) if bounded and in_reach else None
+    in_reach = quantile is not None or workload.floor_s() < latency_s  # else there is nothing to look for
+    target = min_processors(workload.unbounded(), latency_s, quantile) if bounded and in_reach else None
     if target is not None and target.feasible and out_of_budget:
         counts = best
     else:  # no sense in paying for the last per mille of a target that is out of reach

@@ -17,7 +17,7 @@ from penstock.planning.processors.workload import Workload
 
 
 def add_processors(workload: Workload, start: Sequence[int], budget: int, excess_s: float = math.inf) -> list[int]:
-    """Lowers the mean sojourn until the budget is used, it has fallen by `excess_s`, or nothing gains any more."""
+    """Lowers the mean latency until the budget is used, it has fallen by `excess_s`, or nothing gains any more."""
     gains = [operator.station.drops_s(k) for operator, k in zip(workload.operators, start, strict=True)]
     return marginal_pass(workload, start, budget, workload.visits(), gains, excess_s)
 

@@ -1,8 +1,8 @@
-"""The fewest processors for a quantile of the network sojourn. A heuristic that brute force seldom beats.
+"""The fewest processors for a quantile of the network latency. A heuristic that brute force seldom beats.
 
 A quantile is not a sum over operators, so the greedy proof does not carry over. For a given number of processors we
 start from the best mean, then follow the gradient of the quantile q(M, V): with M and V the mean and variance of the
-network sojourn, the pass is run again on  dq/dM mean_i + dq/dV variance_i  (convex where both are) until it repeats
+network latency, the pass is run again on  dq/dM mean_i + dq/dV variance_i  (convex where both are) until it repeats
 itself; small networks are then polished by moving single processors. The number itself is found by bisection.
 On 2,400 random networks of up to 4 stations, at quantiles from 0.75 to 0.999, brute force found nothing better; the
 tests allow one processor more. It needs a quantile that falls when the variance does, as quantiles of a tail do; a
@@ -16,7 +16,7 @@ from itertools import count, permutations
 
 import numpy as np
 
-from penstock.models.network.sojourn import NetworkSojourn, network_sojourn
+from penstock.models.network.latency import NetworkLatency, network_latency
 from penstock.models.queueing.station import Moments
 from penstock.planning.processors.marginal import marginal_pass
 from penstock.planning.processors.workload import Workload
@@ -66,12 +66,12 @@ class _Search:
             known.append(next(self._sources[i]))
         return known[processors - self._start[i]]
 
-    def _sojourn(self, counts: Sequence[int]) -> NetworkSojourn:
+    def _latency(self, counts: Sequence[int]) -> NetworkLatency:
         moments = [self._moments(i, k) for i, k in enumerate(counts)]
-        return network_sojourn(self._law, moments)
+        return network_latency(self._law, moments)
 
     def quantile_s(self, counts: Sequence[int]) -> float:
-        return self._sojourn(counts).quantile_s(self._quantile)
+        return self._latency(counts).quantile_s(self._quantile)
 
     def best(self, budget: int) -> list[int]:
         counts = self._weighted_pass(budget, self._law.mean, 0.0)
@@ -88,11 +88,11 @@ class _Search:
 
     def _gradient(self, counts: list[int]) -> tuple[np.ndarray, float]:
         """What a second of mean at each station, and a square second of variance anywhere, add to the quantile."""
-        sojourn = self._sojourn(counts)
-        mean, variance = sojourn.mean_s, sojourn.variance_s2
-        q = sojourn.quantile_s(self._quantile)
-        longer = NetworkSojourn(mean_s=mean * (1 + 1e-6), variance_s2=variance).quantile_s(self._quantile)
-        wider = NetworkSojourn(mean_s=mean, variance_s2=variance * (1 + 1e-6)).quantile_s(self._quantile)
+        latency = self._latency(counts)
+        mean, variance = latency.mean_s, latency.variance_s2
+        q = latency.quantile_s(self._quantile)
+        longer = NetworkLatency(mean_s=mean * (1 + 1e-6), variance_s2=variance).quantile_s(self._quantile)
+        wider = NetworkLatency(mean_s=mean, variance_s2=variance * (1 + 1e-6)).quantile_s(self._quantile)
         by_mean, by_variance = (longer - q) / (mean * 1e-6), (wider - q) / (variance * 1e-6)
         means = np.array([self._moments(i, k).mean_s for i, k in enumerate(counts)])
         spread = 2.0 * by_variance * (self._law.covariance @ means)  # of m^T Cov m

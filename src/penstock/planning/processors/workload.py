@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from penstock.dataflow.errors import PlanError
-from penstock.models.network.sojourn import NetworkSojourn, network_sojourn
+from penstock.models.network.latency import NetworkLatency, network_latency
 from penstock.models.network.visits import Visits
 from penstock.models.queueing.errors import positive
 from penstock.models.queueing.station import Station
@@ -77,9 +77,9 @@ class Workload:
             visits * operator.station.floor_s() for operator, visits in zip(self.operators, self.visits(), strict=True)
         )
 
-    def sojourn(self, counts: Sequence[int]) -> NetworkSojourn:
+    def latency(self, counts: Sequence[int]) -> NetworkLatency:
         moments = [next(operator.station.moments(k)) for operator, k in zip(self.operators, counts, strict=True)]
-        return network_sojourn(self.law(), moments)
+        return network_latency(self.law(), moments)
 
     def law(self) -> Visits:
         """Only quantiles need more of the visits than their means."""
@@ -138,13 +138,13 @@ class Assignment:
         """The external rate that the plan stays below: at it, the bottleneck is saturated."""
         return min(self.sustained_per_s().values())
 
-    def sojourn(self) -> NetworkSojourn | None:
+    def latency(self) -> NetworkLatency | None:
         """None where the plan does not keep up with the external rate."""
         for operator, k in zip(self.workload.operators, self.counts, strict=True):
             least = operator.station.least_stable()
             if least is None or k < least:
                 return None
-        return self.workload.sojourn(self.counts)
+        return self.workload.latency(self.counts)
 
 
 def sustained_per_s(station: Station, count: int, visits: float) -> float:

@@ -78,12 +78,12 @@ def backlog(points: Sequence[Point], line: Timeline, clock: Callable[[float], st
     )
 
 
-def sojourn(points: Sequence[Point], line: Timeline, clock: Callable[[float], str]) -> Plot | None:
+def latency(points: Sequence[Point], line: Timeline, clock: Callable[[float], str]) -> Plot | None:
     return _over_time(
-        "Sojourn, from append to result",
+        "Latency, from append to result",
         points,
         line,
-        (("mean", lambda one: one.sojourn_mean_s, "line"), ("p95", lambda one: one.sojourn_p95_s, "line")),
+        (("mean", lambda one: one.latency_mean_s, "line"), ("p95", lambda one: one.latency_p95_s, "line")),
         say=seconds,
         tick=lambda number: "0" if number == 0 else seconds(number),
         clock=clock,

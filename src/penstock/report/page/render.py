@@ -29,7 +29,7 @@ def rendered(report: Report) -> str:
     over_time = [
         plots.throughput(report.points, line, clock.time),
         plots.backlog(report.points, line, clock.time),
-        plots.sojourn(report.points, line, clock.time),
+        plots.latency(report.points, line, clock.time),
         plots.replicas(report.plans, line),
     ]
     found = marks(report, line)

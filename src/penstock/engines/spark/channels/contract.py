@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.rowfiles import RowFile, Slice
+from penstock.engines.spark.storage.row_files import RowFile, Slice
 
 Offset = dict[str, int]
 

@@ -13,9 +13,9 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.engines.spark import rowfiles
-from penstock.engines.spark.names import map_in_arrow
-from penstock.engines.spark.rowfiles import RowFile, Slice
+from penstock.engines.spark.storage import row_files
+from penstock.engines.spark.storage.column_names import map_in_arrow
+from penstock.engines.spark.storage.row_files import RowFile, Slice
 
 _WRITTEN = "file string, rows bigint, bytes bigint"
 
@@ -28,10 +28,10 @@ class Folder:
         return write_rows(df, self._folder)
 
     def shares(self, files: Sequence[RowFile], replicas: int) -> list[list[Slice]]:
-        return rowfiles.shares(files, 0, sum(file.rows for file in files), replicas)
+        return row_files.shares(files, 0, sum(file.rows for file in files), replicas)
 
     def read(self, slices: Iterable[Slice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        return rowfiles.read(slices, schema)
+        return row_files.read(slices, schema)
 
     def discard(self, files: Sequence[RowFile]) -> None:
         self.delete(files)

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.files import create_once
-from penstock.engines.spark.rowfiles import RowFile
+from penstock.engines.spark.storage.files import create_once
+from penstock.engines.spark.storage.row_files import RowFile
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

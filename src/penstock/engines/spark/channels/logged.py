@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 from penstock.engines.spark.channels import reader
 from penstock.engines.spark.channels.contract import Appended, EventTime, Offset, Place
 from penstock.engines.spark.channels.log import Entry, Log
-from penstock.engines.spark.files import write_whole
-from penstock.engines.spark.names import quoted
+from penstock.engines.spark.storage.column_names import quoted
+from penstock.engines.spark.storage.files import write_whole
 
 FILE = "channel.json"
 

@@ -14,11 +14,11 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from penstock.engines.spark.channels.contract import Place
 from penstock.engines.spark.channels.log import Log
-from penstock.engines.spark.data_source import data_source
-from penstock.engines.spark.gate import Gate, Tick, load_start
-from penstock.engines.spark.pacer import BatchSizer
-from penstock.engines.spark.rowfiles import Slice, arrow_schema, conformed
-from penstock.engines.spark.timing import ReadingTime
+from penstock.engines.spark.compile.clocks import ReadingTime
+from penstock.engines.spark.reading.batch_size import BatchSizer
+from penstock.engines.spark.reading.data_source import data_source
+from penstock.engines.spark.reading.gate import Gate, Tick, load_start
+from penstock.engines.spark.storage.row_files import Slice, arrow_schema, conformed
 
 MARK = "__penstock_mark"
 

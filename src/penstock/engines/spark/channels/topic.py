@@ -26,10 +26,10 @@ from penstock.brokers.cluster import Cluster
 from penstock.brokers.records import LARGEST_RECORD, Span, producer, records
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark import rowfiles
 from penstock.engines.spark.channels.contract import ChannelBusyError
-from penstock.engines.spark.names import map_in_arrow, quoted
-from penstock.engines.spark.rowfiles import RowFile, Slice, conformed
+from penstock.engines.spark.storage import row_files
+from penstock.engines.spark.storage.column_names import map_in_arrow, quoted
+from penstock.engines.spark.storage.row_files import RowFile, Slice, conformed
 
 _WRITTEN = "file string, rows bigint, bytes bigint"
 _GROUP = "__penstock_group"
@@ -104,7 +104,7 @@ class TopicPlace:
             low, high = group * replicas // self._groups, (group + 1) * replicas // self._groups
             readers = 1 if self._keys else max(1, high - low)
             rows = sum(file.rows for file in some)
-            for number, share in enumerate(rowfiles.shares(some, 0, rows, readers)):
+            for number, share in enumerate(row_files.shares(some, 0, rows, readers)):
                 parts[low + number] += share
         return parts
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyspark
 
-from penstock import lifeline
+from penstock import child_process
 from penstock.engines.spark.cluster.record import Asked
-from penstock.engines.spark.interpreter import worker_python
 from penstock.engines.spark.session import HOST
+from penstock.engines.spark.worker_interpreter import worker_python
 
 _DEPLOY = "org.apache.spark.deploy"
 # They do little: a small heap and a quick compiler leave the machine to the executors.
@@ -70,5 +70,5 @@ def _start(at: Path, name: str, arguments: list[str], env: Mapping[str, str]) ->
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in the terminal is not for it
-            preexec_fn=lifeline.to_parent(),
+            preexec_fn=child_process.to_parent(),
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.files import write_whole
+from penstock.engines.spark.storage.files import write_whole
 from penstock.store.lock import Owner
 
 FILE = "cluster.json"

@@ -2,6 +2,6 @@
 
 from penstock.engines.spark.executors.contract import ExecutorsError, Negotiator, Standing
 from penstock.engines.spark.executors.fixed import FixedExecutors
-from penstock.engines.spark.executors.negotiated import SparkNegotiator, negotiator_of
+from penstock.engines.spark.executors.spark_negotiator import SparkNegotiator, negotiator_of
 
 __all__ = ["ExecutorsError", "FixedExecutors", "Negotiator", "SparkNegotiator", "Standing", "negotiator_of"]

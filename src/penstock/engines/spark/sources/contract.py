@@ -36,7 +36,7 @@ class Reading:
         }
 
 
-class LiveSource(Protocol):
+class StreamSource(Protocol):
     """A declared source brought to life in a run's directory."""
 
     def read(self, spark: Any, how: Reading) -> Any: ...

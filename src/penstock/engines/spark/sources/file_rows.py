@@ -12,8 +12,8 @@ import msgspec
 import pyarrow as pa
 
 from penstock.dataflow.errors import DataflowError
-from penstock.engines.spark.rowfiles import conformed
 from penstock.engines.spark.sources.json_rows import read_moment, row_type
+from penstock.engines.spark.storage.row_files import conformed
 
 _ROWS_A_BATCH = 10_000
 _UNREADABLE = (pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError, KeyError, OverflowError, OSError)

@@ -23,15 +23,15 @@ from penstock.brokers.records import Span, records
 from penstock.brokers.topics import Offsets, Topic
 from penstock.dataflow.errors import DataflowError, PenstockError
 from penstock.dataflow.kafka import Kafka
-from penstock.engines.spark.data_source import data_source
-from penstock.engines.spark.files import write_whole
-from penstock.engines.spark.gate import Gate, Tick, load_start
-from penstock.engines.spark.pacer import BatchSizer
-from penstock.engines.spark.rowfiles import arrow_schema
+from penstock.engines.spark.compile.clocks import ReadingTime
+from penstock.engines.spark.reading.batch_size import BatchSizer
+from penstock.engines.spark.reading.data_source import data_source
+from penstock.engines.spark.reading.gate import Gate, Tick, load_start
 from penstock.engines.spark.sources.contract import Offset, Reading
 from penstock.engines.spark.sources.decoding import Decoder
 from penstock.engines.spark.sources.json_rows import row_type
-from penstock.engines.spark.timing import ReadingTime
+from penstock.engines.spark.storage.files import write_whole
+from penstock.engines.spark.storage.row_files import arrow_schema
 
 _LOOK_S = 0.05  # Spark asks every 10 ms when idle, and a look asks the broker
 _SHORTER_S = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.dataflow import Dataflow, Kind
-from penstock.engines.spark.sources.live import live_source
+from penstock.engines.spark.sources.factory import create_source
 
 _ROWS = 1_000
 
@@ -16,7 +16,7 @@ def row_bytes(flow: Dataflow, folder: Path) -> float | None:
     for operator in flow.operators:
         if operator.kind is not Kind.SOURCE:
             continue
-        found = live_source(operator, folder).size_of(_ROWS)
+        found = create_source(operator, folder).size_of(_ROWS)
         if found is None or found[1] == 0:
             return None
         sizes.append(found[0] / found[1])

@@ -1,0 +1,1 @@
+"""Measurement of running queries: batches, stages, costs and lineage become a window."""

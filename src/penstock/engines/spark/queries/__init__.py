@@ -1,0 +1,1 @@
+"""The running streaming queries of a run, their progress, retries and watermarks."""

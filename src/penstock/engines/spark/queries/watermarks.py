@@ -1,0 +1,103 @@
+"""Each input's own watermark, over restarts.
+
+Spark's checkpoint holds one watermark, the least of all inputs'. What each of them has come to is only in memory, so
+after a restart an input that brings no more rows counts as one that never brought any: the least never moves again, and
+an outer join owes its last rows for ever. Hence these are kept beside Spark's own files in the checkpoint, with which
+they are handed on, and are put back before the first batch of the next start ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from penstock.engines.spark.storage.files import write_whole
+
+FILE = "watermarks.json"
+_LOG = logging.getLogger("penstock.spark")
+# Stream -> the watermarks that are declared on it, in ms; None before the first row. A cut on the way to the state
+# changes where that is, in the query or in a channel, but not for which of its inputs.
+Marks = dict[str, list[int | None]]
+
+
+class Watermarks:
+    """Those of one start of a query; with fewer than two there is nothing to do, since Spark's one is enough."""
+
+    def __init__(self, checkpoint: Path, streams: dict[str, DataFrame]) -> None:
+        """`streams`: the inputs of the operator with state, then its output, on which its function may declare some."""
+        self._file = checkpoint / FILE
+        self._streams = streams
+        self._nodes: dict[str, list[Any]] | None = None if streams else {}  # Spark's ids; None until they are known
+        self._kept = _load(self._file)
+
+    def keep(self, query: Any) -> None:
+        """To be called in every batch, between its last row and its commit: so those of no committed batch are lost."""
+        if self._nodes == {}:
+            return
+        try:
+            self._keep(query)
+        except Exception as error:  # it reaches into Spark: what another version refuses must not end the run
+            self._nodes = {}
+            _LOG.warning(
+                "the watermarks of single inputs cannot be kept (%s): after a restart one that has become quiet holds "
+                "up all others until it brings a row",
+                error,
+            )
+
+    def _keep(self, query: Any) -> None:
+        tracker = query.watermarkTracker()
+        if self._nodes is None:
+            self._nodes = _nodes(self._streams) if tracker.watermarkMap().size() > 1 else {}
+            if not self._nodes:
+                return
+            self._put_back(tracker, self._nodes)
+        tracker.updateWatermark(query.lastExecution().executedPlan())  # as Spark does itself when the batch has ended
+        now = tracker.watermarkMap()
+        marks = {name: [_ms(now.apply(node)) for node in nodes] for name, nodes in self._nodes.items()}
+        if marks != self._kept:
+            write_whole(self._file, msgspec.json.encode(marks))
+            self._kept = marks
+
+    def _put_back(self, tracker: Any, nodes: dict[str, list[Any]]) -> None:
+        field = tracker.getClass().getDeclaredField("operatorToWatermarkMap")
+        field.setAccessible(True)
+        own = field.get(tracker)
+        jvm = next(iter(self._streams.values())).sparkSession._jvm
+        for name, kept in self._kept.items():
+            if len(nodes.get(name, ())) != len(kept):  # the function is another one: nobody knows which is which
+                continue
+            for node, ms in zip(nodes[name], kept, strict=True):
+                if ms is not None:  # as a string: a small number would come to Java as an Integer, and it wants a Long
+                    own.put(node, jvm.scala.collection.StringOps(str(ms)).toLongOption())
+
+
+def _load(file: Path) -> Marks:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Marks)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
+
+
+def _nodes(streams: dict[str, DataFrame]) -> dict[str, list[Any]]:
+    """The ids of the watermarks in each stream's plan, in its order; one that is in several counts in the first."""
+    found: dict[str, list[Any]] = {}
+    seen: set[str] = set()
+    for name, df in streams.items():
+        found[name] = []
+        plans = [df._jdf.queryExecution().analyzed()]
+        while plans:
+            plan = plans.pop()
+            if plan.nodeName() == "EventTimeWatermark" and (text := plan.nodeId().toString()) not in seen:
+                seen.add(text)
+                found[name].append(plan.nodeId())
+            children = plan.children()
+            plans += [children.apply(index) for index in reversed(range(children.size()))]
+    return found
+
+
+def _ms(watermark: Any) -> int | None:
+    return watermark.get() if watermark.isDefined() else None

@@ -1,0 +1,1 @@
+"""What every stream reader shares: the gate, start offsets, batch sizes and the data source class."""

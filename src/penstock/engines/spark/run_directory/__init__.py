@@ -1,0 +1,1 @@
+"""The files of a run: committed plan, checkpoints, journal and process records."""

@@ -1,0 +1,50 @@
+"""The JVM of a driver that was killed lives on for a moment; nobody may resume the run until it is gone."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from penstock.engines.spark.storage.files import write_whole
+
+_FILE = "jvm.json"
+_PATIENCE_S = 15.0
+
+
+class _Jvm(msgspec.Struct):
+    pid: int
+    created_s: float
+
+
+def note_jvm(run: Path, spark: Any) -> None:
+    """Writes down which JVM works on this run."""
+    gateway = spark.sparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        jvm = _Jvm(pid=process.pid, created_s=psutil.Process(process.pid).create_time())
+        write_whole(run / _FILE, msgspec.json.encode(jvm))
+
+
+def await_orphan(run: Path) -> None:
+    """Waits for the JVM of an earlier driver to end; one that does not is ended: its driver is dead."""
+    try:
+        jvm = msgspec.json.decode((run / _FILE).read_bytes(), type=_Jvm)
+        process = psutil.Process(jvm.pid)
+    except (FileNotFoundError, msgspec.DecodeError, psutil.NoSuchProcess):
+        return
+    if abs(process.create_time() - jvm.created_s) > 1.0 or process.pid in _children():
+        return  # another process by the same number, or our own
+    with contextlib.suppress(psutil.NoSuchProcess):
+        try:
+            process.wait(timeout=_PATIENCE_S)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=_PATIENCE_S)
+
+
+def _children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}

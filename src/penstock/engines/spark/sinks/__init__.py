@@ -1,0 +1,1 @@
+"""Writers that store each batch of a query exactly once."""

@@ -1,0 +1,1 @@
+"""Files and columns: atomic writes, Arrow files, row conversion and column names."""

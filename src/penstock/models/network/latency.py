@@ -1,0 +1,58 @@
+"""The latency of an external row in the whole network: mean, variance, quantiles, misses of a deadline.
+
+    E[T]   = sum_i visits_i E[T_i]                              (DRS eq. 4: exact in a Jackson network)
+    Var[T] = sum_i visits_i Var[T_i] + siblings_i Var[W_i] + m^T Cov(visits) m,    m_i = E[T_i]
+
+Approximations: latencies at stations are taken as independent of each other and of the route (in a Jackson network true
+along a path that cannot be overtaken, near enough elsewhere), except that rows which reach a station together, out of
+one row, share their wait W_i; and T is given the gamma law of that mean and variance: exact for M/M/1, within 5% at
+p95 for chains and loops of M/M/k (p99: within 15% in a loop), and low by 10% (gain 2) to 25% (gain 6) where rows fan
+out into batches, whose arrivals two moments describe badly. T adds up all that is derived from a row, as DRS does;
+where those rows are served side by side, the last of them is out earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaincc, gammaincinv
+
+from penstock.models.network.visits import Visits
+from penstock.models.queueing.errors import not_negative
+from penstock.models.queueing.errors import probability as checked_probability
+from penstock.models.queueing.station import Moments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkLatency:
+    """
+    >>> alone = NetworkLatency(mean_s=2.0, variance_s2=4.0)     # M/M/1: exponential
+    >>> round(alone.quantile_s(0.95), 4), round(alone.miss_probability(2.0), 4)
+    (5.9915, 0.3679)
+    """
+
+    mean_s: float
+    variance_s2: float
+
+    def quantile_s(self, probability: float) -> float:
+        checked_probability("a quantile", probability)
+        if self.variance_s2 <= 1e-18 * self.mean_s**2:
+            return self.mean_s
+        shape = self.mean_s**2 / self.variance_s2
+        return float(gammaincinv(shape, probability)) * self.variance_s2 / self.mean_s
+
+    def miss_probability(self, deadline_s: float) -> float:
+        """P(T > deadline)."""
+        not_negative("a deadline (s)", deadline_s)
+        if self.variance_s2 <= 1e-18 * self.mean_s**2:
+            return float(self.mean_s > deadline_s)
+        return float(gammaincc(self.mean_s**2 / self.variance_s2, deadline_s * self.mean_s / self.variance_s2))
+
+
+def network_latency(visits: Visits, moments: list[Moments]) -> NetworkLatency:
+    """Stations in the order of `visits`."""
+    means, variances, waits = np.array(moments).T
+    spread = max(0.0, float(means @ visits.covariance @ means))
+    variance = float(visits.mean @ variances) + float(visits.siblings @ waits) + spread
+    return NetworkLatency(mean_s=float(visits.mean @ means), variance_s2=variance)

@@ -1,0 +1,109 @@
+"""What of a dataflow may change before a run is resumed, and what a start that never came to be leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import penstock
+from penstock.dataflow import Dataflow
+from penstock.engines.spark.change.resume_check import check_same_dataflow, ends_of, shape_of, take_up
+from penstock.engines.spark.run_directory.committed import Committed
+from penstock.engines.spark.run_directory.directory import RunDirectory
+
+RATED = penstock.generate(str, schema="value string", rows_per_s=5)
+
+
+def flow(source: Any = RATED, sink: Any = None) -> Dataflow:
+    made = penstock.Dataflow("ends")
+    made.source("in", source).sink("out", sink or penstock.memory())
+    return made
+
+
+def begun(dataflow: Dataflow) -> Committed:
+    plan = penstock.default_plan(dataflow, slots=1)
+    ends = ends_of(dataflow)
+    committed = Committed(generation=1, plan=plan, shape=shape_of(dataflow), queries=(), channels={}, ends=ends)
+    return msgspec.json.decode(msgspec.json.encode(committed), type=Committed)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "says"),
+    [
+        ({"source": penstock.files("*.txt")}, {}, "'in' is generated rows at a rate, and was files as they appear"),
+        (
+            {"source": penstock.replay("a.txt", rows_per_s=1)},
+            {"source": penstock.backlog("a.txt")},
+            "a backlog of 'a.txt'",
+        ),
+        (
+            {"source": penstock.backlog("a.txt")},
+            {"source": penstock.backlog("b.txt")},
+            "of 'b.txt' .*, and was .* of 'a.txt'",
+        ),
+        (
+            {"source": penstock.kafka("a", "x:1")},
+            {"source": penstock.kafka("b", "x:1")},
+            "Kafka topic 'b', and was Kafka topic 'a'",
+        ),
+        (
+            {"sink": penstock.parquet("/a")},
+            {"sink": penstock.parquet("/b")},
+            "'out' is parquet files in '/b', and was .* in '/a'",
+        ),
+        (
+            {"sink": penstock.parquet("/a")},
+            {"sink": penstock.noop()},
+            "'out' is kept nowhere, and was parquet files in '/a'",
+        ),
+    ],
+)
+def test_sources_and_sinks_stay_what_they_are(before: Any, now: Any, says: str) -> None:
+    with pytest.raises(
+        penstock.PlanError, match=says + ".*; declare it as it was, or begin a new run in another directory"
+    ):
+        check_same_dataflow(begun(flow(**before)), flow(**now), Path("run"))
+
+
+def test_a_run_of_an_earlier_version_names_no_sources_and_goes_on() -> None:
+    earlier = msgspec.structs.replace(begun(flow(penstock.files("*.txt"))), ends={})
+    check_same_dataflow(earlier, flow(), Path("run"))
+    assert take_up(earlier, flow(), {}) == []
+
+
+def test_only_a_rate_that_is_declared_anew_is_taken() -> None:
+    class Source:
+        rows_per_s = None
+
+        def set_rate(self, rows_per_s: float) -> None:
+            self.rows_per_s = rows_per_s
+
+    source: Any = Source()
+    assert take_up(begun(flow()), flow(), {"in": source}) == [] and source.rows_per_s is None
+    faster = flow(penstock.generate(str, schema="value string", rows_per_s=50))
+    assert take_up(begun(flow()), faster, {"in": source}) == ["source 'in' goes on at 50 rows/s, as it is declared now"]
+    assert source.rows_per_s == 50
+
+
+def test_a_start_that_never_came_to_be_leaves_no_sources(tmp_path: Path) -> None:
+    pace = tmp_path / "sources" / "in.pace.json"
+    pace.parent.mkdir()
+    pace.touch()
+    directory = RunDirectory(tmp_path, batch_s=1.0, most_rows=None)
+    directory.clear(begun(flow()))
+    assert pace.exists()
+    directory.clear(None)
+    assert not pace.exists()
+
+
+def test_other_files_that_appear_are_taken_and_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = begun(flow(penstock.files("in/*.txt")))
+    assert take_up(before, flow(penstock.files("in/*.txt")), {}) == []
+    monkeypatch.chdir("/")
+    assert take_up(before, flow(penstock.files("in/*.txt")), {}) == [
+        f"source 'in' looks for '/in/*.txt' now, and looked for '{tmp_path}/in/*.txt'"
+    ]

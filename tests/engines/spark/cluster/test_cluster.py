@@ -1,0 +1,331 @@
+"""A real cluster of processes: executors come, go and are killed under a running pipeline, and the output is exact."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.dataflow import Dataflow
+from penstock.engines.spark import cluster
+from penstock.engines.spark.cluster import Asked, Cluster, ClusterError
+from penstock.engines.spark.cluster.record import Record
+from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.executors import ExecutorsError, FixedExecutors, negotiator_of
+from penstock.engines.spark.session import session
+from penstock.plan import default_plan
+from penstock.store import StoreReader
+from tests.support.spark_runs import engine_for, rows_read, wait_until
+
+pytestmark = pytest.mark.spark
+
+KEYS = 20
+WORKERS = 4
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    asked = Asked(workers=WORKERS, slots=1, memory_mb=512)
+    with cluster.start(tmp_path_factory.mktemp("cluster"), asked, dies_with_me=True, patience_s=1200) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def on_cluster(up: Cluster) -> Iterator[SparkSession]:
+    spark = session(up.master, "penstock cluster tests", up.confs)
+    yield spark
+    spark.stop()
+
+
+def waited(row: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(0.002)
+    return {"key": row["n"] % 20}
+
+
+def counting() -> Dataflow:
+    """Rows without end, until the rate is set to 0."""
+    flow = penstock.Dataflow("counting")
+    numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=60))
+    keys = numbers.rows("wait", waited, "key bigint")
+    keys.keyed("count", keys=["key"], fn=lambda df: df.groupBy("key").count()).sink("out", penstock.memory())
+    return flow
+
+
+def started(spark: SparkSession, at: Path, slots: int, **how: Any) -> SparkEngine:
+    flow = counting()
+    plan = default_plan(flow, slots=slots)
+    engine = engine_for(flow, spark, at, plan, **how)
+    engine.start()
+    wait_until(lambda: rows_read(engine) > 0, engine)
+    return engine
+
+
+def resized(engine: SparkEngine, executors: int) -> penstock.Plan:
+    """Executors and replicas together."""
+    plan = penstock.rescaled(engine.flow, engine.plan, {"wait": executors, "count": executors})
+    return plan.replace(slots=executors)
+
+
+def reads_on(engine: SparkEngine) -> None:
+    before = rows_read(engine)
+    wait_until(lambda: rows_read(engine) > before, engine)
+
+
+def check_exact(engine: SparkEngine) -> None:
+    """Every row that was ever appended is counted once: the last counts are those of a batch over the same rows."""
+    engine.set_rate("numbers", 0.0)
+
+    def through() -> bool:
+        backlog = [one.backlog_rows for one in engine.observe().pipelines]
+        before = rows_read(engine)
+        return backlog == [0] and sum(last_counts(engine).values()) == before
+
+    wait_until(through, engine)
+    expected = Counter(n % KEYS for n in range(rows_read(engine)))
+    assert last_counts(engine) == expected
+
+
+def last_counts(engine: SparkEngine) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for row in engine.rows("out"):
+        found[row["key"]] = max(found[row["key"]], row["count"])
+    return found
+
+
+def tasks_done(spark: SparkSession) -> dict[str, int]:
+    executors = spark.sparkContext._jsc.sc().statusStore().executorList(True).iterator()
+    found = {}
+    while executors.hasNext():
+        one = executors.next()
+        found[one.id()] = one.completedTasks()
+    return found
+
+
+def daemon(up: Cluster, name: str) -> psutil.Process:
+    record = Record.load(up.at)
+    assert record is not None
+    return psutil.Process(next(one.process.pid for one in record.daemons if one.name == name))
+
+
+def executor_processes(up: Cluster) -> list[psutil.Process]:
+    found = []
+    for number in range(WORKERS):
+        for process in daemon(up, f"worker-{number}").children():
+            with suppress(psutil.NoSuchProcess):  # as one that the script which became this worker has left unreaped
+                if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
+                    found.append(process)
+    return found
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 500.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "what was waited for did not happen"
+        time.sleep(0.2)
+
+
+def test_executors_and_replicas_grow_and_shrink_together_and_every_row_counts_once(
+    up: Cluster, on_cluster: SparkSession, tmp_path: Path
+) -> None:
+    engine = started(on_cluster, tmp_path / "run", 1)
+    try:
+        (first,) = engine.executors.standing().observed
+        four = resized(engine, 4)
+        applied = engine.apply(four)
+        assert applied.plan == engine.plan == four and "slots 1 -> 4" in applied.changed
+        standing = engine.executors.standing()
+        assert (standing.planned, standing.requested, len(standing.observed)) == (4, 4, 4)
+        before = tasks_done(on_cluster)
+
+        def all_work() -> bool:
+            now = tasks_done(on_cluster)
+            return all(now[one] > before[one] for one in standing.observed)
+
+        wait_until(all_work, engine)
+        two = resized(engine, 2)
+        assert engine.apply(two).plan == engine.plan == two
+        left = engine.executors.standing()
+        assert len(left.observed) == 2 and first in left.observed  # the newest go
+        eventually(lambda: len(executor_processes(up)) == 2)
+        reads_on(engine)
+        only = engine.plan.replace(slots=3)  # no query is touched by executors alone
+        assert engine.apply(only).stopped == ()
+        assert len(engine.executors.standing().observed) == 3
+        check_exact(engine)
+    finally:
+        engine.stop()
+
+
+def test_a_killed_executor_and_a_killed_worker_are_replaced_and_nothing_is_lost(
+    up: Cluster, on_cluster: SparkSession, tmp_path: Path
+) -> None:
+    engine = started(on_cluster, tmp_path / "run", 2)
+    try:
+        before = set(engine.executors.standing().observed)
+        executor_processes(up)[0].kill()
+        wait_until(lambda: before != set(now := engine.executors.standing().observed) and len(now) == 2, engine)
+        reads_on(engine)
+        victim = executor_processes(up)[0].parent()
+        assert victim is not None
+        before = set(engine.executors.standing().observed)
+        victim.kill()
+        wait_until(lambda: before != set(now := engine.executors.standing().observed) and len(now) == 2, engine)
+        eventually(lambda: cluster.status(up.at).healthy)  # the worker has been started again
+        reads_on(engine)
+        check_exact(engine)
+    finally:
+        engine.stop()
+
+
+def test_a_plan_settles_on_the_executors_that_come_and_one_that_fails_gives_them_back(
+    up: Cluster, on_cluster: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = started(on_cluster, tmp_path / "run", WORKERS)
+    engine.executors.patience_s = 3.0  # type: ignore[attr-defined]
+    try:
+        applied = engine.apply(engine.plan.replace(slots=6))
+        assert engine.plan.slots == applied.plan.slots == WORKERS
+        assert "6 slots were asked for and 4 are there" in applied.changed
+        standing = engine.executors.standing()
+        assert (standing.planned, standing.requested, len(standing.observed)) == (6, WORKERS, WORKERS)
+
+        engine.executors.patience_s = 240.0  # type: ignore[attr-defined]
+        engine.apply(resized(engine, 1))
+        before = engine.plan
+
+        def refuse(*_: Any) -> None:
+            raise OSError("no space left")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("penstock.engines.spark.run_directory.committed.Committed.save", refuse)
+            with pytest.raises(penstock.PenstockError, match="the old plan is in force again"):
+                engine.apply(resized(engine, 2))
+        assert engine.plan == before
+        assert len(engine.executors.standing().observed) == 1
+        check_exact(engine)
+    finally:
+        engine.stop()
+
+
+def test_executors_that_are_lost_while_they_warm_up_are_not_waited_for_without_end(
+    up: Cluster, on_cluster: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executors = negotiator_of(on_cluster, patience_s=240.0)
+    executors.settle(1)
+    executors.patience_s = 5.0  # type: ignore[attr-defined]
+
+    def lost(*_: Any) -> list[Any]:  # as a job sees it: none of its tasks ends
+        time.sleep(600.0)
+        return []
+
+    monkeypatch.setattr("penstock.engines.spark.executors.warm_up._touch", lost)
+    assert executors.settle(2) == 2
+    assert executors.settle(1) == 1  # and nothing is left running that would hold its slots
+
+
+def test_a_run_goes_on_without_the_master_and_can_be_resized_when_it_is_back(
+    up: Cluster, on_cluster: SparkSession, tmp_path: Path
+) -> None:
+    engine = started(on_cluster, tmp_path / "run", 2)
+    try:
+        daemon(up, "master").kill()
+        reads_on(engine)
+        assert len(engine.executors.standing().observed) == 2
+        eventually(lambda: cluster.status(up.at).healthy and bool(cluster.status(up.at).runs))
+        engine.apply(resized(engine, 3))
+        assert len(engine.executors.standing().observed) == 3
+        check_exact(engine)
+    finally:
+        engine.stop()
+
+
+def test_nothing_outlives_a_starter_or_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    at = tmp_path / "cluster"
+    code = (
+        "import sys, time; from pathlib import Path; from penstock.engines.spark import cluster; "
+        "cluster.start(Path(sys.argv[1]), cluster.Asked(workers=1, slots=1), dies_with_me=True, patience_s=1200); "
+        "time.sleep(600)"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", code, str(at)])
+    try:
+        eventually(lambda: (found := Record.load(at)) is not None and found.ready)
+        with pytest.raises(ClusterError, match="something is running in"):
+            cluster.start(at, Asked())
+        record = Record.load(at)
+        assert record is not None
+        processes = [psutil.Process(one.process.pid) for one in record.daemons]
+        assert len(processes) == 2
+        starter.send_signal(signal.SIGKILL)
+        starter.wait()
+        eventually(lambda: not record.supervisor.alive() and not any(one.is_running() for one in processes))
+    finally:
+        starter.kill()
+        starter.wait()
+    with pytest.raises(ClusterError, match="no cluster is running"):
+        cluster.status(at)
+    up = cluster.start(at, Asked(workers=1, slots=1), patience_s=1200)
+    children = [psutil.Process(one.process.pid) for one in up.record.daemons]
+    os.kill(up.record.supervisor.pid, signal.SIGKILL)
+    psutil.Process(up.record.supervisor.pid).wait()
+    eventually(lambda: not any(one.is_running() for one in children))
+    cluster.stop(at)
+
+
+def test_a_watched_program_gets_the_executors_that_its_load_needs_and_keeps_no_others(
+    on_cluster: SparkSession, tmp_path: Path
+) -> None:
+    def slowly(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """100 rows/s a slot."""
+        for frame in frames:
+            time.sleep(0.01 * len(frame))
+            yield frame
+
+    def query(name: str, rows_per_s: int) -> Any:
+        stream = on_cluster.readStream.name(name).format("rate")
+        rows = stream.options(rowsPerSecond=rows_per_s, numPartitions=4).load()
+        waits = rows.mapInPandas(slowly, rows.schema).writeStream.queryName(name).format("noop")
+        return waits.option("checkpointLocation", str(tmp_path / name)).start()
+
+    negotiator_of(on_cluster, warmed=False).settle(1)
+    watched = penstock.watch(on_cluster, at=tmp_path / "watch", executors=(1, 3), mode="active", every_s=1.0)
+    small, large = query("small", 10), query("large", 150)
+    try:
+        eventually(lambda: executors_of(on_cluster) > 1 or not large.isActive)
+        large.stop()
+        eventually(lambda: executors_of(on_cluster) == 1 or not small.isActive)
+        assert small.isActive and small.exception() is None and watched.error is None
+    finally:
+        watched.stop()
+        small.stop()
+        large.stop()
+    with StoreReader(tmp_path / "watch") as store:
+        done = [row.reason for _, row in store.decisions() if row.applied == "ok"]
+    assert {"shortage", "release"} <= set(done), done
+
+
+def executors_of(spark: SparkSession) -> int:
+    return len(negotiator_of(spark, warmed=False).standing().observed)
+
+
+def test_a_local_master_refuses_other_executors_and_says_what_to_do() -> None:
+    one = FixedExecutors(2)
+    assert one.settle(2) == 2
+    with pytest.raises(penstock.PlanError, match="the plan has 4 slots but this run has 2"):
+        one.settle(4)
+    with pytest.raises(ExecutorsError, match="3 executors, but a local master is one process.*penstock cluster start"):
+        one.ask(3)
+    with pytest.raises(ClusterError, match="0 workers of 2 slots each"):
+        Asked(workers=0).check()

@@ -1,0 +1,94 @@
+"""What operators cost: the time that their rows took, and neither that of processes before nor of empty batches."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.engines.spark.metering import costs
+from penstock.engines.spark.metering.batches import Batch
+from penstock.engines.spark.run_directory.committed import Query, Use
+
+
+def test_a_source_of_a_resumed_run_does_not_cost_what_it_cost_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "Stages", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: None))
+    flow = penstock.Dataflow("resumed")
+    flow.source("in", penstock.generate(int, schema="n bigint", rows=10)).sink("out", penstock.noop())
+    query = query_of("in", "out")
+    timings = tmp_path / "timings" / "in_g1"
+    timings.mkdir(parents=True)
+    (timings / "101").write_text("70.5\n")  # of a process that is gone
+    tallies: defaultdict[str, costs.Tally] = defaultdict(costs.Tally)
+    measured = costs.Costs(flow, None, tmp_path, tallies)
+    measured.started(query)
+    (timings / "202").write_text("0.25\n")
+    running: Any = SimpleNamespace(query=SimpleNamespace(runId="a"), compiled=SimpleNamespace(timings={}))
+    measured.add(query, running, [batch(rows=10)])
+    assert list(tallies["in"].samples) == [(10, 0.25)]
+
+
+def test_batches_without_rows_are_no_row_s_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As timers in processing time make them for ever: each takes as long as the one batch with rows did."""
+    monkeypatch.setattr(costs, "Stages", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: 2.0))
+    flow = penstock.Dataflow("timers")
+    rows = flow.source("in", penstock.generate(int, schema="n bigint", rows=10))
+    rows.stateless("same", lambda df: df).keyed("kept", ["n"], lambda df: df).sink("out", penstock.noop())
+    query = query_of("in", "same", "kept", "out")
+    (timings := tmp_path / "timings" / "in_g1").mkdir(parents=True)
+    tallies: defaultdict[str, costs.Tally] = defaultdict(costs.Tally)
+    measured = costs.Costs(flow, None, tmp_path, tallies)
+    measured.started(query)
+    running: Any = SimpleNamespace(query=SimpleNamespace(runId="a"), compiled=SimpleNamespace(timings={}))
+
+    def add(*batches: Batch, reading_s: float) -> None:
+        (timings / "101").write_text(f"{reading_s}\n")
+        measured.add(query, running, list(batches))
+
+    empty = batch(rows=0, update_s=0.5)
+    add(empty, reading_s=0.0)
+    add(empty, batch(rows=10, update_s=0.5), empty, empty, reading_s=0.25)
+    for window in range(100):
+        add(empty, empty, reading_s=0.25 * (window + 2))
+    assert {name: tally.cost() for name, tally in tallies.items() if tally.samples} == {
+        "in": pytest.approx(0.025),
+        "kept": pytest.approx(0.05),
+        "same": pytest.approx((2.0 - 0.25 - 0.5) / 10),
+    }
+    # Of a batch that is not over, the time is seen before the rows.
+    add(empty, reading_s=25.25 + 0.2)
+    add(batch(rows=10, update_s=0.5), reading_s=25.25 + 0.25)
+    assert tallies["in"].cost() == pytest.approx(0.025)
+
+
+def query_of(*operators: str) -> Query:
+    return Query(
+        operators=operators,
+        replicas={},
+        checkpoint="out_g1",
+        opens_at=1,
+        sources={"in": Use(name="in_g1", start={})},
+        reads={},
+        appends_to=None,
+    )
+
+
+def batch(rows: int, update_s: float = 0.0) -> Batch:
+    return Batch(
+        number=0,
+        ended_s=1.0,
+        seconds=1.0,
+        phases_s={},
+        rows_read={"in": rows},
+        rows_out={"same": rows},
+        state_rows=0,
+        state_bytes=0,
+        update_s=update_s,
+        commit_s=0.0,
+    )

@@ -1,0 +1,66 @@
+"""What batches read is known also where Spark has purged their offsets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from penstock.engines.spark.metering.lineage import Lineage
+from penstock.engines.spark.run_directory.committed import Query, Use
+
+TICKS = {"left": 1_700_000_000_001, "right": 1_700_000_000_002}
+
+
+def offset(name: str, row: int) -> dict[str, int]:
+    return {"row": row, "tick": TICKS[name]}
+
+
+def progress(batch: int) -> dict[str, Any]:
+    """In the order of the plan, which is not that of the checkpoint, and without names."""
+    sources = [
+        {"startOffset": offset(name, size * batch) if batch else None, "endOffset": offset(name, size * (batch + 1))}
+        for name, size in (("right", 10), ("left", 7))
+    ]
+    return {"batchId": batch, "sources": sources}
+
+
+def lineage(run: Path, kept: range) -> Lineage:
+    offsets = run / "checkpoints" / "out_g1" / "offsets"
+    offsets.mkdir(parents=True)
+    for batch in kept:
+        lines = [
+            f"{name}_g1:{json.dumps(offset(name, size * (batch + 1)))}" for name, size in (("left", 7), ("right", 10))
+        ]
+        (offsets / str(batch)).write_text("\n".join(["v2", "{}", *lines]))
+    query = Query(
+        operators=("left", "right", "out"),
+        replicas={},
+        checkpoint="out_g1",
+        opens_at=1,
+        sources={name: Use(name=f"{name}_g1", start={"row": 0}) for name in TICKS},
+        reads={},
+        appends_to=None,
+    )
+    found = Lineage(run, {}, lambda folder: None)
+    found.know(query)
+    return found
+
+
+def test_batches_whose_offsets_are_purged_are_counted_by_their_progress(tmp_path: Path) -> None:
+    known = lineage(tmp_path, kept=range(100, 200))
+    assert known.ranges("out_g1", 3) is None
+    known.hear("out_g1", [progress(batch) for batch in range(200)])
+    for batch in (0, 3, 99, 100, 101, 199):  # of the hundredth, the one before is gone
+        assert known.ranges("out_g1", batch) == {
+            "left": ({"row": 7 * batch}, {"row": 7 * batch + 7}),
+            "right": ({"row": 10 * batch}, {"row": 10 * batch + 10}),
+        }
+
+
+def test_sources_that_cannot_be_told_apart_are_not_guessed(tmp_path: Path) -> None:
+    known = lineage(tmp_path, kept=range(199, 200))
+    other = progress(3)
+    other["sources"][0]["endOffset"]["tick"] = 5  # of an earlier start
+    known.hear("out_g1", [other])
+    assert known.ranges("out_g1", 3) is None

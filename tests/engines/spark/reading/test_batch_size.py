@@ -1,0 +1,74 @@
+"""Batches of a query that takes A + C n seconds for n rows, sized by what the last ones took."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.engines.spark.reading.batch_size import BatchSizer, carry_over
+
+FIXED_S, ROW_S, TARGET_S = 0.5, 1e-3, 2.0
+LONGEST = 4.0  # times the target, where rows are always left
+
+
+class Query:
+    """Asks when it is done, as Spark does."""
+
+    def __init__(self, run: Path, fixed_s: float = FIXED_S, cold_s: tuple[float, ...] = ()) -> None:
+        self.now_s, self.fixed_s, self.cold_s = 0.0, fixed_s, list(cold_s)
+        run.mkdir(exist_ok=True)
+        kept_in = run / "batches" / "rows"
+        self.sizer = BatchSizer(TARGET_S, kept_in=kept_in, clock=lambda: self.now_s)
+
+    def batch(self, waiting: float) -> int:
+        room = self.sizer.room()
+        rows = int(min(room, waiting))
+        self.sizer.gave(rows, left=waiting > room)
+        self.now_s += self.fixed_s + ROW_S * rows + (self.cold_s.pop(0) if self.cold_s else 0.0)
+        return rows
+
+    def batches(self, count: int, waiting: float = float("inf")) -> list[int]:
+        return [self.batch(waiting) for _ in range(count)]
+
+
+def rows_in(seconds: float) -> float:
+    return (seconds - FIXED_S) / ROW_S
+
+
+def test_under_a_backlog_batches_become_as_long_as_they_may(tmp_path: Path) -> None:
+    *_, last = Query(tmp_path).batches(200)  # an overload that lasts
+    assert last == pytest.approx(rows_in(LONGEST * TARGET_S), rel=0.1)
+
+
+def test_a_few_rows_that_are_quick_do_not_make_the_next_full_batch_smaller(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    *_, full = query.batches(60)
+    assert query.batches(20, waiting=40) == [40] * 20
+    assert query.batch(float("inf")) == pytest.approx(full, rel=0.01)
+
+
+def test_a_fixed_part_that_grows_beyond_the_target_is_found_out_and_rows_get_as_much_time(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.batches(60)
+    query.fixed_s = 10.0
+    *_, last = query.batches(100)
+    assert ROW_S * last == pytest.approx(query.fixed_s, rel=0.5)
+
+
+def test_another_run_of_the_dataflow_begins_with_what_fitted(tmp_path: Path) -> None:
+    query = Query(tmp_path / "one")
+    *_, full = query.batches(60)
+    carry_over(tmp_path / "one", tmp_path / "two")
+    carry_over(tmp_path / "none", tmp_path / "two")
+    again = Query(tmp_path / "two").batches(20)
+    assert min(again) > 0.7 * full, again
+    assert Query(tmp_path / "three").batch(float("inf")) == 500
+
+
+def test_the_first_batches_of_a_start_say_nothing_of_the_fixed_part(tmp_path: Path) -> None:
+    first = Query(tmp_path / "one", fixed_s=10.0)
+    first.batches(100)
+    carry_over(tmp_path / "one", tmp_path / "two")
+    again = Query(tmp_path / "two", fixed_s=10.0, cold_s=(15.0, 2.0, 1.0)).batches(30)
+    assert ROW_S * min(again[6:]) > 0.7 * 10.0, again

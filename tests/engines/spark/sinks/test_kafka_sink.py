@@ -1,0 +1,207 @@
+"""A sink in Kafka: what cannot be mended is not tried again, and what has no room waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+import penstock
+from penstock.brokers.cluster import Cluster
+from penstock.engines.spark.sinks.kafka import KafkaSink
+from penstock.engines.spark.storage import row_files
+from penstock.engines.spark.storage.row_files import RowFile
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.INVALID_TRANSACTION_TIMEOUT]
+)
+def test_without_the_right_it_does_not_try_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
+    tries: list[int] = []
+
+    def refused(sink: KafkaSink) -> None:
+        tries.append(1)
+        raise KafkaException(KafkaError(code, "no right"))
+
+    monkeypatch.setattr(KafkaSink, "_open", refused)
+    sink = KafkaSink(penstock.kafka("out", "127.0.0.1:1"), "name", tmp_path, stopping=lambda: len(tries) > 1)
+    with pytest.raises(penstock.PenstockError, match="topic 'out' at '127.0.0.1:1' cannot be written: no right"):
+        sink._publish([], "q.00000000")
+    assert len(tries) == 1
+
+
+class Narrow:
+    """A producer with room for 3 records until it is polled. Its broker takes values of so many bytes."""
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self._waiting: list[Any] = []
+        self._failed = False
+        self.taken: list[Any] = []
+        self.committed: list[Any] = []
+        self.away = False  # then records wait, and so does whoever commits
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin_transaction(self) -> None: ...
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], on_delivery: Any = None) -> int:
+        room = 3 - len(self._waiting)
+        for one in messages[:room]:
+            self._waiting.append((one["key"], one["value"], on_delivery))
+        for one in messages[room:]:
+            one["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+        return min(room, len(messages))
+
+    def poll(self, timeout_s: float) -> None:
+        if self.away:
+            return
+        for key, value, on_delivery in self._waiting:
+            if len(value) <= self._largest:
+                self.taken.append((key, value))
+                continue
+            self._failed = True
+            if on_delivery is not None:
+                on_delivery(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large"), None)
+        self._waiting.clear()
+
+    def flush(self, timeout_s: float) -> int:
+        self.poll(timeout_s)
+        return len(self)
+
+    def send_offsets_to_transaction(self, *_: Any) -> None: ...
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        assert not self.away, f"it hangs for {timeout_s} s"
+        self.poll(0)
+        if self._failed:
+            raise KafkaException(KafkaError(KafkaError._INCONSISTENT, "1 message(s) failed delivery"))
+        self.committed = self.taken
+
+
+class Group:
+    def consumer_group_metadata(self) -> None: ...
+
+
+@pytest.fixture
+def publish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Narrow, list[bytes]], None]:
+    def publish(producer: Narrow, values: list[bytes]) -> None:
+        tries: list[int] = []
+
+        def opened(sink: KafkaSink) -> None:
+            tries.append(1)
+            sink._producer, sink._group = producer, Group()
+
+        monkeypatch.setattr(KafkaSink, "_open", opened)
+        monkeypatch.setattr(KafkaSink, "_wait", lambda sink: None)
+        rows = pa.RecordBatch.from_pydict({"key": [b"k"] * len(values), "value": values})
+        file: RowFile = row_files.write(tmp_path / "rows.arrow", [rows], rows.schema)
+        stopping = lambda: len(tries) > 1 or producer.away  # noqa: E731
+        sink = KafkaSink(penstock.kafka("out", "127.0.0.1:1"), "name", tmp_path, stopping)
+        sink._publish([file], "q.00000000")
+
+    return publish
+
+
+def test_a_batch_larger_than_the_client_s_room_is_written_whole_and_in_order(
+    publish: Callable[[Narrow, list[bytes]], None],
+) -> None:
+    producer, values = Narrow(largest=10), [b"%d" % n for n in range(20)]
+    publish(producer, values)
+    assert producer.committed == [(b"k", value) for value in values]
+
+
+def test_a_record_that_the_broker_refuses_is_told_at_once(publish: Callable[[Narrow, list[bytes]], None]) -> None:
+    producer = Narrow(largest=10)
+    with pytest.raises(penstock.PenstockError, match="topic 'out' at .* cannot be written: too large"):
+        publish(producer, [b"fits", b"does not fit by far", b"fits"])
+    assert producer.committed == []
+
+
+@pytest.mark.parametrize(("records", "handed_over"), [(2, 2), (7, 3)])  # it has room for 3
+def test_a_run_that_is_to_stop_does_not_wait_for_a_broker(
+    publish: Callable[[Narrow, list[bytes]], None], records: int, handed_over: int
+) -> None:
+    producer = Narrow(largest=10)
+    producer.away = True
+    with pytest.raises(penstock.PenstockError, match=f"cannot be written: {handed_over} records are not confirmed"):
+        publish(producer, [b"%d" % n for n in range(records)])
+    assert producer.committed == []
+
+
+class Fenced(Narrow):
+    def commit_transaction(self, timeout_s: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED, "fenced by a newer instance"))
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_who_is_shut_out_by_a_client_that_was_given_up_before_tries_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given_up: bool
+) -> None:
+    """What was asked of a broker that is away comes about when it is back; else it was somebody else."""
+    clients: list[Narrow | None] = [*([None] if given_up else []), Fenced(largest=10), written := Narrow(largest=10)]
+
+    def opened(sink: KafkaSink) -> None:
+        client = clients.pop(0)
+        if client is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no coordinator"))
+        sink._producer, sink._group = client, Group()
+
+    monkeypatch.setattr(KafkaSink, "_open", opened)
+    monkeypatch.setattr(KafkaSink, "_wait", lambda sink: None)
+    rows = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"1"]})
+    file: RowFile = row_files.write(tmp_path / "rows.arrow", [rows], rows.schema)
+    sink = KafkaSink(penstock.kafka("out", "127.0.0.1:1"), f"shut out {given_up}", tmp_path, stopping=lambda: False)
+    if given_up:
+        sink._publish([file], "q.00000000")
+        assert written.committed == [(b"k", b"1")]
+    else:
+        with pytest.raises(penstock.PenstockError, match="another query has taken over the writing to 'out'"):
+            sink._publish([file], "q.00000000")
+
+
+class OneDown(Narrow):
+    """Of the servers that it is given one is down: it says so when it is asked for the first time, and goes on."""
+
+    def __init__(self, error_cb: Callable[[KafkaError], None], **_: Any) -> None:
+        super().__init__(largest=10)
+        self._tell: Callable[[KafkaError], None] | None = error_cb
+
+    def init_transactions(self, timeout_s: float) -> None: ...
+
+    def poll(self, timeout_s: float) -> None:
+        super().poll(timeout_s)
+        if self._tell is not None:
+            self._tell(KafkaError(KafkaError._TRANSPORT, "127.0.0.1:1/bootstrap: Connection refused"))
+            self._tell = None
+
+
+class NothingWritten(Group):
+    def committed(self, parts: list[Any], timeout_s: float) -> list[Any]:
+        return parts
+
+
+def test_a_server_that_is_down_all_the_time_disturbs_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made: list[OneDown] = []
+
+    def client(cluster: Cluster, kind: Any, **config: Any) -> Any:
+        if kind is Consumer:
+            return NothingWritten()
+        made.append(OneDown(**config))
+        return made[-1]
+
+    monkeypatch.setattr(Cluster, "client", client)
+    monkeypatch.setattr(KafkaSink, "_wait", lambda sink: None)
+    sink = KafkaSink(
+        penstock.kafka("out", "127.0.0.1:1,127.0.0.1:2"), "one down", tmp_path, stopping=lambda: len(made) > 3
+    )
+    for number in range(3):
+        rows = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"%d" % number]})
+        file: RowFile = row_files.write(tmp_path / "rows.arrow", [rows], rows.schema)
+        sink._publish([file], f"q.{number:08d}")
+    assert [one.committed for one in made] == [[(b"k", b"0"), (b"k", b"1"), (b"k", b"2")]]

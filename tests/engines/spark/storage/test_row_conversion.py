@@ -1,0 +1,83 @@
+"""Rows of a user's functions: what is not of the schema is refused, and never taken for a null."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.dataflow import DataflowError
+from penstock.engines.spark.compile.row_functions import over_rows
+from penstock.engines.spark.storage.row_conversion import of_any
+
+STRUCT = pa.struct([("a", pa.int32())])
+MAP = pa.map_(pa.string(), pa.int64())
+TWO = pa.schema([("n", pa.int64()), ("s", pa.string())])
+
+
+def one(kind: pa.DataType) -> pa.Schema:
+    return pa.schema([("x", kind)])
+
+
+@pytest.mark.parametrize(
+    ("made", "schema", "rows"),
+    [
+        ([5, None], one(pa.int64()), [{"x": 5}, {"x": None}]),
+        ([{"x": 5}, (6,), [7], 8.0], one(pa.int64()), [{"x": 5}, {"x": 6}, {"x": 7}, {"x": 8}]),
+        ([{"a": 1}, {"x": {"a": 2}}, ({"a": 3},)], one(STRUCT), [{"x": {"a": n}} for n in (1, 2, 3)]),
+        (
+            [{"k": 1, "l": 2}, {}, {"x": {"k": 3}}],
+            one(MAP),
+            [{"x": [("k", 1), ("l", 2)]}, {"x": []}, {"x": [("k", 3)]}],
+        ),
+        ([[1, 2], [], ([3],)], one(pa.list_(pa.int64())), [{"x": [1, 2]}, {"x": []}, {"x": [3]}]),
+        ([(1, "a"), [2, None], {"s": "c", "n": 3}], TWO, [{"n": 1, "s": "a"}, {"n": 2, "s": None}, {"n": 3, "s": "c"}]),
+    ],
+)
+def test_a_row_is_a_dict_a_tuple_or_the_bare_value_of_an_only_column(
+    made: list[Any], schema: pa.Schema, rows: list[dict[str, Any]]
+) -> None:
+    assert of_any(made, schema, "it").to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    ("made", "schema", "said"),
+    [
+        ([{"n": 1, "s": "a"}, {"n": 1, "S": "a"}], TWO, "a row with n, S, and its columns are n, s"),
+        ([{"n": 1, "s": "a"}, {"n": 1}], TWO, "a row with n, and its columns are n, s; give exactly these, None where"),
+        ([{"n": 1, "s": "a", "t": 2}], TWO, "a row with n, s, t, and its columns are n, s"),
+        ([(1, "a"), (1, "a", 2)], TWO, "a row of 3 values, and its columns are n, s"),
+        ([7], TWO, "7 for a row, and its columns are n, s"),
+        ([{"y": 1}], one(pa.int64()), "a row with y, and its columns are x"),
+        ([(1, 2)], one(pa.list_(pa.int64())), "a row of 2 values, and its columns are x"),
+        ([1, 2.7], one(pa.int32()), "gives column 'x' what is no int32: 2.7 is not whole"),
+        (["a"], one(pa.int32()), "gives column 'x' what is no int32: .*'a'"),
+        ([1, None], pa.schema([pa.field("x", pa.int64(), False)]), "gives column 'x' .*NOT NULL, and None is given"),
+    ],
+)
+def test_what_is_not_of_the_schema_is_refused_in_a_sentence(made: list[Any], schema: pa.Schema, said: str) -> None:
+    with pytest.raises(DataflowError, match=f"^the function of 'f' .*{said}"):
+        of_any(made, schema, "the function of 'f'")
+
+
+def over(fn: Callable[[dict[str, Any]], Any], rows: pa.RecordBatch, schema: pa.Schema) -> list[dict[str, Any]]:
+    batches: Iterator[pa.RecordBatch] = over_rows("f", fn, schema, None)([rows])
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_row_function_gives_rows_of_its_schema() -> None:
+    rows = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
+    few: dict[int, Any] = {1: None, 2: [{"n": 2, "s": "b"}] * 2, 3: {"n": 3, "s": None}}
+    assert over(lambda row: few[row["n"]], rows, TWO) == [{"n": 2, "s": "b"}] * 2 + [{"n": 3, "s": None}]
+    for given, said in (({"N": 1, "s": ""}, "a row with N, s,"), ({"n": 1}, "a row with n,"), ([5], "5 for a row,")):
+        with pytest.raises(DataflowError, match=f"the function of 'f' gives {said} and its columns are n, s"):
+            over(lambda row, given=given: given, rows, TWO)
+
+
+def test_a_row_function_sees_maps_as_dicts() -> None:
+    rows = pa.RecordBatch.from_arrays([pa.array([[("k", 1)], None], MAP)], names=["m"])
+    seen: list[Any] = []
+    assert over(lambda row: seen.append(row) or row, rows, rows.schema) == [{"m": [("k", 1)]}, {"m": None}]
+    assert seen == [{"m": {"k": 1}}, {"m": None}]

@@ -1,0 +1,185 @@
+"""Event time over cuts: no row that is on time is taken for late, and windows close as they would without the cut."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import penstock
+from penstock.apps import finance
+from penstock.engines.spark.channels.log import Log
+from penstock.engines.spark.queries.watermarks import Watermarks
+from tests.support.spark_runs import engine_for, plan_of, play, wait_until
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ROWS = 600  # one a second, and at the end one that is far ahead
+
+
+def moment(n: int) -> tuple[datetime, int]:
+    ahead_s = 0 if n < ROWS - 1 else 10_000
+    return START + timedelta(seconds=n + ahead_s), n % 3
+
+
+def counted(by: str, window_s: int, add: str) -> Any:
+    def fn(df: DataFrame) -> DataFrame:
+        windows = df.groupBy(F.window(by, f"{window_s} seconds"), "k").agg(F.expr(f"sum({add})").alias("n"))
+        return windows.select(F.window_time("window").alias("at"), "k", "n")
+
+    return fn
+
+
+def test_windows_of_windows_close_and_lose_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """The event time goes on behind the first window by itself, and the filter hides the last rows from the second.
+
+    It also goes on behind a Python function, where Spark itself takes no column for event time.
+    """
+    flow = penstock.Dataflow("twice")
+    rows = flow.source("rows", penstock.generate(moment, schema="ts timestamp, k int", rows=ROWS, rows_per_s=150))
+    rows.watermark("ts", "5 seconds")
+    same = rows.rows("same", lambda row: row, "ts timestamp, k int")
+    small = same.keyed("small", ["k"], counted("ts", 10, "1"), columns=["at", "k", "n"])
+    kept = small.stateless("kept", lambda df: df.where("k < 2"), columns=["at", "k", "n"])
+    kept.keyed("large", ["k"], counted("at", 60, "n"), columns=["at", "k", "n"]).sink("out", penstock.memory())
+    truth = Counter((n // 60, n % 3) for n in range(ROWS - 1) if n % 3 < 2)
+    engine = engine_for(flow, spark, tmp_path / "run", plan_of(flow, {"same": 1}, {"rows", "kept"}))
+    try:
+        engine.start()
+        play(engine, [plan_of(flow, {"same": 2}, {"small"})])
+        out = {(int((row["at"].replace(tzinfo=UTC) - START).total_seconds()) // 60, row["k"]): row["n"]
+               for row in engine.rows("out")}  # fmt: skip
+        assert out == truth
+    finally:
+        engine.stop()
+
+
+def test_no_row_is_late_by_a_mark_before_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Windows that close all at once come through the channel after the times that closed them."""
+    rows = 2_000
+    flow = finance.flow(output=penstock.memory(), rows=rows, rows_per_s=100_000)
+    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=700)
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)  # nobody observes, and so nothing is forgotten
+        folder = next(query.appends_to for query in engine.queries if query.pipeline == "vwap")
+        log = Log(tmp_path / "run" / "channels" / folder)
+        watermark_s, seen = float("-inf"), 0
+        for entry in log.entries(0, log.end()):
+            for file in entry.files:
+                starts = pa.ipc.open_file(pa.memory_map(file.path)).read_all()["window_start"].to_pylist()
+                assert all(one.timestamp() >= watermark_s for one in starts)
+                seen += len(starts)
+            if entry.latest_event_s is not None:
+                watermark_s = max(watermark_s, entry.latest_event_s - finance.JOIN_DELAY_S)
+        assert seen > 0
+        assert finance.check(engine.rows("out"), rows) == []
+    finally:
+        engine.stop()
+
+
+def test_streams_with_a_watermark_each_are_not_united(spark: SparkSession, tmp_path: Path) -> None:
+    flow = penstock.Dataflow("united")
+    both = [
+        flow.source(
+            name, penstock.generate(moment, schema="ts timestamp, k int", rows=10), watermark=("ts", "5 seconds")
+        )
+        for name in ("here", "there")
+    ]
+    flow.stateless("all", None, inputs=both).sink("out", penstock.memory())
+    with pytest.raises(penstock.DataflowError, match="declare it on 'all' instead"):
+        engine_for(flow, spark, tmp_path / "run").start()
+
+
+LEFT = 200  # rows, one a second, of which every other one finds its like; the last is far ahead
+EPOCH = datetime(1970, 1, 2, tzinfo=UTC)  # in ms it fits an Integer of Java's, where Spark wants a Long
+
+
+def outer_join() -> penstock.Dataflow:
+    """Of a stream that is at its end at once, and of one that hardly begins before it is told to."""
+
+    def left(n: int) -> tuple[int, datetime]:
+        return n, EPOCH + timedelta(seconds=n if n < LEFT else 100_000)
+
+    def right(n: int) -> tuple[int, datetime]:
+        return left(2 * n)
+
+    def joined(few: DataFrame, many: DataFrame) -> DataFrame:
+        near = F.expr("l.k = r.k and r.ts >= l.ts and r.ts <= l.ts + interval 10 seconds")
+        return few.alias("l").join(many.alias("r"), near, "leftOuter").selectExpr("l.k as k", "r.k as found")
+
+    flow = penstock.Dataflow("outer")
+    schema, watermark = "k bigint, ts timestamp", ("ts", "20 seconds")
+    ended = flow.source("ended", penstock.generate(left, schema=schema, rows=LEFT + 1), watermark=watermark)
+    slow = penstock.generate(right, schema=schema, rows=LEFT // 2 + 1, rows_per_s=0.5)
+    goes_on = flow.source("goes_on", slow, watermark=watermark)
+    join = flow.keyed("join", joined, keys=["k"], inputs=[ended, goes_on], emit="append")
+    join.sink("out", penstock.memory())
+    return flow
+
+
+def await_left(engine: Any) -> None:
+    """Until the join has taken all of the stream that has ended."""
+
+    def taken() -> bool:
+        at = {key: engine.position(query, key) for query in engine.queries for key in query.sources}
+        return at["ended"] == {"row": LEFT + 1} and at.get("ended>join") in (None, {"entry": 1})
+
+    wait_until(taken, engine)
+
+
+def outer_rows(engine: Any) -> list[tuple[int, int | None]]:
+    engine.set_rate("goes_on", 100)
+    play(engine, [])
+    return sorted((row["k"], row["found"]) for row in engine.rows("out"))
+
+
+OUTER = [(n, n if n % 2 == 0 else None) for n in range(LEFT + 1)]
+
+
+@pytest.mark.parametrize(
+    ("before", "replicas", "after"),
+    [(set(), 3, set()), (set(), 2, {"ended"}), ({"ended"}, 2, set()), ({"ended", "goes_on"}, 3, {"ended", "goes_on"})],
+    ids=["replicas", "cut_comes", "cut_goes", "replicas_behind_cuts"],
+)
+def test_an_input_that_has_ended_holds_up_nothing_after_a_change(
+    spark: SparkSession, tmp_path: Path, before: set[str], replicas: int, after: set[str]
+) -> None:
+    flow = outer_join()
+    engine = engine_for(flow, spark, tmp_path / "run", plan_of(flow, {"join": 2}, before))
+    try:
+        engine.start()
+        await_left(engine)
+        engine.apply(plan_of(flow, {"join": replicas}, after))
+        assert outer_rows(engine) == OUTER
+    finally:
+        engine.stop()
+
+
+def test_an_input_that_has_ended_holds_up_nothing_after_a_stop(spark: SparkSession, tmp_path: Path) -> None:
+    """Twice: the second start has seen no row of it at all."""
+    for start in range(3):
+        engine = engine_for(outer_join(), spark, tmp_path / "run")
+        try:
+            engine.start()
+            await_left(engine)
+            if start == 2:
+                assert outer_rows(engine) == OUTER
+        finally:
+            engine.stop()
+
+
+def test_a_spark_that_does_not_show_its_watermarks_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watermarks = Watermarks(tmp_path, {"left": object(), "right": object()})
+    for _ in range(2):
+        watermarks.keep(object())  # has none of the methods that are asked for
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

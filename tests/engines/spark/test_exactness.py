@@ -1,0 +1,46 @@
+"""The first promise: the output is that of one batch over the same input, whatever plans it ran under."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.apps import finance, netmon, wordcount
+from tests.support.spark_runs import engine_for, plans, play
+
+ROWS = 1_200
+EXAMPLES = int(os.environ.get("PENSTOCK_SEQUENCES", "2"))
+# Rare losses show only if every address counts, hence no threshold.
+APPS = [(wordcount, {}), (netmon, {"threshold": 1}), (finance, {})]
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(("app", "how"), APPS, ids=lambda one: getattr(one, "__name__", "").rpartition(".")[2])
+def test_output_is_exact_after_any_sequence_of_plan_changes(
+    spark: SparkSession, app: ModuleType, how: dict[str, Any]
+) -> None:
+    flow = app.flow(output=penstock.memory(), rows=ROWS, rows_per_s=2_000, **how)
+
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(plans(flow), min_size=2, max_size=3))
+    def check(sequence: list[penstock.Plan]) -> None:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
+            engine = engine_for(flow, spark, Path(at) / "run", sequence[0])
+            try:
+                engine.start()
+                play(engine, sequence[1:])
+                assert app.check(engine.rows("out"), ROWS, **how) == []
+            finally:
+                engine.stop()
+
+    check()

@@ -1,0 +1,192 @@
+"""Kafka as source, sink and channel, on a real broker: exact, whatever happens to the driver and to the broker."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.apps import wordcount
+from penstock.brokers.broker import Broker
+from penstock.brokers.cluster import Cluster
+from penstock.brokers.topics import Topic
+from penstock.control.controller import Controller, Settings
+from penstock.control.policies.ds2 import Ds2
+from penstock.engines.spark.sinks.kafka import KafkaSink
+from penstock.engines.spark.sources.row_size import row_bytes
+from penstock.engines.spark.storage import row_files
+from penstock.store import Store
+from tests.support.kafka_flows import APPS, ROWS, counting, fill, rows_of, topics, wrong_counts
+from tests.support.spark_runs import engine_for, plan_of, wait_until
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("app", ["wordcount", "netmon"])
+def test_exact_from_topic_to_topic_after_a_kill(broker: Broker, tmp_path: Path, app: str) -> None:
+    _, line, partitions, wrong = APPS[app]
+    lines, out = topics(broker.servers, f"kill-{app}", partitions)
+    fill(broker.servers, lines, line, range(ROWS))
+    chance, killed = random.Random(len(app)), False
+    for _ in range(5):
+        words = [app, str(tmp_path / "run"), broker.servers, lines, out, str(chance.randrange(10**6))]
+        with (tmp_path / "driver.log").open("ab") as log:
+            driver = subprocess.Popen([sys.executable, "-m", "tests.support.kafka_driver", *words], stderr=log)
+            try:
+                while not killed and driver.poll() is None:
+                    if (tmp_path / "run" / "alive").exists():
+                        time.sleep(chance.uniform(0.0, 5.0))
+                        driver.send_signal(signal.SIGKILL)
+                        killed = True
+                    time.sleep(0.02)
+                code = driver.wait(timeout=400)
+            finally:
+                if driver.poll() is None:
+                    driver.kill()
+                    driver.wait()
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, (tmp_path / "driver.log").read_text()[-3000:]
+    assert killed and wrong(rows_of(broker.servers, out)) == []
+
+
+def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    lines, out = topics(broker.servers, "away", 3)
+    flow = counting(broker.servers, lines, out)
+    cut = plan_of(flow, {"split": 2, "count": 2}, {"split"})
+    fill(broker.servers, lines, wordcount.generator, range(ROWS // 2))
+    engine = engine_for(
+        flow, spark, tmp_path / "run", cut, most_rows_a_batch=100, kafka=Cluster(servers=broker.servers)
+    )
+    down = threading.Event()
+
+    def away() -> None:
+        broker.stop()
+        down.set()
+        time.sleep(20)
+        broker.start()
+
+    try:
+        engine.start()
+        wait_until(lambda: any(engine.position(query, "lines") for query in engine.queries[:1]), engine)
+        outage = threading.Thread(target=away)
+        outage.start()
+        down.wait()
+        with Store(tmp_path / "store") as store:
+            controller = Controller(Ds2(), Settings(mode="active", warm_up_s=0), engine, store)
+            with pytest.raises(penstock.PenstockError, match="no Kafka broker answers"):
+                engine.observe()
+            assert controller.turn(None, number=None, at_s=time.time()).kind == "hold"
+        changed = plan_of(flow, {"split": 1, "count": 3}, {"lines", "split"})
+        try:
+            engine.apply(changed)
+        except penstock.PenstockError:  # a broker that is slow to come back: the old plan is in force
+            outage.join()
+            assert engine.plan == cut
+            engine.apply(changed)
+        outage.join()
+        fill(broker.servers, lines, wordcount.generator, range(ROWS // 2, ROWS))
+        wait_until(engine.idle, engine)
+        assert engine.plan.replicas["count"] == 3
+        window = engine.observe()
+        assert window.operator("lines").rows_in_total == ROWS and window.operator("lines").backlog_rows == 0
+    finally:
+        engine.stop()
+    assert wrong_counts(rows_of(broker.servers, out)) == []
+
+
+def test_a_sink_goes_on_when_its_broker_was_away_between_batches(broker: Broker, tmp_path: Path) -> None:
+    """Its client never hears of the coordinator again, and keeps to no limit of its own."""
+    topic = Topic(Cluster(servers=broker.servers), f"between-{time.time_ns()}")
+    topic.create(2)
+    sink = KafkaSink(penstock.kafka(topic.name, broker.servers), "between", tmp_path / "aside", stopping=lambda: False)
+
+    def publish(number: int) -> None:
+        rows = pa.RecordBatch.from_pydict(
+            {"key": [b"k"] * 3, "value": [b"%d" % (3 * number + one) for one in range(3)]}
+        )
+        sink._publish([row_files.write(tmp_path / "rows.arrow", [rows], rows.schema)], f"q.{number:08d}")
+
+    publish(0)
+    broker.stop()
+    time.sleep(5)
+    broker.start()
+    for number in (1, 2, 2):  # Spark repeats a batch that it has not committed
+        publish(number)
+    assert sorted(rows_of(broker.servers, topic.name)) == list(range(9))
+
+
+BY_HAND = """
+import penstock
+from penstock.apps import wordcount
+
+
+def lines(spark):
+    kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", {servers!r})
+    records = kafka.option("subscribe", {lines!r}).option("startingOffsets", "earliest").load()
+    return records.selectExpr("cast(value as string) value")
+
+
+flow = penstock.Dataflow("by_hand")
+words = flow.source("lines", penstock.spark_source(lines)).stateless("split", wordcount.split)
+words.keyed("count", ["word"], wordcount.count).sink("out", penstock.kafka({out!r}, {servers!r}, format="json", key="word"))
+"""
+
+
+def test_a_source_by_hand_reads_through_the_connector_of_spark(broker: Broker, tmp_path: Path) -> None:
+    lines, out = topics(broker.servers, "by-hand", 3)
+    fill(broker.servers, lines, wordcount.generator, range(ROWS))
+    (tmp_path / "flow.py").write_text(BY_HAND.format(servers=broker.servers, lines=lines, out=out))
+    penstock = [sys.executable, "-m", "penstock.cli"]
+    jars = subprocess.run([*penstock, "broker", "connector"], capture_output=True, text=True, check=True).stdout.strip()
+    with (tmp_path / "run.log").open("wb") as log:
+        run = [*penstock, "run", "flow.py", "--at", "run", "--conf", f"spark.jars={jars}"]
+        driver = subprocess.Popen(run, cwd=tmp_path, stdout=log, stderr=log)
+        try:
+            deadline = time.monotonic() + 180
+            while wrong_counts(rows_of(broker.servers, out)) and time.monotonic() < deadline:
+                assert driver.poll() is None, (tmp_path / "run.log").read_text()[-3000:]
+                time.sleep(0.2)
+            driver.send_signal(signal.SIGINT)
+            assert driver.wait(timeout=60) == 0, (tmp_path / "run.log").read_text()[-3000:]
+        finally:
+            if driver.poll() is None:
+                driver.kill()
+                driver.wait()
+    assert wrong_counts(rows_of(broker.servers, out)) == []
+
+
+def test_what_is_read_of_a_cut_is_deleted(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    lines, out = topics(broker.servers, "deleted", 1)
+    flow = counting(broker.servers, lines, out)
+    fill(broker.servers, lines, wordcount.generator, range(ROWS))
+    cluster = Cluster(servers=broker.servers)
+    written = [wordcount.generator(n) for n in range(ROWS)]
+    assert row_bytes(flow, tmp_path / "sources") == pytest.approx(len("".join(written).encode()) / ROWS, rel=0.1)
+    others = set(Topic(cluster, lines)._admin().list_topics(timeout=10).topics)
+    plan = plan_of(flow, {"split": 1, "count": 1}, {"split"})
+    engine = engine_for(flow, spark, tmp_path / "run", plan, most_rows_a_batch=500, kafka=cluster)
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        latency = engine.observe().latency
+        assert latency is not None and latency.rows == ROWS  # by the records' own times
+        names = Topic(cluster, lines)._admin().list_topics(timeout=10).topics
+        (cut,) = [Topic(cluster, name) for name in set(names) - others if name.endswith("-split_g1")]
+        left = sum(cut.ends().values())
+        wait_until(lambda: left - sum(cut.starts().values()) < left / 2, engine)  # all but the last append
+        engine.apply(plan_of(flow, {"split": 1, "count": 1}, set()))
+        engine.apply(plan_of(flow, {"split": 1, "count": 2}, set()))  # what the plan before last had goes now
+        wait_until(lambda: cut.name not in cut._admin().list_topics(timeout=10).topics, engine)
+    finally:
+        engine.stop()
+    assert wrong_counts(rows_of(broker.servers, out)) == []

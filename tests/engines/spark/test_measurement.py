@@ -1,0 +1,230 @@
+"""What the meter says of operators whose truth is known."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+import penstock
+from penstock.engines.spark.compile.clocks import Timing
+from penstock.engines.spark.compile.row_functions import apply_rows
+from penstock.measure.estimators import service_moments
+from tests.support.spark_runs import engine_for, wait_until
+
+pytestmark = pytest.mark.spark
+
+ROWS = 6_000
+ROW_S, BATCH_ROW_S, STATE_ROW_S = 0.002, 0.001, 0.02  # waiting, of which a busy machine makes little more
+
+
+def wait_a_row(diary: Path) -> Callable[[dict[str, int]], list[dict[str, int]]]:
+    """It writes down how long it took: on a busy machine one wakes up late."""
+
+    def wait(row: dict[str, int]) -> list[dict[str, int]]:
+        began = time.perf_counter()
+        time.sleep(ROW_S)
+        with (diary / str(os.getpid())).open("a") as own:
+            own.write(f"{time.perf_counter() - began}\n")
+        return [row, row, row] if row["n"] % 2 else []
+
+    return wait
+
+
+def wait_a_batch(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for batch in batches:
+        time.sleep(BATCH_ROW_S * len(batch))
+        yield batch[batch.n % 3 == 0]
+
+
+def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSession, tmp_path: Path) -> None:
+    flow = penstock.Dataflow("known")
+    numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=ROWS, rows_per_s=1_500))
+    (diary := tmp_path / "diary").mkdir()
+    tripled = numbers.rows("odd_thrice", wait_a_row(diary), "n bigint")
+    thirds = tripled.stateless("thirds", lambda df: df.mapInPandas(wait_a_batch, "n bigint"))
+    native = thirds.stateless("native", lambda df: df.where(F.col("n") % 5 == 0))
+    native.keyed("count", keys=["n"], fn=lambda df: df.groupBy("n").count()).sink("out", penstock.memory())
+    plan = penstock.default_plan(flow, slots=2).replace(cuts=frozenset({"odd_thrice"}))
+    engine = engine_for(flow, spark, tmp_path / "run", plan, sample_every=4)
+    latencies, appended = [], 0
+    try:
+        engine.start()
+        deadline = time.monotonic() + 120
+        while True:
+            idle = engine.idle()
+            window = engine.observe()
+            latencies += [window.latency] if window.latency else []
+            appended += round(window.external_rows_per_s * (window.end_s - window.start_s))
+            if engine.generation == 1 and (window.operator("thirds").rows_out_total or 0) > 0:
+                engine.apply(
+                    penstock.rescaled(flow, engine.plan, {"count": 3})
+                )  # what a change interrupts is counted too
+            elif idle:
+                break
+            assert engine.failure() is None and time.monotonic() < deadline
+            time.sleep(0.5)
+        window = engine.observe()  # in which nothing happened: what it says is of all rows
+        shown = {one.operator: one for one in window.operators}
+    finally:
+        engine.stop()
+    odd = [n for n in range(ROWS) if n % 2 for _ in range(3)]
+    third = [n for n in odd if n % 3 == 0]
+    fifth = [n for n in third if n % 5 == 0]
+    totals = {
+        name: (one.rows_in_total, one.rows_out_total) for name, one in shown.items() if name not in ("count", "out")
+    }
+    assert totals == {
+        "numbers": (ROWS, ROWS),
+        "odd_thrice": (ROWS, len(odd)),
+        "thirds": (len(odd), len(third)),
+        "native": (len(third), len(fifth)),
+    }
+    assert shown["count"].rows_in_total == len(fifth) and shown["count"].state_rows == len(set(fifth))
+    assert shown["odd_thrice"].selectivity == 1.5
+    assert shown["thirds"].selectivity == pytest.approx(1 / 3)
+    assert shown["out"].selectivity is None
+    row_s = mean(float(line) for file in diary.iterdir() for line in file.read_text().splitlines())
+    assert shown["odd_thrice"].seconds_per_row == pytest.approx(row_s, rel=0.15)
+    assert shown["thirds"].seconds_per_row == pytest.approx(BATCH_ROW_S, rel=0.15)
+    assert shown["odd_thrice"].true_rows_per_s == pytest.approx(1 / row_s, rel=0.15)
+    assert shown["odd_thrice"].service_scv is not None and shown["thirds"].service_scv is None  # of row functions only
+    assert sum(one.rows for one in latencies) == ROWS  # each row's stay is counted once, from its append to its result
+    assert all(0 < one.p50_s <= one.p95_s <= one.p99_s for one in latencies)
+    assert 0.9 * ROWS <= appended <= ROWS  # the first few may have been appended before the meter was there
+    assert shown["numbers"].backlog_rows == 0 and shown["native"].backlog_rows is None
+
+
+def wait_with_state(key: tuple[int], batches: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    state.update((1,))
+    for batch in batches:
+        time.sleep(STATE_ROW_S * len(batch))
+        yield batch
+
+
+def test_a_python_function_with_state_is_counted_once(spark: SparkSession, tmp_path: Path) -> None:
+    def with_state(df: DataFrame) -> DataFrame:
+        kept = ("n bigint, k bigint", "seen bigint", "append", GroupStateTimeout.NoTimeout)
+        return df.groupBy("k").applyInPandasWithState(wait_with_state, *kept)
+
+    flow = penstock.Dataflow("stateful")
+    numbers = flow.source("numbers", penstock.generate(lambda n: (n, n % 4), schema="n bigint, k bigint", rows=400))
+    numbers.keyed("kept", keys=["k"], fn=with_state, emit="append").sink("out", penstock.memory())
+    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=100)
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        cost_s = engine.observe().operator("kept").seconds_per_row
+    finally:
+        engine.stop()
+    # Counted by its clock and by Spark's time of updates it would be twice that and more.
+    assert cost_s is not None and STATE_ROW_S < cost_s < 1.7 * STATE_ROW_S
+
+
+def test_user_defined_functions_of_columns_have_their_own_cost(spark: SparkSession, tmp_path: Path) -> None:
+    @F.udf("bigint")
+    def by_row(n: int) -> int:
+        time.sleep(0.004)
+        return n
+
+    @F.pandas_udf("bigint")
+    def by_column(n: pd.Series) -> pd.Series:
+        time.sleep(0.001 * len(n))
+        return n
+
+    flow = penstock.Dataflow("columns")
+    numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=4_000))
+    native = numbers.stateless("native", lambda df: df.selectExpr("n + 1 as n"))
+    rows = native.stateless("rows", lambda df: df.select(by_row("n").alias("n")))
+    rows.stateless("columns", lambda df: df.select(by_column(F.col("n")).alias("n"))).sink("out", penstock.memory())
+    engine = engine_for(flow, spark, tmp_path / "run", sample_every=4)
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        engine.observe()
+        window = engine.observe()
+    finally:
+        engine.stop()
+    assert sorted(row["n"] for row in engine.rows("out")) == list(range(1, 4_001))
+    cost = {one.operator: one.seconds_per_row for one in window.operators}
+    # A thousand of 4,000 rows: a standard error of 3% where all sleep as long.
+    assert cost["rows"] == pytest.approx(0.004, rel=0.15) and cost["columns"] == pytest.approx(0.001, rel=0.15)
+    assert window.operator("rows").service_scv is not None
+    assert cost["native"] is None or cost["native"] < 0.001
+
+
+def test_each_input_has_its_own_backlog(spark: SparkSession, tmp_path: Path) -> None:
+    flow = penstock.Dataflow("two")
+    many = flow.source("many", penstock.generate(lambda n: n, schema="n bigint", rows=3_000))
+    none = flow.source("none", penstock.generate(lambda n: n, schema="n bigint", rows=3_000, rows_per_s=0))
+    flow.stateless("both", inputs=[many, none]).sink("out", penstock.noop())
+    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=200)
+    try:
+        engine.start()
+        wait_until(lambda: engine.observe().operator("many").rows_in_total > 0, engine)
+        window = engine.observe()
+    finally:
+        engine.stop()
+    assert window.operator("none").backlog_rows == 0 == window.operator("none").input_rows_per_s
+    waiting = window.operator("many").backlog_rows
+    assert waiting is not None and 0 < waiting < 3_000 and window.pipelines[0].backlog_rows == waiting
+
+
+def wait_by_turns(row: dict[str, int]) -> dict[str, float]:
+    """Every fourth row takes four times as long; what each took goes out with it, so that the truth is known."""
+    began = time.perf_counter()
+    time.sleep(0.004 if row["n"] % 4 == 0 else 0.001)
+    return row | {"took_s": time.perf_counter() - began}
+
+
+def test_one_row_in_n_tells_mean_and_spread_of_all(spark: SparkSession) -> None:
+    timing = Timing(spark.sparkContext, every=4)  # the very period of the rows
+    numbers = spark.range(ROWS).select(F.col("id").alias("n"))
+    timed = apply_rows(numbers, "wait", wait_by_turns, "n bigint, took_s double", timing)
+    pulls, took_s = [], []
+    for _ in range(2):  # pulled from time to time: what one pull has seen, the next has not
+        took_s += [row.took_s for row in timed.collect()]
+        pulls.append(timing.pull())
+    moments = service_moments(pull.sample for pull in pulls)
+    assert moments is not None
+    mean_s, scv = moments
+    rows = pd.Series(took_s)
+    assert sum(pull.sample.rows for pull in pulls) == pytest.approx(len(rows) / 4, rel=0.1)
+    assert mean_s == pytest.approx(rows.mean(), rel=0.1)
+    # Of so many of these very rows: about 2%, and far more where a busy machine let a few of them sleep on and on.
+    chance = np.random.default_rng(1)
+    samples = chance.choice(rows, size=(200, len(rows) // 4))
+    standard_error = np.std(samples.var(axis=1) / samples.mean(axis=1) ** 2)
+    assert scv == pytest.approx(rows.var() / rows.mean() ** 2, rel=0.05, abs=4 * standard_error)
+    assert sum(pull.busy_s for pull in pulls) >= rows.sum()
+    assert timing.pull() == (0.0, (0, 0.0, 0.0))
+
+
+def test_what_cannot_be_known_is_none(spark: SparkSession, tmp_path: Path) -> None:
+    flow = penstock.Dataflow("opaque")
+    theirs = flow.source(
+        "theirs",
+        penstock.spark_source(lambda spark: spark.readStream.format("rate").option("rowsPerSecond", 200).load()),
+    )
+    theirs.stateless("even", lambda df: df.where("value % 2 = 0").select("value")).sink("out", penstock.memory())
+    engine = engine_for(flow, spark, tmp_path / "run")
+    try:
+        engine.start()
+        wait_until(lambda: len(engine.rows("out")) > 50, engine)
+        window = engine.observe()
+        shown = {one.operator: one for one in window.operators}
+        assert window.latency is None and window.external_rows_per_s is None
+        assert shown["theirs"].backlog_rows is None and shown["theirs"].rows_out_total
+        values = [row["value"] for row in engine.rows("out")]
+        assert len(values) == len(set(values)) and not any(value % 2 for value in values)
+    finally:
+        engine.stop()

@@ -1,0 +1,32 @@
+"""What Spark says when it fails, in one sentence."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from penstock.dataflow import PenstockError
+from penstock.engines.spark.error_text import first_words
+from penstock.engines.spark.session import session
+
+
+def test_a_master_that_is_none_is_told_with_what_a_master_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exited(builder: Any) -> None:
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", exited)
+    with pytest.raises(PenstockError, match=r"with master 'nonsense': .*JAVA_GATEWAY_EXITED.*; a master is local\[N\]"):
+        session("nonsense")
+
+
+def test_what_java_says_is_told_and_not_which_call_it_was() -> None:
+    java = SimpleNamespace(_target_id="o8", getMessage=lambda: "No stateful operator was found.\nEnsure that ...")
+    assert first_words(Py4JJavaError("An error occurred while calling o811.repartition.", java)) == (
+        "No stateful operator was found"
+    )
+    assert first_words(ValueError()) == "ValueError"

@@ -1,0 +1,251 @@
+"""Topics: loaded, measured, poisoned, missing, deleted and created again, on a real broker and by its commands."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StringType, StructField, StructType
+
+import penstock
+from penstock.apps import wordcount
+from penstock.brokers import topics as broker_topics
+from penstock.brokers.broker import Broker
+from penstock.brokers.cluster import Cluster
+from penstock.brokers.loading import Backlog, Schedule, Steady, Stepped, load
+from penstock.brokers.topics import Topic
+from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.sources import kafka as kafka_source
+from penstock.engines.spark.sources.kafka import KafkaSource
+from penstock.store import Store
+from penstock.study.mst.design import Wanted
+from penstock.study.mst.settling import Saturation
+from penstock.study.mst.study import MstStudy
+from tests.support.kafka_flows import counting, fill, rows_of, topics
+from tests.support.spark_runs import engine_for, plan_of, wait_until
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
+    broker: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    servers, cluster = broker.servers, Cluster(servers=broker.servers)
+    for topic in ("poison", "poison-dead", "poison-out"):
+        Topic(cluster, topic).create(1)
+    good = [{"n": n, "at": f"2026-01-01T00:00:{n:02d}Z"} for n in range(20)]
+    bad = ['{"n": "seven"}', "no json at all", "[1]", ""]
+    fill(servers, "poison", lambda n: [*good[:10], *bad, *good[10:]][n], range(24))
+
+    def flow(**how: Any) -> penstock.Dataflow:
+        flow = penstock.Dataflow("poisoned")
+        read = flow.source(
+            "rows", penstock.kafka("poison", servers, format="json", schema="n bigint, at timestamp", **how)
+        )
+        read.stateless("same", lambda df: df).sink("out", penstock.memory())
+        return flow
+
+    engine = engine_for(flow(), spark, tmp_path / "run")
+    try:
+        engine.start()
+        deadline = time.monotonic() + 120
+        while engine.failure() is None and time.monotonic() < deadline:
+            engine.mend()
+            time.sleep(0.1)
+        # Which of two replicas comes to its first one first is open.
+        assert re.search(r"record 1[0-3] of partition 0 of topic 'poison' does not read as json", str(engine.failure()))
+    finally:
+        engine.stop()
+    engine = engine_for(flow(dead_letter="poison-dead"), spark, tmp_path / "run")
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        found = sorted(engine.rows("out"), key=lambda row: row["n"])
+    finally:
+        engine.stop()
+    assert [row["n"] for row in found] == list(range(20)) and [row["at"].second for row in found] == list(range(20))
+    assert sum(Topic(cluster, "poison-dead").ends().values()) == len(bad)
+
+
+def test_mistakes_get_one_sentence(
+    broker: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, out = topics(broker.servers, "mistakes", 1)
+    with pytest.raises(penstock.PenstockError, match="source 'lines': there is no topic 'nowhere'"):
+        engine_for(counting(broker.servers, "nowhere", out), spark, tmp_path / "a").start()
+    with pytest.raises(penstock.PenstockError, match="sink 'out': there is no topic 'nowhere'"):
+        engine_for(counting(broker.servers, lines, "nowhere"), spark, tmp_path / "b").start()
+    monkeypatch.setattr(broker_topics, "_PATIENCE_S", 2.0)
+    with pytest.raises(penstock.PenstockError, match="no Kafka broker answers at '127.0.0.1:1'"):
+        engine_for(counting("127.0.0.1:1", lines, out), spark, tmp_path / "c").start()
+    flow = penstock.Dataflow("wrong")
+    two = flow.source("lines", penstock.kafka(lines, broker.servers))
+    two = two.stateless("two", lambda df: df.selectExpr("value", "1 as n"))
+    two.sink("out", penstock.kafka(out, broker.servers))
+    with pytest.raises(penstock.DataflowError, match="writes text, which is one column, and is given value, n"):
+        engine_for(flow, spark, tmp_path / "e").start()
+    secret = {"security.protocol": "SASL_SSL", "sasl.password": "env:PENSTOCK_NO_SUCH_SECRET"}
+    with pytest.raises(penstock.PenstockError, match="the environment, which has no 'PENSTOCK_NO_SUCH_SECRET'"):
+        engine_for(counting(broker.servers, lines, out, options=secret), spark, tmp_path / "d").start()
+
+
+def test_a_topic_that_ends_before_what_was_read_of_it_is_not_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was deleted and created again: its records are not those that are still to come."""
+    monkeypatch.setattr(kafka_source, "_SHORTER_S", 0.2)
+    (tmp_path / "plan.json").write_text('{"generation": 1}')
+    words = {"run": str(tmp_path), "query": "q", "opens_at": "1", "name": "rows", "tick": "1", "replicas": "1"}
+    words |= {"batch_s": "1", "most_rows": "", "timings": str(tmp_path), "appended": str(tmp_path), "topic_id": "1"}
+    reader = kafka_source.KafkaReader(words, penstock.kafka("t", "localhost:1"), pa.schema([("value", pa.string())]))
+    reader._ends = SimpleNamespace(look=lambda: {0: 700})
+    fewer = {"0": 0, "1": 0}
+    assert reader.latestOffset(fewer, ReadAllAvailable()) == fewer
+    start = {"0": 1_000}
+    assert reader.latestOffset(start, ReadAllAvailable()) == start  # a broker that has just come back may mean well
+    time.sleep(0.3)
+    for ends in (None, {0: 700}):  # and so it may when it was away once more
+        reader._ends = SimpleNamespace(look=lambda ends=ends: ends)
+        assert reader.latestOffset(start, ReadAllAvailable()) == start
+    time.sleep(0.3)
+    with pytest.raises(penstock.PenstockError, match="topic 't' ends before the records that were read of it"):
+        reader.latestOffset(start, ReadAllAvailable())
+
+
+def test_a_topic_that_is_deleted_or_created_again_is_not_the_same(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_topics, "_GONE_AFTER_S", 0.5)
+    monkeypatch.setattr(kafka_source, "_AWAY_S", 0.1)
+    topic = Topic(Cluster(servers=broker.servers), "again")
+    topic.create(2)
+    Topic(topic.cluster, "another").create(2)
+    fill(broker.servers, "again", str, range(10))
+
+    def source(name: str = "again") -> KafkaSource:
+        schema = StructType([StructField("value", StringType())])
+        return KafkaSource("rows", tmp_path, schema, penstock.kafka(name, broker.servers))
+
+    def told(ask: Callable[[], object]) -> str:
+        try:
+            return str(ask())
+        except penstock.PenstockError as error:
+            return str(error)
+
+    running = source()
+    running.first()
+    source().resume({})
+    with pytest.raises(
+        penstock.PenstockError, match="topic 'another' at .* is not the topic 'again' that this run has read"
+    ):
+        source("another").resume({})
+    topic.delete()
+    deadline = time.monotonic() + 60
+    while "topic 'again' is not at" not in (said := told(running.available)):  # at first it may come back
+        assert time.monotonic() < deadline, said
+    topic.create(1)
+    fill(broker.servers, "again", str, range(20))
+    with pytest.raises(
+        penstock.PenstockError, match="topic 'again' at .* was deleted and created again while it was read"
+    ):
+        running.available()
+    with pytest.raises(
+        penstock.PenstockError, match="topic 'again' at .* is not the topic 'again' that this run has read"
+    ):
+        source().resume({})
+
+
+def test_a_load_is_exact(broker: Broker) -> None:
+    cluster = Cluster(servers=broker.servers)
+    Topic(cluster, "load").create(2)
+    loads: list[tuple[Schedule, float, int]] = [
+        (Backlog(20_000), math.inf, 20_000),
+        (Steady(4_000.0, 1_000), math.inf, 1_000),
+        (Steady(4_350.0, None), 0.1, 435),
+        (Stepped((1_000.0, 0.0, 3_000.0), interval_s=0.2), math.inf, 800),
+        (Stepped((500.0, 3_000.0), interval_s=0.2), 0.3, 400),
+    ]
+    for schedule, seconds, rows in loads:
+        before = sum(Topic(cluster, "load").ends().values())
+        assert load(cluster, "load", wordcount.generator, schedule, seconds=seconds).rows == rows
+        assert sum(Topic(cluster, "load").ends().values()) - before == rows
+    assert Topic(cluster, "load").create(8) == 2  # it is there already
+    before = sum(Topic(cluster, "load").ends().values())
+    with pytest.raises(penstock.PenstockError, match=r"row 7 cannot be made: ZeroDivisionError: .* has 7 rows more"):
+        load(cluster, "load", lambda n: 7 // (7 - n), Backlog(10))
+    assert sum(Topic(cluster, "load").ends().values()) - before == 7
+
+
+def test_a_preloaded_topic_is_measured_and_nothing_is_written(
+    broker: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    lines, out = topics(broker.servers, "mst", 2)
+    fill(broker.servers, lines, wordcount.generator, range(4_000))
+    flow = counting(broker.servers, lines, out).without_output()
+    plan = plan_of(flow, {"split": 2, "count": 2}, set())
+    readings = set()
+
+    def fresh(wanted: Wanted, run: int) -> SparkEngine:
+        readings.add(run)
+        return engine_for(flow, spark, tmp_path / f"run-{run}", plan, most_rows_a_batch=500)
+
+    with Store(tmp_path / "store") as store:
+        study = MstStudy(
+            app="wordcount",
+            fresh=fresh,
+            store=store,
+            clock=time,
+            saturation=Saturation(every_s=2.0, warm_up=1, most=200, n=5, k=4, tolerance=10.0),
+            slots_each=plan.slots,
+        )
+        study.run([1])
+        (trial,) = store.trials()
+    assert trial.settled and trial.rows_per_s is not None and 0 < trial.rows_per_s < 40_000, trial
+    assert len(readings) > 1  # 8 batches do not last for five samples
+    assert rows_of(broker.servers, out) == []
+
+
+def test_a_broker_is_started_loaded_and_stopped_by_commands(broker: Broker, tmp_path: Path) -> None:
+    def penstock(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "penstock.cli", *words]
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def said(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == code, err
+        return out, err
+
+    try:
+        both = [penstock("broker", "start") for _ in range(2)]
+        told = [one.communicate(timeout=300)[1] for one in both]
+        assert sorted(one.returncode for one in both) == [0, 1] and "already, at 127.0.0.1" in "".join(told), told
+        running = json.loads(said(penstock("broker", "status", "--json"))[0])
+        rows = ["load", "lines", "--rows", "penstock.apps.wordcount", "--json"]
+        loaded = json.loads(said(penstock(*rows, "--rate", "2000", "--seconds", "0.5", "--partitions", "4"))[0])
+        assert loaded["rows"] == 1_000
+        assert "is there already, with 4 partitions" in said(penstock(*rows, "--backlog", "50", "--partitions", "8"))[1]
+        topic = Topic(Cluster(servers=running["servers"]), "lines")
+        assert sum(topic.ends().values()) == 1_050
+        endless = penstock(*rows, "--rate", "500")
+        while sum(topic.ends().values()) < 1_100 and endless.poll() is None:
+            time.sleep(0.05)
+        endless.send_signal(signal.SIGTERM)
+        assert json.loads(said(endless)[0])["rows"] == sum(topic.ends().values()) - 1_050 > 0
+    finally:
+        stopped = said(penstock("broker", "stop"))[0]
+    assert running["servers"] in stopped and not psutil.pid_exists(running["pid"])
+    said(penstock("broker", "status"), code=1)

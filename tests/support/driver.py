@@ -1,0 +1,39 @@
+"""A driver of its own process, to be killed: runs an app under random plan changes until all rows are through."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+import time
+from pathlib import Path
+
+import penstock
+from penstock.engines.spark.engine import SparkEngine
+from tests.support.spark_runs import random_plan
+
+CHANGES = 3
+
+
+def main(app: str, at: str, rows: int, seed: int, options: list[str]) -> None:
+    how = {name: int(value) for name, _, value in (one.partition("=") for one in options)}
+    module = importlib.import_module(f"penstock.apps.{app}")
+    flow = module.flow(output=penstock.memory(), rows=rows, rows_per_s=400, **how)
+    chance = random.Random(seed)
+    engine = SparkEngine(flow, at, master="local[2]", batch_s=0.3)
+    engine.start()
+    (Path(at) / "alive").touch()
+    for _ in range(CHANGES):
+        time.sleep(chance.uniform(0.0, 2.0))
+        engine.apply(random_plan(flow, chance))
+    while not engine.idle():
+        engine.mend()
+        failure = engine.failure()
+        if failure:
+            sys.exit(failure)
+        time.sleep(0.1)
+    engine.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])

@@ -1,0 +1,174 @@
+"""What every engine holds to, as checks that take a `Subject`: how to make an engine, and how to let time pass on it.
+
+Each check has its own engine on one small dataflow, in which every row goes through every operator:
+numbers -> double -> count -> out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+
+import penstock
+from penstock.dataflow import Dataflow
+from penstock.engines.ports import Engine
+from penstock.measure.window import Window
+from penstock.plan import Plan
+
+ROWS = 1_500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One kind of engine. `flow` makes the small dataflow with so many rows, appended at this rate."""
+
+    flow: Callable[[int, float], Dataflow]
+    engine: Callable[[Dataflow], Engine]  # a new one, not started
+    pass_time: Callable[[Engine], None]  # a little of it
+    delivered: Callable[[Engine], int]  # rows that reached the sink
+    patience: int = 2_000  # how often that before something is taken to hang
+
+    def wait(self, engine: Engine, condition: Callable[[], bool]) -> None:
+        for _ in range(self.patience):
+            assert engine.failure() is None
+            if condition():
+                return
+            self.pass_time(engine)
+        raise AssertionError("what was waited for did not happen")
+
+
+def rows_read(window: Window) -> int:
+    return window.operator("numbers").rows_in_total or 0
+
+
+def reads_on(subject: Subject, engine: Engine) -> Window:
+    """Until some rows have gone through since now, or all have."""
+    seen = [engine.observe()]
+    before = rows_read(seen[0])
+
+    def more() -> bool:
+        seen.append(engine.observe())
+        return rows_read(seen[-1]) > before or engine.idle()
+
+    subject.wait(engine, more)
+    return seen[-1]
+
+
+def check_nothing_can_be_asked_before_the_start(subject: Subject) -> None:
+    engine = subject.engine(subject.flow(ROWS, 500.0))
+    with pytest.raises(penstock.PenstockError, match="start"):
+        engine.observe()
+    with pytest.raises(penstock.PenstockError, match="start"):
+        engine.apply(penstock.default_plan(engine.flow))
+
+
+def check_every_row_is_counted_once_and_windows_meet(subject: Subject) -> None:
+    engine = subject.engine(subject.flow(ROWS, 500.0))
+    engine.start()
+    try:
+        assert not engine.idle()
+        windows = [engine.observe()]
+
+        def at_rest() -> bool:
+            windows.append(engine.observe())
+            return engine.idle()
+
+        subject.wait(engine, at_rest)
+        windows.append(engine.observe())
+    finally:
+        engine.stop()
+    names = [operator.name for operator in engine.flow.operators]
+    for before, window in pairwise(windows):
+        assert [one.operator for one in window.operators] == names
+        assert window.start_s == pytest.approx(before.end_s, abs=0.05)
+        assert window.end_s >= window.start_s
+        assert window.generation == 1
+    for name in names:
+        of = [window.operator(name) for window in windows]
+        assert sum(one.rows_in or 0 for one in of) == of[-1].rows_in_total == ROWS
+        for one in of:
+            assert one.backlog_rows is None or one.backlog_rows >= 0
+            assert one.utilisation is None or one.utilisation >= 0
+    last = windows[-1]
+    assert last.operator("numbers").replicas is None
+    assert last.operator("count").replicas == engine.plan.replicas["count"]
+    assert all(pipeline.backlog_rows in (0, None) for pipeline in last.pipelines)
+    assert any(window.latency is not None and window.latency.mean_s >= 0 for window in windows)
+    assert {name for one in last.pipelines for name in one.operators} == set(names)
+
+
+def check_a_plan_is_changed_while_rows_flow(subject: Subject) -> None:
+    engine = subject.engine(subject.flow(ROWS, 400.0))
+    engine.start()
+    try:
+        reads_on(subject, engine)
+        same = engine.apply(engine.plan)
+        assert (same.stopped, same.pause_s, same.generation) == ((), 0.0, 1)
+        generation = 1
+        for replicas in ({"count": 3}, {"double": 3, "count": 1}):
+            plan = penstock.rescaled(engine.flow, engine.plan, replicas)
+            applied = engine.apply(plan)
+            generation += 1
+            assert applied.plan == engine.plan == plan
+            assert applied.generation == generation
+            assert applied.stopped and applied.pause_s >= 0
+            assert all(name in applied.changed for name in replicas)
+            window = reads_on(subject, engine)
+            assert window.generation == generation
+            assert window.operator("count").replicas == replicas["count"]
+        subject.wait(engine, engine.idle)
+        last = engine.observe()
+        totals = [one.rows_in_total for one in last.operators]
+        assert subject.delivered(engine) == ROWS
+        assert all(total is not None and total <= ROWS for total in totals), totals
+        assert totals == [ROWS] * 4
+    finally:
+        engine.stop()
+
+
+def check_a_bad_plan_harms_nothing(subject: Subject) -> None:
+    engine = subject.engine(subject.flow(ROWS, 500.0))
+    engine.start()
+    try:
+        reads_on(subject, engine)
+        before = engine.plan
+        for bad in (
+            before.replace(replicas={**before.replicas, "count": 0}),
+            before.replace(cuts=frozenset({"nowhere"})),
+            before.replace(dataflow="another"),
+            Plan(dataflow=before.dataflow, replicas={}, slots=before.slots),
+        ):
+            with pytest.raises(penstock.PlanError):
+                engine.apply(bad)
+            assert engine.plan == before and engine.failure() is None
+        subject.wait(engine, engine.idle)
+        assert engine.observe().operator("out").rows_in_total == ROWS
+    finally:
+        engine.stop()
+
+
+def check_the_rate_of_a_source_can_be_changed(subject: Subject) -> None:
+    engine = subject.engine(subject.flow(ROWS, 5.0))
+    engine.start()
+    try:
+        for source, rate in (("nowhere", 5.0), ("numbers", -1.0), ("numbers", float("nan"))):
+            with pytest.raises(penstock.PenstockError):
+                engine.set_rate(source, rate)
+        assert not engine.idle()
+        engine.set_rate("numbers", 5_000.0)  # at 5 rows/s it would take five minutes
+        subject.wait(engine, engine.idle)
+        assert engine.observe().operator("out").rows_in_total == ROWS
+    finally:
+        engine.stop()
+
+
+CHECKS: tuple[Callable[[Subject], None], ...] = (
+    check_nothing_can_be_asked_before_the_start,
+    check_every_row_is_counted_once_and_windows_meet,
+    check_a_plan_is_changed_while_rows_flow,
+    check_a_bad_plan_harms_nothing,
+    check_the_rate_of_a_source_can_be_changed,
+)

@@ -1,0 +1,35 @@
+"""A driver of its own process, to be killed: from topic to topic through cuts in Kafka, under random plan changes."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from pathlib import Path
+
+from penstock.brokers.cluster import Cluster
+from penstock.engines.spark.engine import SparkEngine
+from tests.support.kafka_flows import APPS
+from tests.support.spark_runs import random_plan
+
+
+def main(app: str, at: str, servers: str, lines: str, out: str, seed: int) -> None:
+    flow = APPS[app][0](servers, lines, out)
+    chance = random.Random(seed)
+    kafka = Cluster(servers=servers)
+    engine = SparkEngine(flow, at, master="local[2]", batch_s=0.3, most_rows_a_batch=150, kafka=kafka)
+    engine.start()
+    (Path(at) / "alive").touch()
+    for _ in range(2):
+        engine.apply(random_plan(flow, chance))
+        time.sleep(chance.uniform(0.0, 2.0))
+    while not engine.idle():
+        failure = engine.failure()
+        if failure:
+            sys.exit(failure)
+        time.sleep(0.1)
+    engine.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:6], seed=int(sys.argv[6]))

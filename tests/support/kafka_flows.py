@@ -1,0 +1,74 @@
+"""Word count and network monitoring from one topic to another, and what is in a topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+import penstock
+from penstock.apps import netmon, wordcount
+from penstock.brokers.cluster import Cluster
+from penstock.brokers.loading import Backlog, load
+from penstock.brokers.records import Span, records
+from penstock.brokers.topics import Topic
+from penstock.dataflow import Dataflow
+
+ROWS = 2_000
+
+
+def counting(servers: str, lines: str, out: str, **how: Any) -> Dataflow:
+    flow = penstock.Dataflow("wordcount")
+    words = flow.source("lines", penstock.kafka(lines, servers, **how)).stateless("split", wordcount.split)
+    counted = words.keyed("count", ["word"], wordcount.count)
+    counted.sink("out", penstock.kafka(out, servers, format="json", key="word"))
+    return flow
+
+
+def monitoring(servers: str, lines: str, out: str) -> Dataflow:
+    flow = penstock.Dataflow("netmon")
+    failed = flow.source("lines", penstock.kafka(lines, servers)).stateless("failures", netmon.failures)
+    parsed = failed.stateless("parse", netmon.parse).watermark("ts", f"{netmon.DELAY_S} seconds")
+    counted = parsed.keyed("attempts", ["ip"], netmon.attempts)
+    counted.stateless("diff", lambda df: netmon.diff(netmon.cutoff(df, 1), 1)).sink(
+        "out", penstock.kafka(out, servers, format="json", key="ip")
+    )
+    return flow
+
+
+def wrong_counts(rows: list[dict[str, Any]]) -> list[str]:
+    return wordcount.check(rows, ROWS)
+
+
+def wrong_attacks(rows: list[dict[str, Any]]) -> list[str]:
+    times = ("window_start", "window_end")
+    read = [row | {name: datetime.fromisoformat(row[name]) for name in times} for row in rows]
+    return netmon.check(read, ROWS, threshold=1)
+
+
+# The dataflow, the lines of its topic and how many partitions that has, and the check of what comes out. Lines out of
+# order would be late for network monitoring, and one partition keeps them in order.
+APPS: dict[str, tuple[Callable[..., Dataflow], Callable[[int], str], int, Callable[..., list[str]]]] = {
+    "wordcount": (counting, wordcount.generator, 3, wrong_counts),
+    "netmon": (monitoring, lambda n: netmon.generator(n, ROWS), 1, wrong_attacks),
+}
+
+
+def topics(servers: str, name: str, partitions: int) -> tuple[str, str]:
+    """A topic for lines and one for results."""
+    for topic, count in ((f"{name}-lines", partitions), (f"{name}-out", 2)):
+        Topic(Cluster(servers=servers), topic).create(count)
+    return f"{name}-lines", f"{name}-out"
+
+
+def fill(servers: str, topic: str, line: Callable[[int], Any], numbers: Iterable[int]) -> None:
+    numbers = list(numbers)
+    load(Cluster(servers=servers), topic, lambda n: line(numbers[n]), Backlog(len(numbers)))
+
+
+def rows_of(servers: str, topic: str) -> list[dict[str, Any]]:
+    """What a reader of committed records finds."""
+    cluster = Cluster(servers=servers)
+    spans = [Span(partition, 0, end) for partition, end in Topic(cluster, topic).ends().items()]
+    return [json.loads(record.value()) for some in records(cluster, topic, spans) for record in some]

@@ -1,0 +1,16 @@
+"""`penstock` with the engine in memory in Spark's place, for tests of commands that run something."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import penstock.cli.main
+from tests.support.memory_engine import MemoryEngine
+
+stand_in = types.ModuleType("penstock.engines.spark.engine")
+stand_in.SparkEngine = MemoryEngine  # type: ignore[attr-defined]
+
+if __name__ == "__main__":
+    sys.modules[stand_in.__name__] = stand_in
+    penstock.cli.main.main()
