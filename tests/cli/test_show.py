@@ -18,7 +18,7 @@ lines = flow.source("lines", penstock.replay("books/*.txt", rows_per_s=2000))
 words = lines.stateless("split", lambda df: df)
 counts = words.keyed("count", keys=["word"], fn=lambda df: df)
 counts.sink("out", penstock.noop())
-counts.stateful("top", lambda df: df).sink("top_out", penstock.noop())
+counts.global_state("top", lambda df: df).sink("top_out", penstock.noop())
 """
 
 

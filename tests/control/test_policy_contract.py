@@ -49,7 +49,7 @@ def branches() -> penstock.Dataflow:
     flow = penstock.Dataflow("branches")
     source = flow.source("lines", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
     left = source.keyed("left", ["n"], lambda frame: frame, columns=["n"])
-    right = source.stateful("right", lambda frame: frame, columns=["n"])
+    right = source.global_state("right", lambda frame: frame, columns=["n"])
     flow.keyed("both", lambda frame: frame, keys=["n"], inputs=[left, right]).sink("out", penstock.noop())
     return flow
 

@@ -28,7 +28,7 @@ def chain(*operators: Op) -> Dataflow:
         elif kind == "PS":
             stream = stream.keyed(f"o{number}", keys=sorted(names), fn=same)
         else:
-            stream = stream.stateful(f"o{number}", same)
+            stream = stream.global_state(f"o{number}", same)
     stream.sink("out", penstock.noop())
     return flow
 
@@ -69,12 +69,12 @@ def test_a_stateless_operator_without_the_key_ends_the_region() -> None:
     ]
 
 
-def test_a_stateful_operator_stands_alone_with_one_replica() -> None:
+def test_an_operator_with_global_state_stands_alone_with_one_replica() -> None:
     found = regions(chain(("SL", {"A"}), ("ST", set()), ("SL", {"A"})))
     assert [(str(one.kind), one.replicable) for one in found] == [
         ("source", True),
         ("stateless", True),
-        ("stateful", False),
+        ("global_state", False),
         ("stateless", True),
     ]
 
@@ -113,8 +113,8 @@ def test_of_any_chain_regions_are_a_partition_in_order_and_every_operator_fits_i
     for region in found:
         for name in region.operators:
             operator = flow[name]
-            if region.kind is Kind.STATEFUL:
-                assert operator.kind in (Kind.STATEFUL, Kind.SINK)
+            if region.kind is Kind.GLOBAL_STATE:
+                assert operator.kind in (Kind.GLOBAL_STATE, Kind.SINK)
             if region.kind is Kind.STATELESS:
                 assert operator.kind in (Kind.STATELESS, Kind.SINK)
             if operator.kind is Kind.KEYED:

@@ -34,12 +34,12 @@ def test_what_forces_a_cut_and_why() -> None:
     flow = penstock.Dataflow("f")
     stream = flow.source("s", penstock.generate(same, schema="k string", rows=1)).stateless("map", same)
     stream.keyed("one", keys=["k"], fn=same).keyed("two", keys=["k"], fn=same).sink("a", penstock.noop())
-    stream.stateless("thin", same).stateful("top", same).stateless("shout", same).sink("b", penstock.noop())
+    stream.stateless("thin", same).global_state("top", same).stateless("shout", same).sink("b", penstock.noop())
     flow.source("theirs", penstock.spark_source(same)).sink("c", penstock.noop())
     reasons = required_cuts(flow, default_plan(flow, slots=3).replicas)
     assert reasons["map"].startswith("fan-out: one, thin")
     assert reasons["one"].startswith("Spark allows 'one' and 'two'")
-    assert reasons["thin"].startswith("stateful") and reasons["top"].startswith("stateful")
+    assert reasons["thin"].startswith("global state") and reasons["top"].startswith("global state")
     assert reasons["theirs"].startswith("only Spark knows")
     assert set(reasons) == {"map", "one", "thin", "top", "theirs"}
 
@@ -84,12 +84,12 @@ def test_a_bad_plan_is_refused_with_what_would_be_right(change: dict[str, object
         validate(flow, default_plan(flow).replace(**change))
 
 
-def test_a_stateful_operator_has_one_replica() -> None:
+def test_an_operator_with_global_state_has_one_replica() -> None:
     flow = penstock.Dataflow("f")
-    flow.source("s", penstock.generate(same, schema="k string", rows=1)).stateful("top", same).sink(
+    flow.source("s", penstock.generate(same, schema="k string", rows=1)).global_state("top", same).sink(
         "out", penstock.noop()
     )
-    with pytest.raises(PlanError, match="'top' is stateful: it has one replica, not 2"):
+    with pytest.raises(PlanError, match="'top' has global state and therefore one replica, not 2"):
         rescaled(flow, default_plan(flow), {"top": 2})
 
 

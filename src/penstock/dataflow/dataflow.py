@@ -122,7 +122,7 @@ class Dataflow:
         if not keys:
             raise DataflowError(
                 f"keyed operator '{name}' has no keys; name the columns it is partitioned by, keys=['user'], or "
-                "declare it stateful if its state cannot be partitioned"
+                "declare it with global_state if its state cannot be partitioned"
             )
         if len(set(keys)) != len(keys):
             raise DataflowError(f"keyed operator '{name}' has keys {list(keys)}: each key is named once")
@@ -146,7 +146,7 @@ class Dataflow:
         )
         return self._add(replace(operator, keys=tuple(keys)))
 
-    def stateful(
+    def global_state(
         self,
         name: str,
         fn: Callable[..., Any],
@@ -160,7 +160,7 @@ class Dataflow:
         return self._add(
             self._operator(
                 name,
-                Kind.STATEFUL,
+                Kind.GLOBAL_STATE,
                 fn,
                 inputs,
                 selectivity=selectivity,

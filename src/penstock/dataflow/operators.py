@@ -14,13 +14,13 @@ from penstock.dataflow.sources import Source
 class Kind(StrEnum):
     SOURCE = "source"
     STATELESS = "stateless"
-    KEYED = "keyed"  # partitioned stateful: any number of replicas, each with its own keys
-    STATEFUL = "stateful"  # one global state, hence one replica
+    KEYED = "keyed"  # state partitioned by key: any number of replicas, each with its own keys
+    GLOBAL_STATE = "global_state"  # one state for all rows, hence one replica
     SINK = "sink"
 
     @property
     def has_state(self) -> bool:
-        return self in (Kind.KEYED, Kind.STATEFUL)
+        return self in (Kind.KEYED, Kind.GLOBAL_STATE)
 
 
 class Emit(StrEnum):

@@ -6,10 +6,10 @@ Kahveci and Gedik, "Joker: Elastic stream processing with organic adaptation", J
 - a region has one entry and one exit: it ends at a branch and starts anew behind one;
 - a keyed region takes its keys from its first keyed operator; a later keyed operator stays in it if its own keys
   contain the region's, a stateless one (before or behind) if the columns that it receives contain them;
-- a stateful operator has one replica.
+- an operator with global state has one replica.
 
 Two departures, because Spark keeps no order between rows of different keys: a run of stateless operators may be
-replicated by itself, and so is not folded into the single-replica region of a stateful neighbour.
+replicated by itself, and so is not folded into the single-replica region of a neighbour with global state.
 A stateless operator whose columns are not known is taken not to carry the keys.
 """
 
@@ -24,7 +24,7 @@ from penstock.dataflow.operators import Kind, Operator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    kind: Kind  # source, stateless, keyed or stateful
+    kind: Kind  # source, stateless, keyed or global_state
     operators: tuple[str, ...]
     keys: tuple[str, ...] = ()
 
@@ -35,7 +35,7 @@ class Region:
 
     @property
     def replicable(self) -> bool:
-        return self.kind is not Kind.STATEFUL
+        return self.kind is not Kind.GLOBAL_STATE
 
 
 def regions(flow: Dataflow) -> tuple[Region, ...]:

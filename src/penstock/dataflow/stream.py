@@ -60,7 +60,7 @@ class Stream:
     ) -> Stream:
         return self.flow.keyed(name, fn, keys=keys, inputs=[self], emit=emit, columns=columns, selectivity=selectivity)
 
-    def stateful(
+    def global_state(
         self,
         name: str,
         fn: Callable[..., Any],
@@ -69,7 +69,7 @@ class Stream:
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        return self.flow.stateful(name, fn, inputs=[self], emit=emit, columns=columns, selectivity=selectivity)
+        return self.flow.global_state(name, fn, inputs=[self], emit=emit, columns=columns, selectivity=selectivity)
 
     def watermark(self, column: str, delay: str) -> Stream:
         """Declares event time on this stream, so that it survives a cut anywhere downstream."""

@@ -44,8 +44,8 @@ def _by_shape(flow: Dataflow, operator: Operator) -> list[tuple[str, str]]:
         found.append((name, f"feedback: a loop closes on '{operator.name}' through a cut"))
     if isinstance(operator.source, SparkSource):
         found.append((operator.name, "only Spark knows this source's offsets, so its query is never changed"))
-    if operator.kind is Kind.STATEFUL:
-        reason = "stateful: its one replica would leave the other slots idle"
+    if operator.kind is Kind.GLOBAL_STATE:
+        reason = "global state: its one replica would leave the other slots idle"
         found += [(name, reason) for name in operator.inputs if flow[name].kind is not Kind.SOURCE]
         if any(one.kind is not Kind.SINK for one in consumers):
             found.append((operator.name, reason))
@@ -56,8 +56,8 @@ def _clash(
     one: Operator, other: Operator, region_by_operator: Mapping[str, Region], replicas: Mapping[str, int]
 ) -> str:
     """Why two operators with state do not share a query: the most telling of the reasons."""
-    if Kind.STATEFUL in (one.kind, other.kind):
-        return f"stateful: of '{one.name}' and '{other.name}' one has a single replica, and a query of its own"
+    if Kind.GLOBAL_STATE in (one.kind, other.kind):
+        return f"global state: '{one.name}' or '{other.name}' has one replica and needs a query of its own"
     counts = [replicas.get(region_by_operator[operator.name].name) for operator in (one, other)]
     if counts[0] != counts[1]:
         return (

@@ -62,7 +62,7 @@ def validate(flow: Dataflow, plan: Plan) -> None:
                 f"replicas of '{name}' = {count:,}: each is a task in every batch; give {MOST_REPLICAS:,} at most"
             )
         if count > 1 and not known[name].replicable:
-            raise PlanError(f"'{name}' is stateful: it has one replica, not {count}")
+            raise PlanError(f"'{name}' has global state and therefore one replica, not {count}")
     for name in known:
         if name not in plan.replicas:
             raise PlanError(f"the plan gives no replicas to region '{name}'; add \"{name}\": 1 or more")

@@ -16,7 +16,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """One operator as the dataflow declares it: enough to draw the graph when the file that declared it is gone."""
 
     operator: str
-    kind: str  # source, stateless, keyed, stateful, sink
+    kind: str  # source, stateless, keyed, global_state, sink
     inputs: tuple[str, ...] = ()
     feedback: tuple[str, ...] = ()  # those of the inputs that close a loop
 

@@ -100,7 +100,7 @@ def test_state_that_a_stateless_function_hides_is_refused(spark: SparkSession) -
         with_transform(stream.selectExpr("value as k")),
     ):
         with pytest.raises(
-            penstock.DataflowError, match="'f' is declared stateless, but .*; declare it keyed or stateful"
+            penstock.DataflowError, match="'f' is declared stateless, but .*; declare it with keyed or global_state"
         ):
             refuse_hidden_state("f", [stream], hides)
     counted = stream.groupBy("value").count()

@@ -24,7 +24,7 @@ def numbers(flow: Dataflow, rows: int, rows_per_s: float | None = None, name: st
     return flow.source(name, penstock.generate(lambda n: n, schema="n bigint", rows=rows, rows_per_s=rows_per_s))
 
 
-def test_fan_out_several_inputs_a_stateful_operator_and_a_user_s_sink(spark: SparkSession, tmp_path: Path) -> None:
+def test_fan_out_several_inputs_a_global_state_and_a_user_s_sink(spark: SparkSession, tmp_path: Path) -> None:
     written: dict[str, list[int]] = {}
 
     def keep(df: DataFrame, key: str) -> None:
@@ -33,7 +33,7 @@ def test_fan_out_several_inputs_a_stateful_operator_and_a_user_s_sink(spark: Spa
     flow = penstock.Dataflow("shapes")
     both = flow.stateless("both", inputs=[numbers(flow, 300), numbers(flow, 200, name="more")])
     both.sink("all", penstock.foreach_batch(keep))
-    total = both.stateful("total", lambda df: df.groupBy().agg(F.sum("n").alias("s"), F.count("*").alias("c")))
+    total = both.global_state("total", lambda df: df.groupBy().agg(F.sum("n").alias("s"), F.count("*").alias("c")))
     total.stateless("shown", lambda df: df.select("s", "c")).sink("sums", penstock.parquet(str(tmp_path / "sums")))
     engine = engine_for(flow, spark, tmp_path / "run")
     try:

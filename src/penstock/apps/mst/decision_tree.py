@@ -1,7 +1,7 @@
 """A streaming decision tree: it is asked for the class of each row, and then learns from it.
 
 The paper runs the vertical Hoeffding tree of SAMOA on random rows of 200 features and 10 classes. Here the tree is one
-state, hence a stateful operator of one replica. What a tree predicts depends on the order of all rows before: it
+state, hence a global-state operator with one replica. What a tree predicts depends on the order of all rows before: it
 takes them by row number, and a row that comes before its turn waits in the state, so batches make no difference.
 """
 
@@ -129,7 +129,7 @@ def flow(
     (
         flow.source("rows", generated(fn, "n bigint, value string", rows, rows_per_s))
         .stateless("parse", parse, columns=["n", "label", "features"])
-        .stateful("predict", predict, emit="append", columns=COLUMNS)
+        .global_state("predict", predict, emit="append", columns=COLUMNS)
         .sink("out", kept_if_finite(output, rows))
     )
     return flow

@@ -43,7 +43,7 @@ def flow(
     (
         flow.source("lines", source)
         .stateless("match", functools.partial(match, pattern=pattern), columns=["value"])
-        .stateful("count", count, columns=["count"])
+        .global_state("count", count, columns=["count"])
         .sink("out", kept_if_finite(output, rows))
     )
     return flow

@@ -1,6 +1,6 @@
 """Rolling sort: everything that came in a minute, sorted when the minute is over.
 
-It is there for the memory it takes. All rows of a while lie in one window, so one replica holds them: a stateful
+It is there for the memory it takes. All rows of a while lie in one window, so one replica holds them: a global-state
 operator. Windows are of event time, and equal keys are ordered by row number, so there is one right order.
 """
 
@@ -47,7 +47,7 @@ def flow(output: Sink | None = None, *, rows: int | None = None, rows_per_s: flo
     records = flow.source("records", generated(functools.partial(generator, rows=rows), SCHEMA, rows, rows_per_s))
     (
         records.watermark("ts", f"{DELAY_S} seconds")
-        .stateful("sort", sort, columns=["window_end", "rank", "n", "value"])
+        .global_state("sort", sort, columns=["window_end", "rank", "n", "value"])
         .sink("out", kept_if_finite(output, rows))
     )
     return flow

@@ -31,7 +31,7 @@ def refuse_hidden_state(name: str, inputs: Iterable[DataFrame], output: DataFram
     if added:
         raise DataflowError(
             f"operator '{name}' is declared stateless, but its function keeps state from batch to batch (Spark's "
-            f"{', '.join(sorted(added))}), which a change of plan would lose; declare it keyed or stateful"
+            f"{', '.join(sorted(added))}), which a change of plan would lose; declare it with keyed or global_state"
         )
 
 
