@@ -1,87 +1,107 @@
-# `make demo` and `make test` work on a fresh machine with Python 3.11+; everything else is for contributors.
+# `make demo` and `make test` work on a fresh machine with Python 3.11 or newer. `make help` lists all targets.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-unexport PYTHONDONTWRITEBYTECODE  # each worker of Spark would compile our modules anew
+unexport PYTHONDONTWRITEBYTECODE  # Every Spark worker would compile the modules again.
 
-.PHONY: demo test test-fast lint soak bench-spark bench-kafka bench-models bench-control bench-sim bench-elastic bench-latency
-.PHONY: java chromium kafka clean
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## List the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  %-15s %s\n", $$1, $$2}'
 
-demo: $(READY) java
+# ---- use
+
+.PHONY: demo docs
+demo: $(READY) java ## Run the two-minute demo on a local Spark.
 	@$(BIN)/penstock demo
 
-test: test-fast java chromium kafka
-	@$(MAKE) --no-print-directory test-undisturbed
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync test-in-one-session $(OWN_PROCESSES) test-pages
+docs: $(READY) ## Build docs/_build/html; broken links and failing examples are errors.
+	$(BIN)/python -m sphinx -q -W --keep-going -n -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -q -W --keep-going -b doctest docs docs/_build/doctest
+	@echo "Open docs/_build/html/index.html."
 
-# What measures comes first and alone. The others wait a lot, for Spark and for each other, so three go at once: one
-# session for most files, and those that start drivers, clusters and brokers of their own. The JVM's better compiler
-# never earns back what it costs in so short a life, and half of a start is the reading of classes: the first session
-# leaves them ready for all that follow.
-UNDISTURBED   := $(patsubst %,tests/engines/spark/test_%.py,measurement spark_contract watch)
-OWN_PROCESSES := $(patsubst %,tests/engines/spark/test_%.py,kafka topics kill) \
-                 tests/engines/spark/cluster tests/cli/test_cli_on_spark.py tests/apps
-CLASSES       := $(abspath $(VENV))/spark-classes.jsa
-SHORT_LIFE    := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
-SPARK_TEST     = $(BIN)/python -m pytest --durations=3 -m "spark and not soak"
-.PHONY: test-undisturbed test-in-one-session $(OWN_PROCESSES)
-test-in-one-session $(OWN_PROCESSES): export JDK_JAVA_OPTIONS = $(SHORT_LIFE) -XX:SharedArchiveFile=$(CLASSES)
-test-undisturbed:                     export JDK_JAVA_OPTIONS = $(SHORT_LIFE) -XX:ArchiveClassesAtExit=$(CLASSES)
-test-undisturbed:
-	$(SPARK_TEST) $(UNDISTURBED)
-test-in-one-session:
-	$(SPARK_TEST) tests $(patsubst %,--ignore=%,$(UNDISTURBED) $(OWN_PROCESSES) tests/soak)
-$(OWN_PROCESSES):
-	@echo $@ && $(SPARK_TEST) $@
+# ---- test
 
-.PHONY: test-pages
-test-pages:
-	@echo $@ && $(BIN)/python -m pytest -rs -m browser tests/report
+.PHONY: test test-fast test-simulated lint soak
+test: test-fast docs java chromium kafka ## Run all checks and tests, as CI does.
+	@$(MAKE) --no-print-directory test-measurement
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync test-one-session $(OWN_PROCESSES) test-pages
+	@$(BIN)/python tools/skipped_tests.py $(REPORTS)
 
-test-fast: $(READY)
+test-fast: $(READY) ## Run lint, type checks, the import contract and the tests without Spark.
+	@rm -rf $(REPORTS)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint test-simulated
-	$(BIN)/python -m pytest -n 3 -m "not spark and not soak and not browser" --ignore=tests/engines/simulated src tests
+	$(PYTEST)/fast.xml -n 3 -m "not spark and not soak and not browser" --ignore=tests/engines/simulated src tests
 
-# Beside the lint, which takes one core, and in one process: two would both compile the loops.
-.PHONY: test-simulated
+# The simulator's tests run beside the lint and in one process, because each process compiles the loops again.
 test-simulated: $(READY)
-	$(BIN)/python -m pytest tests/engines/simulated
+	$(PYTEST)/simulated.xml tests/engines/simulated
 
-lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+lint: $(READY) ## Run ruff, mypy and the import contract.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-soak: $(READY) java
+soak: $(READY) java ## Run random plan changes and kill -9 for a long time.
 	PENSTOCK_SEQUENCES=20 $(BIN)/python -m pytest --timeout 7200 tests/engines/spark/test_exactness.py
 	$(BIN)/python -m pytest -m soak -s tests
 
-bench-spark: $(READY) java
+# The tests that measure run first and alone. The others mostly wait, so three groups run at once: one session for most
+# files, and one process for each group that starts its own drivers, clusters and brokers. The optimizing JIT compiler
+# does not pay off in short JVMs, and class loading takes half of a start: the first session leaves an archive of the
+# classes for the sessions after it.
+REPORTS       := build/tests
+PYTEST        := $(BIN)/python -m pytest --durations=3 --junitxml=$(REPORTS)
+MEASUREMENT   := $(patsubst %,tests/engines/spark/test_%.py,measurement spark_contract watch)
+OWN_PROCESSES := $(patsubst %,tests/engines/spark/test_%.py,kafka topics kill) \
+                 tests/engines/spark/cluster tests/cli/test_cli_on_spark.py tests/apps tests/packaging
+CLASSES       := $(abspath $(VENV))/spark-classes.jsa
+SHORT_JVM     := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
+SPARK_TESTS   := -m "spark and not soak"
+.PHONY: test-measurement test-one-session test-pages $(OWN_PROCESSES)
+test-one-session $(OWN_PROCESSES): export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:SharedArchiveFile=$(CLASSES)
+test-measurement:                  export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:ArchiveClassesAtExit=$(CLASSES)
+test-measurement:
+	$(PYTEST)/measurement.xml $(SPARK_TESTS) $(MEASUREMENT)
+test-one-session:
+	$(PYTEST)/one-session.xml $(SPARK_TESTS) tests $(patsubst %,--ignore=%,$(MEASUREMENT) $(OWN_PROCESSES) tests/soak)
+$(OWN_PROCESSES):
+	@echo $@ && $(PYTEST)/$(subst /,-,$@).xml $(SPARK_TESTS) $@
+test-pages:
+	@echo $@ && $(PYTEST)/pages.xml -m browser tests/report
+
+# ---- measure
+
+.PHONY: bench-spark bench-kafka bench-models bench-control bench-sim bench-elastic bench-latency
+bench-spark: $(READY) java ## Compare throughput, overhead, cuts and pauses with hand-written Spark.
 	$(BIN)/python -m benchmarks.spark
 
-bench-kafka: $(READY) java
+bench-kafka: $(READY) java ## Compare Kafka source, sink, load generator and cuts with hand-written Spark.
 	sh tools/kafka.sh $(BIN)/python
 	$(BIN)/python -m benchmarks.kafka
 
-bench-models: $(READY)
+bench-models: $(READY) ## Compare models and planners with published figures.
 	$(BIN)/python -m benchmarks.models_queueing
 	$(BIN)/python -m benchmarks.models_curves
 	$(BIN)/python -m benchmarks.models_mst
 
-bench-control: $(READY)
+bench-control: $(READY) ## Compare the policies in simulation and time their decisions.
 	$(BIN)/python -m benchmarks.control
 
-bench-elastic: $(READY) java
+bench-elastic: $(READY) java ## Predict throughput on more executors and follow a load with few of them.
 	$(BIN)/python -m benchmarks.elastic
 
-bench-sim: $(READY)
+bench-sim: $(READY) ## Compare the simulator with closed forms, SimPy and Ciw.
 	$(BIN)/python -m benchmarks.simulated
 
-bench-latency: $(READY) java
+bench-latency: $(READY) java ## Compare predicted with measured latency on Spark.
 	$(BIN)/python -m benchmarks.latency
 
+# ---- install
+
+.PHONY: java chromium kafka clean
 java:
 	@sh tools/java.sh
 
@@ -90,7 +110,7 @@ chromium:
 
 kafka: $(READY)
 	@sh tools/kafka.sh $(BIN)/python || \
-	  { [ "$$PENSTOCK_KAFKA" != required ] && echo "Kafka cannot be had here (see above): its tests are SKIPPED."; }
+	  { [ "$$PENSTOCK_KAFKA" != required ] && echo "Kafka is not available here (see above): its tests are SKIPPED."; }
 
 $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -100,5 +120,5 @@ $(READY): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $(READY)
 
-clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+clean: ## Delete the virtual environment and everything that was built.
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache
