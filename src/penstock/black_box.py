@@ -12,10 +12,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.plan.validity import MOST_REPLICAS
 
 if TYPE_CHECKING:
-    from penstock.control.controller import Controller
-    from penstock.control.watching import Watch
-    from penstock.engines.ports import Engine
-    from penstock.store import Store
+    from penstock.control.watching import Subject, Watch
 
 
 def watch(
@@ -49,10 +46,11 @@ def watch(
                 f"to {MOST_REPLICAS:,} and the least first, such as (1, 6), and times above 0"
             )
 
-    def begin() -> tuple[Engine, Store, Controller]:
+    def begin() -> Subject:
         from penstock.control.controller import Controller, Settings
         from penstock.control.guards import Cooldown
         from penstock.control.policies.mst_seen import MstSeen
+        from penstock.control.watching import Subject
         from penstock.engines.spark.watched import WatchedEngine
         from penstock.measure.smoothing import Windowed
         from penstock.store import WATCHED, Run, Store
@@ -86,7 +84,9 @@ def watch(
                 tolerance=0.9,  # executors for what is to come bring nothing until it comes
                 max_slots=most * slots_each,
             )
-            return engine, store, Controller(decides, settings, engine, store)
+            controller = Controller(decides, settings, engine, store)
+            engine.attach()
+            return Subject(engine=engine, store=store, controller=controller, ended=engine.session_end)
         except BaseException:
             store.close()
             raise

@@ -247,13 +247,13 @@ def test_slots_that_are_lost_are_on_record(bench: Bench) -> None:
     """What is there is what status shows and what is paid for."""
     fewer = bench.engine.plan.replace(slots=1)
 
-    def mend() -> tuple[str, ...]:
+    def recover() -> tuple[str, ...]:
         if bench.clock.time() < 1010.0 or bench.engine.plan == fewer:
             return ()
         bench.engine.plan = fewer
         return ("1 executor is gone: it goes on with 1 slots instead of 2",)
 
-    bench.engine.mend = mend  # type: ignore[method-assign]
+    bench.engine.recover = recover  # type: ignore[method-assign]
     bench.run(until=bench.engine.idle)
     (change,) = bench.store.plan_changes()
     assert (change.outcome, change.old.slots, change.new.slots) == ("ok", 2, 1)

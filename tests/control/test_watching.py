@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.control.controller import Controller, Settings
 from penstock.control.policies.threshold import Threshold
-from penstock.control.watching import Watch
+from penstock.control.watching import Subject, Watch
 from penstock.measure.window import Window
 from penstock.store import Run, RunError, Store, StoreError, StoreReader
 from tests.support.memory_engine import MemoryEngine
@@ -78,10 +78,12 @@ def watched(at: Path, opened: type[Store]) -> tuple[MemoryEngine, Watch]:
     rows.rows("same", lambda row: row, "n bigint").sink("out", penstock.memory())
     engine = MemoryEngine(flow, at)
 
-    def begin() -> tuple[MemoryEngine, Store, Controller]:
+    def begin() -> Subject:
         store = opened(at)
         store.begin(Run(dataflow="theirs", flow_file="-", pid=1, master="local[2]", started_s=time.time()))
-        return engine, store, Controller(Threshold(), Settings(mode="recommend"), engine, store)
+        engine.start()
+        controller = Controller(Threshold(), Settings(mode="recommend"), engine, store)
+        return Subject(engine=engine, store=store, controller=controller, ended=engine.failure)
 
     return engine, Watch(begin, every_s=0.02)
 

@@ -53,7 +53,7 @@ class Poisoned(SimulatedEngine):
 
     starts = 0
 
-    def mend(self) -> tuple[str, ...]:
+    def recover(self) -> tuple[str, ...]:
         self.starts += 1
         return ("pipeline 'wait' failed and was started again: row 700 is bad",)
 

@@ -99,7 +99,7 @@ class Losing(Preloaded):
 
     lost = False
 
-    def mend(self) -> tuple[str, ...]:
+    def recover(self) -> tuple[str, ...]:
         if not Losing.lost and self.clock.time() > 3.0:
             Losing.lost = True
             self.apply(self.plan.replace(slots=self.plan.slots // 2, replicas={"wait": self.plan.slots // 2}))

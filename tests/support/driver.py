@@ -27,7 +27,7 @@ def main(app: str, at: str, rows: int, seed: int, options: list[str]) -> None:
         time.sleep(chance.uniform(0.0, 2.0))
         engine.apply(random_plan(flow, chance))
     while not engine.idle():
-        engine.mend()
+        engine.recover()
         failure = engine.failure()
         if failure:
             sys.exit(failure)

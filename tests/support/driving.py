@@ -9,7 +9,7 @@ from penstock.control.controller import Controller, Settings
 from penstock.control.loop import Clock, run
 from penstock.control.requests import Requests
 from penstock.control.situation import Policy
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.measure.smoothing import Smoothing, Windowed
 from penstock.store import Decided, Run, Store
 
@@ -27,7 +27,7 @@ class Coarse:
 
 def drive(
     at: Path,
-    engine: Engine,
+    engine: RunnableEngine,
     clock: Clock,
     policy: Policy,
     *,

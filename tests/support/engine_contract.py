@@ -14,7 +14,7 @@ import pytest
 
 import penstock
 from penstock.dataflow import Dataflow
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.measure.window import Window
 from penstock.plan import Plan
 
@@ -26,12 +26,12 @@ class Subject:
     """One kind of engine. `flow` makes the small dataflow with so many rows, appended at this rate."""
 
     flow: Callable[[int, float], Dataflow]
-    engine: Callable[[Dataflow], Engine]  # a new one, not started
-    pass_time: Callable[[Engine], None]  # a little of it
-    delivered: Callable[[Engine], int]  # rows that reached the sink
+    engine: Callable[[Dataflow], RunnableEngine]  # a new one, not started
+    pass_time: Callable[[RunnableEngine], None]  # a little of it
+    delivered: Callable[[RunnableEngine], int]  # rows that reached the sink
     patience: int = 2_000  # how often that before something is taken to hang
 
-    def wait(self, engine: Engine, condition: Callable[[], bool]) -> None:
+    def wait(self, engine: RunnableEngine, condition: Callable[[], bool]) -> None:
         for _ in range(self.patience):
             assert engine.failure() is None
             if condition():
@@ -44,7 +44,7 @@ def rows_read(window: Window) -> int:
     return window.operator("numbers").rows_in_total or 0
 
 
-def reads_on(subject: Subject, engine: Engine) -> Window:
+def reads_on(subject: Subject, engine: RunnableEngine) -> Window:
     """Until some rows have gone through since now, or all have."""
     seen = [engine.observe()]
     before = rows_read(seen[0])

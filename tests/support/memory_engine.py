@@ -125,7 +125,7 @@ class MemoryEngine:
         self._work()
         self._rate = rows_per_s
 
-    def mend(self) -> tuple[str, ...]:
+    def recover(self) -> tuple[str, ...]:
         return ()
 
     def failure(self) -> str | None:

@@ -247,7 +247,7 @@ class QueueingEngine:
         self._advance()
         self.rate = lambda at_s: rows_per_s
 
-    def mend(self) -> tuple[str, ...]:
+    def recover(self) -> tuple[str, ...]:
         return ()
 
     def failure(self) -> str | None:

@@ -45,7 +45,7 @@ def random_plan(flow: Dataflow, chance: random.Random) -> Plan:
 def wait_until(condition: Callable[[], bool], engine: SparkEngine, timeout_s: float = 180.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
-        engine.mend()
+        engine.recover()
         failure = engine.failure()
         assert failure is None, failure
         assert time.monotonic() < deadline, "the run takes too long"

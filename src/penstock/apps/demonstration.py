@@ -16,7 +16,7 @@ from penstock.apps import wordcount
 from penstock.control.carry_out import change_plan
 from penstock.control.loop import run
 from penstock.control.requests import Requests
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.engines.spark.engine import SparkEngine
 from penstock.measure.window import Window
 from penstock.plan import Plan, rescaled
@@ -42,7 +42,7 @@ class Step:
     at: float
     says: str
     rows_per_s: float | None = None
-    plan: Callable[[Engine], Plan] | None = None
+    plan: Callable[[RunnableEngine], Plan] | None = None
 
 
 STEPS = (

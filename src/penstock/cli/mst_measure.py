@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.control.situation import Policy
     from penstock.dataflow import Dataflow
-    from penstock.engines.ports import Engine
+    from penstock.engines.ports import RunnableEngine
     from penstock.engines.spark.cluster import Asked, Cluster
     from penstock.store import Run, Trial
     from penstock.study.mst.arranged import ByPolicy
@@ -229,7 +229,7 @@ def _cluster(stack: ExitStack, directory: Path | None, at: Path, workers: int, a
     return stack.enter_context(cluster.start(at / "cluster", asked, dies_with_me=True))
 
 
-def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[[Wanted, int], Engine]:
+def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[[Wanted, int], RunnableEngine]:
     import shutil
 
     from penstock.engines.spark.engine import SparkEngine
@@ -242,7 +242,7 @@ def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[
     shutil.rmtree(at / "trials", ignore_errors=True)  # of trials that were interrupted
     before: list[Path] = []
 
-    def fresh(wanted: Wanted, run: int) -> Engine:
+    def fresh(wanted: Wanted, run: int) -> RunnableEngine:
         folder = at / "trials" / f"{wanted.study.replace(' ', '-')}-{wanted.executors}-{wanted.repeat}-{run}"
         for last in before[-1:]:
             carry_over(last, folder)  # how large batches may be need not be found out again

@@ -21,7 +21,7 @@ from penstock.control.rehearsal import rehearse
 from penstock.control.shape import Shape
 from penstock.control.situation import Policy
 from penstock.dataflow import Dataflow
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.engines.simulated import Behaviour, SimulatedEngine
 from penstock.plan.plan import Plan
 from penstock.store import Store
@@ -124,7 +124,7 @@ class Standing:
 
 def compete(
     policy: Policy,
-    engine: Engine,
+    engine: RunnableEngine,
     clock: Clock,
     *,
     windows: int,

@@ -6,12 +6,12 @@ import traceback
 
 from penstock.control.requests import Answer, Apply, Rate, Request, Rescale, Stop
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.ports import Engine
+from penstock.engines.ports import Engine, RunnableEngine
 from penstock.plan import Plan, diff, rescaled, validate
 from penstock.store import PlanChange, RunError, Store
 
 
-def carry_out(request: Request, engine: Engine, store: Store, *, at_s: float) -> Answer:
+def carry_out(request: Request, engine: RunnableEngine, store: Store, *, at_s: float) -> Answer:
     try:
         match request:
             case Apply(plan=plan):

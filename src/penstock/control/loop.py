@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.control.carry_out import carry_out, described, unasked
 from penstock.control.requests import Answer, Requests, Stop
 from penstock.control.signals import StopSignals
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 from penstock.store import RunError, Store, declared
@@ -35,7 +35,7 @@ class Ended:
 
 
 def run(
-    engine: Engine,
+    engine: RunnableEngine,
     store: Store,
     requests: Requests,
     *,
@@ -62,7 +62,7 @@ def run(
             due = clock.monotonic() + every_s
             while ended is None:
                 stop_ids += _serve(requests, engine, store, clock)
-                _mend(engine, store, clock)
+                _recover(engine, store, clock)
                 ended = _reason(engine, asked=bool(stop_ids), signal=signals.received)
                 if ended is not None or clock.monotonic() >= due:
                     through = ended is None and until is not None and until()  # asked first: the window has all of it
@@ -84,7 +84,7 @@ def run(
     return ended
 
 
-def _serve(requests: Requests, engine: Engine, store: Store, clock: Clock) -> list[str]:
+def _serve(requests: Requests, engine: RunnableEngine, store: Store, clock: Clock) -> list[str]:
     """Does what was asked; returns the ids of those that ask to stop."""
     stop_ids = []
     for request_id, request in requests.take():
@@ -95,15 +95,15 @@ def _serve(requests: Requests, engine: Engine, store: Store, clock: Clock) -> li
     return stop_ids
 
 
-def _mend(engine: Engine, store: Store, clock: Clock) -> None:
+def _recover(engine: RunnableEngine, store: Store, clock: Clock) -> None:
     plan = engine.plan
-    for mended in engine.mend():
-        store.add_error(RunError(at_s=clock.time(), where="query", message=mended))
+    for recovery in engine.recover():
+        store.add_error(RunError(at_s=clock.time(), where="query", message=recovery))
     if engine.plan != plan:
         store.add_plan_change(unasked(plan, engine.plan, at_s=clock.time()))
 
 
-def _reason(engine: Engine, *, asked: bool, signal: str | None) -> Ended | None:
+def _reason(engine: RunnableEngine, *, asked: bool, signal: str | None) -> Ended | None:
     failure = engine.failure()
     if failure is not None:
         return Ended(why=failure, failed=True)
@@ -113,7 +113,7 @@ def _reason(engine: Engine, *, asked: bool, signal: str | None) -> Ended | None:
 
 
 def _observe(
-    engine: Engine, store: Store, clock: Clock, on_window: OnWindow | None, controller: Controller | None
+    engine: RunnableEngine, store: Store, clock: Clock, on_window: OnWindow | None, controller: Controller | None
 ) -> None:
     window, number = None, None
     try:
@@ -128,7 +128,7 @@ def _observe(
         controller.turn(window, number=number, at_s=clock.time())
 
 
-def _stop(engine: Engine, store: Store, ended: Ended, clock: Clock) -> None:
+def _stop(engine: RunnableEngine, store: Store, ended: Ended, clock: Clock) -> None:
     try:
         engine.stop()
     except Exception as error:

@@ -9,7 +9,7 @@ from penstock.control.correction import measured_s
 from penstock.control.loop import Clock
 from penstock.control.shape import Shape
 from penstock.control.situation import Policy
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.plan import Plan
 from penstock.store import Decided, Run, Store, declared
 
@@ -35,7 +35,7 @@ def _held(plan: Plan, shape: Shape, settings: Settings) -> int:
 
 def rehearse(
     policy: Policy,
-    engine: Engine,
+    engine: RunnableEngine,
     clock: Clock,
     store: Store,
     *,

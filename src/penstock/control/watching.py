@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from penstock.control.carry_out import described, unasked
 from penstock.control.controller import Controller
@@ -18,7 +19,18 @@ _LOG = logging.getLogger("penstock.watch")
 _MOST_ERRORS = 20  # one after another, after which it gives up
 _FAREWELL_S = 2.0  # that the program's end waits for the record of it
 
-Begin = Callable[[], tuple[Engine, Store, Controller]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A program to watch. `ended` returns why nothing is left to watch, or None."""
+
+    engine: Engine
+    store: Store
+    controller: Controller
+    ended: Callable[[], str | None]
+
+
+Begin = Callable[[], Subject]
 
 
 class Watch:
@@ -51,30 +63,31 @@ class Watch:
 
     def _run(self) -> None:
         try:
-            engine, store, controller = self._begin()
-            with store:
-                self._watch(engine, store, controller)
+            subject = self._begin()
+            with subject.store:
+                self._watch(subject)
         except Exception as error:  # whatever it is, it is not the program's
             self._note(error)
 
-    def _watch(self, engine: Engine, store: Store, controller: Controller) -> None:
+    def _watch(self, subject: Subject) -> None:
+        engine, store = subject.engine, subject.store
         why = "stopped"
         try:
-            engine.start()
             plan = engine.plan
             store.started(plan, declared(engine.flow))
-            why = self._turns(engine, store, controller, plan)
+            why = self._turns(subject, plan)
         except Exception as error:
             self._note(error)
             why = f"{type(error).__name__}: {error}"
         finally:
             store.ended(at_s=time.time(), why=why)
 
-    def _turns(self, engine: Engine, store: Store, controller: Controller, plan: Plan) -> str:
+    def _turns(self, subject: Subject, plan: Plan) -> str:
+        engine, store, controller = subject.engine, subject.store, subject.controller
         errors = 0
         while not self._ending.wait(self._every_s):
             try:
-                if (ended := engine.failure()) is not None:
+                if (ended := subject.ended()) is not None:
                     return ended
                 window = engine.observe()
                 if (now := engine.plan) != plan:

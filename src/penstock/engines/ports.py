@@ -1,4 +1,4 @@
-"""The contract of an engine: what the loop and studies may ask of whatever runs a plan."""
+"""The contracts of an engine: `Engine` is what deciding needs, `RunnableEngine` adds what running needs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from penstock.plan.plan import Plan
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """How an apply went: the plan in force afterwards, and what it cost."""
+    """The result of `Engine.apply`: the plan that is in force now, and the cost of the change."""
 
     plan: Plan
-    generation: int
-    changed: str  # the difference in words
-    pause_s: float  # from the first query stopped to the last one running again
-    stopped: tuple[str, ...]  # the pipelines that were stopped; all others kept running
-    took_s: float = 0.0  # from beginning to end, executors that were waited for included
+    generation: int  # number of the plan in this run, counted from 1
+    changed: str  # the plan difference in words
+    pause_s: float  # from the first query that stopped to the last query that runs again
+    stopped: tuple[str, ...]  # the pipelines that were stopped; all other pipelines kept running
+    took_s: float = 0.0  # duration of the whole change, including the time to wait for executors
 
 
 class Engine(Protocol):
-    """Runs one dataflow under one plan at a time."""
+    """A dataflow under one plan at a time, which a controller can observe and change."""
 
     @property
     def flow(self) -> Dataflow: ...
@@ -31,26 +31,33 @@ class Engine(Protocol):
     @property
     def plan(self) -> Plan: ...
 
-    def start(self) -> None:
-        """Starts the dataflow, or resumes it where it was."""
-
     def observe(self) -> Window:
-        """What happened since the last call."""
+        """Return the measurements since the previous call."""
 
     def apply(self, plan: Plan) -> Applied:
-        """Changes the plan while running; raises PenstockError and keeps the old plan if it cannot."""
+        """Change the plan while the dataflow runs.
 
-    def set_rate(self, source: str, rows_per_s: float) -> None:
-        """Changes the rate of a paced source."""
+        Raises PenstockError if the plan cannot be applied; the previous plan then stays in force.
+        """
 
-    def mend(self) -> tuple[str, ...]:
-        """Starts again what ended by itself and may do better next time; says what that was."""
 
-    def failure(self) -> str | None:
-        """Why the run cannot go on, if so."""
+class RunnableEngine(Engine, Protocol):
+    """An engine whose dataflow Penstock starts and stops itself."""
 
-    def idle(self) -> bool:
-        """Whether every row appended so far has reached its sink."""
+    def start(self) -> None:
+        """Start the dataflow, or resume it from its checkpoints."""
 
     def stop(self) -> None:
-        """Stops cleanly; the run can be resumed."""
+        """Stop the dataflow so that it can be resumed."""
+
+    def set_rate(self, source: str, rows_per_s: float) -> None:
+        """Change the rate of a paced source."""
+
+    def recover(self) -> tuple[str, ...]:
+        """Restart queries that have failed and may be retried; return a description of each recovery."""
+
+    def failure(self) -> str | None:
+        """Return why the run cannot continue, or None while it can."""
+
+    def idle(self) -> bool:
+        """Return whether every row appended so far has reached its sink."""

@@ -8,7 +8,7 @@ import pytest
 
 import penstock
 from penstock.dataflow import Dataflow
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.engines.simulated import Behaviour, ChangePause, Exponential, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated import SourceBehaviour as Source
 from tests.support.engine_contract import CHECKS, Subject
@@ -30,12 +30,12 @@ def flow(rows: int, rows_per_s: float) -> Dataflow:
     return flow
 
 
-def pass_time(engine: Engine) -> None:
+def pass_time(engine: RunnableEngine) -> None:
     assert isinstance(engine, SimulatedEngine)
     engine.clock.sleep(0.2)
 
 
-def delivered(engine: Engine) -> int:
+def delivered(engine: RunnableEngine) -> int:
     assert isinstance(engine, SimulatedEngine)
     return round(engine.world.counts.stay_sum[0])
 
@@ -43,7 +43,7 @@ def delivered(engine: Engine) -> int:
 @pytest.mark.parametrize("mode", ["row-by-row", "micro-batch", "fluid"])
 @pytest.mark.parametrize("check", CHECKS)
 def test_contract(check: Callable[[Subject], None], mode: str) -> None:
-    def engine(flow: Dataflow) -> Engine:
+    def engine(flow: Dataflow) -> RunnableEngine:
         return SimulatedEngine(flow, BEHAVIOUR, mode=mode)
 
     check(Subject(flow=flow, engine=engine, pass_time=pass_time, delivered=delivered))

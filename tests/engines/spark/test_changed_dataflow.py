@@ -34,7 +34,7 @@ def test_a_run_goes_on_with_edited_functions_rates_and_rows_and_refuses_other_co
         engine = engine_for(flow, spark, tmp_path / "run", plan)
         try:
             engine.start()
-            said = engine.mend()
+            said = engine.recover()
             wait_until(engine.idle, engine)
             assert engine.observe().operators
             return said, engine.rows("out")

@@ -116,7 +116,7 @@ def test_a_function_that_fails_at_run_time_is_named(spark: SparkSession, tmp_pat
         engine.start()
         deadline = time.monotonic() + 60
         while engine.failure() is None and time.monotonic() < deadline:
-            engine.mend()
+            engine.recover()
             time.sleep(0.1)
         failure = engine.failure()
         assert failure is not None and "pipeline 'out' failed" in failure and "seven is not allowed" in failure
@@ -136,11 +136,11 @@ def test_executors_that_do_not_come_back_are_not_counted_on(
         there = {"one": Standing(planned=2, requested=2, observed=("1",))}
         engine._executors = SimpleNamespace(slots_each=1, standing=lambda: there["one"])
         engine._drift.patience_s = 0.2
-        assert engine.mend() == () and engine.plan.slots == 2  # it may come back
-        wait_until(lambda: engine.plan.slots == 1 or bool(engine.mend()), engine)
+        assert engine.recover() == () and engine.plan.slots == 2  # it may come back
+        wait_until(lambda: engine.plan.slots == 1 or bool(engine.recover()), engine)
         assert engine.plan.slots == 1 and engine.plan.replicas == {"work": 2}
         there["one"] = Standing(planned=2, requested=2, observed=("1", "7"))
-        wait_until(lambda: "goes on with 2 slots instead of 1" in str(engine.mend()), engine)
+        wait_until(lambda: "goes on with 2 slots instead of 1" in str(engine.recover()), engine)
         assert engine.plan.slots == 2
     finally:
         engine.stop()
@@ -169,7 +169,7 @@ def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_s
         engine.start()
         deadline = time.monotonic() + 90
         while engine.failure() is None and time.monotonic() < deadline:
-            said += engine.mend()
+            said += engine.recover()
             time.sleep(0.05)
         assert [("a passing error" in one, "an error that stays" in one) for one in said] == [
             (True, False),

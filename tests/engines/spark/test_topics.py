@@ -64,7 +64,7 @@ def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
         engine.start()
         deadline = time.monotonic() + 120
         while engine.failure() is None and time.monotonic() < deadline:
-            engine.mend()
+            engine.recover()
             time.sleep(0.1)
         # Which of two replicas comes to its first one first is open.
         assert re.search(r"record 1[0-3] of partition 0 of topic 'poison' does not read as json", str(engine.failure()))

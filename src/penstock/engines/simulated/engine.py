@@ -128,7 +128,8 @@ class SimulatedEngine:
             raise PenstockError(f"a rate of {rows_per_s} rows/s: give a number, 0 or more")
         self._started().set_rate(source, RateSteps(from_s=(0.0,), rows_per_s=(rows_per_s,)))
 
-    def mend(self) -> tuple[str, ...]:
+    def recover(self) -> tuple[str, ...]:
+        """Return no recoveries: simulated queries do not fail."""
         return ()
 
     def failure(self) -> str | None:

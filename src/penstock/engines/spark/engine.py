@@ -238,7 +238,7 @@ class SparkEngine:
             raise PenstockError(f"a rate of {rows_per_s} rows/s: give a number, 0 or more")
         self._sources[source].set_rate(rows_per_s)
 
-    def mend(self) -> tuple[str, ...]:
+    def recover(self) -> tuple[str, ...]:
         with self._changing:
             done, self._found_out = self._found_out, []
             for query in self.queries if self._queries is not None else ():

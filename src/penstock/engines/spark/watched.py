@@ -145,12 +145,12 @@ class WatchedEngine:
         """A session may be there before its executors are."""
         deadline = time.monotonic() + patience_s
         while not self._spark.sparkContext.master.startswith("local") and not self._cores():
-            if time.monotonic() > deadline or self.failure() is not None:
+            if time.monotonic() > deadline or self.session_end() is not None:
                 return
             time.sleep(0.5)
 
-    def start(self) -> None:
-        """Batches from before are not counted, but they say where the queries stand."""
+    def attach(self) -> None:
+        """Note the last batch of each query that is already running; earlier batches are not counted."""
         for _, seen, progress in self._progress():
             query = self._queries[seen] = _Query()
             if batches := _with_work(progress):
@@ -218,21 +218,10 @@ class WatchedEngine:
             took_s=time.monotonic() - began,
         )
 
-    def set_rate(self, source: str, rows_per_s: float) -> None:
-        raise PenstockError("a watched program has its rates from outside; nobody changes them from here")
-
-    def mend(self) -> tuple[str, ...]:
-        return ()
-
-    def failure(self) -> str | None:
+    def session_end(self) -> str | None:
+        """Return why nothing is left to watch, or None while the Spark session is active."""
         stopped = self._spark.sparkContext._jsc is None or self._spark.sparkContext._jsc.sc().isStopped()
         return "the program's Spark session has ended" if stopped else None
-
-    def idle(self) -> bool:
-        return False
-
-    def stop(self) -> None:
-        """The program goes on."""
 
     # ---- what Spark says
 

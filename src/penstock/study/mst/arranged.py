@@ -15,7 +15,7 @@ from penstock.control.loop import Clock
 from penstock.control.situation import Policy
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.measure.window import OperatorWindow, Window
 from penstock.store import Run, Store
 from penstock.study.mst.throughput import sustained
@@ -34,7 +34,7 @@ class ByPolicy:
 Look = Callable[[], tuple[Window, Window | None] | None]
 
 
-def arrange(engine: Engine, by: ByPolicy, look: Look, clock: Clock, most: int) -> int:
+def arrange(engine: RunnableEngine, by: ByPolicy, look: Look, clock: Clock, most: int) -> int:
     """In so many windows; those that are left where `look` has no more (None), and 0 where it is done.
 
     `look` waits for a window, and gives it and the one before it.

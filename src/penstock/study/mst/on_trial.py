@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 
 
 @contextmanager
-def on_trial(engine: Engine) -> Iterator[Engine]:
+def on_trial(engine: RunnableEngine) -> Iterator[RunnableEngine]:
     """Started, and stopped however the trial ends."""
     engine.start()
     try:
@@ -27,9 +27,9 @@ def on_trial(engine: Engine) -> Iterator[Engine]:
     engine.stop()
 
 
-def mended(engine: Engine, when: str) -> bool:
+def mended(engine: RunnableEngine, when: str) -> bool:
     """Whether something had to be: a query that ended is started again, as in a run, until that is hopeless."""
-    done = engine.mend()
+    done = engine.recover()
     if (failure := engine.failure()) is not None:
         raise PenstockError(f"the run failed {when}: {failure}")
     return bool(done)

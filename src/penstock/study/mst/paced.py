@@ -9,7 +9,7 @@ from statistics import fmean
 
 from penstock.control.loop import Clock
 from penstock.dataflow.dataflow import Dataflow
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.measure.stability import grows
 from penstock.measure.window import Window
 from penstock.study.mst.on_trial import mended, on_trial
@@ -29,7 +29,7 @@ class Bisection:
     around: float = 0.5  # of the guess, to either side
 
 
-def measure_paced(fresh: Callable[[], Engine], guess_per_s: float, how: Bisection, clock: Clock) -> Measured:
+def measure_paced(fresh: Callable[[], RunnableEngine], guess_per_s: float, how: Bisection, clock: Clock) -> Measured:
     """Each rate is tried on an engine of its own, because what one rate piled up would be in the way of the next."""
     low, high = guess_per_s * (1.0 - how.around), guess_per_s * (1.0 + how.around)
     tried: list[float] = []
@@ -53,7 +53,7 @@ def measure_paced(fresh: Callable[[], Engine], guess_per_s: float, how: Bisectio
     return Measured(rows_per_s=(low + high) / 2.0, settled=True, samples=tuple(tried))
 
 
-def keeps_up(fresh: Callable[[], Engine], rows_per_s: float, how: Bisection, clock: Clock) -> bool:
+def keeps_up(fresh: Callable[[], RunnableEngine], rows_per_s: float, how: Bisection, clock: Clock) -> bool:
     with on_trial(fresh()) as engine:
         for name, part in mix(engine.flow).items():
             engine.set_rate(name, rows_per_s * part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from penstock.control.loop import Clock
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.measure.smoothing import merged
 from penstock.measure.window import Window
 from penstock.plan import Plan
@@ -15,7 +15,7 @@ from penstock.study.mst.settling import Measured, Samples, Saturation
 from penstock.study.mst.sources import FIRST_RATE, Sources
 from penstock.study.mst.throughput import sustained, waiting
 
-Fresh = Callable[[Plan | None], Engine]  # with its own plan, or that one
+Fresh = Callable[[Plan | None], RunnableEngine]  # with its own plan, or that one
 _IN_VAIN = 2  # readings: the first may just have found out how large a batch may be
 _PARTS = 5  # of a window
 _LONG = 0.5  # windows
@@ -54,7 +54,7 @@ def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ByPolicy 
 class _Reading:
     """Of the sources by an engine that has just been started, until one of them ends or all has been found."""
 
-    def __init__(self, engine: Engine, found: Samples, clock: Clock, rate: float) -> None:
+    def __init__(self, engine: RunnableEngine, found: Samples, clock: Clock, rate: float) -> None:
         self._engine, self._found, self._clock = engine, found, clock
         self._sources = Sources(engine, rate)
         self._batch_s = 0.0  # the longest that was seen

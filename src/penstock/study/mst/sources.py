@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.measure.window import Window
 from penstock.study.mst.throughput import mix, waiting
 
@@ -13,7 +13,7 @@ _FASTER = 3.0
 
 
 class Sources:
-    def __init__(self, engine: Engine, rate: float) -> None:
+    def __init__(self, engine: RunnableEngine, rate: float) -> None:
         self._engine = engine
         self._parts = mix(engine.flow)
         self.rate = rate  # of all

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from penstock.control.loop import Clock
-from penstock.engines.ports import Engine
+from penstock.engines.ports import RunnableEngine
 from penstock.plan import Plan
 from penstock.store import RULE, Store, Trial
 from penstock.study.mst.arranged import ByPolicy
@@ -16,7 +16,7 @@ from penstock.study.mst.paced import Bisection, measure_paced
 from penstock.study.mst.saturated import measure_saturated
 from penstock.study.mst.settling import Measured, Saturation
 
-Fresh = Callable[[Wanted, int], Engine]  # a trial, and which of its runs -> an engine that was never started
+Fresh = Callable[[Wanted, int], RunnableEngine]  # a trial, and which of its runs -> an engine that was never started
 OnTrial = Callable[[Trial, int, int], None]  # one that has ended, how many have, of how many
 
 
@@ -114,15 +114,15 @@ class _Opened:
 
     def __init__(self, fresh: Fresh, wanted: Wanted) -> None:
         self._fresh, self._wanted, self._runs = fresh, wanted, 0
-        self._last: Engine | None = None
+        self._last: RunnableEngine | None = None
 
-    def __call__(self, plan: Plan | None = None) -> Engine:
+    def __call__(self, plan: Plan | None = None) -> RunnableEngine:
         wanted = self._wanted if plan is None else replace(self._wanted, plan=plan)
         self._last = self._fresh(wanted, self._runs)
         self._runs += 1
         return self._last
 
     @property
-    def last(self) -> Engine:
+    def last(self) -> RunnableEngine:
         assert self._last is not None
         return self._last
