@@ -1,0 +1,52 @@
+"""The wheel works in a fresh virtual environment without the repository: the demo and all examples run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the bin folder of a virtual environment that contains the wheel and nothing of the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    execute(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    (wheel,) = folder.glob("penstock-*.whl")
+    execute(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
+    programs = folder / "venv" / "bin"
+    execute(programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=folder)
+    return programs
+
+
+def execute(*command: object, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def test_the_demo_runs_and_its_output_is_exact(installed: Path, tmp_path: Path) -> None:
+    printed = execute(installed / "penstock", "demo", cwd=tmp_path)
+    assert "exact" in printed
+    (report,) = tmp_path.rglob("*.html")
+    assert str(report.name) in printed
+
+
+def test_there_are_five_examples() -> None:
+    assert len(EXAMPLES) >= 5
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(example: Path, installed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / example.name
+    copy.write_text(example.read_text())
+    assert execute(installed / "python", copy, cwd=tmp_path).strip()
