@@ -44,12 +44,15 @@ def run(
     until: Callable[[], bool] | None = None,
     on_window: OnWindow | None = None,
     controller: Controller | None = None,
+    on_start: Callable[[], None] | None = None,
+    stop_reason: Callable[[], str | None] | None = None,
 ) -> Ended:
     """Runs the engine, one window every `every_s` seconds, until asked, signalled, failed or `until` (`engine.idle`).
 
     The store has begun its run (`store.begin`). The controller takes its turn after each window but that of a stop. An
     error of a window, a request or a policy is recorded and survived; one of starting, of the store or of `on_window`
-    stops the engine and is raised.
+    stops the engine and is raised. `on_start` is called once the engine has started. `stop_reason` is called several
+    times per second; the run stops when it returns a text, which becomes the recorded reason.
     """
     ended: Ended | None = None
     stop_ids: list[str] = []  # answered once it has stopped
@@ -59,11 +62,14 @@ def run(
             engine.start()
             signals.listen()
             store.started(engine.plan, declared(engine.flow))
+            if on_start is not None:
+                on_start()
             due = clock.monotonic() + every_s
             while ended is None:
                 stop_ids += _serve(requests, engine, store, clock)
                 _recover(engine, store, clock)
-                ended = _reason(engine, asked=bool(stop_ids), signal=signals.received)
+                reason = signals.received or (stop_reason and stop_reason())
+                ended = _reason(engine, asked=bool(stop_ids), reason=reason)
                 if ended is not None or clock.monotonic() >= due:
                     through = ended is None and until is not None and until()  # asked first: the window has all of it
                     _observe(engine, store, clock, on_window, controller if ended is None else None)
@@ -103,12 +109,12 @@ def _recover(engine: RunnableEngine, store: Store, clock: Clock) -> None:
         store.add_plan_change(unasked(plan, engine.plan, at_s=clock.time()))
 
 
-def _reason(engine: RunnableEngine, *, asked: bool, signal: str | None) -> Ended | None:
+def _reason(engine: RunnableEngine, *, asked: bool, reason: str | None) -> Ended | None:
     failure = engine.failure()
     if failure is not None:
         return Ended(why=failure, failed=True)
-    if signal is not None:
-        return Ended(why=signal)
+    if reason is not None:
+        return Ended(why=reason)
     return Ended(why="asked to stop") if asked else None
 
 
