@@ -11,9 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JError
 
 import penstock
+from penstock.engines.spark.jvm import JvmError
 from penstock.engines.spark.watched import WatchedEngine, _Query
 from penstock.measure.window import Window
 
@@ -82,16 +82,16 @@ def test_a_topic_that_has_lost_its_oldest_rows_brings_no_more_for_that() -> None
     assert seen == [(19_500.0, 0.0), (19_100.0, 100.0), (18_700.0, 100.0)]
 
 
-def _gone() -> Any:
-    raise Py4JError("the query is no more")
+def _gone() -> dict[str, bool]:
+    raise JvmError("the query has ended")
 
 
 @pytest.mark.parametrize(
     ("status", "arriving"),
     [
-        (lambda: SimpleNamespace(isTriggerActive=lambda: True, isDataAvailable=lambda: True), 100.0),
-        (lambda: SimpleNamespace(isTriggerActive=lambda: False, isDataAvailable=lambda: True), 0.0),
-        (lambda: SimpleNamespace(isTriggerActive=lambda: True, isDataAvailable=lambda: False), 0.0),
+        (lambda: {"isTriggerActive": True, "isDataAvailable": True}, 100.0),
+        (lambda: {"isTriggerActive": False, "isDataAvailable": True}, 0.0),
+        (lambda: {"isTriggerActive": True, "isDataAvailable": False}, 0.0),
         (_gone, 0.0),
     ],
     ids=["in the middle of a batch", "between two", "looking for rows", "gone"],
@@ -143,8 +143,13 @@ def batch(number: int, began_s: float, took_s: float, rows: int, *, run: str = "
 
 
 def theirs(made: list[dict[str, Any]], status: Callable[[], Any] = _gone) -> Any:
-    told = lambda: [SimpleNamespace(json=lambda one=one: json.dumps(one)) for one in made]  # noqa: E731
-    return SimpleNamespace(id="id", name="theirs", _jsq=SimpleNamespace(recentProgress=told, status=status))
+    def reports() -> list[Any]:
+        return [SimpleNamespace(json=lambda progress=progress: json.dumps(progress)) for progress in made]
+
+    class Query(SimpleNamespace):
+        status = property(lambda self: status())
+
+    return Query(id="id", name="theirs", _jsq=SimpleNamespace(recentProgress=reports))
 
 
 def looks(monkeypatch: pytest.MonkeyPatch, running: list[Any]) -> Callable[[], Window]:

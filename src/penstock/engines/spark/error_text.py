@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from py4j.protocol import Py4JJavaError
+from penstock.engines.spark.jvm import java_message
 
 
 def first_words(error: BaseException) -> str:
     """Of Java's own message, where there is one, and not of its stack."""
-    said = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
-    return ((said or "").strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    message = java_message(error)
+    return ((str(error) if message is None else message).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def cause(error: object) -> str:

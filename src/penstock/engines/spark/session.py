@@ -8,13 +8,13 @@ import signal
 import sys
 import threading
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.error_text import first_words
 from penstock.engines.spark.executors.spark_negotiator import PARKED
+from penstock.engines.spark.jvm import JavaError, JvmError, silence_logger
 from penstock.engines.spark.worker_interpreter import worker_python
 
 HOST = "127.0.0.1"
@@ -67,7 +67,7 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
     on_ctrl_c = signal.getsignal(signal.SIGINT)
     try:
         spark = builder.getOrCreate()
-    except (PySparkRuntimeError, Py4JJavaError) as error:
+    except (PySparkRuntimeError, JavaError) as error:
         raise PenstockError(
             f"Spark does not start with master '{master}': {first_words(error)}; a master is local[N], "
             "spark://HOST:PORT, yarn or k8s://URL, and Spark needs a Java, which JAVA_HOME may name"
@@ -76,13 +76,12 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
         if threading.current_thread() is threading.main_thread():
             # PySpark's handler, which cancels the jobs below running queries, goes; one for Ctrl-C stays.
             signal.signal(signal.SIGINT, on_ctrl_c if callable(on_ctrl_c) else signal.default_int_handler)
-    log4j = spark.sparkContext._jvm.org.apache.logging.log4j
-    for name in _LOUD_ENDS:
-        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+    for logger in _LOUD_ENDS:
+        silence_logger(spark, logger)
     return spark
 
 
 def end(spark: SparkSession) -> None:
     """Its JVM may have ended already: who sends SIGTERM to a whole group, as 'timeout' does, sends it there as well."""
-    with contextlib.suppress(Py4JError, OSError):
+    with contextlib.suppress(JvmError, OSError):
         spark.stop()

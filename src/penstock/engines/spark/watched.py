@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from penstock.dataflow import Dataflow, PenstockError
 from penstock.dataflow.sinks import noop
 from penstock.dataflow.sources import generate
 from penstock.engines.ports import Applied
+from penstock.engines.spark import jvm
 from penstock.engines.spark.executors import negotiator_of
 from penstock.engines.spark.metering.stages import Stages
 from penstock.measure.estimators import ratio
@@ -124,15 +124,12 @@ class WatchedEngine:
         return 1, self._slots_by_settings()
 
     def _cores(self) -> list[int]:
-        context = self._spark.sparkContext._jsc.sc()
-        listed = context.statusStore().executorList(True).iterator()
-        cores = []
-        while listed.hasNext():
-            one = listed.next()
-            # One that is on its way out takes no tasks.
-            if one.id() != "driver" and context.schedulerBackend().isExecutorActive(one.id()):
-                cores.append(int(one.totalCores()))
-        return cores
+        executors = jvm.list_executors(self._spark)
+        if not executors:
+            return []
+        allocation = jvm.ExecutorAllocation(self._spark)
+        # An executor that is being decommissioned takes no tasks.
+        return [executor.cores for executor in executors if allocation.is_active(executor.id)]
 
     def _slots_by_settings(self) -> int:
         """Of a local master, or of executors that are still to come."""
@@ -220,8 +217,7 @@ class WatchedEngine:
 
     def session_end(self) -> str | None:
         """Return why nothing is left to watch, or None while the Spark session is active."""
-        stopped = self._spark.sparkContext._jsc is None or self._spark.sparkContext._jsc.sc().isStopped()
-        return "the program's Spark session has ended" if stopped else None
+        return "the program's Spark session has ended" if jvm.is_stopped(self._spark) else None
 
     # ---- what Spark says
 
@@ -231,7 +227,7 @@ class WatchedEngine:
         looked_at, self._running = self._running | active, active
         found = []
         for query in looked_at.values():
-            raw = [json.loads(one.json()) for one in query._jsq.recentProgress()]
+            raw = [json.loads(report) for report in jvm.progress_newest_first(query)][::-1]
             # As it is: two names that become one would make one query of two.
             found.append((query.name or f"query_{str(query.id)[:8]}", str(query.id), raw))
         return found
@@ -241,9 +237,9 @@ class WatchedEngine:
         if (query := self._running.get(seen)) is None:
             return False
         try:
-            status = query._jsq.status()
-            return bool(status.isTriggerActive() and status.isDataAvailable())
-        except Py4JError:  # it has ended since
+            status = query.status
+            return bool(status["isTriggerActive"] and status["isDataAvailable"])
+        except jvm.JvmError:  # it has ended since
             return False
 
     def _operator(self, name: str, rows: int, arriving: float, span: float, backlog: int | None) -> OperatorWindow:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from penstock.dataflow import Dataflow, PenstockError
 from penstock.engines.spark.change.query_changes import Begin, Change, source_operators
 from penstock.engines.spark.compile.compiler import Compiled
+from penstock.engines.spark.jvm import repartition_state
 from penstock.engines.spark.queries.queries import Queries
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.gate import save_starts
@@ -157,7 +158,7 @@ class Changeover:
         else:
             checkpoint = self._directory.checkpoint(begin.heir_of).hand_on(target)
             if begin.repartition_to is not None and checkpoint.committed() is not None and checkpoint.has_state():
-                self._spark._streamingCheckpointManager.repartition(str(target), begin.repartition_to)
+                repartition_state(self._spark, target, begin.repartition_to)
         return self._query(begin, draft.checkpoint, sources)
 
     def _first(self, key: str, folder: str | None) -> Offset:

@@ -19,6 +19,7 @@ from penstock.engines.spark.compile.clocks import Timing, python_functions_timed
 from penstock.engines.spark.compile.hidden_state import refuse_hidden_state
 from penstock.engines.spark.compile.read_once import refuse_reading_twice
 from penstock.engines.spark.compile.row_functions import apply_rows
+from penstock.engines.spark.jvm import check_for_streaming
 from penstock.engines.spark.sinks.writers import check_rows, counts
 from penstock.engines.spark.storage.column_names import mistakable, quoted
 from penstock.plan import Pipeline
@@ -235,12 +236,8 @@ class Compiler:
         return replace(found, observed=inherited.observed) if found and inherited else found
 
     def _check(self, result: Compiled) -> None:
-        jvm = self._spark._jvm
-        modes = jvm.org.apache.spark.sql.streaming.OutputMode
-        mode = modes.Append() if result.mode == Emit.APPEND else modes.Update()
-        checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
         try:
-            checker.checkForStreaming(result.df._jdf.queryExecution().analyzed(), mode)
+            check_for_streaming(self._spark, result.df, appends=result.mode == Emit.APPEND)
         except AnalysisException as error:
             where = ", ".join(self._pipeline.state) or self._pipeline.output
             raise PlanError(

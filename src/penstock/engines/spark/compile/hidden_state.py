@@ -6,11 +6,11 @@ A plan change hands on the state of operators that are declared to have one. Wha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from pyspark.sql import DataFrame
 
 from penstock.dataflow import DataflowError
+from penstock.engines.spark.jvm import PlanNode, analyzed_plan
 
 _KEEPERS = {
     "Aggregate",
@@ -27,7 +27,7 @@ _KEEPERS = {
 
 def refuse_hidden_state(name: str, inputs: Iterable[DataFrame], output: DataFrame) -> None:
     """`inputs` may have state behind them: that of the operators before."""
-    added = _state(_plan(output), [_plan(df) for df in inputs])
+    added = _state(analyzed_plan(output), [analyzed_plan(df) for df in inputs])
     if added:
         raise DataflowError(
             f"operator '{name}' is declared stateless, but its function keeps state from batch to batch (Spark's "
@@ -35,26 +35,17 @@ def refuse_hidden_state(name: str, inputs: Iterable[DataFrame], output: DataFram
         )
 
 
-def _plan(df: DataFrame) -> Any:
-    return df._jdf.queryExecution().analyzed()
-
-
-def _state(output: Any, inputs: list[Any]) -> set[str]:
+def _state(output: PlanNode, inputs: list[PlanNode]) -> set[str]:
     """What keeps state between the inputs, however often each is used, and the output."""
     found: set[str] = set()
     nodes = [output]
     while nodes:
         node = nodes.pop()
-        if any(node.sameResult(one) for one in inputs):
+        if any(node.has_same_result(before) for before in inputs):
             continue
-        children = [one for one in _children(node) if one.isStreaming()]
-        kind = node.nodeName()
+        children = [child for child in node.children if child.is_streaming]
+        kind = node.name
         if kind in _KEEPERS or (kind == "Join" and len(children) == 2):
             found.add(kind)
         nodes += children
     return found
-
-
-def _children(node: Any) -> list[Any]:
-    children = node.children()
-    return [children.apply(index) for index in range(children.size())]

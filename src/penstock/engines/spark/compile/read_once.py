@@ -7,11 +7,11 @@ dataflow reads it twice by two names.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from pyspark.sql import DataFrame
 
 from penstock.dataflow import DataflowError
+from penstock.engines.spark.jvm import analyzed_plan
 
 
 def refuse_reading_twice(name: str, inputs: Iterable[DataFrame], output: DataFrame) -> None:
@@ -24,10 +24,4 @@ def refuse_reading_twice(name: str, inputs: Iterable[DataFrame], output: DataFra
 
 def _streams(df: DataFrame) -> int:
     """How many streams its plan reads."""
-    found, plans = 0, [df._jdf.queryExecution().analyzed()]
-    while plans:
-        plan: Any = plans.pop()
-        children = plan.children()
-        found += plan.isStreaming() and children.size() == 0
-        plans += [children.apply(index) for index in range(children.size())]
-    return found
+    return sum(node.is_streaming and not node.children for node in analyzed_plan(df).walk())

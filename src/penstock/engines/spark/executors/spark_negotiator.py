@@ -13,9 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -23,6 +21,7 @@ from penstock.engines.spark.error_text import first_words
 from penstock.engines.spark.executors.contract import ExecutorsError, Negotiator, Standing
 from penstock.engines.spark.executors.fixed import FixedExecutors
 from penstock.engines.spark.executors.warm_up import warm_up
+from penstock.engines.spark.jvm import ExecutorAllocation, JvmError, list_executors
 
 _NEVER = "1000d"
 PARKED = {
@@ -60,8 +59,7 @@ class SparkNegotiator:
         self._master = spark.sparkContext.master
         self.patience_s = patience_s
         self._warmed = warmed
-        self._context: Any = spark.sparkContext._jsc.sc()
-        self._backend: Any = self._context.schedulerBackend()
+        self._allocation = ExecutorAllocation(spark)
         self._check_parked()
         self._slots_each: int | None = None
         self._planned = self._requested = 1
@@ -84,19 +82,12 @@ class SparkNegotiator:
         if count < 1:
             raise ExecutorsError(f"{count} executors: a run needs 1 or more")
         self._requested = count
-        none = getattr(self._spark._jvm.scala.collection.immutable, "Map$").__getattr__("MODULE$").empty()
-        # False: the master does not answer now. What is there stays, and settling says what came.
-        self._context.requestTotalExecutors(count, 0, none)
+        self._allocation.request_total(count)
 
     def release(self, ids: Sequence[str]) -> None:
         self._check_decommissions()
-        jvm = self._spark._jvm
-        for one in ids:
-            why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
-                "the plan has fewer", jvm.scala.Option.empty()
-            )
-            # The number that is wanted is set by `ask`; Spark is not to lower it again.
-            self._backend.decommissionExecutor(one, why, False, False)
+        for executor in ids:
+            self._allocation.decommission(executor, "the plan has fewer executors")
 
     def begin(self, slots: int | None) -> int:
         return self.settle(self.slots_each if slots is None else slots)
@@ -104,7 +95,7 @@ class SparkNegotiator:
     def settle(self, slots: int) -> int:
         try:
             return self._settle(slots)
-        except (Py4JError, PySparkException) as error:  # a master that is gone, a session that has ended
+        except (JvmError, PySparkException) as error:  # a master that is gone, a session that has ended
             raise ExecutorsError(
                 f"executors could not be changed: {first_words(error)}; see whether the master at {self._master} is up"
             ) from error
@@ -147,12 +138,11 @@ class SparkNegotiator:
                 least, give_up = now, time.monotonic() + self.patience_s
 
     def _registered(self) -> list[str]:
-        listed = self._backend.getExecutorIds().mkString(",")
-        return sorted(listed.split(",")) if listed else []
+        return self._allocation.registered_ids()
 
     def _active(self) -> list[str]:
         """Without those that are on their way out."""
-        return [one for one in self._registered() if self._backend.isExecutorActive(one)]
+        return [one for one in self._registered() if self._allocation.is_active(one)]
 
     def _newest(self, ids: Sequence[str]) -> list[str]:
         """Spark numbers them as they come: the oldest have the warmest state and code."""
@@ -160,11 +150,8 @@ class SparkNegotiator:
 
     def _cores_seen(self) -> int:
         self._await(lambda: 1 - len(self._registered()))
-        executors = self._context.statusStore().executorList(True).iterator()
-        while executors.hasNext():
-            one = executors.next()
-            if one.id() != "driver":
-                return int(one.totalCores())
+        for executor in list_executors(self._spark):
+            return executor.cores
         raise ExecutorsError(
             "nobody knows how many slots an executor has: none is there, and spark.executor.cores is not set; set it"
         )

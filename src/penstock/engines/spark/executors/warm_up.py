@@ -7,15 +7,17 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from penstock.engines.spark.jvm import JvmError, list_executors
 
 _TAG = "penstock.warm-up"
 _MOST_ROUNDS = 5
 _STAY_S = 0.2  # of a task, so that those behind it go to other slots
 
 
-def warm_up(spark: Any, ids: Sequence[str], slots_each: int, *, most_s: float) -> set[str]:
+def warm_up(spark: SparkSession, ids: Sequence[str], slots_each: int, *, most_s: float) -> set[str]:
     """Runs Python tasks until each of these executors has done some, or for so long; returns those that did.
 
     Spark offers tasks without a preference to whoever has free slots, which is what new executors have most of. Where
@@ -24,8 +26,7 @@ def warm_up(spark: Any, ids: Sequence[str], slots_each: int, *, most_s: float) -
     done: set[str] = set()
     if not ids:
         return done
-    store = spark.sparkContext._jsc.sc().statusStore()
-    before = _tasks_done(store)
+    before = _tasks_done(spark)
     context = spark.sparkContext
     ends_s = time.monotonic() + most_s
     for _ in range(_MOST_ROUNDS):
@@ -37,7 +38,7 @@ def warm_up(spark: Any, ids: Sequence[str], slots_each: int, *, most_s: float) -
         given_up.start()
         try:
             spark.range(0, tasks, 1, tasks).mapInPandas(_touch, "id bigint").write.format("noop").mode("append").save()
-        except (Py4JError, PySparkException):
+        except (JvmError, PySparkException):
             if time.monotonic() < ends_s:  # otherwise it is what giving up looks like
                 raise
         finally:
@@ -45,7 +46,7 @@ def warm_up(spark: Any, ids: Sequence[str], slots_each: int, *, most_s: float) -
             context.removeJobTag(_TAG)
             context.setLocalProperty("spark.scheduler.pool", None)
             context.setJobDescription(None)
-        now = _tasks_done(store)
+        now = _tasks_done(spark)
         done = {one for one in ids if now.get(one, 0) > before.get(one, 0)}
         if done == {one for one in ids if one in now} or time.monotonic() >= ends_s:  # one may be lost again by now
             break
@@ -57,10 +58,5 @@ def _touch(frames: Iterator[Any]) -> Iterator[Any]:
     yield from frames
 
 
-def _tasks_done(store: Any) -> dict[str, int]:
-    found = {}
-    executors = store.executorList(True).iterator()
-    while executors.hasNext():
-        one = executors.next()
-        found[one.id()] = int(one.completedTasks())
-    return found
+def _tasks_done(spark: SparkSession) -> dict[str, int]:
+    return {executor.id: executor.completed_tasks for executor in list_executors(spark)}

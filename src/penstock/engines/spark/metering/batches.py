@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql.streaming.query import StreamingQuery
+
 from penstock.dataflow import Kind, Operator
 from penstock.engines.spark.channels import Channel
 from penstock.engines.spark.compile.compiler import ROWS
+from penstock.engines.spark.jvm import progress_newest_first
 from penstock.engines.spark.metering.lineage import Lineage
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.run_directory.committed import Query
@@ -55,7 +58,7 @@ class Batches:
         """Those that were committed since it was asked last: each is handed out once."""
         found = []
         written = running.written
-        recent = _since(running.query._jsq.recentProgress(), self.seen.get(query.checkpoint, -1))
+        recent = _since(running.query, self.seen.get(query.checkpoint, -1))
         self._lineage.hear(query.checkpoint, recent)
         for progress in recent:
             number = progress["batchId"]
@@ -107,7 +110,7 @@ def turns_over_nothing(running: RunningQuery) -> bool:
     start it may be the next that closes the windows which are due.
     """
     written = running.written if running.compiled.counted is not None else {}
-    last = list(itertools.islice(_newest_first(running.query._jsq.recentProgress()), 2))
+    last = list(itertools.islice(_newest_first(running.query), 2))
     return len(last) == 2 and all(_without_rows(progress, written) for progress in last)
 
 
@@ -118,15 +121,15 @@ def _without_rows(progress: dict[str, Any], written: dict[int, int | None]) -> b
     return not any(_rows_out(progress).values() or [True]) if rows is None else rows == 0
 
 
-def _since(recent: Any, seen: int) -> list[dict[str, Any]]:
+def _since(query: StreamingQuery, seen: int) -> list[dict[str, Any]]:
     """The batches behind that number, oldest first."""
-    return list(itertools.takewhile(lambda progress: progress["batchId"] > seen, _newest_first(recent)))[::-1]
+    return list(itertools.takewhile(lambda progress: progress["batchId"] > seen, _newest_first(query)))[::-1]
 
 
-def _newest_first(recent: Any) -> Iterator[dict[str, Any]]:
+def _newest_first(query: StreamingQuery) -> Iterator[dict[str, Any]]:
     """The progress of batches, one by one: each look is a call to the JVM."""
-    for at in range(len(recent) - 1, -1, -1):
-        progress = json.loads(recent[at].json())
+    for report in progress_newest_first(query):
+        progress = json.loads(report)
         if "addBatch" in progress["durationMs"]:  # otherwise it says that there was nothing to do
             yield progress
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+from penstock.engines.spark.jvm import StatusStore
 
 _BATCH = re.compile(r"batch = (\d+)")
 _MOST = 60  # jobs looked at each time: a sample of the batches is enough, and the look stays cheap
@@ -15,15 +15,11 @@ _MOST = 60  # jobs looked at each time: a sample of the batches is enough, and t
 class Stages:
     """Looked at once a window; a batch may be heard of a window after its stages."""
 
-    def __init__(self, spark: Any) -> None:
-        context = spark.sparkContext._jsc.sc()
-        self._store = context.statusStore()
+    def __init__(self, spark: SparkSession) -> None:
+        self._store = StatusStore(spark)
         self._next_job = 0
         self._last: dict[tuple[str, int], float] = {}
         self._busy: dict[tuple[str, int], float] = {}  # (run id, batch) -> seconds of tasks
-        jvm = spark._jvm
-        self._json = jvm.com.fasterxml.jackson.databind.ObjectMapper()
-        self._json.registerModule(jvm.com.fasterxml.jackson.module.scala.DefaultScalaModule())
 
     def look(self) -> None:
         now = self._lately()
@@ -37,34 +33,24 @@ class Stages:
         """Of the jobs that have come since the last time."""
         found: dict[tuple[str, int], float] = {}
         unfinished: set[tuple[str, int]] = set()
-        last = self._last_job()
+        last = self._store.last_job_id()
         if last is None:
             return {}
         self._next_job = max(self._next_job, last - _MOST)
         first_open = last + 1
         for number in range(self._next_job, last + 1):
-            job = self._read("job", number)
-            batch = _BATCH.search(job.get("description") or "") if job else None
-            if job is None or batch is None or not job.get("jobGroup"):
+            job = self._store.job(number)
+            batch = _BATCH.search(job.description or "") if job else None
+            if job is None or batch is None or not job.job_group:
                 continue
-            key = (job["jobGroup"], int(batch[1]))
-            if job["status"] == "RUNNING":
+            key = (job.job_group, int(batch[1]))
+            if job.status == "RUNNING":
                 unfinished.add(key)
                 first_open = min(first_open, number)
                 continue
-            for stage in job["stageIds"]:
-                done = self._read("lastStageAttempt", stage)
-                if done is not None and done["status"] == "COMPLETE":
-                    found[key] = found.get(key, 0.0) + done["executorRunTime"] / 1000
+            for stage_id in job.stage_ids:
+                stage = self._store.stage(stage_id)
+                if stage is not None and stage.status == "COMPLETE":
+                    found[key] = found.get(key, 0.0) + stage.executor_run_time / 1000
         self._next_job = first_open
         return {key: seconds for key, seconds in found.items() if key not in unfinished}
-
-    def _last_job(self) -> int | None:
-        jobs = self._store.jobsList(None)
-        return int(jobs.head().jobId()) if jobs.size() else None
-
-    def _read(self, what: str, number: int) -> dict[str, Any] | None:
-        try:
-            return json.loads(self._json.writeValueAsString(getattr(self._store, what)(number)))
-        except (Py4JJavaError, Py4JError):  # no longer, or not yet, in the record
-            return None

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.compile.compiler import Compiled
 from penstock.engines.spark.error_text import cause
+from penstock.engines.spark.jvm import batch_watermark_ms, observed_time_s
 from penstock.engines.spark.queries.watermarks import Watermarks
 from penstock.engines.spark.reading.gate import Gate, hold_file
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
@@ -57,7 +58,7 @@ class RunningQuery:
             self._written.append((number, write(df, f"{self.record.checkpoint}.{number:08d}")))
             while self._query is None:  # it may be here before Spark has handed it out
                 time.sleep(_POLL_S)
-            watermarks.keep(self._query._jsq.streamingQuery())
+            watermarks.keep(self._query)
 
         stream = self.compiled.df.writeStream.queryName(name).outputMode(self.compiled.mode)
         stream = stream.foreachBatch(batch) if write is not None else stream.format("noop")
@@ -135,21 +136,12 @@ class RunningQuery:
                 f"pipeline '{self.record.pipeline}' failed while it was drained: {cause(error)}"
             ) from error
 
-    def last_execution(self) -> Any:
-        """Spark's plan of the batch that runs or ran last."""
-        return self._query._jsq.streamingQuery().lastExecution() if self._query is not None else None
-
     def latest_event_s(self) -> float | None:
         """The event time that the batch which has just been written has come to: its channel's next mark."""
         events = self.compiled.events
         if events is None:
             return None
-        execution = self.last_execution()
-        if events.observed is None:
-            watermark_ms = execution.offsetSeqMetadata().batchWatermarkMs()
-            return (watermark_ms + events.delay_ms) / 1000 if watermark_ms > 0 else None
-        row = execution.observedMetrics().get(events.observed)
-        if row.isEmpty() or row.get().isNullAt(0):
-            return None
-        seen = row.get().getTimestamp(0)
-        return seen.getTime() / 1000 + (seen.getNanos() % 1_000_000) / 1e9
+        if events.observed is not None:
+            return observed_time_s(self._query, events.observed)
+        watermark_ms = batch_watermark_ms(self._query)
+        return (watermark_ms + events.delay_ms) / 1000 if watermark_ms > 0 else None

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.engines.spark.jvm import WatermarkId, WatermarkTracker, analyzed_plan
 from penstock.engines.spark.storage.files import write_whole
 
 FILE = "watermarks.json"
@@ -31,10 +32,12 @@ class Watermarks:
         """`streams`: the inputs of the operator with state, then its output, on which its function may declare some."""
         self._file = checkpoint / FILE
         self._streams = streams
-        self._nodes: dict[str, list[Any]] | None = None if streams else {}  # Spark's ids; None until they are known
+        self._nodes: dict[str, list[WatermarkId]] | None = (
+            None if streams else {}
+        )  # Spark's ids; None until they are known
         self._kept = _load(self._file)
 
-    def keep(self, query: Any) -> None:
+    def keep(self, query: StreamingQuery) -> None:
         """To be called in every batch, between its last row and its commit: so those of no committed batch are lost."""
         if self._nodes == {}:
             return
@@ -48,31 +51,26 @@ class Watermarks:
                 error,
             )
 
-    def _keep(self, query: Any) -> None:
-        tracker = query.watermarkTracker()
+    def _keep(self, query: StreamingQuery) -> None:
+        tracker = WatermarkTracker(next(iter(self._streams.values())).sparkSession, query)
         if self._nodes is None:
-            self._nodes = _nodes(self._streams) if tracker.watermarkMap().size() > 1 else {}
+            self._nodes = _nodes(self._streams) if len(tracker) > 1 else {}
             if not self._nodes:
                 return
             self._put_back(tracker, self._nodes)
-        tracker.updateWatermark(query.lastExecution().executedPlan())  # as Spark does itself when the batch has ended
-        now = tracker.watermarkMap()
-        marks = {name: [_ms(now.apply(node)) for node in nodes] for name, nodes in self._nodes.items()}
+        tracker.update()
+        marks = {name: tracker.read(nodes) for name, nodes in self._nodes.items()}
         if marks != self._kept:
             write_whole(self._file, msgspec.json.encode(marks))
             self._kept = marks
 
-    def _put_back(self, tracker: Any, nodes: dict[str, list[Any]]) -> None:
-        field = tracker.getClass().getDeclaredField("operatorToWatermarkMap")
-        field.setAccessible(True)
-        own = field.get(tracker)
-        jvm = next(iter(self._streams.values())).sparkSession._jvm
+    def _put_back(self, tracker: WatermarkTracker, nodes: dict[str, list[WatermarkId]]) -> None:
         for name, kept in self._kept.items():
             if len(nodes.get(name, ())) != len(kept):  # the function is another one: nobody knows which is which
                 continue
             for node, ms in zip(nodes[name], kept, strict=True):
-                if ms is not None:  # as a string: a small number would come to Java as an Integer, and it wants a Long
-                    own.put(node, jvm.scala.collection.StringOps(str(ms)).toLongOption())
+                if ms is not None:
+                    tracker.write(node, ms)
 
 
 def _load(file: Path) -> Marks:
@@ -82,22 +80,12 @@ def _load(file: Path) -> Marks:
         return {}
 
 
-def _nodes(streams: dict[str, DataFrame]) -> dict[str, list[Any]]:
+def _nodes(streams: dict[str, DataFrame]) -> dict[str, list[WatermarkId]]:
     """The ids of the watermarks in each stream's plan, in its order; one that is in several counts in the first."""
-    found: dict[str, list[Any]] = {}
+    nodes: dict[str, list[WatermarkId]] = {}
     seen: set[str] = set()
     for name, df in streams.items():
-        found[name] = []
-        plans = [df._jdf.queryExecution().analyzed()]
-        while plans:
-            plan = plans.pop()
-            if plan.nodeName() == "EventTimeWatermark" and (text := plan.nodeId().toString()) not in seen:
-                seen.add(text)
-                found[name].append(plan.nodeId())
-            children = plan.children()
-            plans += [children.apply(index) for index in reversed(range(children.size()))]
-    return found
-
-
-def _ms(watermark: Any) -> int | None:
-    return watermark.get() if watermark.isDefined() else None
+        ids = [node.watermark_id() for node in analyzed_plan(df).walk() if node.name == "EventTimeWatermark"]
+        nodes[name] = [watermark for watermark in ids if watermark.text not in seen]
+        seen |= {watermark.text for watermark in ids}
+    return nodes

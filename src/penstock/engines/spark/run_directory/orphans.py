@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import psutil
+from pyspark.sql import SparkSession
 
+from penstock.engines.spark.jvm import jvm_pid
 from penstock.engines.spark.storage.files import write_whole
 
 _FILE = "jvm.json"
@@ -20,12 +21,11 @@ class _Jvm(msgspec.Struct):
     created_s: float
 
 
-def note_jvm(run: Path, spark: Any) -> None:
+def note_jvm(run: Path, spark: SparkSession) -> None:
     """Writes down which JVM works on this run."""
-    gateway = spark.sparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if process is not None:
-        jvm = _Jvm(pid=process.pid, created_s=psutil.Process(process.pid).create_time())
+    pid = jvm_pid(spark)
+    if pid is not None:
+        jvm = _Jvm(pid=pid, created_s=psutil.Process(pid).create_time())
         write_whole(run / _FILE, msgspec.json.encode(jvm))
 
 

@@ -1,0 +1,329 @@
+"""All use of Spark's private JVM API.
+
+PySpark is a thin layer over objects in Spark's JVM, which it reaches through py4j (attributes such as `_jvm`, `_jsc`,
+`_jsq` and `_jdf`). Penstock needs some objects that PySpark does not expose. Each function here wraps one such call,
+says why no public API serves, and returns plain Python values. The rest of the engine does not know Spark's internals.
+
+Verified with Spark 4.3.0. Check every function of this module when the supported version changes; the tests that are
+marked `spark` call all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+# Raised by every call into the JVM: an exception was thrown in Java, or the JVM has ended.
+JvmError = Py4JError
+# The special case of an exception thrown in Java.
+JavaError = Py4JJavaError
+
+
+# ---- errors, process and logging
+
+
+def java_message(error: BaseException) -> str | None:
+    """Return the message of the Java exception behind an error, or None for an error of Python.
+
+    `str(error)` of such an error also contains the Java stack trace.
+    """
+    return str(error.java_exception.getMessage() or "") if isinstance(error, Py4JJavaError) else None
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Return whether the Spark context has ended, either through PySpark or on the side of the JVM.
+
+    PySpark does not report a context that Java code has stopped.
+    """
+    context: Any = spark.sparkContext._jsc
+    return context is None or bool(context.sc().isStopped())
+
+
+def jvm_pid(spark: SparkSession) -> int | None:
+    """Return the process id of the JVM that PySpark started, or None if it connected to an existing one.
+
+    PySpark keeps the process in its py4j gateway only.
+    """
+    gateway: Any = spark.sparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    return None if process is None else int(process.pid)
+
+
+def silence_logger(spark: SparkSession, logger: str) -> None:
+    """Switch off one Java logger. PySpark can only set the level of all loggers together."""
+    jvm: Any = spark.sparkContext._jvm
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
+
+
+# ---- executors
+
+
+class ExecutorInfo(NamedTuple):
+    """One executor in Spark's status store."""
+
+    id: str
+    cores: int
+    completed_tasks: int
+
+
+def list_executors(spark: SparkSession) -> list[ExecutorInfo]:
+    """Return the executors that Spark considers alive, without the driver.
+
+    The public alternatives are the REST API, which needs the web UI, and `getExecutorMemoryStatus`, which lacks cores.
+    """
+    context: Any = spark.sparkContext._jsc
+    infos = context.sc().statusStore().executorList(True).iterator()
+    executors = []
+    while infos.hasNext():
+        info = infos.next()
+        if info.id() != "driver":
+            executors.append(ExecutorInfo(str(info.id()), int(info.totalCores()), int(info.completedTasks())))
+    return executors
+
+
+class ExecutorAllocation:
+    """The calls by which Spark's dynamic allocation requests and removes executors.
+
+    They exist for developers in Scala (`SparkContext.requestTotalExecutors`); PySpark offers none of them. Dynamic
+    allocation itself cannot be used, because it reacts to queued tasks instead of the load of a stream.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+        java_context: Any = spark.sparkContext._jsc
+        self._context: Any = java_context.sc()
+        self._backend: Any = self._context.schedulerBackend()
+
+    def request_total(self, count: int) -> None:
+        """Request this total number of executors from the cluster manager; they arrive later, or never."""
+        no_locality = getattr(self._jvm.scala.collection.immutable, "Map$").__getattr__("MODULE$").empty()
+        # The result is False if the master does not answer now. The caller observes which executors register.
+        self._context.requestTotalExecutors(count, 0, no_locality)
+
+    def registered_ids(self) -> list[str]:
+        """Return the ids of all registered executors, including those that are being decommissioned."""
+        joined = str(self._backend.getExecutorIds().mkString(","))
+        return sorted(joined.split(",")) if joined else []
+
+    def is_active(self, executor: str) -> bool:
+        """Return whether an executor accepts tasks, which one that is being decommissioned does not."""
+        return bool(self._backend.isExecutorActive(executor))
+
+    def decommission(self, executor: str, reason: str) -> None:
+        """Let an executor finish its tasks, migrate its blocks and exit, without changing the requested total."""
+        info = self._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(reason, self._jvm.scala.Option.empty())
+        adjust_target, triggered_by_executor = False, False
+        self._backend.decommissionExecutor(executor, info, adjust_target, triggered_by_executor)
+
+
+# ---- jobs and stages
+
+
+class Job(msgspec.Struct, frozen=True, rename="camel"):
+    """A job in Spark's status store. Spark writes the run id and the batch id of a query into group and description."""
+
+    job_id: int
+    status: str
+    stage_ids: tuple[int, ...]
+    description: str | None = None
+    job_group: str | None = None
+
+
+class Stage(msgspec.Struct, frozen=True, rename="camel"):
+    """The last attempt of a stage in Spark's status store."""
+
+    status: str
+    executor_run_time: int  # milliseconds, summed over its tasks
+
+
+class StatusStore:
+    """Spark's in-memory record of jobs and stages.
+
+    PySpark's `StatusTracker` lacks run times and descriptions, and the REST API needs the web UI. Each entry is
+    serialised in the JVM, because one call that returns JSON is cheaper than one call per field.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        java_context: Any = spark.sparkContext._jsc
+        self._store: Any = java_context.sc().statusStore()
+        jvm: Any = spark._jvm
+        self._mapper: Any = jvm.com.fasterxml.jackson.databind.ObjectMapper()
+        self._mapper.registerModule(jvm.com.fasterxml.jackson.module.scala.DefaultScalaModule())
+
+    def last_job_id(self) -> int | None:
+        jobs = self._store.jobsList(None)
+        return int(jobs.head().jobId()) if jobs.size() else None
+
+    def job(self, job_id: int) -> Job | None:
+        """Return a job, or None if Spark has not recorded it yet or has discarded it."""
+        try:
+            return msgspec.json.decode(self._mapper.writeValueAsString(self._store.job(job_id)), type=Job)
+        except JvmError:
+            return None
+
+    def stage(self, stage_id: int) -> Stage | None:
+        """Return the last attempt of a stage, or None if Spark has not recorded it yet or has discarded it."""
+        try:
+            stage = self._store.lastStageAttempt(stage_id)
+            return msgspec.json.decode(self._mapper.writeValueAsString(stage), type=Stage)
+        except JvmError:
+            return None
+
+
+# ---- logical plans
+
+
+class PlanNode:
+    """A node of Spark's analysed logical plan. PySpark can print a plan, but cannot traverse it."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+
+    @property
+    def name(self) -> str:
+        return str(self._node.nodeName())
+
+    @property
+    def is_streaming(self) -> bool:
+        return bool(self._node.isStreaming())
+
+    @property
+    def children(self) -> list[PlanNode]:
+        children = self._node.children()
+        return [PlanNode(children.apply(index)) for index in range(children.size())]
+
+    def has_same_result(self, other: PlanNode) -> bool:
+        return bool(self._node.sameResult(other._node))
+
+    def walk(self) -> Iterator[PlanNode]:
+        """Yield this node and all nodes below it, parents first, in the order of the inputs."""
+        nodes = [self]
+        while nodes:
+            node = nodes.pop()
+            yield node
+            nodes += reversed(node.children)
+
+    def watermark_id(self) -> WatermarkId:
+        """Return the id by which the watermark tracker knows this node, which must be an EventTimeWatermark."""
+        java_id = self._node.nodeId()
+        return WatermarkId(str(java_id.toString()), java_id)
+
+
+def analyzed_plan(df: DataFrame) -> PlanNode:
+    """Return the root of the analysed logical plan of a DataFrame."""
+    frame: Any = df._jdf
+    return PlanNode(frame.queryExecution().analyzed())
+
+
+def check_for_streaming(spark: SparkSession, df: DataFrame, *, appends: bool) -> None:
+    """Raise AnalysisException if Spark would refuse to start this streaming query in append or in update mode.
+
+    Spark itself checks only when a query starts. A plan change has to know before it stops the old queries.
+    """
+    jvm: Any = spark._jvm
+    frame: Any = df._jdf
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = modes.Append() if appends else modes.Update()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    checker.checkForStreaming(frame.queryExecution().analyzed(), mode)
+
+
+# ---- streaming queries
+
+
+def progress_newest_first(query: StreamingQuery) -> Iterator[str]:
+    """Yield the JSON text of each progress report that Spark keeps of a query, starting with the latest one.
+
+    The public `recentProgress` fetches and parses all of them (up to 1024) on every call.
+    """
+    java_query: Any = query._jsq
+    reports = java_query.recentProgress()
+    for index in range(len(reports) - 1, -1, -1):
+        yield reports[index].json()
+
+
+def batch_watermark_ms(query: StreamingQuery) -> int:
+    """Return the watermark that the current batch runs with; 0 before the first one.
+
+    The public progress report of a batch comes only after the batch has ended.
+    """
+    return int(_execution(query).offsetSeqMetadata().batchWatermarkMs())
+
+
+def observed_time_s(query: StreamingQuery, observation: str) -> float | None:
+    """Return the first value of an observation in the current batch, a timestamp; None if the batch had no rows.
+
+    The public progress report of a batch comes only after the batch has ended, and rounds timestamps to milliseconds.
+    """
+    row = _execution(query).observedMetrics().get(observation)
+    if row.isEmpty() or row.get().isNullAt(0):
+        return None
+    timestamp = row.get().getTimestamp(0)
+    return float(timestamp.getTime() / 1000 + (timestamp.getNanos() % 1_000_000) / 1e9)
+
+
+def _execution(query: StreamingQuery) -> Any:
+    """Return Spark's IncrementalExecution of the batch that runs, or that ran last."""
+    java_query: Any = query._jsq
+    return java_query.streamingQuery().lastExecution()
+
+
+class WatermarkId(NamedTuple):
+    """The id of one `withWatermark` in a query, and the Java object that Spark's tracker has as its key."""
+
+    text: str
+    java_id: Any
+
+
+class WatermarkTracker:
+    """The watermark of each input of a running query.
+
+    Spark's public progress report and its checkpoint contain only the minimum of all inputs.
+    """
+
+    def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
+        self._spark = spark
+        java_query: Any = query._jsq
+        self._query: Any = java_query.streamingQuery()
+        self._tracker: Any = self._query.watermarkTracker()
+
+    def __len__(self) -> int:
+        return int(self._tracker.watermarkMap().size())
+
+    def update(self) -> None:
+        """Take the event times of the current batch into account, which Spark itself does when the batch has ended."""
+        self._tracker.updateWatermark(self._query.lastExecution().executedPlan())
+
+    def read(self, ids: list[WatermarkId]) -> list[int | None]:
+        """Return watermarks in milliseconds; None for an input that has had no rows."""
+        watermarks = self._tracker.watermarkMap()
+        values = [watermarks.apply(watermark.java_id) for watermark in ids]
+        return [int(value.get()) if value.isDefined() else None for value in values]
+
+    def write(self, watermark: WatermarkId, milliseconds: int) -> None:
+        """Set one watermark. Spark restores only the minimum after a restart, so its map is changed by reflection."""
+        field = self._tracker.getClass().getDeclaredField("operatorToWatermarkMap")
+        field.setAccessible(True)
+        jvm: Any = self._spark._jvm
+        # Convert from a string, because py4j would pass a small number as an Integer where Scala requires a Long.
+        value = jvm.scala.collection.StringOps(str(milliseconds)).toLongOption()
+        field.get(self._tracker).put(watermark.java_id, value)
+
+
+# ---- checkpoints
+
+
+def repartition_state(spark: SparkSession, checkpoint: Path, partitions: int) -> None:
+    """Change the number of state partitions in the checkpoint of a stopped query whose last batch is committed.
+
+    Spark 4.3 implements this for RocksDB state, but has not made `_streamingCheckpointManager` public yet.
+    """
+    manager: Any = spark._streamingCheckpointManager
+    manager.repartition(str(checkpoint), partitions)
