@@ -123,7 +123,7 @@ def with_penstock(spark: SparkSession, cluster: Cluster) -> tuple[float, int]:
         engine.start()
         try:
             (query,) = engine.queries
-            rate = timed(lambda: engine.position(query, "lines"), engine.failure)
+            rate = timed(lambda: engine.position(query, query.input("lines")), engine.failure)
             sizes = [one["numInputRows"] for one in engine.running(query).recentProgress if one["numInputRows"]]
             return rate, round(sum(rows**2 for rows in sizes) / sum(sizes))
         finally:

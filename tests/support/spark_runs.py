@@ -54,7 +54,7 @@ def wait_until(condition: Callable[[], bool], engine: SparkEngine, timeout_s: fl
 
 def rows_read(engine: SparkEngine) -> int:
     """How far the queries have read their numbered sources, in rows."""
-    return sum(engine.position(query, key).get("row", 0) for query in engine.queries for key in query.sources)
+    return sum(engine.position(query, source).get("row", 0) for query in engine.queries for source in query.inputs)
 
 
 def play(engine: SparkEngine, changes: Iterable[Plan]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.edge import Edge
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import regions
 from penstock.plan.plan import Plan
@@ -15,7 +16,7 @@ class Pipeline:
     """Operators upstream first; the last one's output is a sink's or goes into a channel."""
 
     operators: tuple[str, ...]
-    inputs: tuple[tuple[str, str], ...]  # (cut operator, the operator of this pipeline that reads its channel)
+    inputs: tuple[Edge, ...]  # from a cut operator to the operator of this pipeline that reads its channel
     replicas: tuple[tuple[str, int], ...]  # operator -> replicas, for all but sources
     state: tuple[str, ...]  # those of its operators that keep state
 
@@ -47,14 +48,14 @@ def pipelines(flow: Dataflow, plan: Plan) -> tuple[Pipeline, ...]:
         if operator.kind is not Kind.SINK and operator.name not in plan.cuts:
             continue
         members: list[str] = []
-        inputs: list[tuple[str, str]] = []
+        inputs: list[Edge] = []
         frontier = [operator.name]
         while frontier:
             name = frontier.pop()
             members.append(name)
             for before in reversed(flow[name].inputs):
                 if before in plan.cuts:
-                    inputs.append((before, name))
+                    inputs.append(Edge(before, name))
                 else:
                     frontier.append(before)
         order = [one.name for one in flow.operators if one.name in members]

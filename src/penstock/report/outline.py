@@ -71,7 +71,7 @@ def outline(flow: Dataflow, plan: Plan) -> Outline:
         ),
         pipelines=tuple(
             PipelineOutline(
-                pipeline=one.name, reads=tuple(producer for producer, _ in one.inputs), operators=one.operators
+                pipeline=one.name, reads=tuple(edge.producer for edge in one.inputs), operators=one.operators
             )
             for one in pipelines(flow, plan)
         ),

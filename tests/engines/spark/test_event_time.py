@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
 from penstock.apps import finance
+from penstock.dataflow.edge import Edge
 from penstock.engines.spark.channels.log import Log
 from penstock.engines.spark.queries.watermarks import Watermarks
 from tests.support.spark_runs import engine_for, plan_of, play, wait_until
@@ -129,8 +130,8 @@ def await_left(engine: Any) -> None:
     """Until the join has taken all of the stream that has ended."""
 
     def taken() -> bool:
-        at = {key: engine.position(query, key) for query in engine.queries for key in query.sources}
-        return at["ended"] == {"row": LEFT + 1} and at.get("ended>join") in (None, {"entry": 1})
+        at = {source.origin: engine.position(query, source) for query in engine.queries for source in query.inputs}
+        return at["ended"] == {"row": LEFT + 1} and at.get(Edge("ended", "join")) in (None, {"entry": 1})
 
     wait_until(taken, engine)
 

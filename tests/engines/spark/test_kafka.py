@@ -77,7 +77,7 @@ def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession
 
     try:
         engine.start()
-        wait_until(lambda: any(engine.position(query, "lines") for query in engine.queries[:1]), engine)
+        wait_until(lambda: engine.position(engine.queries[0], engine.queries[0].input("lines")), engine)
         outage = threading.Thread(target=away)
         outage.start()
         down.wait()

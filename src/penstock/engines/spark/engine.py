@@ -22,7 +22,7 @@ from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.load import modules_by_value
 from penstock.engines.ports import Applied
 from penstock.engines.spark.change.changeover import Changeover
-from penstock.engines.spark.change.query_changes import Change, change, source_operators
+from penstock.engines.spark.change.query_changes import Change, change
 from penstock.engines.spark.change.resume_check import check_same_dataflow, ends_of, shape_of, take_up
 from penstock.engines.spark.error_text import first_words
 from penstock.engines.spark.executors import ExecutorsError, Negotiator, negotiator_of
@@ -31,7 +31,7 @@ from penstock.engines.spark.metering.meter import Meter
 from penstock.engines.spark.queries.queries import Queries
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.gate import hold_file
-from penstock.engines.spark.run_directory.committed import Committed, Query
+from penstock.engines.spark.run_directory.committed import Committed, Query, QueryInput, SourceInput
 from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.run_directory.journal import Journal
 from penstock.engines.spark.run_directory.orphans import await_orphan, note_jvm
@@ -279,9 +279,9 @@ class SparkEngine:
             time.sleep(0.2)
             return self._queries.at_rest(self.queries) == before
 
-    def position(self, query: Query, key: str) -> Offset:
-        """Where a query stands on one of its sources: the end of its last committed batch."""
-        return self._directory.position(query, key)
+    def position(self, query: Query, source: QueryInput) -> Offset:
+        """Return the offset up to which a query has read one of its inputs: the end of its last committed batch."""
+        return self._directory.position(query, source)
 
     def stop(self) -> None:
         with self._changing:
@@ -313,9 +313,9 @@ class SparkEngine:
         for query in found.queries:
             checkpoint = self._directory.checkpoint(query)
             planned = checkpoint.offsets(checkpoint.planned())
-            for name in source_operators(self.flow, query.operators):
-                use = query.sources[name]
-                self._sources[name].resume(planned.get(use.name, use.start))
+            for source in query.inputs:
+                if isinstance(source, SourceInput):
+                    self._sources[source.operator].resume(planned.get(source.name, source.start))
         self._found_out += take_up(found, self.flow, self._sources)
         self._queries.start_all(found.queries, plan)
         self._committed.save(self.run)

@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.engines.spark.change.changeover import Changeover
 from penstock.engines.spark.change.query_changes import Begin, Change
-from penstock.engines.spark.run_directory.committed import Query, Use
+from penstock.engines.spark.run_directory.committed import Query, SourceInput
 from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.plan import default_plan, pipelines
 
@@ -28,8 +28,7 @@ def test_only_what_is_there_is_repartitioned(tmp_path: Path, keeps: bool) -> Non
         replicas=dict.fromkeys(pipeline.operators, 2),
         checkpoint="out_g1",
         opens_at=1,
-        sources={"numbers": Use(name="numbers_g1", start={"row": 0})},
-        reads={},
+        inputs=(SourceInput(operator="numbers", name="numbers_g1", start={"row": 0}),),
         appends_to=None,
     )
     checkpoint = tmp_path / "checkpoints" / "out_g1"
@@ -46,5 +45,5 @@ def test_only_what_is_there_is_repartitioned(tmp_path: Path, keeps: bool) -> Non
     )
     draft = change._draft(begin)
     query = change._prepare(begin, draft, {"out_g1": {"numbers": {"row": 7}}})
-    assert query.sources == heir.sources
+    assert query.inputs == heir.inputs
     assert asked == ([3] if keeps else [])

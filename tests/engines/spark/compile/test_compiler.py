@@ -35,10 +35,10 @@ def test_all_inputs_together_give_the_replicas_of_an_operator() -> None:
     flow = penstock.Dataflow("several")
     sources = [flow.source(name, penstock.generate(int, schema="n bigint", rows=1)) for name in ("a", "b", "c")]
     flow.stateless("both", lambda a, b, c: a, inputs=sources).sink("out", penstock.noop())
-    read: dict[str, int] = {}
+    read: dict[Any, int] = {}
 
-    def reading(name: str, reader: str, replicas: int) -> Any:
-        read[name] = replicas
+    def reading(origin: Any, replicas: int) -> Any:
+        read[origin] = replicas
         return SimpleNamespace(schema=[], columns=["n"]), None
 
     for replicas, expected in [(5, [2, 2, 1]), (3, [1, 1, 1]), (4, [2, 1, 1]), (2, [1, 1, 1])]:

@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.engines.spark.metering import costs
 from penstock.engines.spark.metering.batches import Batch
-from penstock.engines.spark.run_directory.committed import Query, Use
+from penstock.engines.spark.run_directory.committed import Query, SourceInput
 
 
 def test_a_source_of_a_resumed_run_does_not_cost_what_it_cost_before(
@@ -73,8 +73,7 @@ def query_of(*operators: str) -> Query:
         replicas={},
         checkpoint="out_g1",
         opens_at=1,
-        sources={"in": Use(name="in_g1", start={})},
-        reads={},
+        inputs=(SourceInput(operator="in", name="in_g1", start={}),),
         appends_to=None,
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.engines.spark.metering.lineage import Lineage
-from penstock.engines.spark.run_directory.committed import Query, Use
+from penstock.engines.spark.run_directory.committed import Query, SourceInput
 
 TICKS = {"left": 1_700_000_000_001, "right": 1_700_000_000_002}
 
@@ -38,8 +38,7 @@ def lineage(run: Path, kept: range) -> Lineage:
         replicas={},
         checkpoint="out_g1",
         opens_at=1,
-        sources={name: Use(name=f"{name}_g1", start={"row": 0}) for name in TICKS},
-        reads={},
+        inputs=tuple(SourceInput(operator=name, name=f"{name}_g1", start={"row": 0}) for name in TICKS),
         appends_to=None,
     )
     found = Lineage(run, {}, lambda folder: None)

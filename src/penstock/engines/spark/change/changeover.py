@@ -5,20 +5,24 @@ from __future__ import annotations
 import shutil
 import time
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from penstock.dataflow import Dataflow, PenstockError
+from penstock.dataflow.edge import Edge
 from penstock.engines.spark.change.query_changes import Begin, Change, source_operators
 from penstock.engines.spark.compile.compiler import Compiled
 from penstock.engines.spark.jvm import repartition_state
 from penstock.engines.spark.queries.queries import Queries
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.gate import save_starts
-from penstock.engines.spark.run_directory.committed import Query, Use
+from penstock.engines.spark.run_directory.committed import ChannelInput, Origin, Query, QueryInput, SourceInput
 from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.sources.contract import Offset, StreamSource
 from penstock.engines.spark.storage.columns import declared_columns
 from penstock.plan import Plan
+
+Positions = dict[str, dict[Origin, Offset]]  # checkpoint -> input -> the offset up to which it has been read
 
 
 class Changeover:
@@ -99,36 +103,36 @@ class Changeover:
         """The query before it is known where it starts to read."""
         heir = begin.heir_of
         if begin.in_place and heir is not None:
-            return self._query(begin, heir.checkpoint, heir.sources)
-        sources: dict[str, Use] = {}
-        for key in (*source_operators(self._flow, begin.pipeline.operators), *begin.inputs):
-            folder = begin.channels.get(key.partition(">")[0]) if ">" in key else None
-            if heir is not None and key in heir.sources and heir.reads.get(key) == folder:
-                sources[key] = heir.sources[key]  # its checkpoint knows how far it is
+            return self._query(begin, heir.checkpoint, heir.inputs)
+        inputs: list[QueryInput] = []
+        for origin in (*source_operators(self._flow, begin.pipeline.operators), *begin.pipeline.inputs):
+            before = heir.find_input(origin) if heir is not None else None
+            fresh = _fresh_input(origin, begin.channels, self._todo.generation)
+            if before is not None and _folder(before) == _folder(fresh):
+                inputs.append(before)  # its checkpoint knows how far it is
             else:
-                sources[key] = Use(name=_source_name(key, self._todo.generation), start={})
-        return self._query(begin, f"{begin.pipeline.name}_g{self._todo.generation}", sources)
+                inputs.append(fresh)
+        return self._query(begin, f"{begin.pipeline.name}_g{self._todo.generation}", tuple(inputs))
 
-    def _query(self, begin: Begin, checkpoint: str, sources: dict[str, Use]) -> Query:
+    def _query(self, begin: Begin, checkpoint: str, inputs: tuple[QueryInput, ...]) -> Query:
         return Query(
             operators=begin.pipeline.operators,
             replicas=dict(begin.pipeline.replicas),
             checkpoint=checkpoint,
             opens_at=self._todo.generation,
-            sources=sources,
-            reads={key: self._todo.channels[key.partition(">")[0]] for key in begin.inputs},
+            inputs=inputs,
             appends_to=self._todo.channels.get(begin.pipeline.output),
         )
 
-    def _stop(self) -> dict[str, dict[str, Offset]]:
-        """Stops what the change touches, upstream first; says where each stood: checkpoint -> key -> offset."""
-        positions: dict[str, dict[str, Offset]] = {}
+    def _stop(self) -> Positions:
+        """Stop the queries that the change touches, upstream first; return the positions that they reached."""
+        positions: Positions = {}
         for query in self._todo.stop:
             running = self._queries.running[query.checkpoint]
             if self._todo.drains(query):
-                for key in self._todo.vanishing(query):
-                    end = self._directory.channel(query.reads[key]).end()
-                    self._queries.await_position(query, key, end)
+                for source in self._todo.vanishing(query):
+                    end = self._directory.channel(source.folder).end()
+                    self._queries.await_position(query, source, end)
                 running.drain(self._directory.path)
             else:
                 running.drain(self._directory.path, self._patience_s)
@@ -136,21 +140,22 @@ class Changeover:
             self._queries.halt(running)
             if self._todo.drains(query) and self._directory.checkpoint(query).interrupted():
                 self._queries.finish_batch(query, self._queries.pipeline(query, self._before))
-            positions[query.checkpoint] = {key: self._directory.position(query, key) for key in query.sources}
+            positions[query.checkpoint] = {
+                source.origin: self._directory.position(query, source) for source in query.inputs
+            }
         return positions
 
-    def _prepare(self, begin: Begin, draft: Query, positions: dict[str, dict[str, Offset]]) -> Query:
+    def _prepare(self, begin: Begin, draft: Query, positions: Positions) -> Query:
         """The new query with its starting points, and its checkpoint laid ready."""
         if begin.in_place:
             return draft
-        sources = {}
-        for key, use in draft.sources.items():
-            folder = draft.reads.get(key)
-            readers = [query for query in self._todo.stop if key in query.sources and query.reads.get(key) == folder]
-            start = positions[readers[0].checkpoint][key] if readers else self._first(key, folder)
-            inherited = begin.heir_of is not None and begin.heir_of.sources.get(key) == use
-            sources[key] = use if inherited else Use(name=use.name, start=start)
-        save_starts(self._directory.path, draft.checkpoint, {use.name: use.start for use in sources.values()})
+        inputs = []
+        for source in draft.inputs:
+            if begin.heir_of is not None and source in begin.heir_of.inputs:
+                inputs.append(source)
+            else:
+                inputs.append(msgspec.structs.replace(source, start=self._start(source, positions)))
+        save_starts(self._directory.path, draft.checkpoint, {source.name: source.start for source in inputs})
         target = self._directory.checkpoint_folder(draft)
         shutil.rmtree(target, ignore_errors=True)
         if begin.heir_of is None:
@@ -159,11 +164,26 @@ class Changeover:
             checkpoint = self._directory.checkpoint(begin.heir_of).hand_on(target)
             if begin.repartition_to is not None and checkpoint.committed() is not None and checkpoint.has_state():
                 repartition_state(self._spark, target, begin.repartition_to)
-        return self._query(begin, draft.checkpoint, sources)
+        return self._query(begin, draft.checkpoint, tuple(inputs))
 
-    def _first(self, key: str, folder: str | None) -> Offset:
-        return self._directory.channel(folder).first() if folder is not None else self._sources[key].first()
+    def _start(self, source: QueryInput, positions: Positions) -> Offset:
+        """Return where a new reader of this input begins: where the stopped reader ended, else at the beginning."""
+        for query in self._todo.stop:
+            before = query.find_input(source.origin)
+            if before is not None and _folder(before) == _folder(source):
+                return positions[query.checkpoint][source.origin]
+        if isinstance(source, ChannelInput):
+            return self._directory.channel(source.folder).first()
+        return self._sources[source.operator].first()
 
 
-def _source_name(key: str, generation: int) -> str:
-    return f"{key.replace('>', '_to_')}_g{generation}"
+def _fresh_input(origin: Origin, channels: dict[str, str], generation: int) -> QueryInput:
+    """Return an input under a new name, because Spark resumes a known name from its old offset."""
+    if isinstance(origin, Edge):
+        name = f"{origin.producer}_to_{origin.consumer}_g{generation}"
+        return ChannelInput(edge=origin, folder=channels[origin.producer], name=name, start={})
+    return SourceInput(operator=origin, name=f"{origin}_g{generation}", start={})
+
+
+def _folder(source: QueryInput) -> str | None:
+    return source.folder if isinstance(source, ChannelInput) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.dataflow import Dataflow, Kind
-from penstock.engines.spark.run_directory.committed import Committed, Query, edge
+from penstock.engines.spark.run_directory.committed import ChannelInput, Committed, Query, channels_read
 from penstock.plan import Pipeline, Plan, pipelines
 
 
@@ -17,11 +17,6 @@ class Begin:
     channels: dict[str, str]  # cut operator -> folder, under the new plan
     heir_of: Query | None  # whose checkpoint it goes on from
     in_place: bool  # it goes on in that very checkpoint, even in the middle of a batch
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The keys of its sources: source operators, and 'producer>consumer' of channels."""
-        return tuple(edge(*ends) for ends in self.pipeline.inputs)
 
     @property
     def repartition_to(self) -> int | None:
@@ -45,10 +40,12 @@ class Change:
         """Whether this query must end at a batch boundary: unless its heir goes on in its very checkpoint."""
         return not any(begin.in_place and begin.heir_of is query for begin in self.begin)
 
-    def vanishing(self, query: Query) -> tuple[str, ...]:
+    def vanishing(self, query: Query) -> tuple[ChannelInput, ...]:
         """Its inputs whose channel is no more: they must be read to their end first."""
         alive = set(self.channels.values())
-        return tuple(key for key, folder in query.reads.items() if folder not in alive)
+        return tuple(
+            source for source in query.inputs if isinstance(source, ChannelInput) and source.folder not in alive
+        )
 
 
 def change(flow: Dataflow, old: Committed | None, plan: Plan) -> Change:
@@ -80,10 +77,9 @@ def _begin(flow: Dataflow, pipeline: Pipeline, channels: dict[str, str], running
     begin = Begin(pipeline=pipeline, channels=channels, heir_of=heir_of, in_place=False)
     if heir_of is None:
         return begin
-    reads = {edge(*ends): channels[ends[0]] for ends in pipeline.inputs}
     in_place = (
         heir_of.operators == pipeline.operators
-        and heir_of.reads == reads
+        and heir_of.channels_read == channels_read(pipeline, channels)
         and heir_of.appends_to == channels.get(pipeline.output)
         and begin.repartition_to is None
     )

@@ -14,20 +14,22 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
 from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PenstockError, PlanError, RowFunction
+from penstock.dataflow.edge import Edge
 from penstock.engines.spark.channels import EventTime
 from penstock.engines.spark.compile.clocks import Timing, python_functions_timed
 from penstock.engines.spark.compile.hidden_state import refuse_hidden_state
 from penstock.engines.spark.compile.read_once import refuse_reading_twice
 from penstock.engines.spark.compile.row_functions import apply_rows
 from penstock.engines.spark.jvm import check_for_streaming
+from penstock.engines.spark.run_directory.committed import Origin
 from penstock.engines.spark.sinks.writers import check_rows, counts
 from penstock.engines.spark.storage.column_names import mistakable, quoted
 from penstock.plan import Pipeline
 
 WATERMARK = "spark.watermarkDelayMs"  # Spark marks event-time columns so
 ROWS = "__penstock_rows_"  # and an operator: what the observation of its rows is called, which is no user's
-# (producer or source, its reader, replicas) -> rows, and the observation that holds their latest event time
-Read = Callable[[str, str, int], tuple[DataFrame, str | None]]
+# (origin, replicas) -> rows, and the observation that holds their latest event time
+Read = Callable[[Origin, int], tuple[DataFrame, str | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,7 @@ class Compiler:
         cut_off = operator.name == self._pipeline.output  # then nobody in this query says how many readers there are
         reader = None if cut_off else self._flow.consumers(operator.name)[0]
         replicas = self._asked(reader, operator.name) if reader else self._spark.sparkContext.defaultParallelism
-        df, _ = self._read(operator.name, operator.name, replicas)
+        df, _ = self._read(operator.name, replicas)
         self._partitions[operator.name] = replicas
         self._dfs[operator.name] = self._with_watermark(operator, df, inherited=None)
 
@@ -145,7 +147,7 @@ class Compiler:
         if name in self._dfs:
             return self._dfs[name], self._partitions[name], self._events[name]
         replicas = self._asked(operator, name)
-        df, observed = self._read(name, operator.name, replicas)
+        df, observed = self._read(Edge(name, operator.name), replicas)
         events = _events(df)
         return df, replicas, replace(events, observed=observed) if events else None
 

@@ -12,12 +12,13 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.dataflow import Kind, Operator
+from penstock.dataflow.edge import Edge
 from penstock.engines.spark.channels import Channel
 from penstock.engines.spark.compile.compiler import ROWS
 from penstock.engines.spark.jvm import progress_newest_first
 from penstock.engines.spark.metering.lineage import Lineage
 from penstock.engines.spark.queries.running_query import RunningQuery
-from penstock.engines.spark.run_directory.committed import Query
+from penstock.engines.spark.run_directory.committed import Origin, Query, QueryInput, SourceInput
 from penstock.engines.spark.sources.contract import Offset, StreamSource
 
 
@@ -29,7 +30,7 @@ class Batch:
     ended_s: float
     seconds: float
     phases_s: dict[str, float]
-    rows_read: dict[str, int | None]  # by key of the source
+    rows_read: dict[Origin, int | None]  # by input
     rows_out: dict[str, int]  # by operator, as observed
     state_rows: int
     state_bytes: int
@@ -73,11 +74,14 @@ class Batches:
 
     def _batch(self, query: Query, number: int, progress: dict[str, Any]) -> Batch:
         ranges = self._lineage.ranges(query.checkpoint, number) or {}
-        read = {key: self.rows_between(query, key, *ranges[key]) if key in ranges else None for key in query.sources}
+        read = {
+            source.origin: self.rows_between(source, *ranges[source.origin]) if source.origin in ranges else None
+            for source in query.inputs
+        }
         if len(read) == 1 and None in read.values():
             (only,) = read
             # Marks of event time are rows to Spark but not to anybody else; channels always know their rows.
-            read[only] = None if ">" in only else progress["numInputRows"]
+            read[only] = None if isinstance(only, Edge) else progress["numInputRows"]
         states = progress.get("stateOperators") or []
         phases = {name: milliseconds / 1000 for name, milliseconds in progress["durationMs"].items()}
         began = datetime.datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
@@ -94,11 +98,11 @@ class Batches:
             commit_s=sum(state["commitTimeMs"] for state in states) / 1000,
         )
 
-    def rows_between(self, query: Query, key: str, start: Offset, end: Offset) -> int | None:
-        if ">" not in key:
-            return self._sources[key].rows_between(start, end)
+    def rows_between(self, source: QueryInput, start: Offset, end: Offset) -> int | None:
+        if isinstance(source, SourceInput):
+            return self._sources[source.operator].rows_between(start, end)
         try:
-            return self._channel(query.reads[key]).rows_between(start, end)
+            return self._channel(source.folder).rows_between(start, end)
         except FileNotFoundError:
             return None
 
@@ -150,8 +154,8 @@ def rows_through(operator: Operator, query: Query, batches: list[Batch]) -> tupl
             rows_in = rows_out = None if rows_in is None or read is None else rows_in + read
             continue
         for name in operator.inputs:
-            key = f"{name}>{operator.name}"
-            came = batch.rows_read.get(key if key in query.sources else name, batch.rows_out.get(name))
+            edge = Edge(name, operator.name)
+            came = batch.rows_read.get(edge if query.find_input(edge) else name, batch.rows_out.get(name))
             rows_in = None if rows_in is None or came is None else rows_in + came
         out = batch.rows_out.get(operator.name)
         rows_out = None if rows_out is None or out is None else rows_out + out

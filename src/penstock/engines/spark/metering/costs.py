@@ -13,7 +13,7 @@ from penstock.engines.spark.compile.clocks import ReadingTime
 from penstock.engines.spark.metering.batches import Batch, rows_through
 from penstock.engines.spark.metering.stages import Stages
 from penstock.engines.spark.queries.running_query import RunningQuery
-from penstock.engines.spark.run_directory.committed import Query
+from penstock.engines.spark.run_directory.committed import ChannelInput, Query
 from penstock.measure.estimators import ServiceSample, cost_per_row, ratio
 
 _KEPT_SAMPLES = 64
@@ -59,8 +59,8 @@ class Costs:
 
     def started(self, query: Query) -> None:
         """What readers of these names took in earlier processes is none of the next window's."""
-        for use in query.sources.values():
-            self._reading.setdefault(use.name, self._read_s(use.name))
+        for source in query.inputs:
+            self._reading.setdefault(source.name, self._read_s(source.name))
 
     def look(self) -> None:
         self._stages.look()
@@ -85,7 +85,7 @@ class Costs:
             operator, tally = self._flow[name], self._tallies[name]
             rows_in, rows_out = rows_through(operator, query, batches)
             if operator.kind is Kind.SOURCE:
-                spent = self._since(query.sources[name].name)
+                spent = self._since(query.input(name).name)
                 left -= spent * share
                 tally.clock(rows_out or 0, spent)
                 continue
@@ -113,8 +113,9 @@ class Costs:
                 tally.clock(rows_in or 0, spent)
             elif rows_in and operator.kind is not Kind.SINK:
                 native.append((name, rows_in))
-        for key in query.reads:
-            left -= self._since(query.sources[key].name) * share
+        for source in query.inputs:
+            if isinstance(source, ChannelInput):
+                left -= self._since(source.name) * share
         handled = sum(rows for _, rows in native)
         start = str(running.query.runId)
         cold = start not in self._warm

@@ -12,12 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from penstock.dataflow.edge import Edge
 from penstock.engines.spark.channels import Channel
 from penstock.engines.spark.run_directory.checkpoint import TICK, Checkpoint, place_of
-from penstock.engines.spark.run_directory.committed import Query
+from penstock.engines.spark.run_directory.committed import Origin, Query
 from penstock.engines.spark.sources.contract import Offset, StreamSource
 
-Ranges = dict[str, tuple[Offset, Offset]]  # key of a source -> where a batch began and ended on it
+Ranges = dict[Origin, tuple[Offset, Offset]]  # input -> the offsets at which a batch began and ended
 Moments = list[tuple[float, float]]  # (append time, rows at the source)
 _MOST = 64
 _DEEPEST = 64  # rows of a loop may have gone round many times
@@ -60,9 +61,9 @@ class Lineage:
         except FileNotFoundError:  # purged, or there was no batch before
             return self._heard.get(checkpoint, {}).get(batch)
         return {
-            key: (starts.get(use.name, use.start), ends[use.name])
-            for key, use in query.sources.items()
-            if use.name in ends
+            source.origin: (starts.get(source.name, source.start), ends[source.name])
+            for source in query.inputs
+            if source.name in ends
         }
 
     def _checkpoint(self, name: str) -> Checkpoint:
@@ -76,9 +77,9 @@ class Lineage:
         self._depth += 1
         try:
             found: Moments = []
-            for key, (start, end) in ranges.items():
+            for origin, (start, end) in ranges.items():
                 if start != end:
-                    some = self._of_range(checkpoint, key, start, end)
+                    some = self._of_range(checkpoint, origin, start, end)
                     if some is None:
                         return None
                     found += some
@@ -86,11 +87,12 @@ class Lineage:
         finally:
             self._depth -= 1
 
-    def _of_range(self, checkpoint: str, key: str, start: Offset, end: Offset) -> Moments | None:
-        if ">" not in key:
-            return self._sources[key].append_times(start, end)
+    def _of_range(self, checkpoint: str, origin: Origin, start: Offset, end: Offset) -> Moments | None:
+        if not isinstance(origin, Edge):
+            return self._sources[origin].append_times(start, end)
         try:
-            appends = self._channel(self._queries[checkpoint].reads[key]).appends_between(start, end)
+            folder = self._queries[checkpoint].channels_read[origin]
+            appends = self._channel(folder).appends_between(start, end)
         except FileNotFoundError:
             return None
         found: Moments = []
@@ -109,9 +111,12 @@ def _ranges_in(sources: list[dict[str, Any]], names: dict[int, str], query: Quer
     if None in ends:
         return None
     return {
-        key: (place_of(ends[use.name]["startOffset"] or use.start), place_of(ends[use.name]["endOffset"]))
-        for key, use in query.sources.items()
-        if use.name in ends
+        source.origin: (
+            place_of(ends[source.name]["startOffset"] or source.start),
+            place_of(ends[source.name]["endOffset"]),
+        )
+        for source in query.inputs
+        if source.name in ends
     }
 
 

@@ -11,13 +11,14 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from penstock.dataflow import Dataflow, Kind, Operator
+from penstock.dataflow.edge import Edge
 from penstock.engines.spark.channels import Channel
 from penstock.engines.spark.metering.batches import Batch, Batches, rows_through
 from penstock.engines.spark.metering.costs import Costs, Tally
 from penstock.engines.spark.metering.lineage import Lineage
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
-from penstock.engines.spark.run_directory.committed import Committed, Query, edge
+from penstock.engines.spark.run_directory.committed import ChannelInput, Committed, Origin, Query
 from penstock.engines.spark.sources.contract import Offset, StreamSource
 from penstock.engines.spark.storage.files import write_whole
 from penstock.measure.estimators import (
@@ -68,11 +69,11 @@ class Meter:
             self._late += self._stays(query, batches)
         self._save()
 
-    def counted_up_to(self, query: Query, key: str) -> Offset | None:
+    def counted_up_to(self, query: Query, origin: Origin) -> Offset | None:
         """Where the last batch that was counted ended on one of its sources."""
         number = self._batches.seen.get(query.checkpoint)
         ranges = self._lineage.ranges(query.checkpoint, number) if number is not None else None
-        return ranges[key][1] if ranges and key in ranges else None
+        return ranges[origin][1] if ranges and origin in ranges else None
 
     def window(self, committed: Committed, running: dict[str, RunningQuery]) -> Window:
         now = time.time()
@@ -111,7 +112,7 @@ class Meter:
 
     def _pipeline(
         self, query: Query, running: RunningQuery | None, batches: list[Batch], span: float
-    ) -> tuple[PipelineWindow, dict[str, tuple[int | None, int | None]], dict[str, int | None]]:
+    ) -> tuple[PipelineWindow, dict[str, tuple[int | None, int | None]], dict[Origin, int | None]]:
         rows = self._count(query, batches)
         if batches and batches[-1].phases_s:
             last = batches[-1]
@@ -146,20 +147,23 @@ class Meter:
             self._tallies[name].rows_out += rows_out or 0
         return rows
 
-    def _backlog(self, query: Query) -> dict[str, int | None]:
+    def _backlog(self, query: Query) -> dict[Origin, int | None]:
         """Rows appended to each of its sources and channels and not yet taken into a batch."""
         checkpoint = Checkpoint(self._run / "checkpoints" / query.checkpoint)
         try:
             planned = checkpoint.offsets(checkpoint.planned())
         except FileNotFoundError:  # purged between two looks
-            return dict.fromkeys(query.sources)
-        found: dict[str, int | None] = {}
-        for key, use in query.sources.items():
-            at = planned.get(use.name, use.start)
-            end = self._channel(query.reads[key]).end() if ">" in key else self._sources[key].available()
-            rows = self._batches.rows_between(query, key, at, end) if end is not None else None
-            found[key] = None if rows is None else max(0, rows)
-        return found
+            return {source.origin: None for source in query.inputs}
+        backlog: dict[Origin, int | None] = {}
+        for source in query.inputs:
+            at = planned.get(source.name, source.start)
+            if isinstance(source, ChannelInput):
+                end = self._channel(source.folder).end()
+            else:
+                end = self._sources[source.operator].available()
+            rows = self._batches.rows_between(source, at, end) if end is not None else None
+            backlog[source.origin] = None if rows is None else max(0, rows)
+        return backlog
 
     # ---- operators
 
@@ -168,16 +172,17 @@ class Meter:
         operator: Operator,
         query: Query,
         rows: dict[str, tuple[int | None, int | None]],
-        by_input: dict[str, int | None],
+        by_input: dict[Origin, int | None],
         span: float,
     ) -> OperatorWindow:
         tally = self._tallies[operator.name]
         rows_in, rows_out = rows[operator.name]
         cost, service = tally.cost(), service_moments(tally.timed)
         replicas = query.replicas.get(operator.name)
-        entrances = [operator.name] if operator.kind is Kind.SOURCE else []
-        entrances += [key for name in operator.inputs if (key := edge(name, operator.name)) in query.reads]
-        waiting = _total(by_input[key] for key in entrances)
+        entrances: list[Origin] = [operator.name] if operator.kind is Kind.SOURCE else []
+        edges = [Edge(name, operator.name) for name in operator.inputs]
+        entrances += [edge for edge in edges if query.find_input(edge) is not None]
+        waiting = _total(by_input[origin] for origin in entrances)
         state = self._state.get(operator.name)
         arrived = rows_in
         if entrances:

@@ -10,14 +10,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from penstock.dataflow import Dataflow, Kind, PenstockError
+from penstock.dataflow import Dataflow, PenstockError
 from penstock.dataflow.sources import SparkSource
 from penstock.engines.spark.compile.compiler import Compiled, Compiler
 from penstock.engines.spark.metering.batches import turns_over_nothing
 from penstock.engines.spark.metering.meter import Meter
 from penstock.engines.spark.queries.retries import Fall
 from penstock.engines.spark.queries.running_query import RunningQuery
-from penstock.engines.spark.run_directory.committed import Query
+from penstock.engines.spark.run_directory.committed import ChannelInput, Origin, Query, QueryInput, SourceInput
 from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.sinks import writers
 from penstock.engines.spark.sources.contract import Offset, Reading, StreamSource
@@ -81,10 +81,11 @@ class Queries:
             self.start(query, pipeline, compiled)
 
     def compile(self, query: Query, pipeline: Pipeline) -> Compiled:
-        def read(producer: str, reader: str, replicas: int) -> tuple[DataFrame, str | None]:
-            if producer == reader and self._flow[producer].kind is Kind.SOURCE:  # else it feeds itself
+        def read(origin: Origin, replicas: int) -> tuple[DataFrame, str | None]:
+            source = query.input(origin)
+            if isinstance(source, SourceInput):
                 how = Reading(
-                    name=query.sources[producer].name,
+                    name=source.name,
                     replicas=replicas,
                     query=query.checkpoint,
                     opens_at=query.opens_at,
@@ -92,14 +93,12 @@ class Queries:
                     batch_s=self._batch_s,
                     most_rows=self._most_rows,
                 )
-                return self._sources[producer].read(self._spark, how), None
-            key = f"{producer}>{reader}"
-            name = query.sources[key].name
-            channel = self._directory.channel(query.reads[key])
+                return self._sources[source.operator].read(self._spark, how), None
+            channel = self._directory.channel(source.folder)
             df = channel.read(
-                self._spark, name=name, replicas=replicas, query=query.checkpoint, opens_at=query.opens_at
+                self._spark, name=source.name, replicas=replicas, query=query.checkpoint, opens_at=query.opens_at
             )
-            return df, f"event_{name}" if channel.event_time else None
+            return df, f"event_{source.name}" if channel.event_time else None
 
         if self._is_opaque(pipeline):
             self._spark.conf.set(_EVOLUTION, "false")
@@ -134,10 +133,10 @@ class Queries:
         running.await_end()
         self.halt(running)
 
-    def await_position(self, query: Query, key: str, end: Offset) -> None:
+    def await_position(self, query: Query, source: QueryInput, end: Offset) -> None:
         running = self.running[query.checkpoint]
         at, since_s = None, time.monotonic()
-        while (now := self._directory.position(query, key)) != end:
+        while (now := self._directory.position(query, source)) != end:
             if now != at:
                 at, since_s = now, time.monotonic()
             elif time.monotonic() - since_s > _STANDSTILL_S:
@@ -186,14 +185,14 @@ class Queries:
             running = self.running.get(query.checkpoint)
             if running is None:
                 return None
-            for key, use in query.sources.items():
-                at = self._directory.position(query, key)
-                if ">" in key:
-                    if at != self._directory.channel(query.reads[key]).end():
+            for source in query.inputs:
+                at = self._directory.position(query, source)
+                if isinstance(source, ChannelInput):
+                    if at != self._directory.channel(source.folder).end():
                         return None
-                elif not self._sources[key].ended(at):
+                elif not self._sources[source.operator].ended(at):
                     return None
-                found.append((use.name, tuple(at.items())))
+                found.append((source.name, tuple(at.items())))
             if not running.settled(self._directory.checkpoint(query)) and not turns_over_nothing(running):
                 return None
         return tuple(found)

@@ -9,18 +9,42 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.dataflow.edge import Edge
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.reading.gate import COMMITTED
 from penstock.engines.spark.storage.files import write_whole
 from penstock.plan.pipelines import Pipeline
 from penstock.plan.plan import Plan
 
+Origin = str | Edge  # where rows of a query come from: a source operator, or the edge whose channel is read
 
-class Use(msgspec.Struct, frozen=True, kw_only=True):
-    """How a query names a source for Spark, and where it began to read it."""
 
-    name: str
-    start: dict[str, int]
+class SourceInput(msgspec.Struct, frozen=True, kw_only=True, tag="source"):
+    """A source operator that a query reads."""
+
+    operator: str
+    name: str  # the name of the source in Spark's checkpoint
+    start: dict[str, int]  # the offset at which the query began to read
+
+    @property
+    def origin(self) -> Origin:
+        return self.operator
+
+
+class ChannelInput(msgspec.Struct, frozen=True, kw_only=True, tag="channel"):
+    """A channel that a query reads."""
+
+    edge: Edge
+    folder: str  # of the channel
+    name: str  # the name of the source in Spark's checkpoint
+    start: dict[str, int]  # the offset at which the query began to read
+
+    @property
+    def origin(self) -> Origin:
+        return self.edge
+
+
+QueryInput = SourceInput | ChannelInput
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,20 +54,32 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     replicas: dict[str, int]
     checkpoint: str
     opens_at: int
-    sources: dict[str, Use]  # source operator, or 'producer>consumer' of a channel -> its use
-    reads: dict[str, str]  # 'producer>consumer' -> folder of the channel
+    inputs: tuple[QueryInput, ...]
     appends_to: str | None  # folder of the channel; None: a sink
 
     @property
     def pipeline(self) -> str:
         return self.operators[-1]
 
+    @property
+    def channels_read(self) -> dict[Edge, str]:
+        """Return the folder of each channel that the query reads."""
+        return {source.edge: source.folder for source in self.inputs if isinstance(source, ChannelInput)}
+
+    def find_input(self, origin: Origin) -> QueryInput | None:
+        """Return the input that comes from `origin`, or None if the query does not read it."""
+        return next((source for source in self.inputs if source.origin == origin), None)
+
+    def input(self, origin: Origin) -> QueryInput:
+        """Return the input that comes from `origin`."""
+        return next(source for source in self.inputs if source.origin == origin)
+
     def does(self, pipeline: Pipeline, channels: dict[str, str]) -> bool:
         """Whether it already is this pipeline, so that it can be left alone."""
         return (
             self.operators == pipeline.operators
             and self.replicas == dict(pipeline.replicas)
-            and self.reads == {edge(*ends): channels[ends[0]] for ends in pipeline.inputs}
+            and self.channels_read == channels_read(pipeline, channels)
             and self.appends_to == channels.get(pipeline.output)
         )
 
@@ -80,5 +116,9 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
             ) from None
 
 
-def edge(producer: str, consumer: str) -> str:
-    return f"{producer}>{consumer}"
+def channels_read(pipeline: Pipeline, channels: dict[str, str]) -> dict[Edge, str]:
+    """Return the folder of each channel that a query of this pipeline reads.
+
+    `channels` maps each cut operator to the folder of its channel.
+    """
+    return {edge: channels[edge.producer] for edge in pipeline.inputs}

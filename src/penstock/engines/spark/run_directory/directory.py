@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.brokers.cluster import Cluster
 from penstock.engines.spark.channels import Channel, ChannelBusyError, EventTime, create_channel, open_channel
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
-from penstock.engines.spark.run_directory.committed import Committed, Query
+from penstock.engines.spark.run_directory.committed import Committed, Origin, Query, QueryInput
 from penstock.engines.spark.sources.contract import Offset
 
 
@@ -50,18 +50,17 @@ class RunDirectory:
             most_rows=self._most_rows,
         )
 
-    def position(self, query: Query, key: str) -> Offset:
-        """Where a query stands on one of its sources: the end of its last committed batch."""
-        use = query.sources[key]
+    def position(self, query: Query, source: QueryInput) -> Offset:
+        """Return the offset up to which a query has read one of its inputs: the end of its last committed batch."""
         checkpoint = self.checkpoint(query)
-        return checkpoint.offsets(checkpoint.committed()).get(use.name, use.start)
+        return checkpoint.offsets(checkpoint.committed()).get(source.name, source.start)
 
-    def forget(self, queries: Iterable[Query], up_to: Callable[[Query, str], Offset | None]) -> None:
+    def forget(self, queries: Iterable[Query], up_to: Callable[[Query, Origin], Offset | None]) -> None:
         """Deletes from each channel what all of its readers have behind them; None says that nothing is known."""
         behind: dict[str, list[Offset | None]] = {}
         for query in queries:
-            for key, folder in query.reads.items():
-                behind.setdefault(folder, []).append(up_to(query, key))
+            for edge, folder in query.channels_read.items():
+                behind.setdefault(folder, []).append(up_to(query, edge))
         for folder, positions in behind.items():
             if None not in positions:
                 self.channel(folder).forget(min(positions, key=lambda at: next(iter(at.values()))))
