@@ -40,7 +40,7 @@ def flow_of(operators: int) -> penstock.Dataflow:
     flow = penstock.Dataflow("long")
     stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1000.0))
     for i in range(operators):
-        stream = stream.keyed(f"op{i:03d}", [("n", "m")[i % 2]], lambda frame: frame, columns=["n", "m"])
+        stream = stream.keyed(f"op{i:03d}", lambda frame: frame, keys=[("n", "m")[i % 2]], columns=["n", "m"])
     stream.sink("out", penstock.noop())
     return flow
 

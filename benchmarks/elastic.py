@@ -55,7 +55,7 @@ def waited(row: dict[str, Any]) -> dict[str, Any]:
 def waiting() -> Dataflow:
     flow = penstock.Dataflow("waiting")
     rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=50))
-    rows.rows("wait", waited, "n bigint").sink("out", penstock.noop())
+    rows.rows("wait", waited, schema="n bigint").sink("out", penstock.noop())
     return flow
 
 

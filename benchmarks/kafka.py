@@ -114,7 +114,7 @@ def with_penstock(spark: SparkSession, cluster: Cluster) -> tuple[float, int]:
     """Rows a second, and rows of the batch that a row is in: Penstock sizes batches by the time that they take."""
     flow = penstock.Dataflow("wordcount")
     words = flow.source("lines", penstock.kafka("lines", cluster.servers)).stateless("split", wordcount.split)
-    words.keyed("count", ["word"], wordcount.count).sink(
+    words.keyed("count", wordcount.count, keys=["word"]).sink(
         "out", penstock.kafka("counts", cluster.servers, format="json", key="word")
     )
     spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")

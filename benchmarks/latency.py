@@ -86,9 +86,9 @@ def describe(row: dict[str, int]) -> dict[str, int]:
 def waiting() -> Dataflow:
     flow = penstock.Dataflow("waiting")
     frames = flow.source("frames", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=RATE))
-    features = frames.rows("extract", extract, "feature bigint")
-    matches = features.keyed("match", keys=["feature"], fn=match, emit="append", columns=["logo"])
-    matches.rows("describe", describe, "logo bigint").sink("out", penstock.noop())
+    features = frames.rows("extract", extract, schema="feature bigint")
+    matches = features.keyed("match", match, keys=["feature"], output_mode="append", columns=["logo"])
+    matches.rows("describe", describe, schema="logo bigint").sink("out", penstock.noop())
     return flow
 
 

@@ -36,7 +36,7 @@ def chain(network: Network) -> Dataflow:
     flow = penstock.Dataflow("chain")
     stream = flow.source("source", penstock.generate(int, schema="n bigint", rows_per_s=RATE))
     for i in range(len(network)):
-        stream = stream.keyed(f"op{i}", [f"key{i}"] if i else ["n"], lambda df: df)
+        stream = stream.keyed(f"op{i}", lambda df: df, keys=[f"key{i}"] if i else ["n"])
     stream.sink("out", penstock.noop())
     return flow
 

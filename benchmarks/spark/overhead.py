@@ -52,7 +52,7 @@ def overhead(master: str) -> list[Row]:
     flow = penstock.Dataflow("busy")
     numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=10**7))
     work = busy(round(100 * 5.0 / cost_us(busy(100))))
-    numbers.rows("work", work, "n bigint").sink("out", penstock.noop())
+    numbers.rows("work", work, schema="n bigint").sink("out", penstock.noop())
     spark = session(master)
     pairs: list[dict[bool, Stretch]] = []
     for turn in range(TURNS + 1):

@@ -28,7 +28,7 @@ def pauses(master: str) -> list[Row]:
     keys = 100_000
     numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=20_000))
     kept = numbers.stateless("keep", lambda df: df.selectExpr(f"n % {keys} as k"))
-    kept.keyed("count", keys=["k"], fn=lambda df: df.groupBy("k").count()).sink("out", penstock.noop())
+    kept.keyed("count", lambda df: df.groupBy("k").count(), keys=["k"]).sink("out", penstock.noop())
     plan = default_plan(flow, slots=2, replicas={"count": 2, "keep": 2}).replace(cuts=frozenset({"keep"}))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
         engine = SparkEngine(flow, at, spark=spark, plan=plan, batch_s=0.5)

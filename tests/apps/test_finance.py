@@ -71,7 +71,7 @@ def test_the_dataflow_has_two_keyed_regions() -> None:
         (("bucket",), ()),
         (("bargain", "out"), ("symbol",)),
     ]
-    assert flow["vwap"].emit == flow["bargain"].emit == "append"
+    assert flow["vwap"].output_mode == flow["bargain"].output_mode == "append"
     source = pickle.loads(pickle.dumps(flow["trades"].source))
     assert source.fn(ROWS - 1) == finance.trade(ROWS - 1, ROWS)
     assert finance.flow("data")["quotes"].source == penstock.backlog(

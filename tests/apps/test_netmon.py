@@ -66,7 +66,7 @@ def test_the_dataflow_has_joker_s_two_regions() -> None:
         (("failures", "parse"), ()),
         (("attempts", "cutoff", "diff", "out"), ("ip",)),
     ]
-    assert flow["attempts"].emit == "append"
+    assert flow["attempts"].output_mode == "append"
     source = pickle.loads(pickle.dumps(flow["lines"].source))
     assert source.fn(ROWS - 1) == netmon.generator(ROWS - 1, ROWS)
     netmon.flow().check()

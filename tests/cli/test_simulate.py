@@ -15,7 +15,7 @@ FLOW = """
 import penstock
 flow = penstock.Dataflow("one")
 rows = flow.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=1))
-rows.keyed("work", ["n"], lambda df: df).sink("out", penstock.noop())
+rows.keyed("work", lambda df: df, keys=["n"]).sink("out", penstock.noop())
 """
 
 

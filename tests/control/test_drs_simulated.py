@@ -180,7 +180,7 @@ def test_gigk_chooses_right_where_mmk_chooses_wrong(tmp_path: Path) -> None:
 def test_no_slot_is_released_while_the_target_is_missed(tmp_path: Path) -> None:
     flow = penstock.Dataflow("bursts")
     rows = flow.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=40.0))
-    rows.keyed("work", ["n"], lambda df: df).sink("out", penstock.noop())
+    rows.keyed("work", lambda df: df, keys=["n"]).sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={"work": OperatorBehaviour(service_s=Exponential(mean=0.05))},
         sources={"rows": SourceBehaviour(rates=((0.0, 40.0),), batch=Fixed(value=40.0))},
@@ -212,9 +212,11 @@ def test_no_slot_is_released_at_the_moment_when_the_load_returns(tmp_path: Path)
 
 def test_rows_that_go_one_way_or_the_other_are_counted_once(tmp_path: Path) -> None:
     flow = penstock.Dataflow("split")
-    a = flow.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=20.0)).keyed("a", ["n"], lambda df: df)
+    a = flow.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=20.0)).keyed(
+        "a", lambda df: df, keys=["n"]
+    )
     for name in ("b", "c"):
-        a.keyed(name, [f"key_{name}"], lambda df: df).sink(f"out_{name}", penstock.noop())
+        a.keyed(name, lambda df: df, keys=[f"key_{name}"]).sink(f"out_{name}", penstock.noop())
     costs = {"a": 0.02, "b": 0.02, "c": 0.5}
     operators = {name: OperatorBehaviour(service_s=Exponential(mean=s)) for name, s in costs.items()}
     operators["a"] = OperatorBehaviour(service_s=Exponential(mean=0.02), routes={"b": 0.9, "c": 0.1})
@@ -226,9 +228,9 @@ def test_rows_that_go_one_way_or_the_other_are_counted_once(tmp_path: Path) -> N
 
 def test_a_loop_that_few_rows_take_has_a_plan(tmp_path: Path) -> None:
     flow = penstock.Dataflow("retry")
-    back = flow.feedback("back", "n bigint")
+    back = flow.feedback("back", schema="n bigint")
     first = flow.source("source", penstock.generate(int, schema="n bigint", rows_per_s=20.0))
-    b = flow.stateless("a", lambda df: df, inputs=[first, back]).keyed("b", ["m"], lambda df: df)
+    b = flow.stateless("a", lambda df: df, inputs=[first, back]).keyed("b", lambda df: df, keys=["m"])
     b.feed(back)
     b.sink("out", penstock.noop())
     behaviour = Behaviour(
@@ -304,8 +306,8 @@ def test_a_latency_that_no_model_explains_gets_slots_all_the_same(tmp_path: Path
     """One row in a hundred comes through, to an operator with one busy replica: the model sees little of its wait."""
     flow = penstock.Dataflow("sieve")
     rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1000.0))
-    few = rows.keyed("sift", ["n"], lambda frame: frame, columns=["n", "m"])
-    few.keyed("study", ["m"], lambda frame: frame, columns=["m"]).sink("out", penstock.noop())
+    few = rows.keyed("sift", lambda frame: frame, keys=["n"], columns=["n", "m"])
+    few.keyed("study", lambda frame: frame, keys=["m"], columns=["m"]).sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={
             "sift": OperatorBehaviour(service_s=Fixed(value=0.001), selectivity=Uniform(low=0.0, high=0.02)),

@@ -26,7 +26,7 @@ def double(rows: int | None = 1000, rows_per_s: float = 50.0) -> penstock.Datafl
     numbers = flow.source(
         "numbers", penstock.generate(lambda n: n, schema="n bigint", rows=rows, rows_per_s=rows_per_s)
     )
-    numbers.rows("twice", lambda row: {"n": 2 * row["n"]}, "n bigint").sink("out", penstock.memory())
+    numbers.rows("twice", lambda row: {"n": 2 * row["n"]}, schema="n bigint").sink("out", penstock.memory())
     return flow
 
 

@@ -351,8 +351,8 @@ def test_executors_that_do_not_come_are_not_asked_for_again(tmp_path: Path) -> N
 def test_what_waits_behind_a_cut_is_a_backlog(tmp_path: Path) -> None:
     flow = penstock.Dataflow("cut")
     stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
-    stream = stream.keyed("first", ["n"], lambda frame: frame, columns=["n", "m"])
-    stream.keyed("second", ["m"], lambda frame: frame, columns=["n", "m"]).sink("out", penstock.noop())
+    stream = stream.keyed("first", lambda frame: frame, keys=["n"], columns=["n", "m"])
+    stream.keyed("second", lambda frame: frame, keys=["m"], columns=["n", "m"]).sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={
             "first": OperatorBehaviour(service_s=Fixed(value=0.001)),

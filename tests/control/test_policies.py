@@ -76,9 +76,9 @@ def fan(rates: dict[str, float]) -> Situation:
     """head feeds a and b, which feed a sink each; b's sink gets three times as much."""
     flow = penstock.Dataflow("fan")
     source = flow.source("in", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
-    head = source.keyed("head", ["n"], lambda frame: frame, columns=["n", "m"])
-    head.keyed("a", ["m"], lambda frame: frame, columns=["n"]).sink("out_a", penstock.noop())
-    head.keyed("b", ["m"], lambda frame: frame, columns=["n"]).sink("out_b", penstock.noop())
+    head = source.keyed("head", lambda frame: frame, keys=["n"], columns=["n", "m"])
+    head.keyed("a", lambda frame: frame, keys=["m"], columns=["n"]).sink("out_a", penstock.noop())
+    head.keyed("b", lambda frame: frame, keys=["m"], columns=["n"]).sink("out_b", penstock.noop())
     clock = FakeClock()
     engine = QueueingEngine(
         flow,

@@ -48,7 +48,7 @@ def branches() -> penstock.Dataflow:
     """A fan-out, an operator with one global state, and a join of two streams."""
     flow = penstock.Dataflow("branches")
     source = flow.source("lines", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
-    left = source.keyed("left", ["n"], lambda frame: frame, columns=["n"])
+    left = source.keyed("left", lambda frame: frame, keys=["n"], columns=["n"])
     right = source.global_state("right", lambda frame: frame, columns=["n"])
     flow.keyed("both", lambda frame: frame, keys=["n"], inputs=[left, right]).sink("out", penstock.noop())
     return flow

@@ -75,7 +75,7 @@ def test_a_full_disk_is_outlived(
 def watched(at: Path, opened: type[Store]) -> tuple[MemoryEngine, Watch]:
     flow = penstock.Dataflow("theirs")
     rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10))
-    rows.rows("same", lambda row: row, "n bigint").sink("out", penstock.memory())
+    rows.rows("same", lambda row: row, schema="n bigint").sink("out", penstock.memory())
     engine = MemoryEngine(flow, at)
 
     def begin() -> Subject:

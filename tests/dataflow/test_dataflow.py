@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.dataflow import Dataflow, DataflowError, Emit, graph
+from penstock.dataflow import Dataflow, DataflowError, OutputMode, graph
 
 
 def numbers(flow: Dataflow, name: str = "numbers") -> penstock.Stream:
@@ -23,7 +23,7 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
     flow = penstock.Dataflow("wordcount")
     lines = flow.source("lines", penstock.replay("books/*.txt", rows_per_s=2000))
     words = lines.stateless("split", same)
-    words.keyed("count", keys=["word"], fn=same).sink("out", penstock.parquet("out"))
+    words.keyed("count", same, keys=["word"]).sink("out", penstock.parquet("out"))
     flow.check()
     assert [one.name for one in flow.operators] == ["lines", "split", "count", "out"]
 
@@ -31,9 +31,9 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
 @pytest.mark.parametrize(
     ("declare", "says"),
     [
-        (lambda flow: numbers(flow).keyed("count", keys=[], fn=same), "'count' has no keys"),
+        (lambda flow: numbers(flow).keyed("count", same, keys=[]), "'count' has no keys"),
         (
-            lambda flow: numbers(flow).keyed("count", keys=["user"], fn=same),
+            lambda flow: numbers(flow).keyed("count", same, keys=["user"]),
             "by 'user', which its input 'numbers'",
         ),
         (
@@ -45,9 +45,9 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
             ),
             "its input 'users' does not have; its columns are id; a key has one name on every input: rename the column",
         ),
-        (lambda flow: numbers(flow).keyed("count", keys="key", fn=same), "give a list"),
-        (lambda flow: numbers(flow).keyed("count", keys=["key", "key"], fn=same), "each key is named once"),
-        (lambda flow: numbers(flow).keyed("count", keys=["key"], fn=same, emit="all"), "'append' or 'update'"),
+        (lambda flow: numbers(flow).keyed("count", same, keys="key"), "give a list"),
+        (lambda flow: numbers(flow).keyed("count", same, keys=["key", "key"]), "each key is named once"),
+        (lambda flow: numbers(flow).keyed("count", same, keys=["key"], output_mode="all"), "'append' or 'update'"),
         (lambda flow: [numbers(flow), numbers(flow)], "the name 'numbers' is taken"),
         (lambda flow: numbers(flow, "two words"), "use a letter, then letters"),
         (lambda flow: numbers(flow).stateless("f", same, selectivity=-1), "rows out per row in, 0 or more"),
@@ -65,7 +65,10 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
         (lambda flow: flow.source("s", "kafka"), "give it penstock.replay"),  # type: ignore[arg-type]
         (lambda flow: numbers(flow).sink("out", "out"), "give it penstock.parquet"),  # type: ignore[arg-type]
         (lambda flow: penstock.generate(same, schema="n bigint"), "needs an end"),
-        (lambda flow: penstock.generate(same, schema="", rows=1) and numbers(flow).rows("f", same, "n"), "'name type'"),
+        (
+            lambda flow: penstock.generate(same, schema="", rows=1) and numbers(flow).rows("f", same, schema="n"),
+            "'name type'",
+        ),
         (lambda flow: penstock.replay("a.csv", rows_per_s=1), "csv files need a schema"),
         (lambda flow: penstock.replay("a.txt", rows_per_s=-1), "0 or more"),
         (lambda flow: penstock.files("a.xml", format="xml"), "choose one of text, csv, json, parquet"),
@@ -104,7 +107,10 @@ def test_a_sink_has_nothing_behind_it() -> None:
         (lambda flow: None, "is empty"),
         (lambda flow: numbers(flow), "has no sink"),
         (lambda flow: [numbers(flow).sink("out", penstock.noop()), numbers(flow, "more")], "nothing consumes 'more'"),
-        (lambda flow: [numbers(flow).sink("out", penstock.noop()), flow.feedback("back", "n bigint")], "never closed"),
+        (
+            lambda flow: [numbers(flow).sink("out", penstock.noop()), flow.feedback("back", schema="n bigint")],
+            "never closed",
+        ),
     ],
 )
 def test_what_is_incomplete_is_refused_as_a_whole(declare: object, says: str) -> None:
@@ -125,7 +131,7 @@ def test_a_cycle_without_a_cut_is_named() -> None:
 
 def test_a_loop_is_closed_through_feedback() -> None:
     flow = penstock.Dataflow("a")
-    back = flow.feedback("back", "n bigint, key string")
+    back = flow.feedback("back", schema="n bigint, key string")
     halves = flow.stateless("halve", same, inputs=[numbers(flow), back])
     again = halves.stateless("again", same)
     again.feed(back)
@@ -138,9 +144,9 @@ def test_results_are_final_where_event_time_says_when() -> None:
     flow = penstock.Dataflow("a")
     stream = flow.source("s", penstock.generate(same, schema="ts timestamp, k string", rows=1))
     stream.watermark("ts", "1 minute")
-    stream.stateless("f", same).keyed("final", keys=["k"], fn=same)
-    numbers(flow).keyed("running", keys=["key"], fn=same)
-    assert (flow["final"].emit, flow["running"].emit) == (Emit.APPEND, Emit.UPDATE)
+    stream.stateless("f", same).keyed("final", same, keys=["k"])
+    numbers(flow).keyed("running", same, keys=["key"])
+    assert (flow["final"].output_mode, flow["running"].output_mode) == (OutputMode.APPEND, OutputMode.UPDATE)
 
 
 def test_a_function_of_each_input_is_told_from_one_of_their_union() -> None:

@@ -73,7 +73,7 @@ def test_modules_of_a_flow_s_functions_travel_unless_they_are_installed() -> Non
         sys.path.remove(str(Path.cwd()))
     flow = penstock.Dataflow("a")
     rows = flow.source("rows", penstock.generate(json.dumps, schema="value string", rows=1))
-    rows.stateless("f", functions.fn).rows("g", pytest.approx, "n bigint").sink("out", penstock.memory())
+    rows.stateless("f", functions.fn).rows("g", pytest.approx, schema="n bigint").sink("out", penstock.memory())
     names = {module.__name__ for module in modules_by_value(flow)}
     assert "functions_1" in names and not names & {"json", "pytest", "_pytest.python_api", "penstock"}
 

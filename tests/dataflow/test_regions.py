@@ -26,7 +26,7 @@ def chain(*operators: Op) -> Dataflow:
         if kind == "SL":
             stream = stream.stateless(f"o{number}", same, fields=sorted(names))
         elif kind == "PS":
-            stream = stream.keyed(f"o{number}", keys=sorted(names), fn=same)
+            stream = stream.keyed(f"o{number}", same, keys=sorted(names))
         else:
             stream = stream.global_state(f"o{number}", same)
     stream.sink("out", penstock.noop())
@@ -81,7 +81,7 @@ def test_an_operator_with_global_state_stands_alone_with_one_replica() -> None:
 
 def test_a_branch_ends_a_region_and_starts_one_on_each_side() -> None:
     flow = penstock.Dataflow("branch")
-    stream = flow.source("source", penstock.spark_source(same)).keyed("a", keys=["K"], fn=same)
+    stream = flow.source("source", penstock.spark_source(same)).keyed("a", same, keys=["K"])
     left = stream.stateless("left", same, fields=["K"])
     right = stream.stateless("right", same, fields=["K"])
     flow.keyed("join", lambda x, y: x, keys=["K"], inputs=[left, right]).sink("out", penstock.noop())

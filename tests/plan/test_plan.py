@@ -19,7 +19,7 @@ def same(df: object) -> object:
 def counting(name: str = "f") -> Dataflow:
     flow = penstock.Dataflow(name)
     flow.source("s", penstock.generate(same, schema="v string", rows=1)).stateless("map", same).keyed(
-        "count", keys=["k"], fn=same
+        "count", same, keys=["k"]
     ).sink("out", penstock.noop())
     return flow
 
@@ -33,7 +33,7 @@ def test_the_default_plan_has_as_few_queries_as_the_graph_allows() -> None:
 def test_what_forces_a_cut_and_why() -> None:
     flow = penstock.Dataflow("f")
     stream = flow.source("s", penstock.generate(same, schema="k string", rows=1)).stateless("map", same)
-    stream.keyed("one", keys=["k"], fn=same).keyed("two", keys=["k"], fn=same).sink("a", penstock.noop())
+    stream.keyed("one", same, keys=["k"]).keyed("two", same, keys=["k"]).sink("a", penstock.noop())
     stream.stateless("thin", same).global_state("top", same).stateless("shout", same).sink("b", penstock.noop())
     flow.source("theirs", penstock.spark_source(same)).sink("c", penstock.noop())
     reasons = required_cuts(flow, default_plan(flow, slots=3).replicas)
@@ -52,7 +52,7 @@ def test_two_keyed_regions_with_other_counts_are_cut_for_that() -> None:
 
 def test_a_loop_needs_its_cut() -> None:
     flow = penstock.Dataflow("f")
-    back = flow.feedback("back", "n bigint")
+    back = flow.feedback("back", schema="n bigint")
     step = flow.stateless(
         "step", same, inputs=[flow.source("s", penstock.generate(same, schema="n bigint", rows=1)), back]
     )

@@ -67,9 +67,9 @@ def waiting() -> Dataflow:
     """Three operators that wait for something else than the processor, so that 16 slots are 16 slots on two cores."""
     flow = penstock.Dataflow("waiting")
     frames = flow.source("frames", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=5))
-    features = frames.rows("extract", extract, "n bigint, camera bigint")
-    matches = features.keyed("match", keys=["camera"], fn=match, emit="append", columns=["n", "nth"])
-    matches.rows("describe", describe, "n bigint, camera bigint, nth bigint").sink("out", penstock.memory())
+    features = frames.rows("extract", extract, schema="n bigint, camera bigint")
+    matches = features.keyed("match", match, keys=["camera"], output_mode="append", columns=["n", "nth"])
+    matches.rows("describe", describe, schema="n bigint, camera bigint, nth bigint").sink("out", penstock.memory())
     return flow
 
 

@@ -53,7 +53,7 @@ def test_session_windows(spark: SparkSession, tmp_path: Path) -> None:
         return grouped.selectExpr("k", f"unix_seconds(session_window.start) - {BEGAN} as s", "count")
 
     flow = penstock.Dataflow("sessions")  # four events of a key in a row, then a pause
-    events(flow, f"n div 4 % {KEYS}").keyed("state", keys=["k"], fn=sessions, emit="append").sink(
+    events(flow, f"n div 4 % {KEYS}").keyed("state", sessions, keys=["k"], output_mode="append").sink(
         "out", penstock.memory()
     )
     found = Counter((row["k"], row["s"], row["count"]) for row in output(flow, spark, tmp_path))
@@ -63,7 +63,7 @@ def test_session_windows(spark: SparkSession, tmp_path: Path) -> None:
 def test_duplicates_of_all_time(spark: SparkSession, tmp_path: Path) -> None:
     flow = penstock.Dataflow("once")
     rows = flow.source("rows", penstock.generate(lambda n: n % 500, schema="k bigint", rows=ROWS, rows_per_s=800))
-    rows.keyed("state", keys=["k"], fn=lambda df: df.dropDuplicates(["k"]), emit="append").sink(
+    rows.keyed("state", lambda df: df.dropDuplicates(["k"]), keys=["k"], output_mode="append").sink(
         "out", penstock.memory()
     )
     assert sorted(row["k"] for row in output(flow, spark, tmp_path)) == list(range(500))
@@ -72,7 +72,7 @@ def test_duplicates_of_all_time(spark: SparkSession, tmp_path: Path) -> None:
 def test_duplicates_within_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
     flow = penstock.Dataflow("lately")
     lately = events(flow, "n div 2").keyed(
-        "state", keys=["k"], fn=lambda df: df.dropDuplicatesWithinWatermark(["k"]), emit="append"
+        "state", lambda df: df.dropDuplicatesWithinWatermark(["k"]), keys=["k"], output_mode="append"
     )
     lately.sink("out", penstock.memory())
     assert sorted(row["k"] for row in output(flow, spark, tmp_path)) == list(range(ROWS // 2))
@@ -106,8 +106,8 @@ def test_lists_and_maps(spark: SparkSession, tmp_path: Path) -> None:
     flow = penstock.Dataflow("collections")
     kept = events(flow, f"n % {KEYS}").keyed(
         "state",
+        lambda df: df.groupBy("k").transformWithStateInPandas(Collections(), schema, "Update", "None"),
         keys=["k"],
-        fn=lambda df: df.groupBy("k").transformWithStateInPandas(Collections(), schema, "Update", "None"),
     )
     kept.sink("out", penstock.memory())
     last: Counter[int] = Counter()
@@ -146,11 +146,9 @@ def test_timers(spark: SparkSession, tmp_path: Path) -> None:
     flow = penstock.Dataflow("silence")
     told = events(flow, "n div 100").keyed(
         "state",
+        lambda df: df.groupBy("k").transformWithStateInPandas(Silence(), "k bigint, c bigint", "Append", "EventTime"),
         keys=["k"],
-        fn=lambda df: df.groupBy("k").transformWithStateInPandas(
-            Silence(), "k bigint, c bigint", "Append", "EventTime"
-        ),
-        emit="append",
+        output_mode="append",
     )
     told.sink("out", penstock.memory())
     found = Counter((row["k"], row["c"]) for row in output(flow, spark, tmp_path))

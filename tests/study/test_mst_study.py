@@ -115,7 +115,7 @@ def chain_study(store: Store, mode: str, costs: dict[str, float], each: int, by:
     flow = penstock.Dataflow("chain")
     stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
     for number, name in enumerate(costs):
-        stream = stream.keyed(name, [("n", "m")[number % 2]], lambda frame: frame, columns=["n", "m"])
+        stream = stream.keyed(name, lambda frame: frame, keys=[("n", "m")[number % 2]], columns=["n", "m"])
     stream.sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={name: OperatorBehaviour(service_s=Fixed(value=cost)) for name, cost in costs.items()},

@@ -86,8 +86,8 @@ def test_a_query_that_has_the_slots_of_one_that_has_ended_is_no_measure(rows: in
     """Two queries of 20 ms a row share two slots: 50 rows/s, and 100 for the one that is left at the end."""
     flow = penstock.Dataflow("pair")
     stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1e6, rows=rows))
-    one = stream.keyed("one", ["n"], lambda frame: frame, columns=["n", "m"])
-    one.keyed("two", ["m"], lambda frame: frame, columns=["n", "m"]).sink("out", penstock.noop())
+    one = stream.keyed("one", lambda frame: frame, keys=["n"], columns=["n", "m"])
+    one.keyed("two", lambda frame: frame, keys=["m"], columns=["n", "m"]).sink("out", penstock.noop())
     plan = Plan(dataflow="pair", cuts=frozenset({"one"}), replicas={"one": 2, "two": 2}, slots=2)
     fresh, clock, _ = readings_of(flow, plan, most_rows=800)
     measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)

@@ -20,7 +20,7 @@ def wait(row):
     return beside.wait(row, 1)
 
 flow = penstock.Dataflow("waiting")
-flow.source("rows", penstock.generate(int, schema="n bigint", rows=9)).rows("wait", wait, "n bigint").sink("out", penstock.noop())
+flow.source("rows", penstock.generate(int, schema="n bigint", rows=9)).rows("wait", wait, schema="n bigint").sink("out", penstock.noop())
 """
 BESIDE = """
 def wait(row, ms):

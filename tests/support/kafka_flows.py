@@ -21,7 +21,7 @@ ROWS = 2_000
 def counting(servers: str, lines: str, out: str, **how: Any) -> Dataflow:
     flow = penstock.Dataflow("wordcount")
     words = flow.source("lines", penstock.kafka(lines, servers, **how)).stateless("split", wordcount.split)
-    counted = words.keyed("count", ["word"], wordcount.count)
+    counted = words.keyed("count", wordcount.count, keys=["word"])
     counted.sink("out", penstock.kafka(out, servers, format="json", key="word"))
     return flow
 
@@ -30,7 +30,7 @@ def monitoring(servers: str, lines: str, out: str) -> Dataflow:
     flow = penstock.Dataflow("netmon")
     failed = flow.source("lines", penstock.kafka(lines, servers)).stateless("failures", netmon.failures)
     parsed = failed.stateless("parse", netmon.parse).watermark("ts", f"{netmon.DELAY_S} seconds")
-    counted = parsed.keyed("attempts", ["ip"], netmon.attempts)
+    counted = parsed.keyed("attempts", netmon.attempts, keys=["ip"])
     counted.stateless("diff", lambda df: netmon.diff(netmon.cutoff(df, 1), 1)).sink(
         "out", penstock.kafka(out, servers, format="json", key="ip")
     )

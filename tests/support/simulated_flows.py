@@ -18,7 +18,7 @@ def chain(*names: str, rows: int | None = None, rows_per_s: float | None = 1.0) 
     flow = penstock.Dataflow("chain")
     stream = flow.source("source", penstock.generate(int, schema="n bigint", rows=rows, rows_per_s=rows_per_s))
     for name in names:
-        stream = stream.keyed(name, [f"key_{name}" if name != names[0] else "n"], lambda df: df)
+        stream = stream.keyed(name, lambda df: df, keys=[f"key_{name}" if name != names[0] else "n"])
     stream.sink("out", penstock.noop())
     return flow
 
@@ -26,10 +26,10 @@ def chain(*names: str, rows: int | None = None, rows_per_s: float | None = 1.0) 
 def looped() -> Dataflow:
     """source -> a -> b -> out, and from b back to a."""
     flow = penstock.Dataflow("looped")
-    back = flow.feedback("back", "n bigint")
+    back = flow.feedback("back", schema="n bigint")
     first = flow.source("source", penstock.generate(int, schema="n bigint", rows_per_s=1.0))
     a = flow.stateless("a", lambda df: df, inputs=[first, back])
-    b = a.keyed("b", ["m"], lambda df: df)
+    b = a.keyed("b", lambda df: df, keys=["m"])
     b.feed(back)
     b.sink("out", penstock.noop())
     return flow

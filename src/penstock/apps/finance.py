@@ -128,7 +128,7 @@ def flow(
 
     trades = flow.source("trades", source("trades", functools.partial(trade, rows=rows), TRADES))
     trades.watermark("ts", f"{DELAY_S} seconds")
-    averages = trades.keyed("vwap", ["symbol"], vwap, columns=["symbol", "window_start", "turnover", "volume"])
+    averages = trades.keyed("vwap", vwap, keys=["symbol"], columns=["symbol", "window_start", "turnover", "volume"])
     # The join forgets a window when both sides are past it; the side that is behind holds the watermark back.
     averages.watermark("window_start", f"{JOIN_DELAY_S} seconds")
     quotes = flow.source("quotes", source("quotes", quote, QUOTES))

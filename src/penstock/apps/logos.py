@@ -166,13 +166,13 @@ def flow(
     rate = FRAMES_PER_S if rows is None and rows_per_s is None else rows_per_s
     (
         flow.source("frames", penstock.generate(frames, schema=FRAMES, rows=rows, rows_per_s=rate))
-        .rows("extract", extract, FEATURES)
-        .rows("match", match, MATCHES)
+        .rows("extract", extract, schema=FEATURES)
+        .rows("match", match, schema=MATCHES)
         .watermark("ts", f"{DELAY_S} seconds")
         .keyed(
             "aggregate",
-            ["frame", "logo"],
             functools.partial(aggregate, enough=enough),
+            keys=["frame", "logo"],
             columns=["frame", "logo", "matches"],
         )
         .sink("out", kept_if_finite(output, rows))

@@ -148,7 +148,7 @@ def flow(
         .stateless("failures", failures, columns=["value"])
         .stateless("parse", parse, columns=["ts", "host", "user", "known", "ip"])
         .watermark("ts", f"{DELAY_S} seconds")
-        .keyed("attempts", ["ip"], attempts, columns=counted)
+        .keyed("attempts", attempts, keys=["ip"], columns=counted)
         .stateless("cutoff", functools.partial(cutoff, threshold=threshold), columns=counted)
         .stateless(
             "diff",

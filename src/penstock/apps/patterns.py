@@ -180,8 +180,8 @@ def flow(
     flow = penstock.Dataflow("patterns")
     rate = ROWS_PER_S if rows is None and rows_per_s is None else rows_per_s
     messages = flow.source("messages", penstock.generate(generator, schema=MESSAGES, rows=rows, rows_per_s=rate))
-    supersets = flow.feedback("supersets", CANDIDATES)
-    moves = messages.rows("generate", candidates, CANDIDATES)
+    supersets = flow.feedback("supersets", schema=CANDIDATES)
+    moves = messages.rows("generate", candidates, schema=CANDIDATES)
     facts = flow.keyed(
         "detect",
         lambda moves: detect(moves, threshold),
@@ -189,7 +189,7 @@ def flow(
         inputs=[moves, supersets],
         columns=["pattern", "fact", "position"],
     )
-    facts.rows("tell", told, CANDIDATES).feed(supersets)
+    facts.rows("tell", told, schema=CANDIDATES).feed(supersets)
     facts.stateless("report", lambda facts: facts, columns=["pattern", "fact", "position"]).sink(
         "out", kept_if_finite(output, rows)
     )

@@ -80,7 +80,7 @@ def flow(
     (
         flow.source("lines", source)
         .stateless("split", split, columns=["word"])
-        .keyed("count", ["word"], count, columns=["word", "count"])
+        .keyed("count", count, keys=["word"], columns=["word", "count"])
         .sink("out", kept_if_finite(output, rows))
     )
     return flow

@@ -35,8 +35,8 @@ def video(grain: int = 1) -> tuple[Dataflow, Behaviour]:
     flow = penstock.Dataflow("video")
     frames = flow.source("frames", penstock.generate(int, schema="n bigint", rows_per_s=13.0))
     features = frames.stateless("extract", _no_work, columns=["frame", "feature"])
-    matches = features.keyed("match", ["feature"], _no_work, columns=["frame", "logo"])
-    matches.keyed("aggregate", ["frame"], _no_work).sink("logos", penstock.noop())
+    matches = features.keyed("match", _no_work, keys=["feature"], columns=["frame", "logo"])
+    matches.keyed("aggregate", _no_work, keys=["frame"]).sink("logos", penstock.noop())
     return flow, _behaviour(flow, {"extract": 1.6, "match": 1.4, "aggregate": 120.0}, {}, 13.0, grain)
 
 
@@ -47,11 +47,11 @@ def patterns(grain: int = 1) -> tuple[Dataflow, Behaviour]:
         flow.source(name, penstock.generate(int, schema="n bigint", rows_per_s=160.0))
         for name in ("entering", "leaving")
     ]
-    changes = flow.feedback("changes", "pattern string, sign int")
+    changes = flow.feedback("changes", schema="pattern string, sign int")
     candidates = flow.stateless("generate", None, inputs=both, columns=["pattern", "sign"])
     found = flow.keyed("detect", _no_work, keys=["pattern"], inputs=[candidates, changes], columns=["pattern", "sign"])
     found.feed(changes)
-    found.keyed("report", ["sign"], _no_work).sink("out", penstock.noop())
+    found.keyed("report", _no_work, keys=["sign"]).sink("out", penstock.noop())
     return flow, _behaviour(flow, {"generate": 80.0, "detect": 40.0, "report": 55.0}, {"detect": 0.2}, 160.0, grain)
 
 

@@ -2,16 +2,16 @@
 
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import DataflowError, PenstockError, PlanError
-from penstock.dataflow.operators import Emit, Kind, Operator, RowFunction, Watermark
+from penstock.dataflow.operators import Kind, Operator, OutputMode, RowFunction, Watermark
 from penstock.dataflow.regions import Region, region_of, regions
 from penstock.dataflow.stream import Stream
 
 __all__ = [
     "Dataflow",
     "DataflowError",
-    "Emit",
     "Kind",
     "Operator",
+    "OutputMode",
     "PenstockError",
     "PlanError",
     "Region",

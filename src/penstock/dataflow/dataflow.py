@@ -13,7 +13,7 @@ from typing import Any
 from penstock.dataflow import graph
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.kafka import Kafka
-from penstock.dataflow.operators import Emit, Kind, Operator, RowFunction, Watermark
+from penstock.dataflow.operators import Kind, Operator, OutputMode, RowFunction, Watermark
 from penstock.dataflow.sinks import Noop, Parquet, Sink
 from penstock.dataflow.sources import Source, SparkSource
 from penstock.dataflow.stream import Stream
@@ -108,13 +108,13 @@ class Dataflow:
         *,
         keys: Sequence[str],
         inputs: Sequence[Stream],
-        emit: str | None = None,
+        output_mode: str | None = None,
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
         """Partitioned state: rows with equal keys meet in one replica.
 
-        `emit` is "append" (each result once, final) or "update" (every change); by default "append" where a
+        `output_mode` is "append" (each result once, final) or "update" (every change); by default "append" where a
         watermark was declared upstream, since only then does Spark know when a result is final, else "update".
         """
         if isinstance(keys, str):
@@ -142,7 +142,7 @@ class Dataflow:
             inputs,
             selectivity=selectivity,
             columns=columns,
-            emit=self._emit(name, emit, inputs),
+            output_mode=self._output_mode(name, output_mode, inputs),
         )
         return self._add(replace(operator, keys=tuple(keys)))
 
@@ -152,7 +152,7 @@ class Dataflow:
         fn: Callable[..., Any],
         *,
         inputs: Sequence[Stream],
-        emit: str | None = None,
+        output_mode: str | None = None,
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
@@ -165,7 +165,7 @@ class Dataflow:
                 inputs,
                 selectivity=selectivity,
                 columns=columns,
-                emit=self._emit(name, emit, inputs),
+                output_mode=self._output_mode(name, output_mode, inputs),
             )
         )
 
@@ -173,8 +173,8 @@ class Dataflow:
         self,
         name: str,
         fn: Callable[[dict[str, Any]], Any],
-        schema: str,
         *,
+        schema: str,
         inputs: Sequence[Stream],
         fields: Iterable[str] | None = None,
         selectivity: float | None = None,
@@ -202,7 +202,7 @@ class Dataflow:
                     )
         self._add(replace(self._operator(name, Kind.SINK, None, inputs), sink=sink))
 
-    def feedback(self, name: str, schema: str) -> Stream:
+    def feedback(self, name: str, *, schema: str) -> Stream:
         """The open end of a loop: use it as an input, then close it with `stream.feed(loop)`."""
         loop = Stream(self, _checked_name("feedback stream", name), columns=schema_columns(schema), schema=schema)
         if name in self._loops or name in self._operators:
@@ -238,7 +238,7 @@ class Dataflow:
         selectivity: float | None = None,
         columns: Iterable[str] | None = None,
         fields: Iterable[str] | None = None,
-        emit: Emit | None = None,
+        output_mode: OutputMode | None = None,
     ) -> Operator:
         if not inputs:
             raise DataflowError(f"operator '{name}' has no input; give it one or more streams")
@@ -266,7 +266,7 @@ class Dataflow:
             fields=frozenset(fields) if fields is not None else _known_fields(self, inputs),
             columns=tuple(columns) if columns is not None else None,
             selectivity=selectivity,
-            emit=emit,
+            output_mode=output_mode,
         )
 
     def _add(self, operator: Operator) -> Stream:
@@ -284,14 +284,16 @@ class Dataflow:
         known = {self[stream.name].columns if stream.name in self else stream.columns for stream in inputs}
         return known.pop() if len(known) == 1 else None
 
-    def _emit(self, name: str, emit: str | None, inputs: Sequence[Stream]) -> Emit:
-        if emit is not None:
+    def _output_mode(self, name: str, output_mode: str | None, inputs: Sequence[Stream]) -> OutputMode:
+        if output_mode is not None:
             try:
-                return Emit(emit)
+                return OutputMode(output_mode)
             except ValueError:
-                raise DataflowError(f"operator '{name}' has emit={emit!r}; it is 'append' or 'update'") from None
+                raise DataflowError(
+                    f"operator '{name}' has output_mode={output_mode!r}; give 'append' or 'update'"
+                ) from None
         upstream = graph.ancestors(self._operators, [stream.name for stream in inputs])
-        return Emit.APPEND if any(self._operators[one].watermark for one in upstream) else Emit.UPDATE
+        return OutputMode.APPEND if any(self._operators[one].watermark for one in upstream) else OutputMode.UPDATE
 
     def _set_watermark(self, name: str, watermark: Watermark) -> None:
         operator = self[name]

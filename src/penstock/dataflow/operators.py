@@ -23,8 +23,8 @@ class Kind(StrEnum):
         return self in (Kind.KEYED, Kind.GLOBAL_STATE)
 
 
-class Emit(StrEnum):
-    """What an operator with state sends on, in Spark's words for it."""
+class OutputMode(StrEnum):
+    """When an operator with state emits a result, as in Structured Streaming."""
 
     UPDATE = "update"  # every change of a result, as it happens
     APPEND = "append"  # each result once, when it can no longer change
@@ -57,7 +57,7 @@ class Operator:
     keys: tuple[str, ...] = ()
     fields: frozenset[str] | None = None  # the columns it is known to receive; None: not declared
     columns: tuple[str, ...] | None = None  # the columns it is known to produce; None: only Spark knows
-    emit: Emit | None = None
+    output_mode: OutputMode | None = None
     selectivity: float | None = None
     watermark: Watermark | None = None
     feedback_schema: str | None = None  # the schema of this operator's output where a loop needs it beforehand

@@ -41,35 +41,39 @@ class Stream:
         self,
         name: str,
         fn: Callable[[dict[str, Any]], Any],
-        schema: str,
         *,
+        schema: str,
         fields: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        return self.flow.rows(name, fn, schema, inputs=[self], fields=fields, selectivity=selectivity)
+        return self.flow.rows(name, fn, schema=schema, inputs=[self], fields=fields, selectivity=selectivity)
 
     def keyed(
         self,
         name: str,
-        keys: Sequence[str],
         fn: Callable[..., Any],
         *,
-        emit: str | None = None,
+        keys: Sequence[str],
+        output_mode: str | None = None,
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        return self.flow.keyed(name, fn, keys=keys, inputs=[self], emit=emit, columns=columns, selectivity=selectivity)
+        return self.flow.keyed(
+            name, fn, keys=keys, inputs=[self], output_mode=output_mode, columns=columns, selectivity=selectivity
+        )
 
     def global_state(
         self,
         name: str,
         fn: Callable[..., Any],
         *,
-        emit: str | None = None,
+        output_mode: str | None = None,
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        return self.flow.global_state(name, fn, inputs=[self], emit=emit, columns=columns, selectivity=selectivity)
+        return self.flow.global_state(
+            name, fn, inputs=[self], output_mode=output_mode, columns=columns, selectivity=selectivity
+        )
 
     def watermark(self, column: str, delay: str) -> Stream:
         """Declares event time on this stream, so that it survives a cut anywhere downstream."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.dataflow.dataflow import Dataflow
-from penstock.dataflow.operators import Emit, Kind, Operator
+from penstock.dataflow.operators import Kind, Operator, OutputMode
 from penstock.dataflow.regions import Region, regions
 from penstock.dataflow.sources import SparkSource
 
@@ -64,7 +64,7 @@ def _clash(
             f"replicas: '{one.name}' has {counts[0]} and '{other.name}' {counts[1]}, and the states of one Spark query "
             "have one count"
         )
-    if Emit.UPDATE in (one.emit, other.emit):
-        return f"Spark allows '{one.name}' and '{other.name}' in one query only if both emit by append"
+    if OutputMode.UPDATE in (one.output_mode, other.output_mode):
+        return f"Spark allows '{one.name}' and '{other.name}' in one query only if both have output mode append"
     # Spark keeps all states of a query in one checkpoint, and there is no safe way to take it apart later.
     return f"state: '{one.name}' and '{other.name}' keep a checkpoint each, so that either can change without the other"

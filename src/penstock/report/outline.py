@@ -15,7 +15,7 @@ class OperatorOutline(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     inputs: tuple[str, ...]
     keys: tuple[str, ...]
-    emit: str | None
+    output_mode: str | None
     selectivity: float | None
     watermark: str | None
 
@@ -84,7 +84,7 @@ def tree(shown: Outline) -> Tree:
     for one in shown.operators:
         details = [f"from {', '.join(one.inputs)}"] * bool(one.inputs)
         details += [f"keys {', '.join(one.keys)}"] * bool(one.keys)
-        details += [f"emits by {one.emit}"] * (one.emit is not None)
+        details += [f"output mode {one.output_mode}"] * (one.output_mode is not None)
         details += [f"watermark {one.watermark}"] * (one.watermark is not None)
         details += [f"selectivity {one.selectivity}"] * (one.selectivity is not None)
         operators.add(" · ".join([f"[bold]{one.operator}[/]: {one.kind}", *map(escape, details)]))
@@ -113,7 +113,7 @@ def _operator(one: Operator) -> OperatorOutline:
         kind=one.kind.value,
         inputs=one.inputs,
         keys=one.keys,
-        emit=None if one.emit is None else one.emit.value,
+        output_mode=None if one.output_mode is None else one.output_mode.value,
         selectivity=one.selectivity,
         watermark=None if one.watermark is None else f"{one.watermark.column}, {one.watermark.delay}",
     )

@@ -20,7 +20,7 @@ from tests.support.simulated_flows import joined, plan_for
 def two(rows: int | None = None) -> Dataflow:
     flow = penstock.Dataflow("two")
     numbers = flow.source("source", penstock.generate(int, schema="n bigint", rows=rows, rows_per_s=100.0))
-    numbers.stateless("a", lambda df: df).keyed("b", ["m"], lambda df: df).sink("out", penstock.noop())
+    numbers.stateless("a", lambda df: df).keyed("b", lambda df: df, keys=["m"]).sink("out", penstock.noop())
     return flow
 
 

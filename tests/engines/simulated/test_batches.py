@@ -51,7 +51,7 @@ def test_one_stage_settles_where_the_model_says(replicas: int, slots: int) -> No
 def test_two_stages_in_one_query() -> None:
     flow = penstock.Dataflow("stages")
     numbers = flow.source("source", penstock.generate(int, schema="n bigint", rows_per_s=500.0))
-    numbers.stateless("parse", lambda df: df).keyed("count", ["word"], lambda df: df).sink("out", penstock.noop())
+    numbers.stateless("parse", lambda df: df).keyed("count", lambda df: df, keys=["word"]).sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={
             "parse": OperatorBehaviour(service_s=Fixed(value=0.001), selectivity=Poisson(mean=3.0)),

@@ -128,7 +128,7 @@ def test_back_pressure_keeps_rows_in_the_source() -> None:
 def test_a_full_buffer_blocks_those_upstream() -> None:
     flow = penstock.Dataflow("bounded")
     numbers = flow.source("source", penstock.generate(int, schema="n bigint", rows_per_s=100.0))
-    numbers.stateless("a", lambda df: df).keyed("b", ["m"], lambda df: df).sink("out", penstock.noop())
+    numbers.stateless("a", lambda df: df).keyed("b", lambda df: df, keys=["m"]).sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={
             "a": OperatorBehaviour(service_s=Fixed(value=0.001), buffer_rows=7),

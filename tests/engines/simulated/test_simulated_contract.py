@@ -26,7 +26,7 @@ BEHAVIOUR = Behaviour(
 def flow(rows: int, rows_per_s: float) -> Dataflow:
     flow = penstock.Dataflow("small")
     numbers = flow.source("numbers", penstock.generate(int, schema="n bigint", rows=rows, rows_per_s=rows_per_s))
-    numbers.stateless("double", lambda df: df).keyed("count", ["m"], lambda df: df).sink("out", penstock.noop())
+    numbers.stateless("double", lambda df: df).keyed("count", lambda df: df, keys=["m"]).sink("out", penstock.noop())
     return flow
 
 

@@ -134,4 +134,4 @@ def test_a_mistake_that_only_spark_can_see_is_refused_before_anything_runs(spark
     with pytest.raises(
         penstock.DataflowError, match=r"on 'window', which is struct<.*> and no timestamp.*F\.window_time"
     ):
-        start(lambda stream: stream.keyed("count", ["k"], windows).watermark("window", "1 second"))
+        start(lambda stream: stream.keyed("count", windows, keys=["k"]).watermark("window", "1 second"))

@@ -53,7 +53,7 @@ def test_ctrl_c_is_for_who_runs_the_queries(spark: SparkSession) -> None:
 
 def test_a_loop_brings_rows_back_until_they_are_done(spark: SparkSession, tmp_path: Path) -> None:
     flow = penstock.Dataflow("collatz")
-    back = flow.feedback("back", "n bigint, steps bigint")
+    back = flow.feedback("back", schema="n bigint, steps bigint")
     seeds = numbers(flow, 40).stateless("seed", lambda df: df.selectExpr("n + 1 as n", "cast(0 as bigint) as steps"))
     halved = flow.stateless(
         "halve", lambda df: df.selectExpr("n div 2 as n", "steps + 1 as steps"), inputs=[seeds, back]
@@ -108,7 +108,7 @@ def failing(flow_rows: int, broken: list[bool]) -> Dataflow:
 
     flow = penstock.Dataflow("failing")
     numbers(flow, flow_rows, 400).stateless("double", doubled).keyed(
-        "count", keys=["m"], fn=lambda df: df.groupBy("m").count()
+        "count", lambda df: df.groupBy("m").count(), keys=["m"]
     ).sink("out", penstock.memory())
     return flow
 
@@ -161,7 +161,7 @@ def test_resuming_goes_on_where_it_was_and_another_dataflow_is_refused(spark: Sp
 
 def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tmp_path: Path) -> None:
     flow = penstock.Dataflow("itself")
-    back = flow.feedback("back", "n bigint, steps array<bigint>")
+    back = flow.feedback("back", schema="n bigint, steps array<bigint>")
     seeds = numbers(flow, 20).stateless("seed", lambda df: df.selectExpr("n", "array(n) as steps"))
     halved = flow.stateless(
         "halve",
@@ -181,7 +181,7 @@ def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tm
         engine.stop()
     for schema, said in (("n bigint", "is declared with"), ("n bigintt", "has schema='n bigintt', which Spark does")):
         wrong = penstock.Dataflow("wrong")
-        back = wrong.feedback("back", schema)
+        back = wrong.feedback("back", schema=schema)
         loop = wrong.stateless("loop", lambda df: df.selectExpr("'x' as n"), inputs=[numbers(wrong, 5), back])
         loop.feed(back)
         loop.sink("out", penstock.memory())
@@ -200,7 +200,7 @@ def test_columns_keep_names_that_spark_takes_for_others(spark: SparkSession, tmp
         lambda n: (n, datetime.fromtimestamp(n, UTC)), schema="`a.b` bigint, `t.s` timestamp", rows=60
     )
     rows = flow.source("rows", made).watermark("t.s", "1 second")
-    both = rows.rows("both", mirrored, "`a.b` bigint, `A.B` bigint, `t.s` timestamp")
+    both = rows.rows("both", mirrored, schema="`a.b` bigint, `A.B` bigint, `t.s` timestamp")
     both.sink("out", penstock.memory())
     engine = engine_for(flow, spark, tmp_path / "run", default_plan(flow).replace(cuts=frozenset({"rows", "both"})))
     try:
@@ -215,7 +215,7 @@ def test_columns_keep_names_that_spark_takes_for_others(spark: SparkSession, tmp
 def test_keys_that_only_spark_can_see_are_checked_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:
     flow = penstock.Dataflow("unkeyed")
     numbers(flow, 10).stateless("f", lambda df: df.selectExpr("n as m")).keyed(
-        "count", keys=["n"], fn=lambda df: df.groupBy("n").count()
+        "count", lambda df: df.groupBy("n").count(), keys=["n"]
     ).sink("out", penstock.memory())
     with pytest.raises(penstock.DataflowError, match="keyed by 'n', which its input does not have; its columns are m"):
         engine_for(flow, spark, tmp_path / "run").start()

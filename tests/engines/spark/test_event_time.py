@@ -46,10 +46,10 @@ def test_windows_of_windows_close_and_lose_nothing(spark: SparkSession, tmp_path
     flow = penstock.Dataflow("twice")
     rows = flow.source("rows", penstock.generate(moment, schema="ts timestamp, k int", rows=ROWS, rows_per_s=150))
     rows.watermark("ts", "5 seconds")
-    same = rows.rows("same", lambda row: row, "ts timestamp, k int")
-    small = same.keyed("small", ["k"], counted("ts", 10, "1"), columns=["at", "k", "n"])
+    same = rows.rows("same", lambda row: row, schema="ts timestamp, k int")
+    small = same.keyed("small", counted("ts", 10, "1"), keys=["k"], columns=["at", "k", "n"])
     kept = small.stateless("kept", lambda df: df.where("k < 2"), columns=["at", "k", "n"])
-    kept.keyed("large", ["k"], counted("at", 60, "n"), columns=["at", "k", "n"]).sink("out", penstock.memory())
+    kept.keyed("large", counted("at", 60, "n"), keys=["k"], columns=["at", "k", "n"]).sink("out", penstock.memory())
     truth = Counter((n // 60, n % 3) for n in range(ROWS - 1) if n % 3 < 2)
     engine = engine_for(flow, spark, tmp_path / "run", plan_of(flow, {"same": 1}, {"rows", "kept"}))
     try:
@@ -121,7 +121,7 @@ def outer_join() -> penstock.Dataflow:
     ended = flow.source("ended", penstock.generate(left, schema=schema, rows=LEFT + 1), watermark=watermark)
     slow = penstock.generate(right, schema=schema, rows=LEFT // 2 + 1, rows_per_s=0.5)
     goes_on = flow.source("goes_on", slow, watermark=watermark)
-    join = flow.keyed("join", joined, keys=["k"], inputs=[ended, goes_on], emit="append")
+    join = flow.keyed("join", joined, keys=["k"], inputs=[ended, goes_on], output_mode="append")
     join.sink("out", penstock.memory())
     return flow
 

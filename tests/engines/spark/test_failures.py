@@ -110,7 +110,7 @@ def test_a_function_that_fails_at_run_time_is_named(spark: SparkSession, tmp_pat
         return row
 
     flow = penstock.Dataflow("raising")
-    numbers(flow, 100).rows("check", fail, "n bigint").sink("out", penstock.memory())
+    numbers(flow, 100).rows("check", fail, schema="n bigint").sink("out", penstock.memory())
     engine = engine_for(flow, spark, tmp_path / "run")
     try:
         engine.start()
@@ -129,7 +129,7 @@ def test_executors_that_do_not_come_back_are_not_counted_on(
 ) -> None:
     monkeypatch.setattr(drift, "LOOK_S", 0.0)
     flow = penstock.Dataflow("lonely")
-    numbers(flow, 10).rows("work", lambda row: row, "n bigint").sink("out", penstock.memory())
+    numbers(flow, 10).rows("work", lambda row: row, schema="n bigint").sink("out", penstock.memory())
     engine = engine_for(flow, spark, tmp_path / "run")
     try:
         engine.start()
@@ -162,7 +162,7 @@ def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_s
         return row
 
     flow = penstock.Dataflow("falling")
-    numbers(flow, 1_500).rows("work", work, "n bigint").sink("out", penstock.memory())
+    numbers(flow, 1_500).rows("work", work, schema="n bigint").sink("out", penstock.memory())
     engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=300)
     said: list[str] = []
     try:

@@ -138,7 +138,7 @@ def lines(spark):
 
 flow = penstock.Dataflow("by_hand")
 words = flow.source("lines", penstock.spark_source(lines)).stateless("split", wordcount.split)
-words.keyed("count", ["word"], wordcount.count).sink("out", penstock.kafka({out!r}, {servers!r}, format="json", key="word"))
+words.keyed("count", wordcount.count, keys=["word"]).sink("out", penstock.kafka({out!r}, {servers!r}, format="json", key="word"))
 """
 
 

@@ -50,10 +50,10 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
     flow = penstock.Dataflow("known")
     numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=ROWS, rows_per_s=1_500))
     (diary := tmp_path / "diary").mkdir()
-    tripled = numbers.rows("odd_thrice", wait_a_row(diary), "n bigint")
+    tripled = numbers.rows("odd_thrice", wait_a_row(diary), schema="n bigint")
     thirds = tripled.stateless("thirds", lambda df: df.mapInPandas(wait_a_batch, "n bigint"))
     native = thirds.stateless("native", lambda df: df.where(F.col("n") % 5 == 0))
-    native.keyed("count", keys=["n"], fn=lambda df: df.groupBy("n").count()).sink("out", penstock.memory())
+    native.keyed("count", lambda df: df.groupBy("n").count(), keys=["n"]).sink("out", penstock.memory())
     plan = penstock.default_plan(flow, slots=2).replace(cuts=frozenset({"odd_thrice"}))
     engine = engine_for(flow, spark, tmp_path / "run", plan, sample_every=4)
     latencies, appended = [], 0
@@ -118,7 +118,7 @@ def test_a_python_function_with_state_is_counted_once(spark: SparkSession, tmp_p
 
     flow = penstock.Dataflow("stateful")
     numbers = flow.source("numbers", penstock.generate(lambda n: (n, n % 4), schema="n bigint, k bigint", rows=400))
-    numbers.keyed("kept", keys=["k"], fn=with_state, emit="append").sink("out", penstock.memory())
+    numbers.keyed("kept", with_state, keys=["k"], output_mode="append").sink("out", penstock.memory())
     engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=100)
     try:
         engine.start()

@@ -24,7 +24,7 @@ def flow(rows: int, rows_per_s: float) -> Dataflow:
     )
     doubled = numbers.stateless("double", lambda df: df.selectExpr("n * 2 as m"))
     # A key for each row, so that a change of a count goes out for each row, however rows fall into batches.
-    doubled.keyed("count", ["m"], lambda df: df.groupBy("m").count()).sink("out", penstock.memory())
+    doubled.keyed("count", lambda df: df.groupBy("m").count(), keys=["m"]).sink("out", penstock.memory())
     return flow
 
 

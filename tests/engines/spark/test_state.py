@@ -46,7 +46,7 @@ def with_transform(df: DataFrame) -> DataFrame:
 def test_counts_survive_2_5_1_replicas(spark: SparkSession, tmp_path: Path, fn: Any) -> None:
     flow = penstock.Dataflow("counting")
     rows = flow.source("rows", penstock.generate(lambda n: n * n % KEYS, schema="k bigint", rows=ROWS, rows_per_s=500))
-    rows.keyed("count", keys=["k"], fn=fn).sink("out", penstock.memory())
+    rows.keyed("count", fn, keys=["k"]).sink("out", penstock.memory())
     engine = engine_for(flow, spark, tmp_path / "run", penstock.default_plan(flow, slots=2, replicas={"count": 2}))
     try:
         engine.start()

@@ -129,7 +129,7 @@ def flow(
     (
         flow.source("rows", generated(fn, "n bigint, value string", rows, rows_per_s))
         .stateless("parse", parse, columns=["n", "label", "features"])
-        .global_state("predict", predict, emit="append", columns=COLUMNS)
+        .global_state("predict", predict, output_mode="append", columns=COLUMNS)
         .sink("out", kept_if_finite(output, rows))
     )
     return flow

@@ -30,7 +30,7 @@ def flow(
     flow = penstock.Dataflow("page_view")
     (
         weblog.stream(flow, input, rows, rows_per_s)
-        .keyed("views", ["site"], count, columns=["site", "count"])
+        .keyed("views", count, keys=["site"], columns=["site", "count"])
         .sink("out", kept_if_finite(output, rows))
     )
     return flow

@@ -47,7 +47,7 @@ def flow(output: Sink | None = None, *, rows: int | None = None, rows_per_s: flo
     (
         lines.stateless("split", split, columns=["ts", "word"])
         .watermark("ts", f"{DELAY_S} seconds")
-        .keyed("count", ["word"], count, columns=["word", "window_end", "count"])
+        .keyed("count", count, keys=["word"], columns=["word", "window_end", "count"])
         .sink("out", kept_if_finite(output, rows))
     )
     return flow

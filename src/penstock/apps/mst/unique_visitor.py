@@ -34,8 +34,8 @@ def flow(
     flow = penstock.Dataflow("unique_visitor")
     (
         weblog.stream(flow, input, rows, rows_per_s)
-        .keyed("first_visit", ["site", "visitor"], first_visit, emit="append", columns=["site", "visitor"])
-        .keyed("visitors", ["site"], count, columns=["site", "count"])
+        .keyed("first_visit", first_visit, keys=["site", "visitor"], output_mode="append", columns=["site", "visitor"])
+        .keyed("visitors", count, keys=["site"], columns=["site", "count"])
         .sink("out", kept_if_finite(output, rows))
     )
     return flow

@@ -21,7 +21,7 @@ def test_only_what_is_there_is_repartitioned(tmp_path: Path, keeps: bool) -> Non
     """The function of a keyed operator may keep no state, and Spark refuses to repartition none."""
     flow = penstock.Dataflow("stateless_after_all")
     numbers = flow.source("numbers", penstock.generate(int, schema="n bigint", rows=10))
-    numbers.keyed("same", ["n"], lambda df: df).sink("out", penstock.memory())
+    numbers.keyed("same", lambda df: df, keys=["n"]).sink("out", penstock.memory())
     (pipeline,) = pipelines(flow, default_plan(flow, slots=3))
     heir = Query(
         operators=pipeline.operators,

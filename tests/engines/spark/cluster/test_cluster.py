@@ -59,8 +59,8 @@ def counting() -> Dataflow:
     """Rows without end, until the rate is set to 0."""
     flow = penstock.Dataflow("counting")
     numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=60))
-    keys = numbers.rows("wait", waited, "key bigint")
-    keys.keyed("count", keys=["key"], fn=lambda df: df.groupBy("key").count()).sink("out", penstock.memory())
+    keys = numbers.rows("wait", waited, schema="key bigint")
+    keys.keyed("count", lambda df: df.groupBy("key").count(), keys=["key"]).sink("out", penstock.memory())
     return flow
 
 

@@ -39,7 +39,7 @@ def test_batches_without_rows_are_no_row_s_cost(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(costs, "Stages", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: 2.0))
     flow = penstock.Dataflow("timers")
     rows = flow.source("in", penstock.generate(int, schema="n bigint", rows=10))
-    rows.stateless("same", lambda df: df).keyed("kept", ["n"], lambda df: df).sink("out", penstock.noop())
+    rows.stateless("same", lambda df: df).keyed("kept", lambda df: df, keys=["n"]).sink("out", penstock.noop())
     query = query_of("in", "same", "kept", "out")
     (timings := tmp_path / "timings" / "in_g1").mkdir(parents=True)
     tallies: defaultdict[str, costs.Tally] = defaultdict(costs.Tally)

@@ -49,7 +49,8 @@ def check_same_dataflow(found: Committed, flow: Dataflow, run: Path) -> None:
 def shape_of(flow: Dataflow) -> str:
     """A fingerprint of operators, streams and keys: what a checkpoint depends on, and functions may not."""
     parts = [
-        f"{one.name}:{one.kind}:{','.join(one.inputs)}:{','.join(one.keys)}:{one.emit or ''}" for one in flow.operators
+        f"{one.name}:{one.kind}:{','.join(one.inputs)}:{','.join(one.keys)}:{one.output_mode or ''}"
+        for one in flow.operators
     ]
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
-from penstock.dataflow import Dataflow, DataflowError, Emit, Kind, Operator, PenstockError, PlanError, RowFunction
+from penstock.dataflow import Dataflow, DataflowError, Kind, Operator, OutputMode, PenstockError, PlanError, RowFunction
 from penstock.dataflow.edge import Edge
 from penstock.engines.spark.channels import EventTime
 from penstock.engines.spark.compile.clocks import Timing, python_functions_timed
@@ -87,8 +87,8 @@ class Compiler:
         result = self._result
         result.df = self._dfs[self._pipeline.output]
         result.events = self._events[self._pipeline.output]
-        modes = {str(self._flow[name].emit) for name in self._pipeline.state}
-        result.mode = modes.pop() if modes else str(Emit.APPEND)
+        modes = {str(self._flow[name].output_mode) for name in self._pipeline.state}
+        result.mode = modes.pop() if modes else str(OutputMode.APPEND)
         self._check(result)
         return result
 
@@ -239,12 +239,12 @@ class Compiler:
 
     def _check(self, result: Compiled) -> None:
         try:
-            check_for_streaming(self._spark, result.df, appends=result.mode == Emit.APPEND)
+            check_for_streaming(self._spark, result.df, appends=result.mode == OutputMode.APPEND)
         except AnalysisException as error:
             where = ", ".join(self._pipeline.state) or self._pipeline.output
             raise PlanError(
-                f"Spark refuses '{where}' with emit={result.mode!r}: {_first_line(error)}; give the operator another "
-                "emit, or declare a watermark on a stream before it that keeps its column"
+                f"Spark refuses '{where}' with output_mode={result.mode!r}: {_first_line(error)}; give the "
+                "operator another output mode, or declare a watermark on a stream before it that keeps its column"
             ) from error
 
 
