@@ -19,7 +19,7 @@ from benchmarks.spark.cuts import arrow_hop, hop, stays, two_steps
 from penstock.apps import wordcount
 from penstock.brokers.artifacts import connector
 from penstock.brokers.broker import Broker
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.loading import Backlog, load
 from penstock.brokers.topics import Topic
 from penstock.engines.spark.channels import KafkaChannel
@@ -33,7 +33,7 @@ LARGE = 200_000  # rows a batch: faster, and each row waits longer
 SMALL = b"a row of a stream, as small as rows often are"
 
 
-def cuts(cluster: Cluster) -> list[Row]:
+def cuts(cluster: KafkaCluster) -> list[Row]:
     """The embedded channel and the Kafka channel side by side."""
     spark = session("local[2]")
     flow = two_steps()
@@ -66,7 +66,7 @@ def cuts(cluster: Cluster) -> list[Row]:
     return found
 
 
-def loading(cluster: Cluster) -> list[Row]:
+def loading(cluster: KafkaCluster) -> list[Row]:
     """The load generator against its client alone, which is asked for nothing but to send."""
     from confluent_kafka import Producer
 
@@ -88,7 +88,7 @@ def loading(cluster: Cluster) -> list[Row]:
     ]
 
 
-def word_count(cluster: Cluster) -> list[Row]:
+def word_count(cluster: KafkaCluster) -> list[Row]:
     """From topic to topic, preloaded: Penstock against the same query by hand, through Spark's own connector."""
     jars = connector()
     print(f"by hand: {jars[-2].name}", file=sys.stderr)
@@ -110,12 +110,14 @@ def word_count(cluster: Cluster) -> list[Row]:
     ]
 
 
-def with_penstock(spark: SparkSession, cluster: Cluster) -> tuple[float, int]:
+def with_penstock(spark: SparkSession, cluster: KafkaCluster) -> tuple[float, int]:
     """Rows a second, and rows of the batch that a row is in: Penstock sizes batches by the time that they take."""
     flow = penstock.Dataflow("wordcount")
-    words = flow.source("lines", penstock.kafka("lines", cluster.servers)).stateless("split", wordcount.split)
+    words = flow.source("lines", penstock.kafka("lines", bootstrap_servers=cluster.bootstrap_servers)).stateless(
+        "split", wordcount.split
+    )
     words.keyed("count", wordcount.count, keys=["word"]).sink(
-        "out", penstock.kafka("counts", cluster.servers, format="json", key="word")
+        "out", penstock.kafka("counts", bootstrap_servers=cluster.bootstrap_servers, format="json", key="word")
     )
     spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
@@ -144,12 +146,12 @@ def timed(position: Callable[[], dict[str, int]], failure: Callable[[], str | No
         time.sleep(0.02)
 
 
-def by_hand(spark: SparkSession, cluster: Cluster, rows_a_batch: int) -> float:
+def by_hand(spark: SparkSession, cluster: KafkaCluster, rows_a_batch: int) -> float:
     spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "false")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     read = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", cluster.servers)
+        .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
         .option("subscribe", "lines")
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", rows_a_batch)
@@ -161,7 +163,7 @@ def by_hand(spark: SparkSession, cluster: Cluster, rows_a_batch: int) -> float:
         query = (
             records.writeStream.format("kafka")
             .outputMode("update")
-            .option("kafka.bootstrap.servers", cluster.servers)
+            .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
             .option("topic", "counts-by-hand")
             .option("checkpointLocation", at)
             .start()
@@ -186,7 +188,7 @@ def main() -> None:
     parser.add_argument("--only", choices=PARTS)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at, Broker(Path(at)) as broker:
-        print_all(PARTS, given.only, Cluster(servers=broker.servers), as_json=given.json)
+        print_all(PARTS, given.only, KafkaCluster(bootstrap_servers=broker.bootstrap_servers), as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.brokers import broker
 from penstock.brokers.artifacts import ArtifactsError, resolved
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.topics import Topic
 
 OWNED = ("group.id", "transactional.id", "auto.offset.reset", "isolation.level", "enable.partition.eof", "acks")
@@ -22,8 +22,8 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
     (tmp_path / "key").write_text("from a file\n")
     monkeypatch.setenv("THE_PASSWORD", "from the environment")
     options = {"sasl.password": "env:THE_PASSWORD", "ssl.key.password": f"file:{tmp_path / 'key'}"}
-    declared = penstock.kafka("t", "localhost:1", options=options)
-    cluster = Cluster(servers=declared.servers, options=declared.options)
+    declared = penstock.kafka("t", bootstrap_servers="localhost:1", options=options)
+    cluster = KafkaCluster(bootstrap_servers=declared.bootstrap_servers, options=declared.options)
     config = cluster.config()
     assert config["sasl.password"] == "from the environment" and config["ssl.key.password"] == "from a file"
     for kept in (repr(declared), repr(cluster), pickle.dumps(declared).decode("latin1")):
@@ -48,7 +48,7 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
 )
 def test_a_wrong_declaration_gets_one_sentence(how: dict[str, object], said: str) -> None:
     with pytest.raises(penstock.DataflowError, match=said) as refused:
-        penstock.kafka("t", "localhost:1", **how)  # type: ignore[arg-type]
+        penstock.kafka("t", bootstrap_servers="localhost:1", **how)  # type: ignore[arg-type]
     assert "hunter2" not in str(refused.value)
 
 
@@ -57,28 +57,28 @@ def test_a_file_with_a_secret_is_found_from_any_folder(monkeypatch: pytest.Monke
         (tmp_path / name).write_text("from a file")
     monkeypatch.chdir(tmp_path)
     options = {"sasl.password": "file:key", "ssl.ca.location": "ca.pem"}
-    cluster = Cluster.of("localhost:1", options)
+    cluster = KafkaCluster.of("localhost:1", options)
     monkeypatch.chdir("/")
     assert cluster.config()["sasl.password"] == "from a file"
     assert cluster.config()["ssl.ca.location"] == str(tmp_path / "ca.pem")
     assert (
-        Cluster.of("localhost:1", {"ssl.ca.location": "probe"}).config()["ssl.ca.location"] == "probe"
+        KafkaCluster.of("localhost:1", {"ssl.ca.location": "probe"}).config()["ssl.ca.location"] == "probe"
     )  # the client's
 
 
 def test_json_needs_a_schema_to_be_read_and_none_to_be_written() -> None:
-    topic = penstock.kafka("t", "localhost:1", format="json")
+    topic = penstock.kafka("t", bootstrap_servers="localhost:1", format="json")
     flow = penstock.Dataflow("f")
     with pytest.raises(penstock.DataflowError, match="which needs a schema"):
         flow.source("in", topic)
-    flow.source("in", penstock.kafka("t", "localhost:1")).sink("out", topic)
+    flow.source("in", penstock.kafka("t", bootstrap_servers="localhost:1")).sink("out", topic)
 
 
 def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "store.p12").write_bytes(b"\xff\xfe\x00")
     for value in ("env:NO_SUCH_VARIABLE", f"file:{tmp_path / 'nothing'}", f"file:{tmp_path / 'store.p12'}"):
         with pytest.raises(penstock.PenstockError, match="'sasl.password' is taken from"):
-            Cluster.of("localhost:1", {"sasl.password": value}).config()
+            KafkaCluster.of("localhost:1", {"sasl.password": value}).config()
 
 
 def test_without_maven_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -104,13 +104,13 @@ def test_what_maven_did_not_find_before_is_looked_for_again(monkeypatch: pytest.
 
 def test_options_that_the_client_does_not_know() -> None:
     with pytest.raises(penstock.PenstockError, match="refuses the options .*No such configuration property"):
-        Topic(Cluster.of("localhost:1", {"no.such.option": "1"}), "t").required("source 'lines'")
+        Topic(KafkaCluster.of("localhost:1", {"no.such.option": "1"}), "t").required("source 'lines'")
 
 
 def test_without_the_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(penstock.PenstockError, match=r"pip install 'penstock\[kafka\]'"):
-        Cluster.of("localhost:1")
+        KafkaCluster.of("localhost:1")
 
 
 def test_a_wrong_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_what_a_broker_died_of_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path
     (tmp_path / "broker.log").write_text("java.lang.OutOfMemoryError: of the day before\n")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(broker, "resolved", lambda: tmp_path)
-    monkeypatch.setattr(Cluster, "id", lambda cluster, timeout_s: None)
+    monkeypatch.setattr(KafkaCluster, "id", lambda cluster, timeout_s: None)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         penstock.PenstockError, match="ended while it was started; .*failed to bind to 127.0.0.1:9: Address"

@@ -15,11 +15,11 @@ from confluent_kafka.admin import ListOffsetsResultInfo
 import penstock
 from penstock.brokers import records as reading
 from penstock.brokers import topics as broker_topics
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.records import Span, records
 from penstock.brokers.topics import Topic
 
-NOWHERE = Cluster(servers="127.0.0.1:1")
+NOWHERE = KafkaCluster(bootstrap_servers="127.0.0.1:1")
 
 
 class Failed:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.brokers.broker import Broker
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from tests.support.kafka_flows import APPS, ROWS, fill, rows_of, topics
 from tests.support.spark_runs import engine_for, random_plan, wait_until
 
@@ -45,14 +45,14 @@ def test_random_outages_cost_no_row(broker: Broker, spark: SparkSession, tmp_pat
     print(f"SOAK_SEED={seed}")
     chance = random.Random(seed)
     make, line, partitions, wrong = APPS[app]
-    lines, out = topics(broker.servers, f"outages-{app}-{seed}", partitions)
-    flow = make(broker.servers, lines, out)
-    cluster = Cluster(servers=broker.servers)
+    lines, out = topics(broker.bootstrap_servers, f"outages-{app}-{seed}", partitions)
+    flow = make(broker.bootstrap_servers, lines, out)
+    cluster = KafkaCluster(bootstrap_servers=broker.bootstrap_servers)
     engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=50, kafka=cluster)
     try:
         engine.start()
         for number in range(OUTAGES):
-            fill(broker.servers, lines, line, range(number * ROWS // OUTAGES, (number + 1) * ROWS // OUTAGES))
+            fill(broker.bootstrap_servers, lines, line, range(number * ROWS // OUTAGES, (number + 1) * ROWS // OUTAGES))
             kind, seconds = chance.choice(["stopped", "killed", "frozen"]), chance.uniform(0.0, 30.0)
             away = threading.Thread(target=outage, args=(broker, kind, seconds))
             time.sleep(chance.uniform(0.0, 3.0))
@@ -67,4 +67,4 @@ def test_random_outages_cost_no_row(broker: Broker, spark: SparkSession, tmp_pat
         wait_until(engine.idle, engine)
     finally:
         engine.stop()
-    assert wrong(rows_of(broker.servers, out)) == []
+    assert wrong(rows_of(broker.bootstrap_servers, out)) == []

@@ -7,16 +7,16 @@ import sys
 import time
 from pathlib import Path
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.engines.spark.engine import SparkEngine
 from tests.support.kafka_flows import APPS
 from tests.support.spark_runs import random_plan
 
 
-def main(app: str, at: str, servers: str, lines: str, out: str, seed: int) -> None:
-    flow = APPS[app][0](servers, lines, out)
+def main(app: str, at: str, bootstrap_servers: str, lines: str, out: str, seed: int) -> None:
+    flow = APPS[app][0](bootstrap_servers, lines, out)
     chance = random.Random(seed)
-    kafka = Cluster(servers=servers)
+    kafka = KafkaCluster(bootstrap_servers=bootstrap_servers)
     engine = SparkEngine(flow, at, master="local[2]", batch_s=0.3, most_rows_a_batch=150, kafka=kafka)
     engine.start()
     (Path(at) / "alive").touch()

@@ -9,7 +9,7 @@ from typing import Any
 
 import penstock
 from penstock.apps import netmon, wordcount
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.loading import Backlog, load
 from penstock.brokers.records import Span, records
 from penstock.brokers.topics import Topic
@@ -18,21 +18,25 @@ from penstock.dataflow import Dataflow
 ROWS = 2_000
 
 
-def counting(servers: str, lines: str, out: str, **how: Any) -> Dataflow:
+def counting(bootstrap_servers: str, lines: str, out: str, **how: Any) -> Dataflow:
     flow = penstock.Dataflow("wordcount")
-    words = flow.source("lines", penstock.kafka(lines, servers, **how)).stateless("split", wordcount.split)
+    words = flow.source("lines", penstock.kafka(lines, bootstrap_servers=bootstrap_servers, **how)).stateless(
+        "split", wordcount.split
+    )
     counted = words.keyed("count", wordcount.count, keys=["word"])
-    counted.sink("out", penstock.kafka(out, servers, format="json", key="word"))
+    counted.sink("out", penstock.kafka(out, bootstrap_servers=bootstrap_servers, format="json", key="word"))
     return flow
 
 
-def monitoring(servers: str, lines: str, out: str) -> Dataflow:
+def monitoring(bootstrap_servers: str, lines: str, out: str) -> Dataflow:
     flow = penstock.Dataflow("netmon")
-    failed = flow.source("lines", penstock.kafka(lines, servers)).stateless("failures", netmon.failures)
+    failed = flow.source("lines", penstock.kafka(lines, bootstrap_servers=bootstrap_servers)).stateless(
+        "failures", netmon.failures
+    )
     parsed = failed.stateless("parse", netmon.parse).watermark("ts", f"{netmon.DELAY_S} seconds")
     counted = parsed.keyed("attempts", netmon.attempts, keys=["ip"])
     counted.stateless("diff", lambda df: netmon.diff(netmon.cutoff(df, 1), 1)).sink(
-        "out", penstock.kafka(out, servers, format="json", key="ip")
+        "out", penstock.kafka(out, bootstrap_servers=bootstrap_servers, format="json", key="ip")
     )
     return flow
 
@@ -55,20 +59,20 @@ APPS: dict[str, tuple[Callable[..., Dataflow], Callable[[int], str], int, Callab
 }
 
 
-def topics(servers: str, name: str, partitions: int) -> tuple[str, str]:
+def topics(bootstrap_servers: str, name: str, partitions: int) -> tuple[str, str]:
     """A topic for lines and one for results."""
     for topic, count in ((f"{name}-lines", partitions), (f"{name}-out", 2)):
-        Topic(Cluster(servers=servers), topic).create(count)
+        Topic(KafkaCluster(bootstrap_servers=bootstrap_servers), topic).create(count)
     return f"{name}-lines", f"{name}-out"
 
 
-def fill(servers: str, topic: str, line: Callable[[int], Any], numbers: Iterable[int]) -> None:
+def fill(bootstrap_servers: str, topic: str, line: Callable[[int], Any], numbers: Iterable[int]) -> None:
     numbers = list(numbers)
-    load(Cluster(servers=servers), topic, lambda n: line(numbers[n]), Backlog(len(numbers)))
+    load(KafkaCluster(bootstrap_servers=bootstrap_servers), topic, lambda n: line(numbers[n]), Backlog(len(numbers)))
 
 
-def rows_of(servers: str, topic: str) -> list[dict[str, Any]]:
+def rows_of(bootstrap_servers: str, topic: str) -> list[dict[str, Any]]:
     """What a reader of committed records finds."""
-    cluster = Cluster(servers=servers)
+    cluster = KafkaCluster(bootstrap_servers=bootstrap_servers)
     spans = [Span(partition, 0, end) for partition, end in Topic(cluster, topic).ends().items()]
     return [json.loads(record.value()) for some in records(cluster, topic, spans) for record in some]

@@ -22,7 +22,7 @@ import psutil
 
 from penstock.brokers import keeper
 from penstock.brokers.artifacts import resolved
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.dataflow.errors import PenstockError
 
 _FILE = "broker.json"
@@ -52,7 +52,7 @@ group.initial.rebalance.delay.ms=0
 class Running(msgspec.Struct, frozen=True, kw_only=True):
     """What is written down of a broker: how to reach it, and which process keeps it."""
 
-    servers: str
+    bootstrap_servers: str
     pid: int
     created_s: float
 
@@ -74,7 +74,7 @@ class Broker:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self._keeper: subprocess.Popen[bytes] | None = None
-        self.servers = ""
+        self.bootstrap_servers = ""
         self._log_from = 0  # what is before was said by earlier ones
 
     def start(self) -> Broker:
@@ -86,8 +86,8 @@ class Broker:
             running = status(self.folder)
             if running is not None:
                 raise PenstockError(
-                    f"a broker runs in '{self.folder}' already, at {running.servers}; use it, or stop it with "
-                    f"'penstock broker stop --at {self.folder}'"
+                    f"a broker runs in '{self.folder}' already, at {running.bootstrap_servers}; use it, or stop it "
+                    f"with 'penstock broker stop --at {self.folder}'"
                 )
             self._start()
         return self
@@ -101,8 +101,8 @@ class Broker:
             properties.write_text(_PROPERTIES.format(port=port, controller=controller, data=self.folder / "data"))
         if not (self.folder / _META).exists():
             _format(classpath, properties)
-        self.servers = _properties(properties)["advertised.listeners"].removeprefix("PLAINTEXT://")
-        cluster = Cluster(servers=self.servers)
+        self.bootstrap_servers = _properties(properties)["advertised.listeners"].removeprefix("PLAINTEXT://")
+        cluster = KafkaCluster(bootstrap_servers=self.bootstrap_servers)
         command = [*classpath, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "kafka.Kafka", str(properties)]
         with (self.folder / "broker.log").open("ab") as log:
             self._log_from = log.tell()
@@ -119,7 +119,7 @@ class Broker:
         except BaseException:
             self.stop()
             raise
-        running = Running(servers=self.servers, pid=self._keeper.pid, created_s=created_s)
+        running = Running(bootstrap_servers=self.bootstrap_servers, pid=self._keeper.pid, created_s=created_s)
         (self.folder / _FILE).write_bytes(msgspec.json.encode(running))
 
     def let_go(self) -> None:
@@ -146,7 +146,7 @@ class Broker:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _await_ready(self, cluster: Cluster) -> None:
+    def _await_ready(self, cluster: KafkaCluster) -> None:
         ours = _properties(self.folder / _META)["cluster.id"]
         deadline = time.monotonic() + _START_S
         while True:

@@ -18,8 +18,8 @@ from penstock.dataflow.kafka import checked_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    servers: str
+class KafkaCluster:
+    bootstrap_servers: str
     options: tuple[tuple[str, str], ...] = ()  # of librdkafka, such as security.protocol
 
     def __post_init__(self) -> None:
@@ -27,8 +27,8 @@ class Cluster:
             raise PenstockError("Kafka's client is not installed; install it with: pip install 'penstock[kafka]'")
 
     @staticmethod
-    def of(servers: str, options: Mapping[str, str] | None = None) -> Cluster:
-        return Cluster(servers=servers, options=checked_options(options or {}))
+    def of(bootstrap_servers: str, options: Mapping[str, str] | None = None) -> KafkaCluster:
+        return KafkaCluster(bootstrap_servers=bootstrap_servers, options=checked_options(options or {}))
 
     def client(self, kind: Callable[[dict[str, Any]], Any], **config: Any) -> Any:
         """A client of confluent-kafka, or one clear error where it does not take the options."""
@@ -38,14 +38,14 @@ class Cluster:
             return kind(self.config(**config))
         except KafkaException as error:
             raise PenstockError(
-                f"Kafka's client refuses the options for '{self.servers}': {error.args[0].str()}; mend them"
+                f"Kafka's client refuses the options for '{self.bootstrap_servers}': {error.args[0].str()}; mend them"
             ) from None
 
     def config(self, **more: Any) -> dict[str, Any]:
         """Options of the user win: those that must not are refused where they are given."""
         given = {name: _looked_up(name, value) for name, value in self.options}
         quiet = {"log_level": 2, "error_cb": _ignore}  # it tries again by itself; what cannot be mended is raised
-        return quiet | more | given | {"bootstrap.servers": self.servers}
+        return quiet | more | given | {"bootstrap.servers": self.bootstrap_servers}
 
     def id(self, timeout_s: float) -> str | None:
         """The cluster's own name for itself; None where no broker answers."""

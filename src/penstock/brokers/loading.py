@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.records import ROOM, append
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
@@ -102,7 +102,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     topic: str,
     row: Callable[[int], Any],
     schedule: Schedule,

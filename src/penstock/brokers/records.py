@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from penstock.brokers.cluster import Cluster, permanent
+from penstock.brokers.cluster import KafkaCluster, permanent
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
 
@@ -32,7 +32,7 @@ class Span:
     stop: int
 
 
-def records(cluster: Cluster, topic: str, spans: Sequence[Span]) -> Iterator[list[Any]]:
+def records(cluster: KafkaCluster, topic: str, spans: Sequence[Span]) -> Iterator[list[Any]]:
     """The records of these spans, of each partition in order; transactions that were given up are left out.
 
     A partition has one span at most. Raises PenstockError where records of it are gone.
@@ -112,8 +112,8 @@ class _Silence:
             self._since_s = self._asked_s = now_s
         elif now_s - self._since_s > _PATIENCE_S:
             raise PenstockError(
-                f"no Kafka broker at '{self._topic.cluster.servers}' has given records of topic '{self._topic.name}' "
-                f"for {_PATIENCE_S:g} s: {self.why}"
+                f"no Kafka broker at '{self._topic.cluster.bootstrap_servers}' has given records of "
+                f"topic '{self._topic.name}' for {_PATIENCE_S:g} s: {self.why}"
             )
         elif now_s - self._asked_s > _ASK_S:
             self._topic.require_still()
@@ -121,7 +121,7 @@ class _Silence:
 
 
 @lru_cache(maxsize=16)  # topics of cuts come and go
-def _consumer(cluster: Cluster, topic: str) -> Any:
+def _consumer(cluster: KafkaCluster, topic: str) -> Any:
     from confluent_kafka import Consumer
 
     return cluster.client(
@@ -142,7 +142,7 @@ def _consumer(cluster: Cluster, topic: str) -> Any:
 
 
 @cache
-def producer(cluster: Cluster) -> Any:
+def producer(cluster: KafkaCluster) -> Any:
     """A producer of this process: each record once and in order, however often the client has to try."""
     from confluent_kafka import Producer
 

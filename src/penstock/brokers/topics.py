@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from penstock.brokers.cluster import Cluster, leaderless, permanent
+from penstock.brokers.cluster import KafkaCluster, leaderless, permanent
 from penstock.dataflow.errors import PenstockError
 
 Offsets = dict[int, int]  # partition -> offset
@@ -22,7 +22,7 @@ _LOG = logging.getLogger("penstock.brokers")
 class Topic:
     """One topic, asked through one client that is made when it is first needed."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: KafkaCluster, name: str) -> None:
         self.cluster = cluster
         self.name = name
         self.id: str | None = None  # another one when it is created again; known once its partitions are
@@ -57,13 +57,15 @@ class Topic:
             if cause is not None and permanent(cause):
                 raise PenstockError(f"{what}: topic '{self.name}' cannot be had: {cause.str()}") from None
             raise PenstockError(
-                f"{what}: no Kafka broker answers at '{self.cluster.servers}' within {_PATIENCE_S:g} s{self._said()}; "
-                "check the servers and the security options, or start one with 'penstock broker start'"
+                f"{what}: no Kafka broker answers at '{self.cluster.bootstrap_servers}' within "
+                f"{_PATIENCE_S:g} s{self._said()}; check bootstrap_servers and the security options, "
+                "or start one with 'penstock broker start'"
             ) from None
         if not partitions:
             create = create or f"create it, such as with 'penstock broker topic {self.name} --partitions 4'"
             raise PenstockError(
-                f"{what}: there is no topic '{self.name}' at '{self.cluster.servers}'; {create}, or check its name"
+                f"{what}: there is no topic '{self.name}' at '{self.cluster.bootstrap_servers}'; {create}, "
+                "or check its name"
             )
         return partitions
 
@@ -81,8 +83,8 @@ class Topic:
         since_s = self._missing_since_s
         if since_s is not None and time.monotonic() - since_s > _GONE_AFTER_S:
             raise PenstockError(
-                f"topic '{self.name}' is not at '{self.cluster.servers}' any more: somebody has deleted it; create it "
-                "again if it is only written to, else begin a new run in another directory"
+                f"topic '{self.name}' is not at '{self.cluster.bootstrap_servers}' any more: somebody has deleted it; "
+                "create it again if it is only written to, else begin a new run in another directory"
             )
 
     def ends(self, timeout_s: float = _ANSWER_S) -> Offsets:
@@ -109,7 +111,7 @@ class Topic:
             if not isinstance(error, KafkaException) or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 why = error.args[0].str() if isinstance(error, KafkaException) else "no broker answers"
                 raise PenstockError(
-                    f"topic '{self.name}' cannot be created at '{self.cluster.servers}': {why}{self._said()}"
+                    f"topic '{self.name}' cannot be created at '{self.cluster.bootstrap_servers}': {why}{self._said()}"
                 ) from None
             partitions = 1
         deadline = time.monotonic() + _PATIENCE_S

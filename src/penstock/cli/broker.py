@@ -10,7 +10,7 @@ import click
 from penstock.cli.given import KAFKA_OPTION
 
 if TYPE_CHECKING:
-    from penstock.brokers.cluster import Cluster
+    from penstock.brokers.cluster import KafkaCluster
 
 AT = Path("runs/broker")
 
@@ -21,7 +21,9 @@ _at = click.option(
     show_default=True,
     help="The broker's folder: its topics and its log.",
 )
-SERVERS = click.option("--servers", help="Of Kafka, such as localhost:9092.  [of 'penstock broker start' here]")
+BOOTSTRAP_SERVERS = click.option(
+    "--bootstrap-servers", help="Of Kafka, such as localhost:9092.  [of 'penstock broker start' here]"
+)
 _json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
@@ -37,18 +39,18 @@ def command() -> None:
     """
 
 
-def cluster(servers: str | None, options: tuple[str, ...]) -> Cluster:
+def cluster(bootstrap_servers: str | None, options: tuple[str, ...]) -> KafkaCluster:
     """Somebody's, or that of the broker which was started here."""
     from penstock.brokers.broker import status
-    from penstock.brokers.cluster import Cluster
+    from penstock.brokers.cluster import KafkaCluster
     from penstock.cli.given import named
 
-    if servers is None:
+    if bootstrap_servers is None:
         running = status(AT)
         if running is None:
-            raise click.UsageError("give --servers, or start a broker here with 'penstock broker start'")
-        servers = running.servers
-    return Cluster.of(servers, named(options, "--kafka-option"))
+            raise click.UsageError("give --bootstrap-servers, or start a broker here with 'penstock broker start'")
+        bootstrap_servers = running.bootstrap_servers
+    return KafkaCluster.of(bootstrap_servers, named(options, "--kafka-option"))
 
 
 @command.command()
@@ -102,31 +104,33 @@ def end(at: Path, forget: bool, as_json: bool) -> None:
     if as_json:
         _show(at, None, as_json)
     else:
-        click.echo(f"stopped the broker at {stopped.servers}" if stopped else f"no broker runs in '{at}'")
+        click.echo(f"stopped the broker at {stopped.bootstrap_servers}" if stopped else f"no broker runs in '{at}'")
 
 
 @command.command()
 @click.argument("name")
 @click.option("--partitions", type=click.IntRange(min=1), default=4, show_default=True, help="Of the new topic.")
-@SERVERS
+@BOOTSTRAP_SERVERS
 @KAFKA_OPTION
 @_json
-def topic(name: str, partitions: int, servers: str | None, kafka_options: tuple[str, ...], as_json: bool) -> None:
+def topic(
+    name: str, partitions: int, bootstrap_servers: str | None, kafka_options: tuple[str, ...], as_json: bool
+) -> None:
     """Create the topic NAME, here or on any cluster; one that is there stays as it is.
 
     \b
     Example:
       penstock broker topic counts --partitions 8
-      penstock broker topic counts --servers localhost:9092
+      penstock broker topic counts --bootstrap-servers localhost:9092
     """
     import json
 
     from penstock.brokers.topics import Topic
 
-    at = cluster(servers, kafka_options)
+    at = cluster(bootstrap_servers, kafka_options)
     there = Topic(at, name).create(partitions)
-    found = {"topic": name, "servers": at.servers, "partitions": there}
-    click.echo(json.dumps(found) if as_json else f"topic '{name}' at '{at.servers}' has {there} partitions")
+    found = {"topic": name, "bootstrap_servers": at.bootstrap_servers, "partitions": there}
+    click.echo(json.dumps(found) if as_json else f"topic '{name}' at '{at.bootstrap_servers}' has {there} partitions")
 
 
 @command.command()
@@ -156,4 +160,4 @@ def _show(at: Path, running: object, as_json: bool) -> None:
     elif running is None:
         click.echo(f"no broker runs in '{at}'")
     else:
-        click.echo(f"a broker runs in '{at}' at {running.servers} (process {running.pid})")  # type: ignore[attr-defined]
+        click.echo(f"a broker runs in '{at}' at {running.bootstrap_servers} (process {running.pid})")  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.dataflow.errors import PenstockError, PlanError
 from penstock.plan.plan import Plan
 from penstock.plan.validity import MOST_REPLICAS
@@ -140,16 +140,16 @@ class Between(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gener
         return found
 
 
-def kafka_cluster(channel: str, servers: str | None, options: Iterable[str]) -> Cluster | None:
+def kafka_cluster(channel: str, bootstrap_servers: str | None, options: Iterable[str]) -> KafkaCluster | None:
     """The cluster that --channel kafka and its options name; None for the embedded channel."""
     given = list(options)
     if channel != "kafka":
-        if servers is not None or given:
-            raise click.UsageError("--servers and --kafka-option are for --channel kafka; give that too")
+        if bootstrap_servers is not None or given:
+            raise click.UsageError("--bootstrap-servers and --kafka-option are for --channel kafka; give that too")
         return None
-    if servers is None:
-        raise click.UsageError("--channel kafka needs --servers, such as --servers localhost:9092")
-    return Cluster.of(servers, named(given, "--kafka-option"))
+    if bootstrap_servers is None:
+        raise click.UsageError("--channel kafka needs --bootstrap-servers, such as --bootstrap-servers localhost:9092")
+    return KafkaCluster.of(bootstrap_servers, named(given, "--kafka-option"))
 
 
 def named(given: Iterable[str], what: str) -> dict[str, str]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.broker import SERVERS, cluster
+from penstock.cli.broker import BOOTSTRAP_SERVERS, cluster
 from penstock.cli.given import ABOVE_0, KAFKA_OPTION
 
 
 @click.command()
 @click.argument("topic")
-@SERVERS
+@BOOTSTRAP_SERVERS
 @click.option(
     "--rows", "generator", required=True, metavar="FILE[:FUNCTION]", help="A function of the row's number.  [generator]"
 )
@@ -32,7 +32,7 @@ from penstock.cli.given import ABOVE_0, KAFKA_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Only the outcome, as JSON.")
 def command(
     topic: str,
-    servers: str | None,
+    bootstrap_servers: str | None,
     generator: str,
     rate: float | None,
     trace: Path | None,
@@ -52,8 +52,8 @@ def command(
     \b
     Example:
       penstock load lines --rows penstock.apps.wordcount --rate 5000 --partitions 8
-      penstock load lines --servers localhost:9092 --rows my.py:line --trace day.csv --peak 20000
-      penstock load lines --servers localhost:9092 --rows my.py:line --backlog 5000000 --partitions 8
+      penstock load lines --bootstrap-servers localhost:9092 --rows my.py:line --trace day.csv --peak 20000
+      penstock load lines --bootstrap-servers localhost:9092 --rows my.py:line --backlog 5000000 --partitions 8
     """
     import msgspec
     from rich.console import Console
@@ -81,7 +81,7 @@ def command(
         course = parse_trace(read_text(trace), source=str(trace))
         course = course if peak is None else course.scaled_to(peak)
         schedule = Stepped(course.rates, course.interval_s)
-    target = cluster(servers, kafka_options)
+    target = cluster(bootstrap_servers, kafka_options)
     row = load_function(generator, "generator")
     if partitions is not None:
         there = Topic(target, topic).create(partitions)

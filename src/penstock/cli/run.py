@@ -35,7 +35,7 @@ from penstock.cli.given import Finite
     show_default=True,
     help="Where new cuts keep their rows: the run's directory, or Kafka topics.",
 )
-@click.option("--servers", help="Of Kafka, for --channel kafka, such as localhost:9092.")
+@click.option("--bootstrap-servers", help="Of Kafka, for --channel kafka, such as localhost:9092.")
 @click.option(
     "--kafka-option",
     "kafka_options",
@@ -57,7 +57,7 @@ def command(
     every_s: float,
     sample_every: int,
     channel: str,
-    servers: str | None,
+    bootstrap_servers: str | None,
     kafka_options: tuple[str, ...],
     until_idle: bool,
     quiet: bool,
@@ -74,7 +74,7 @@ def command(
       penstock run wordcount.py:flow --at runs/wc --plan plan.json --until-idle
       penstock run wordcount.py --at runs/wc --policy drs --latency-ms 2000 --mode active
       penstock run wordcount.py --cluster runs/cluster --policy mst --executors 1..6 --mode active
-      penstock run wordcount.py --at runs/wc --channel kafka --servers localhost:9092
+      penstock run wordcount.py --at runs/wc --channel kafka --bootstrap-servers localhost:9092
     """
     import dataclasses
     import os
@@ -111,7 +111,7 @@ def command(
         asked = asked.within(room)
     if asked.executors is not None and asked.slots_each is None and not master.startswith("local"):
         raise click.UsageError(f"--executors on {master} takes --slots-each: the cores that an executor has there")
-    kafka = kafka_cluster(channel, servers, kafka_options)
+    kafka = kafka_cluster(channel, bootstrap_servers, kafka_options)
     flow = load(spec)
     flow.check()
     if until_idle and (endless := next((one.name for one in flow.operators if never_ends(one.source)), None)):

@@ -17,7 +17,7 @@ class Kafka:
     """Of the options, secrets are names of where they are found; see `penstock.brokers.cluster`."""
 
     topic: str
-    servers: str
+    bootstrap_servers: str
     format: str
     columns: str | None  # DDL; None where only a sink can use it
     start: str
@@ -37,8 +37,8 @@ class Kafka:
 
 def kafka(
     topic: str,
-    servers: str,
     *,
+    bootstrap_servers: str,
     format: str = "text",
     schema: str | None = None,
     start: str = "earliest",
@@ -55,9 +55,11 @@ def kafka(
     client as they are (`security.protocol`, `sasl.username`, ...); secrets among them are given as `env:NAME` or
     `file:PATH`.
     """
-    for name, value in (("topic", topic), ("servers", servers)):
+    for name, value in (("topic", topic), ("bootstrap_servers", bootstrap_servers)):
         if not isinstance(value, str) or not value:
-            raise DataflowError(f"kafka {name}={value!r}: give a name, such as kafka('lines', 'localhost:9092')")
+            raise DataflowError(
+                f"kafka {name}={value!r}: give a name, such as kafka('lines', bootstrap_servers='localhost:9092')"
+            )
     if format not in FORMATS:
         raise DataflowError(f"kafka format={format!r}: choose one of {', '.join(FORMATS)}")
     fixed = FORMATS[format]
@@ -69,7 +71,7 @@ def kafka(
         raise DataflowError(f"kafka dead_letter={dead_letter!r} is the topic itself; give another one")
     return Kafka(
         topic=topic,
-        servers=servers,
+        bootstrap_servers=bootstrap_servers,
         format=format,
         columns=fixed or schema,
         start=start,
@@ -115,7 +117,7 @@ def checked_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         if not isinstance(value, str):
             raise DataflowError(f"Kafka option '{name}' is of type {type(value).__name__}; options are strings")
         if name in ("bootstrap.servers", "metadata.broker.list"):
-            raise DataflowError(f"Kafka option '{name}' is what servers=... gives; leave it out")
+            raise DataflowError(f"Kafka option '{name}' is what bootstrap_servers=... gives; leave it out")
         if name in _OWNED:
             raise DataflowError(
                 f"Kafka option '{name}' is Penstock's own: that each record counts once rests on it; leave it out"

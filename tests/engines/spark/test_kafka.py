@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.apps import wordcount
 from penstock.brokers.broker import Broker
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.topics import Topic
 from penstock.control.controller import Controller, Settings
 from penstock.control.policies.ds2 import Ds2
@@ -34,11 +34,11 @@ pytestmark = pytest.mark.spark
 @pytest.mark.parametrize("app", ["wordcount", "netmon"])
 def test_exact_from_topic_to_topic_after_a_kill(broker: Broker, tmp_path: Path, app: str) -> None:
     _, line, partitions, wrong = APPS[app]
-    lines, out = topics(broker.servers, f"kill-{app}", partitions)
-    fill(broker.servers, lines, line, range(ROWS))
+    lines, out = topics(broker.bootstrap_servers, f"kill-{app}", partitions)
+    fill(broker.bootstrap_servers, lines, line, range(ROWS))
     chance, killed = random.Random(len(app)), False
     for _ in range(5):
-        words = [app, str(tmp_path / "run"), broker.servers, lines, out, str(chance.randrange(10**6))]
+        words = [app, str(tmp_path / "run"), broker.bootstrap_servers, lines, out, str(chance.randrange(10**6))]
         with (tmp_path / "driver.log").open("ab") as log:
             driver = subprocess.Popen([sys.executable, "-m", "tests.support.kafka_driver", *words], stderr=log)
             try:
@@ -56,16 +56,21 @@ def test_exact_from_topic_to_topic_after_a_kill(broker: Broker, tmp_path: Path, 
         if code == 0:
             break
         assert code == -signal.SIGKILL, (tmp_path / "driver.log").read_text()[-3000:]
-    assert killed and wrong(rows_of(broker.servers, out)) == []
+    assert killed and wrong(rows_of(broker.bootstrap_servers, out)) == []
 
 
 def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    lines, out = topics(broker.servers, "away", 3)
-    flow = counting(broker.servers, lines, out)
+    lines, out = topics(broker.bootstrap_servers, "away", 3)
+    flow = counting(broker.bootstrap_servers, lines, out)
     cut = plan_of(flow, {"split": 2, "count": 2}, {"split"})
-    fill(broker.servers, lines, wordcount.generator, range(ROWS // 2))
+    fill(broker.bootstrap_servers, lines, wordcount.generator, range(ROWS // 2))
     engine = engine_for(
-        flow, spark, tmp_path / "run", cut, most_rows_a_batch=100, kafka=Cluster(servers=broker.servers)
+        flow,
+        spark,
+        tmp_path / "run",
+        cut,
+        most_rows_a_batch=100,
+        kafka=KafkaCluster(bootstrap_servers=broker.bootstrap_servers),
     )
     down = threading.Event()
 
@@ -94,21 +99,26 @@ def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession
             assert engine.plan == cut
             engine.apply(changed)
         outage.join()
-        fill(broker.servers, lines, wordcount.generator, range(ROWS // 2, ROWS))
+        fill(broker.bootstrap_servers, lines, wordcount.generator, range(ROWS // 2, ROWS))
         wait_until(engine.idle, engine)
         assert engine.plan.replicas["count"] == 3
         window = engine.observe()
         assert window.operator("lines").rows_in_total == ROWS and window.operator("lines").backlog_rows == 0
     finally:
         engine.stop()
-    assert wrong_counts(rows_of(broker.servers, out)) == []
+    assert wrong_counts(rows_of(broker.bootstrap_servers, out)) == []
 
 
 def test_a_sink_goes_on_when_its_broker_was_away_between_batches(broker: Broker, tmp_path: Path) -> None:
     """Its client never hears of the coordinator again, and keeps to no limit of its own."""
-    topic = Topic(Cluster(servers=broker.servers), f"between-{time.time_ns()}")
+    topic = Topic(KafkaCluster(bootstrap_servers=broker.bootstrap_servers), f"between-{time.time_ns()}")
     topic.create(2)
-    sink = KafkaSink(penstock.kafka(topic.name, broker.servers), "between", tmp_path / "aside", stopping=lambda: False)
+    sink = KafkaSink(
+        penstock.kafka(topic.name, bootstrap_servers=broker.bootstrap_servers),
+        "between",
+        tmp_path / "aside",
+        stopping=lambda: False,
+    )
 
     def publish(number: int) -> None:
         rows = pa.RecordBatch.from_pydict(
@@ -122,7 +132,7 @@ def test_a_sink_goes_on_when_its_broker_was_away_between_batches(broker: Broker,
     broker.start()
     for number in (1, 2, 2):  # Spark repeats a batch that it has not committed
         publish(number)
-    assert sorted(rows_of(broker.servers, topic.name)) == list(range(9))
+    assert sorted(rows_of(broker.bootstrap_servers, topic.name)) == list(range(9))
 
 
 BY_HAND = """
@@ -131,21 +141,21 @@ from penstock.apps import wordcount
 
 
 def lines(spark):
-    kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", {servers!r})
+    kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", {bootstrap_servers!r})
     records = kafka.option("subscribe", {lines!r}).option("startingOffsets", "earliest").load()
     return records.selectExpr("cast(value as string) value")
 
 
 flow = penstock.Dataflow("by_hand")
 words = flow.source("lines", penstock.spark_source(lines)).stateless("split", wordcount.split)
-words.keyed("count", wordcount.count, keys=["word"]).sink("out", penstock.kafka({out!r}, {servers!r}, format="json", key="word"))
+words.keyed("count", wordcount.count, keys=["word"]).sink("out", penstock.kafka({out!r}, bootstrap_servers={bootstrap_servers!r}, format="json", key="word"))
 """
 
 
 def test_a_source_by_hand_reads_through_the_connector_of_spark(broker: Broker, tmp_path: Path) -> None:
-    lines, out = topics(broker.servers, "by-hand", 3)
-    fill(broker.servers, lines, wordcount.generator, range(ROWS))
-    (tmp_path / "flow.py").write_text(BY_HAND.format(servers=broker.servers, lines=lines, out=out))
+    lines, out = topics(broker.bootstrap_servers, "by-hand", 3)
+    fill(broker.bootstrap_servers, lines, wordcount.generator, range(ROWS))
+    (tmp_path / "flow.py").write_text(BY_HAND.format(bootstrap_servers=broker.bootstrap_servers, lines=lines, out=out))
     penstock = [sys.executable, "-m", "penstock.cli"]
     jars = subprocess.run([*penstock, "broker", "connector"], capture_output=True, text=True, check=True).stdout.strip()
     with (tmp_path / "run.log").open("wb") as log:
@@ -153,7 +163,7 @@ def test_a_source_by_hand_reads_through_the_connector_of_spark(broker: Broker, t
         driver = subprocess.Popen(run, cwd=tmp_path, stdout=log, stderr=log)
         try:
             deadline = time.monotonic() + 180
-            while wrong_counts(rows_of(broker.servers, out)) and time.monotonic() < deadline:
+            while wrong_counts(rows_of(broker.bootstrap_servers, out)) and time.monotonic() < deadline:
                 assert driver.poll() is None, (tmp_path / "run.log").read_text()[-3000:]
                 time.sleep(0.2)
             driver.send_signal(signal.SIGINT)
@@ -162,14 +172,14 @@ def test_a_source_by_hand_reads_through_the_connector_of_spark(broker: Broker, t
             if driver.poll() is None:
                 driver.kill()
                 driver.wait()
-    assert wrong_counts(rows_of(broker.servers, out)) == []
+    assert wrong_counts(rows_of(broker.bootstrap_servers, out)) == []
 
 
 def test_what_is_read_of_a_cut_is_deleted(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    lines, out = topics(broker.servers, "deleted", 1)
-    flow = counting(broker.servers, lines, out)
-    fill(broker.servers, lines, wordcount.generator, range(ROWS))
-    cluster = Cluster(servers=broker.servers)
+    lines, out = topics(broker.bootstrap_servers, "deleted", 1)
+    flow = counting(broker.bootstrap_servers, lines, out)
+    fill(broker.bootstrap_servers, lines, wordcount.generator, range(ROWS))
+    cluster = KafkaCluster(bootstrap_servers=broker.bootstrap_servers)
     written = [wordcount.generator(n) for n in range(ROWS)]
     assert row_bytes(flow, tmp_path / "sources") == pytest.approx(len("".join(written).encode()) / ROWS, rel=0.1)
     others = set(Topic(cluster, lines)._admin().list_topics(timeout=10).topics)
@@ -189,4 +199,4 @@ def test_what_is_read_of_a_cut_is_deleted(broker: Broker, spark: SparkSession, t
         wait_until(lambda: cut.name not in cut._admin().list_topics(timeout=10).topics, engine)
     finally:
         engine.stop()
-    assert wrong_counts(rows_of(broker.servers, out)) == []
+    assert wrong_counts(rows_of(broker.bootstrap_servers, out)) == []

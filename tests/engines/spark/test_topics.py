@@ -25,7 +25,7 @@ import penstock
 from penstock.apps import wordcount
 from penstock.brokers import topics as broker_topics
 from penstock.brokers.broker import Broker
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.loading import Backlog, Schedule, Steady, Stepped, load
 from penstock.brokers.topics import Topic
 from penstock.engines.spark.engine import SparkEngine
@@ -44,17 +44,20 @@ pytestmark = pytest.mark.spark
 def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    servers, cluster = broker.servers, Cluster(servers=broker.servers)
+    bootstrap_servers, cluster = broker.bootstrap_servers, KafkaCluster(bootstrap_servers=broker.bootstrap_servers)
     for topic in ("poison", "poison-dead", "poison-out"):
         Topic(cluster, topic).create(1)
     good = [{"n": n, "at": f"2026-01-01T00:00:{n:02d}Z"} for n in range(20)]
     bad = ['{"n": "seven"}', "no json at all", "[1]", ""]
-    fill(servers, "poison", lambda n: [*good[:10], *bad, *good[10:]][n], range(24))
+    fill(bootstrap_servers, "poison", lambda n: [*good[:10], *bad, *good[10:]][n], range(24))
 
     def flow(**how: Any) -> penstock.Dataflow:
         flow = penstock.Dataflow("poisoned")
         read = flow.source(
-            "rows", penstock.kafka("poison", servers, format="json", schema="n bigint, at timestamp", **how)
+            "rows",
+            penstock.kafka(
+                "poison", bootstrap_servers=bootstrap_servers, format="json", schema="n bigint, at timestamp", **how
+            ),
         )
         read.stateless("same", lambda df: df).sink("out", penstock.memory())
         return flow
@@ -84,23 +87,23 @@ def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
 def test_mistakes_get_one_sentence(
     broker: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines, out = topics(broker.servers, "mistakes", 1)
+    lines, out = topics(broker.bootstrap_servers, "mistakes", 1)
     with pytest.raises(penstock.PenstockError, match="source 'lines': there is no topic 'nowhere'"):
-        engine_for(counting(broker.servers, "nowhere", out), spark, tmp_path / "a").start()
+        engine_for(counting(broker.bootstrap_servers, "nowhere", out), spark, tmp_path / "a").start()
     with pytest.raises(penstock.PenstockError, match="sink 'out': there is no topic 'nowhere'"):
-        engine_for(counting(broker.servers, lines, "nowhere"), spark, tmp_path / "b").start()
+        engine_for(counting(broker.bootstrap_servers, lines, "nowhere"), spark, tmp_path / "b").start()
     monkeypatch.setattr(broker_topics, "_PATIENCE_S", 2.0)
     with pytest.raises(penstock.PenstockError, match="no Kafka broker answers at '127.0.0.1:1'"):
         engine_for(counting("127.0.0.1:1", lines, out), spark, tmp_path / "c").start()
     flow = penstock.Dataflow("wrong")
-    two = flow.source("lines", penstock.kafka(lines, broker.servers))
+    two = flow.source("lines", penstock.kafka(lines, bootstrap_servers=broker.bootstrap_servers))
     two = two.stateless("two", lambda df: df.selectExpr("value", "1 as n"))
-    two.sink("out", penstock.kafka(out, broker.servers))
+    two.sink("out", penstock.kafka(out, bootstrap_servers=broker.bootstrap_servers))
     with pytest.raises(penstock.DataflowError, match="writes text, which is one column, and is given value, n"):
         engine_for(flow, spark, tmp_path / "e").start()
     secret = {"security.protocol": "SASL_SSL", "sasl.password": "env:PENSTOCK_NO_SUCH_SECRET"}
     with pytest.raises(penstock.PenstockError, match="the environment, which has no 'PENSTOCK_NO_SUCH_SECRET'"):
-        engine_for(counting(broker.servers, lines, out, options=secret), spark, tmp_path / "d").start()
+        engine_for(counting(broker.bootstrap_servers, lines, out, options=secret), spark, tmp_path / "d").start()
 
 
 def test_a_topic_that_ends_before_what_was_read_of_it_is_not_the_same(
@@ -111,7 +114,9 @@ def test_a_topic_that_ends_before_what_was_read_of_it_is_not_the_same(
     (tmp_path / "plan.json").write_text('{"generation": 1}')
     words = {"run": str(tmp_path), "query": "q", "opens_at": "1", "name": "rows", "tick": "1", "replicas": "1"}
     words |= {"batch_s": "1", "most_rows": "", "timings": str(tmp_path), "appended": str(tmp_path), "topic_id": "1"}
-    reader = kafka_source.KafkaReader(words, penstock.kafka("t", "localhost:1"), pa.schema([("value", pa.string())]))
+    reader = kafka_source.KafkaReader(
+        words, penstock.kafka("t", bootstrap_servers="localhost:1"), pa.schema([("value", pa.string())])
+    )
     reader._ends = SimpleNamespace(look=lambda: {0: 700})
     fewer = {"0": 0, "1": 0}
     assert reader.latestOffset(fewer, ReadAllAvailable()) == fewer
@@ -131,14 +136,14 @@ def test_a_topic_that_is_deleted_or_created_again_is_not_the_same(
 ) -> None:
     monkeypatch.setattr(broker_topics, "_GONE_AFTER_S", 0.5)
     monkeypatch.setattr(kafka_source, "_AWAY_S", 0.1)
-    topic = Topic(Cluster(servers=broker.servers), "again")
+    topic = Topic(KafkaCluster(bootstrap_servers=broker.bootstrap_servers), "again")
     topic.create(2)
     Topic(topic.cluster, "another").create(2)
-    fill(broker.servers, "again", str, range(10))
+    fill(broker.bootstrap_servers, "again", str, range(10))
 
     def source(name: str = "again") -> KafkaSource:
         schema = StructType([StructField("value", StringType())])
-        return KafkaSource("rows", tmp_path, schema, penstock.kafka(name, broker.servers))
+        return KafkaSource("rows", tmp_path, schema, penstock.kafka(name, bootstrap_servers=broker.bootstrap_servers))
 
     def told(ask: Callable[[], object]) -> str:
         try:
@@ -158,7 +163,7 @@ def test_a_topic_that_is_deleted_or_created_again_is_not_the_same(
     while "topic 'again' is not at" not in (said := told(running.available)):  # at first it may come back
         assert time.monotonic() < deadline, said
     topic.create(1)
-    fill(broker.servers, "again", str, range(20))
+    fill(broker.bootstrap_servers, "again", str, range(20))
     with pytest.raises(
         penstock.PenstockError, match="topic 'again' at .* was deleted and created again while it was read"
     ):
@@ -170,7 +175,7 @@ def test_a_topic_that_is_deleted_or_created_again_is_not_the_same(
 
 
 def test_a_load_is_exact(broker: Broker) -> None:
-    cluster = Cluster(servers=broker.servers)
+    cluster = KafkaCluster(bootstrap_servers=broker.bootstrap_servers)
     Topic(cluster, "load").create(2)
     loads: list[tuple[Schedule, float, int]] = [
         (Backlog(20_000), math.inf, 20_000),
@@ -193,9 +198,9 @@ def test_a_load_is_exact(broker: Broker) -> None:
 def test_a_preloaded_topic_is_measured_and_nothing_is_written(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    lines, out = topics(broker.servers, "mst", 2)
-    fill(broker.servers, lines, wordcount.generator, range(4_000))
-    flow = counting(broker.servers, lines, out).without_output()
+    lines, out = topics(broker.bootstrap_servers, "mst", 2)
+    fill(broker.bootstrap_servers, lines, wordcount.generator, range(4_000))
+    flow = counting(broker.bootstrap_servers, lines, out).without_output()
     plan = plan_of(flow, {"split": 2, "count": 2}, set())
     readings = set()
 
@@ -216,7 +221,7 @@ def test_a_preloaded_topic_is_measured_and_nothing_is_written(
         (trial,) = store.trials()
     assert trial.settled and trial.rows_per_s is not None and 0 < trial.rows_per_s < 40_000, trial
     assert len(readings) > 1  # 8 batches do not last for five samples
-    assert rows_of(broker.servers, out) == []
+    assert rows_of(broker.bootstrap_servers, out) == []
 
 
 def test_a_broker_is_started_loaded_and_stopped_by_commands(broker: Broker, tmp_path: Path) -> None:
@@ -238,7 +243,7 @@ def test_a_broker_is_started_loaded_and_stopped_by_commands(broker: Broker, tmp_
         loaded = json.loads(said(penstock(*rows, "--rate", "2000", "--seconds", "0.5", "--partitions", "4"))[0])
         assert loaded["rows"] == 1_000
         assert "is there already, with 4 partitions" in said(penstock(*rows, "--backlog", "50", "--partitions", "8"))[1]
-        topic = Topic(Cluster(servers=running["servers"]), "lines")
+        topic = Topic(KafkaCluster(bootstrap_servers=running["bootstrap_servers"]), "lines")
         assert sum(topic.ends().values()) == 1_050
         endless = penstock(*rows, "--rate", "500")
         while sum(topic.ends().values()) < 1_100 and endless.poll() is None:
@@ -247,5 +252,5 @@ def test_a_broker_is_started_loaded_and_stopped_by_commands(broker: Broker, tmp_
         assert json.loads(said(endless)[0])["rows"] == sum(topic.ends().values()) - 1_050 > 0
     finally:
         stopped = said(penstock("broker", "stop"))[0]
-    assert running["servers"] in stopped and not psutil.pid_exists(running["pid"])
+    assert running["bootstrap_servers"] in stopped and not psutil.pid_exists(running["pid"])
     said(penstock("broker", "status"), code=1)

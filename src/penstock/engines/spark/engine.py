@@ -17,7 +17,7 @@ import msgspec
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.load import modules_by_value
 from penstock.engines.ports import Applied
@@ -60,7 +60,7 @@ class SparkEngine:
         most_rows_a_batch: int | None = None,
         measured: bool = True,
         sample_every: int = SAMPLE_EVERY,
-        kafka: Cluster | None = None,  # where new cuts keep their rows; None: in the run's directory
+        kafka: KafkaCluster | None = None,  # where new cuts keep their rows; None: in the run's directory
     ) -> None:
         """`sample_every`: of row functions, one row in so many is timed by itself."""
         flow.check()

@@ -45,8 +45,8 @@ def begun(dataflow: Dataflow) -> Committed:
             "of 'b.txt' .*, and was .* of 'a.txt'",
         ),
         (
-            {"source": penstock.kafka("a", "x:1")},
-            {"source": penstock.kafka("b", "x:1")},
+            {"source": penstock.kafka("a", bootstrap_servers="x:1")},
+            {"source": penstock.kafka("b", bootstrap_servers="x:1")},
             "Kafka topic 'b', and was Kafka topic 'a'",
         ),
         (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.engines.spark.channels import Channel, EmbeddedChannel, KafkaChannel, open_channel
 from penstock.engines.spark.reading.gate import COMMITTED, save_starts
 
@@ -24,7 +24,7 @@ def embedded(request: pytest.FixtureRequest, folder: Path, schema: str) -> Chann
 
 
 def kafka(request: pytest.FixtureRequest, folder: Path, schema: str) -> Channel:
-    cluster = Cluster(servers=request.getfixturevalue("broker").servers)
+    cluster = KafkaCluster(bootstrap_servers=request.getfixturevalue("broker").bootstrap_servers)
     return KafkaChannel.create(folder, schema, None, cluster=cluster, keys=("s.s",), groups=4)
 
 

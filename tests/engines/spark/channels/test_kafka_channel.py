@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import penstock
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.engines.spark.channels import KafkaChannel, topic
 from penstock.engines.spark.channels.logged import read_about
 from penstock.engines.spark.channels.topic import TopicPlace, _Writer
 from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.storage.row_files import RowFile
 
-NOWHERE = Cluster(servers="127.0.0.1:1")
+NOWHERE = KafkaCluster(bootstrap_servers="127.0.0.1:1")
 
 
 class Kept:

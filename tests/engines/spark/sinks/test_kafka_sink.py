@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 import penstock
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.engines.spark.sinks.kafka import KafkaSink
 from penstock.engines.spark.storage import row_files
 from penstock.engines.spark.storage.row_files import RowFile
@@ -28,7 +28,9 @@ def test_without_the_right_it_does_not_try_for_ever(monkeypatch: pytest.MonkeyPa
         raise KafkaException(KafkaError(code, "no right"))
 
     monkeypatch.setattr(KafkaSink, "_open", refused)
-    sink = KafkaSink(penstock.kafka("out", "127.0.0.1:1"), "name", tmp_path, stopping=lambda: len(tries) > 1)
+    sink = KafkaSink(
+        penstock.kafka("out", bootstrap_servers="127.0.0.1:1"), "name", tmp_path, stopping=lambda: len(tries) > 1
+    )
     with pytest.raises(penstock.PenstockError, match="topic 'out' at '127.0.0.1:1' cannot be written: no right"):
         sink._publish([], "q.00000000")
     assert len(tries) == 1
@@ -102,7 +104,7 @@ def publish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Narrow
         rows = pa.RecordBatch.from_pydict({"key": [b"k"] * len(values), "value": values})
         file: RowFile = row_files.write(tmp_path / "rows.arrow", [rows], rows.schema)
         stopping = lambda: len(tries) > 1 or producer.away  # noqa: E731
-        sink = KafkaSink(penstock.kafka("out", "127.0.0.1:1"), "name", tmp_path, stopping)
+        sink = KafkaSink(penstock.kafka("out", bootstrap_servers="127.0.0.1:1"), "name", tmp_path, stopping)
         sink._publish([file], "q.00000000")
 
     return publish
@@ -156,7 +158,9 @@ def test_who_is_shut_out_by_a_client_that_was_given_up_before_tries_again(
     monkeypatch.setattr(KafkaSink, "_wait", lambda sink: None)
     rows = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"1"]})
     file: RowFile = row_files.write(tmp_path / "rows.arrow", [rows], rows.schema)
-    sink = KafkaSink(penstock.kafka("out", "127.0.0.1:1"), f"shut out {given_up}", tmp_path, stopping=lambda: False)
+    sink = KafkaSink(
+        penstock.kafka("out", bootstrap_servers="127.0.0.1:1"), f"shut out {given_up}", tmp_path, stopping=lambda: False
+    )
     if given_up:
         sink._publish([file], "q.00000000")
         assert written.committed == [(b"k", b"1")]
@@ -189,16 +193,19 @@ class NothingWritten(Group):
 def test_a_server_that_is_down_all_the_time_disturbs_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made: list[OneDown] = []
 
-    def client(cluster: Cluster, kind: Any, **config: Any) -> Any:
+    def client(cluster: KafkaCluster, kind: Any, **config: Any) -> Any:
         if kind is Consumer:
             return NothingWritten()
         made.append(OneDown(**config))
         return made[-1]
 
-    monkeypatch.setattr(Cluster, "client", client)
+    monkeypatch.setattr(KafkaCluster, "client", client)
     monkeypatch.setattr(KafkaSink, "_wait", lambda sink: None)
     sink = KafkaSink(
-        penstock.kafka("out", "127.0.0.1:1,127.0.0.1:2"), "one down", tmp_path, stopping=lambda: len(made) > 3
+        penstock.kafka("out", bootstrap_servers="127.0.0.1:1,127.0.0.1:2"),
+        "one down",
+        tmp_path,
+        stopping=lambda: len(made) > 3,
     )
     for number in range(3):
         rows = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"%d" % number]})

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import penstock
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.engines.spark.sources import decoding
 from penstock.engines.spark.sources.decoding import Decoder
 from penstock.engines.spark.sources.json_rows import row_type
@@ -66,12 +66,14 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
 
 
 def decoder(schema: pa.Schema, silent: bool = False, **how: Any) -> Decoder:
-    declared = penstock.kafka("t", "localhost:1", schema=None if schema is TEXT else "n bigint", **how)
+    declared = penstock.kafka(
+        "t", bootstrap_servers="localhost:1", schema=None if schema is TEXT else "n bigint", **how
+    )
     if silent:
         flow = penstock.Dataflow("f")
         flow.source("rows", declared).sink("out", penstock.noop())
         declared = flow.without_output()["rows"].source  # type: ignore[assignment]
-    return Decoder(declared, Cluster(servers=declared.servers), schema)
+    return Decoder(declared, KafkaCluster(bootstrap_servers=declared.bootstrap_servers), schema)
 
 
 BAD = [b'{"n":1}{"n":2}', b"", b"[1]", b"1", b'{"n":"7"}', b'{"n":1.5}', b'{"n":99999999999999999999}', None]
@@ -114,8 +116,8 @@ TIMES = ["2026-01-31", "2026-01-31 10:05", "2026-01-31T10:05:06Z", "2026-01-31T1
 
 def test_times_are_read_as_people_write_them() -> None:
     moments = pa.schema([("at", pa.timestamp("us", "UTC"))])
-    declared = penstock.kafka("t", "localhost:1", schema="at timestamp", format="json")
-    rows = Decoder(declared, Cluster(servers="localhost:1"), moments).batch(
+    declared = penstock.kafka("t", bootstrap_servers="localhost:1", schema="at timestamp", format="json")
+    rows = Decoder(declared, KafkaCluster(bootstrap_servers="localhost:1"), moments).batch(
         [Record(f'{{"at": "{time}"}}'.encode()) for time in TIMES]
     )
     assert [str(row["at"])[:22] for row in rows.to_pylist()] == [

@@ -24,6 +24,6 @@ def test_a_broker_that_falls_silent_as_a_run_begins_is_told(
     monkeypatch.setattr(Topic, "required", lambda topic, what: (0,))
     monkeypatch.setattr(Topic, "_offsets", silent)
     rows = StructType().add("value", StringType())
-    source = KafkaSource("lines", tmp_path, rows, penstock.kafka("t", "127.0.0.1:1", start=start))
+    source = KafkaSource("lines", tmp_path, rows, penstock.kafka("t", bootstrap_servers="127.0.0.1:1", start=start))
     with pytest.raises(penstock.PenstockError, match=r"source 'lines': no Kafka broker answers at '127\.0\.0\.1:1'"):
         source.first()

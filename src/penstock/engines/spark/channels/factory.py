@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.engines.spark.channels.contract import Channel, EventTime
 from penstock.engines.spark.channels.embedded import EmbeddedChannel
 from penstock.engines.spark.channels.kafka import KafkaChannel
@@ -13,7 +13,13 @@ from penstock.engines.spark.channels.logged import read_about
 
 
 def create_channel(
-    folder: Path, schema: str, event_time: EventTime | None, *, keys: tuple[str, ...], kafka: Cluster | None, **how: Any
+    folder: Path,
+    schema: str,
+    event_time: EventTime | None,
+    *,
+    keys: tuple[str, ...],
+    kafka: KafkaCluster | None,
+    **how: Any,
 ) -> Channel:
     """In a Kafka topic where a cluster is given, else in the folder itself. `keys` are those of its readers."""
     if kafka is None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.channels.contract import EventTime
 from penstock.engines.spark.channels.logged import FILE, LoggedChannel, read_about, write_about
@@ -25,14 +25,14 @@ class KafkaChannel(LoggedChannel):
         schema: str,
         event_time: EventTime | None,
         *,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         keys: tuple[str, ...] = (),
         groups: int = GROUPS,
         **how: Any,
     ) -> KafkaChannel:
         """A topic of its own, as many partitions as key groups; rows of the same `keys` are in the same group."""
         about = {
-            "servers": cluster.servers,
+            "bootstrap_servers": cluster.bootstrap_servers,
             "options": dict(cluster.options),  # secrets among them are names
             "topic": f"penstock-{uuid4().hex[:8]}-{folder.name}",
             "groups": groups,
@@ -48,5 +48,5 @@ class KafkaChannel(LoggedChannel):
 
 
 def _place(about: dict[str, Any]) -> TopicPlace:
-    cluster = Cluster.of(about["servers"], about["options"])
+    cluster = KafkaCluster.of(about["bootstrap_servers"], about["options"])
     return TopicPlace(cluster, about["topic"], about["groups"], tuple(about["keys"]))

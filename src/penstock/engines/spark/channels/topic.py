@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.records import LARGEST_RECORD, Span, producer, records
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
@@ -38,7 +38,7 @@ _LARGEST_VALUE = LARGEST_RECORD - (64 << 10)  # key and frame take the rest
 
 
 class TopicPlace:
-    def __init__(self, cluster: Cluster, topic: str, groups: int, keys: tuple[str, ...]) -> None:
+    def __init__(self, cluster: KafkaCluster, topic: str, groups: int, keys: tuple[str, ...]) -> None:
         self._cluster = cluster
         self._topic = topic
         self._groups = groups
@@ -90,7 +90,7 @@ class TopicPlace:
     def shares(self, files: Sequence[RowFile], replicas: int) -> list[list[Slice]]:
         """
         >>> files = [RowFile(f"{group}:0", 2, 0) for group in range(4)]
-        >>> place = TopicPlace(Cluster(servers=""), "t", 4, ())
+        >>> place = TopicPlace(KafkaCluster(bootstrap_servers=""), "t", 4, ())
         >>> [[(one.path, one.rows) for one in share] for share in place.shares(files, 2)]
         [[('0:0', 2), ('1:0', 2)], [('2:0', 2), ('3:0', 2)]]
         >>> [[(one.path, one.rows) for one in share] for share in place.shares(files, 5)]
@@ -148,7 +148,7 @@ class TopicPlace:
             _topic(self._cluster, self._topic).ends(timeout_s=2.0)
         except (KafkaException, TimeoutError):
             raise ChannelBusyError(
-                f"channel '{self._topic}': no Kafka broker answers at '{self._cluster.servers}'"
+                f"channel '{self._topic}': no Kafka broker answers at '{self._cluster.bootstrap_servers}'"
             ) from None
 
     def drop(self) -> None:
@@ -178,7 +178,7 @@ def halved(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 class _Writer:
     """Gathers a task's rows by group, sends them as records, and tells which record went where."""
 
-    def __init__(self, cluster: Cluster, topic: str, name: str) -> None:
+    def __init__(self, cluster: KafkaCluster, topic: str, name: str) -> None:
         self._producer = producer(cluster)
         self._topic = topic
         self._name = name
@@ -243,10 +243,11 @@ class _Writer:
         self._producer.poll(0)
 
 
-_topics: dict[tuple[Cluster, str], Topic] = {}  # of this process: a place travels to workers, and a client does not
+# One per process: a place is sent to workers, a client is not.
+_topics: dict[tuple[KafkaCluster, str], Topic] = {}
 
 
-def _topic(cluster: Cluster, name: str) -> Topic:
+def _topic(cluster: KafkaCluster, name: str) -> Topic:
     return _topics.setdefault((cluster, name), Topic(cluster, name))
 
 

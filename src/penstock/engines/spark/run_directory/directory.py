@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.engines.spark.channels import Channel, ChannelBusyError, EventTime, create_channel, open_channel
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
 from penstock.engines.spark.run_directory.committed import Committed, Origin, Query, QueryInput
@@ -14,7 +14,7 @@ from penstock.engines.spark.sources.contract import Offset
 
 
 class RunDirectory:
-    def __init__(self, path: Path, batch_s: float, most_rows: int | None, kafka: Cluster | None = None) -> None:
+    def __init__(self, path: Path, batch_s: float, most_rows: int | None, kafka: KafkaCluster | None = None) -> None:
         self.path = path
         self._batch_s = batch_s
         self._most_rows = most_rows

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType
 
-from penstock.brokers.cluster import Cluster, refused
+from penstock.brokers.cluster import KafkaCluster, refused
 from penstock.brokers.patience import Result, within
 from penstock.brokers.records import LARGEST_RECORD, ROOM, append
 from penstock.brokers.topics import Topic
@@ -48,7 +48,7 @@ class KafkaSink:
         self._name = name
         self._aside = aside
         self._stopping = stopping
-        self._cluster = Cluster(servers=sink.servers, options=sink.options)
+        self._cluster = KafkaCluster(bootstrap_servers=sink.bootstrap_servers, options=sink.options)
         self._topic = Topic(self._cluster, sink.topic)
         self._producer: Any = None
         self._disturbed = False  # a broker was lost since the producer has found its own
@@ -92,7 +92,8 @@ class KafkaSink:
                 self._producer = None  # a new one ends what the old one has left open
                 if refused(cause) or now_s > deadline or self._stopping():
                     raise PenstockError(
-                        f"topic '{self._sink.topic}' at '{self._cluster.servers}' cannot be written: {cause.str()}"
+                        f"topic '{self._sink.topic}' at '{self._cluster.bootstrap_servers}' cannot be written: "
+                        f"{cause.str()}"
                     ) from None
                 self._wait()
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.topics import Topic
 from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.sinks import ForeachBatch, Memory, Noop, Parquet, Sink
@@ -47,7 +47,9 @@ def writer(name: str, sink: Sink, run: Path, stopping: Callable[[], bool]) -> Wr
 def check_reachable(name: str, sink: Sink) -> None:
     """One clear error before anything runs, where it is known that no batch could be written."""
     if isinstance(sink, Kafka):
-        Topic(Cluster(servers=sink.servers, options=sink.options), sink.topic).required(f"sink '{name}'")
+        Topic(KafkaCluster(bootstrap_servers=sink.bootstrap_servers, options=sink.options), sink.topic).required(
+            f"sink '{name}'"
+        )
 
 
 def check_rows(sink: Sink, df: DataFrame) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.records import producer
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.kafka import Kafka
@@ -25,7 +25,7 @@ class Decoder:
     under the same key in the header `penstock.from`.
     """
 
-    def __init__(self, declared: Kafka, cluster: Cluster, schema: pa.Schema) -> None:
+    def __init__(self, declared: Kafka, cluster: KafkaCluster, schema: pa.Schema) -> None:
         self._declared = declared
         self._cluster = cluster
         self._schema = schema

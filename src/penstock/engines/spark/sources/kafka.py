@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
-from penstock.brokers.cluster import Cluster
+from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.records import Span, records
 from penstock.brokers.topics import Offsets, Topic
 from penstock.dataflow.errors import DataflowError, PenstockError
@@ -83,7 +83,7 @@ class KafkaSource:
     def _unanswered(self) -> PenstockError:
         topic = self._ends.topic
         why = f"there is no topic '{topic.name}'" if topic.missing else "no Kafka broker answers"
-        return PenstockError(f"source '{self._name}': {why} at '{self._declared.servers}'")
+        return PenstockError(f"source '{self._name}': {why} at '{self._declared.bootstrap_servers}'")
 
     def rows_between(self, start: Offset, end: Offset) -> int:
         """Offsets passed: marks of transactions count, which are one or so a batch of whoever writes in them."""
@@ -119,9 +119,9 @@ class KafkaSource:
             write_whole(self._noted, msgspec.json.encode(before))
         if before != self._known:
             raise PenstockError(
-                f"source '{self._name}': topic '{self._known.topic}' at '{self._declared.servers}' is not the topic "
-                f"'{before.topic}' that this run has read so far, but another one, or that one created again; give it "
-                "that one, or begin a new run in another directory"
+                f"source '{self._name}': topic '{self._known.topic}' at '{self._declared.bootstrap_servers}' is not "
+                f"the topic '{before.topic}' that this run has read so far, but another or a recreated one; "
+                "give it that one, or begin a new run in another directory"
             )
 
     def set_rate(self, rows_per_s: float) -> None:
@@ -165,8 +165,8 @@ class Ends:
                 self.topic.require_still(timeout_s=2.0)
             elif self.topic.id != self._id:
                 raise PenstockError(
-                    f"topic '{self.topic.name}' at '{self.topic.cluster.servers}' was deleted and created again while "
-                    "it was read; begin a new run in another directory"
+                    f"topic '{self.topic.name}' at '{self.topic.cluster.bootstrap_servers}' was deleted and created "
+                    "again while it was read; begin a new run in another directory"
                 )
             self._again_s = _LOOK_S if self._found is not None else _AWAY_S
             self._asked_at = time.monotonic()
@@ -286,8 +286,8 @@ def _check_json(name: str, schema: StructType) -> None:
         raise DataflowError(f"source '{name}': {error}") from None
 
 
-def _cluster(declared: Kafka) -> Cluster:
-    return Cluster(servers=declared.servers, options=declared.options)
+def _cluster(declared: Kafka) -> KafkaCluster:
+    return KafkaCluster(bootstrap_servers=declared.bootstrap_servers, options=declared.options)
 
 
 def _source_class(name: str, schema: StructType, declared: Kafka) -> type[DataSource]:
