@@ -23,7 +23,7 @@ from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
 from penstock.control.situation import Policy
 from penstock.engines.ports import Applied
-from penstock.measure.smoothing import Windowed
+from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Latency, OperatorWindow, PipelineWindow, Window
 from penstock.models.queueing import MMk
 from penstock.plan import Plan, default_plan, pipelines
@@ -106,7 +106,7 @@ def timed(
     """
     with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:
         store.begin(Run(dataflow=flow.name, flow_file="-", pid=1, master="-", started_s=1000.0))
-        chosen = Settings(mode="recommend", smoothing=Windowed(5), micro_batch=micro_batch, warm_up_s=0.0)
+        chosen = Settings(mode="recommend", smoothing=MovingAverage(5), micro_batch=micro_batch, warm_up_s=0.0)
         controller = Controller(policy, chosen, Still(flow, plan), store)  # type: ignore[arg-type]
         took = []
         for number, window in enumerate(windows):

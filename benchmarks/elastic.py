@@ -27,7 +27,7 @@ from penstock.engines.spark import cluster
 from penstock.engines.spark.cluster import Asked, Cluster
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.session import session
-from penstock.measure.smoothing import Windowed
+from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Window
 from penstock.models.mst.prediction import MstModel, fit_mst
 from penstock.plan import Plan
@@ -160,7 +160,7 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
         store.begin(Run(dataflow="waiting", flow_file="-", pid=0, master="bench", started_s=time.time()))
         settings = Settings(
             mode="active",
-            smoothing=Windowed(2),
+            smoothing=MovingAverage(2),
             micro_batch=True,
             warm_up_s=5.0,
             stale_after_s=120.0,

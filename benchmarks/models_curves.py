@@ -20,7 +20,7 @@ from penstock.planning.allocation import Allocation
 from penstock.planning.dsm import dsm
 from penstock.planning.lsa import lsa
 from penstock.planning.mba import mba
-from penstock.planning.prediction import Routing, predict
+from penstock.planning.placement_prediction import Routing, predict
 from penstock.planning.rsm import attempt
 from penstock.planning.sam import sam, slots_needed
 from penstock.planning.slot_bound import slot_bounds

@@ -17,17 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from penstock.models.mst.candidate import Weighting, mape
-from penstock.models.mst.fitted import CANDIDATES, PAPER_CANDIDATES, fit_candidate
-from penstock.models.mst.model1 import MODEL1
-from penstock.models.mst.model2 import MODEL2
+from penstock.models.mst.curve_families import CURVE_FAMILIES, MODEL1, MODEL2, PAPER_FAMILIES
+from penstock.models.mst.curve_selection import choose_step, select_curve
+from penstock.models.mst.fitted_curve import fit_curve
+from penstock.models.mst.least_squares import Weighting, mape
 from penstock.models.mst.prediction import fit_mst
-from penstock.models.mst.samples import Samples
-from penstock.models.mst.selection import choose_step, select
-from penstock.models.mst.subsets import best_subset
-from penstock.models.mst.validation import first_divergences, widest_divergence
-from penstock.planning.elastic import Terms
+from penstock.models.mst.samples import ThroughputSamples
+from penstock.models.mst.training_subset import best_training_subset
+from penstock.models.mst.validation_counts import first_divergences, widest_divergence
 from penstock.planning.elastic_comparison import compare
+from penstock.planning.elastic_schedule import RentalTerms
 from penstock.planning.trace import Trace
 
 DATA = Path(os.environ.get("PENSTOCK_SHARED", Path(__file__).parents[2] / "shared")) / "data"
@@ -51,30 +50,30 @@ def row(name: str, value: float, unit: str, bar: str = "", ok: bool | None = Non
     return {"name": name, "value": round(float(value), 4), "unit": unit, "bar": bar, "ok": ok}
 
 
-def load_samples() -> dict[str, Samples]:
+def load_samples() -> dict[str, ThroughputSamples]:
     found: dict[str, dict[int, list[float]]] = {}
     for line in (DATA / "mst" / "samples.tsv").read_text().splitlines()[1:]:
         _, app, vms, *values = line.split("\t")
         found.setdefault(app, {})[int(vms)] = [float(value) for value in values]
-    return {app: Samples.of(app, by_vms) for app, by_vms in found.items()}
+    return {app: ThroughputSamples.of(app, by_vms) for app, by_vms in found.items()}
 
 
-def made_up_samples() -> dict[str, Samples]:
+def made_up_samples() -> dict[str, ThroughputSamples]:
     rng = np.random.default_rng(0)
     return {
-        app: Samples.of(app, {m: m / (1 + s * m) * rng.lognormal(0, 0.05, size=6) for m in COUNTS})
+        app: ThroughputSamples.of(app, {m: m / (1 + s * m) * rng.lognormal(0, 0.05, size=6) for m in COUNTS})
         for app, s in zip(PHASE_1, (0.1, 0.005, 0.001), strict=True)
     }
 
 
-def search_rows(samples: dict[str, Samples]) -> list[Row]:
+def search_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
     apps = [samples[app] for app in PHASE_1]
     began = time.process_time()
     for max_vms in (5, 6, 7, 8, 12, 16, 24, 32):
-        best_subset(apps, max_vms=max_vms)
+        best_training_subset(apps, max_vms=max_vms)
     table_1_s = time.process_time() - began
     began = time.process_time()
-    wide = best_subset(apps, max_vms=128, sizes=(3, 4, 5, 6, 7, 8))
+    wide = best_training_subset(apps, max_vms=128, sizes=(3, 4, 5, 6, 7, 8))
     wide_s = time.process_time() - began
     return [
         row("phase 1, all of Table 1", table_1_s, "CPU s", "<= 10", table_1_s <= 10),
@@ -82,13 +81,13 @@ def search_rows(samples: dict[str, Samples]) -> list[Row]:
     ]
 
 
-def step_of_phase_1(samples: dict[str, Samples]) -> float:
+def step_of_phase_1(samples: dict[str, ThroughputSamples]) -> float:
     """The step that most phase-1 applications show (3 processing units on 2 vCPUs give 1.5): phase 2 may use it."""
     steps = [choose_step(samples[app], steps=(0.0, 1.5, 2.0, 2.5, 3.0)) for app in PHASE_1]
     return max(set(steps), key=steps.count)
 
 
-def mape_rows(samples: dict[str, Samples]) -> list[Row]:
+def mape_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
     """Test counts are those that no protocol below trained on or validated with."""
     steps = (0.0, step_of_phase_1(samples))
     test = [m for m in COUNTS if m not in (*TRAIN, 32, 128)]
@@ -104,20 +103,20 @@ def mape_rows(samples: dict[str, Samples]) -> list[Row]:
         train, held = samples[app].only(TRAIN), samples[app].only(test)
 
         # Theirs: the published choice; and Algorithm 1 with its points moved up to the next count that was measured.
-        paper = fit_candidate(published, train, weighting=Weighting.ABSOLUTE)
-        both = [fit_candidate(c, train, weighting=Weighting.ABSOLUTE) for c in PAPER_CANDIDATES]
+        paper = fit_curve(published, train, weighting=Weighting.ABSOLUTE)
+        both = [fit_curve(c, train, weighting=Weighting.ABSOLUTE) for c in PAPER_FAMILIES]
         points = {min(c for c in COUNTS if c >= m) for m in first_divergences(both, trained=TRAIN, max_vms=128)}
-        redone = select(
+        redone = select_curve(
             samples[app].only([*TRAIN, *points]),
             validation=tuple(points),
-            candidates=PAPER_CANDIDATES,
+            candidates=PAPER_FAMILIES,
             weighting=Weighting.ABSOLUTE,
             refit=False,
         ).chosen
 
         # Ours: one validation count, where the candidates differ most; and with the paper's cheaper one.
         step = choose_step(train, steps=steps)
-        everyone = [fit_candidate(c, train, step=step) for c in CANDIDATES]
+        everyone = [fit_curve(c, train, step=step) for c in CURVE_FAMILIES]
         far = widest_divergence(everyone, trained=TRAIN, measurable=COUNTS) or 128
         ours = fit_mst(samples[app].only([*TRAIN, far]), max_vms=128, validation=(far,), steps=steps)
         near = fit_mst(samples[app].only([*TRAIN, 32]), max_vms=128, validation=(32,), steps=steps)
@@ -150,14 +149,14 @@ def mape_rows(samples: dict[str, Samples]) -> list[Row]:
     ]
 
 
-def _phase_1_mape(samples: Samples, validated: int, steps: tuple[float, ...]) -> float:
+def _phase_1_mape(samples: ThroughputSamples, validated: int, steps: tuple[float, ...]) -> float:
     """Why ours validates far out: it was decided on the applications of phase 1, not on those above."""
     test = [m for m in COUNTS if m not in (*TRAIN, 32, 128)]
     model = fit_mst(samples.only([*TRAIN, validated]), max_vms=128, validation=(validated,), steps=steps)
     return mape(model.curve[np.array(test) - 1], samples.only(test))
 
 
-def elastic_rows(samples: dict[str, Samples]) -> list[Row]:
+def elastic_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
     lines = (DATA / "worldcup98" / "hourly.csv").read_text().splitlines()[1:]
     requests = np.array([float(line.split(",")[1]) for line in lines])
     first = int(np.argmax(np.convolve(requests, np.ones(500), "valid")))  # the busiest 500 hours
@@ -169,7 +168,7 @@ def elastic_rows(samples: dict[str, Samples]) -> list[Row]:
             comparison = compare(
                 trace,
                 samples[app],
-                terms=Terms(),
+                terms=RentalTerms(),
                 train=TRAIN,
                 validation=(128,),
                 steps=steps,

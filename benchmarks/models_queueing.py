@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.models.queueing import GIGk, MMk, erlang_c
-from penstock.models.queueing.station import Station
-from penstock.planning.processors import Operator, Workload, assign_processors, min_processors
+from penstock.models.queueing.station import StationModel
+from penstock.planning.processors import OperatorNetwork, OperatorStation, assign_processors, min_processors
 
 PRINTED_MS = {12: 0.083, 24: 0.158, 48: 0.323, 96: 0.665, 192: 1.250}
 
@@ -31,20 +31,20 @@ def best_of(call: Callable[[], object], *, runs: int = 1, repeats: int = 5) -> f
     return quietest
 
 
-def chain(stations: list[Station], external_per_s: float) -> Workload:
-    operators = [Operator(name=f"op{i}", station=station) for i, station in enumerate(stations)]
-    return Workload(external_per_s=external_per_s, operators=tuple(operators))
+def chain(stations: list[StationModel], external_per_s: float) -> OperatorNetwork:
+    operators = [OperatorStation(name=f"op{i}", station=station) for i, station in enumerate(stations)]
+    return OperatorNetwork(external_per_s=external_per_s, operators=tuple(operators))
 
 
-def three(scv: float = 1.0) -> Workload:
+def three(scv: float = 1.0) -> OperatorNetwork:
     """Offered loads of 4.2, 4.6 and 0.05: within the smallest budget, 12."""
     rates = [(6.5, 1.55), (6.5, 1.40), (6.5, 120.0)]
     return chain([GIGk(arrival_per_s=a, service_per_s=s, arrival_scv=scv, service_scv=scv) for a, s in rates], 6.5)
 
 
-def thousand() -> Workload:
+def thousand() -> OperatorNetwork:
     rng = random.Random(7)
-    stations: list[Station] = [
+    stations: list[StationModel] = [
         MMk(arrival_per_s=1000.0, service_per_s=1000.0 / rng.uniform(1.0, 100.0)) for _ in range(1000)
     ]
     return chain(stations, 1000.0)

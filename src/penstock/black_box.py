@@ -52,7 +52,7 @@ def watch(
         from penstock.control.policies.mst_seen import MstSeen
         from penstock.control.watching import Subject
         from penstock.engines.spark.watched import WatchedEngine
-        from penstock.measure.smoothing import Windowed
+        from penstock.measure.smoothing import MovingAverage
         from penstock.store import WATCHED, Run, Store
 
         engine = WatchedEngine(spark)
@@ -77,7 +77,7 @@ def watch(
             )
             settings = Settings(
                 mode=mode,
-                smoothing=Windowed(3),
+                smoothing=MovingAverage(3),
                 micro_batch=True,
                 warm_up_s=every_s,
                 stale_after_s=max(30.0, 5 * every_s),

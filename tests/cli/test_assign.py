@@ -72,8 +72,8 @@ def test_files_that_are_no_stations(tmp_path: Path) -> None:
 
 def test_schema() -> None:
     schema = json.loads(run("schema", "stations").output)
-    assert set(schema["$defs"]["Stations"]["properties"]) == {"external_per_s", "stations", "streams"}
+    assert set(schema["$defs"]["StationsDocument"]["properties"]) == {"external_per_s", "stations", "streams"}
     assert set(schema["$defs"]["StreamSpec"]["properties"]) == {"from", "to", "gain"}
-    assert schema["$defs"]["Stations"]["additionalProperties"] is False
+    assert schema["$defs"]["StationsDocument"]["additionalProperties"] is False
     unknown = run("schema", "statoins")
     assert isinstance(unknown.exception, PenstockError) and "stations" in str(unknown.exception)

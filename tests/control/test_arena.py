@@ -25,7 +25,7 @@ from penstock.control.shape import Shape
 from penstock.control.situation import Policy
 from penstock.dataflow import PlanError
 from penstock.engines.simulated import SimulatedEngine
-from penstock.measure.smoothing import Windowed
+from penstock.measure.smoothing import MovingAverage
 from penstock.plan import Plan, validate
 from penstock.report.arena import table
 from penstock.store import Store
@@ -61,7 +61,7 @@ def test_drs_comes_first_in_fewer_changes_than_the_baselines() -> None:
             policy, engine, clock, windows=100, every_s=60.0, settings=settings, judge=judged, best_s=best_s, max_s=3.0
         )
 
-    settings = Settings(mode="active", smoothing=Windowed(2), warm_up_s=0.0, stale_after_s=180.0)
+    settings = Settings(mode="active", smoothing=MovingAverage(2), warm_up_s=0.0, stale_after_s=180.0)
     policies = [Threshold(), Stela(attempts=5), Ds2(), Drs(DrsSettings(goal=LeastLatency(max_slots=22)))]
     table = league([summary([stood(policy)]) for policy in policies])
     assert table[0].policy == "drs"
@@ -122,7 +122,7 @@ def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None
     flow, behaviour = SCENARIOS["video"]()
     start = plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1})
     engine = SimulatedEngine(flow, behaviour, plan=start, seed=1)
-    settings = Settings(mode="active", smoothing=Windowed(4), warm_up_s=30.0, stale_after_s=180.0)
+    settings = Settings(mode="active", smoothing=MovingAverage(4), warm_up_s=30.0, stale_after_s=180.0)
     policy = Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05)
     with Store(tmp_path) as store:
         sums, changes = rehearse(policy, engine, engine.clock, store, windows=60, every_s=30.0, settings=settings)
@@ -132,7 +132,7 @@ def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None
 
 
 def test_a_contest_between_drs_and_a_baseline_from_two_starts() -> None:
-    settings = Settings(mode="active", smoothing=Windowed(3), warm_up_s=30.0, stale_after_s=180.0)
+    settings = Settings(mode="active", smoothing=MovingAverage(3), warm_up_s=30.0, stale_after_s=180.0)
     drs = Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05)
     contest = hold(
         "video", "row-by-row", [Threshold(), drs], settings, slots=22, starts=2, windows=20, every_s=60.0, seed=1,

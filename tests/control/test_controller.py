@@ -19,10 +19,10 @@ from penstock.control.guards import Bounded, Cooldown, Hysteresis, MaxChangesPer
 from penstock.control.policies.drs import Drs
 from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
 from penstock.control.situation import Memory, Policy, Situation
-from penstock.measure.smoothing import Windowed
+from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Window
 from penstock.plan import Plan
-from penstock.planning.outcome import Outcome
+from penstock.planning.plan_outcome import PlanOutcome
 from penstock.store import Decided, Run, Store, StoreReader
 from tests.support.applications import plan_of, video
 from tests.support.driving import drive
@@ -63,13 +63,13 @@ def changing(**counts: int) -> Scripted:
             return Hold(reason=Reason.BEST, why="there already")
         assert situation.window is not None and situation.window.latency is not None
         now_s = situation.window.latency.mean_s
-        staying = Outcome(slots=situation.slots, latency_s=now_s)
+        staying = PlanOutcome(slots=situation.slots, latency_s=now_s)
         return Change(
             plan=plan,
             reason=Reason.SHORTAGE,
             why="as scripted",
             staying=staying,
-            expected=Outcome(slots=sum(plan.replicas.values()), latency_s=now_s / 2),
+            expected=PlanOutcome(slots=sum(plan.replicas.values()), latency_s=now_s / 2),
         )
 
     return Scripted(decides)
@@ -96,7 +96,7 @@ def test_warm_up_after_a_change_is_not_measured(tmp_path: Path) -> None:
         clock,
         changing(match=4),
         windows=9,
-        smoothing=Windowed(1),
+        smoothing=MovingAverage(1),
         warm_up_s=90.0,
     )
     # 90 s from the start; the change is at 180 s and ends at 200 s; windows that begin before 290 s do not count.
@@ -113,7 +113,7 @@ def test_an_engine_that_cannot_be_observed(tmp_path: Path) -> None:
     def breaks() -> None:
         one.broken = True
 
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=4, smoothing=Windowed(3), at_window={2: breaks})
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=4, smoothing=MovingAverage(3), at_window={2: breaks})
     assert reasons(rows) == ["settling", "settling", "missing-metrics", "missing-metrics"]
     with StoreReader(tmp_path) as reader:
         assert {error.where for error in reader.errors()} == {"observe"}
@@ -130,7 +130,7 @@ def test_stale_windows_are_not_decided_on(tmp_path: Path) -> None:
         return window
 
     one.observe = late  # type: ignore[method-assign]
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=30, smoothing=Windowed(1), stale_after_s=120.0)
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=30, smoothing=MovingAverage(1), stale_after_s=120.0)
     assert set(reasons(rows)) == {"stale-metrics"} and one.applied == []
 
 
@@ -172,7 +172,7 @@ def test_a_policy_that_raises_does_not_stop_the_loop(tmp_path: Path) -> None:
             raise ZeroDivisionError("who divides by zero")
         return Hold(reason=Reason.BEST, why="fine")
 
-    rows = drive(tmp_path, engine(clock), clock, Scripted(decides), windows=6, smoothing=Windowed(1))
+    rows = drive(tmp_path, engine(clock), clock, Scripted(decides), windows=6, smoothing=MovingAverage(1))
     assert reasons(rows) == ["best", "policy-failed"] * 3
     with StoreReader(tmp_path) as reader:
         errors = reader.errors()
@@ -198,14 +198,14 @@ class Nonsense:
 )
 def test_a_policy_that_returns_nonsense(tmp_path: Path, policy: Policy) -> None:
     clock = FakeClock()
-    rows = drive(tmp_path, engine(clock), clock, policy, windows=3, smoothing=Windowed(1))
+    rows = drive(tmp_path, engine(clock), clock, policy, windows=3, smoothing=MovingAverage(1))
     assert reasons(rows) == ["policy-failed"] * 3
 
 
 def test_a_plan_that_is_not_valid_is_refused_and_not_tried_again(tmp_path: Path) -> None:
     clock = FakeClock()
     one = engine(clock)
-    rows = drive(tmp_path, one, clock, changing(match=0), windows=4, smoothing=Windowed(1))
+    rows = drive(tmp_path, one, clock, changing(match=0), windows=4, smoothing=MovingAverage(1))
     assert reasons(rows) == ["shortage", "refuted", "refuted", "refuted"]
     assert rows[0].applied == "failed" and "give a whole number" in (rows[0].applied_why or "")
     assert one.applied == []
@@ -229,7 +229,7 @@ def test_a_change_by_somebody_else_is_noticed(tmp_path: Path) -> None:
         return Hold(reason=Reason.BEST, why="waiting")
 
     policy = Cooldown(Scripted(decides), seconds=150.0)
-    rows = drive(tmp_path, one, clock, policy, windows=6, smoothing=Windowed(1), at_window={2: by_hand})
+    rows = drive(tmp_path, one, clock, policy, windows=6, smoothing=MovingAverage(1), at_window={2: by_hand})
     # The second window is of the plan before; the cooldown counts from the change.
     assert reasons(rows)[:5] == ["best", "warming-up", "cooldown", "cooldown", "shortage"]
 
@@ -249,18 +249,21 @@ def test_guards_say_no_one_after_another(tmp_path: Path) -> None:
     }
     for code, policy in guarded.items():
         clock = FakeClock()
-        rows = drive(tmp_path / code, engine(clock), clock, policy, windows=4, smoothing=Windowed(1))
+        rows = drive(tmp_path / code, engine(clock), clock, policy, windows=4, smoothing=MovingAverage(1))
         assert reasons(rows) == [code.strip()] * 4
         assert rows[0].alternatives[0].replicas["extract"] == 9  # what it would have done is on record
     composed = Cooldown(Bounded(PayBack(Hysteresis(wanted), within_s=3600.0), max_slots=64), seconds=300)
     clock = FakeClock()
-    assert drive(tmp_path / "all", engine(clock), clock, composed, windows=2, smoothing=Windowed(1))[0].applied == "ok"
+    assert (
+        drive(tmp_path / "all", engine(clock), clock, composed, windows=2, smoothing=MovingAverage(1))[0].applied
+        == "ok"
+    )
 
 
 def test_hysteresis_lets_through_what_is_wanted_for_long_enough(tmp_path: Path) -> None:
     clock = FakeClock()
     rows = drive(
-        tmp_path, engine(clock), clock, Hysteresis(changing(match=4), turns=3), windows=3, smoothing=Windowed(1)
+        tmp_path, engine(clock), clock, Hysteresis(changing(match=4), turns=3), windows=3, smoothing=MovingAverage(1)
     )
     assert reasons(rows) == ["not-yet", "not-yet", "shortage"]
 
@@ -272,7 +275,7 @@ def test_after_a_change_the_next_one_has_to_be_wanted_for_as_long_again(tmp_path
     clock = FakeClock()
     policy = Hysteresis(Scripted(one_more), turns=3)
     one = engine(clock, slower=lambda plan: 2.0 ** -plan.replicas["match"])  # each brings what it promises
-    rows = drive(tmp_path, one, clock, policy, windows=6, smoothing=Windowed(1))
+    rows = drive(tmp_path, one, clock, policy, windows=6, smoothing=MovingAverage(1))
     assert reasons(rows) == ["not-yet", "not-yet", "shortage"] * 2
 
 
@@ -290,7 +293,7 @@ def test_recommending_never_applies(tmp_path_factory: Any, counts: tuple, rate: 
     one = engine(clock, rate=rate, counts=dict(zip(START, counts, strict=True)))
     before = one.plan
     at = tmp_path_factory.mktemp("run")
-    rows = drive(at, one, clock, Drs(DrsSettings(goal=goal)), windows=5, smoothing=Windowed(2), mode="recommend")
+    rows = drive(at, one, clock, Drs(DrsSettings(goal=goal)), windows=5, smoothing=MovingAverage(2), mode="recommend")
     assert len(rows) == 5
     assert one.applied == [] and one.plan == before
     assert {row.applied for row in rows} <= {None, "recommended"} and all(row.verdict is None for row in rows)
@@ -331,7 +334,7 @@ def test_what_was_intended_is_on_record_before_it_is_done(tmp_path: Path) -> Non
     with Store(tmp_path) as store:
         store.begin(Run(dataflow="video", flow_file="flow.py", pid=1, master="fake", started_s=1000.0))
         one.start()
-        chosen = Settings(mode="active", smoothing=Windowed(1), warm_up_s=0.0)
+        chosen = Settings(mode="active", smoothing=MovingAverage(1), warm_up_s=0.0)
         controller = Controller(changing(match=4), chosen, one, store)
         clock.sleep(60.0)
         with pytest.raises(KeyboardInterrupt):

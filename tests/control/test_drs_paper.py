@@ -16,7 +16,7 @@ from penstock.control.policies.drs import Drs
 from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
 from penstock.control.shape import Shape
 from penstock.control.situation import Situation
-from penstock.measure.smoothing import Windowed
+from penstock.measure.smoothing import MovingAverage
 from tests.support.applications import (
     PATTERNS_SELECTIVITY,
     PATTERNS_SERVICE,
@@ -97,7 +97,7 @@ def test_the_loop_changes_once_and_never_again(application: Application, start: 
     clock = FakeClock()
     engine = engine_of(application, dict(zip(service, start, strict=True)), clock)
     policy = Cooldown(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), seconds=14 * 60.0)
-    rows = drive(tmp_path, engine, clock, policy, windows=27, smoothing=Windowed(3))
+    rows = drive(tmp_path, engine, clock, policy, windows=27, smoothing=MovingAverage(3))
     changes = [row for row in rows if row.kind == "change"]
     assert [row.applied for row in changes] == ["ok"]
     assert engine.plan.replicas == best
@@ -135,7 +135,7 @@ def stepped(rate: Callable[[float], float], w: int, at: Path, minutes: int) -> l
         service_per_s=STEPS_SERVICE,
     )
     policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=T_MAX, min_s=T_MIN))), seconds=60.0 * w)
-    rows = drive(at, engine, clock, policy, windows=minutes, smoothing=Windowed(w), load_change=0.2)
+    rows = drive(at, engine, clock, policy, windows=minutes, smoothing=MovingAverage(w), load_change=0.2)
     return [(round((row.at_s - 1000.0) / 60), row.reason, sum(row.new.replicas.values())) for row in rows if row.new]
 
 

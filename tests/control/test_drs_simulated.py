@@ -30,7 +30,7 @@ from penstock.engines.simulated import (
     Uniform,
 )
 from penstock.engines.simulated.behaviour import BatchCosts
-from penstock.measure.smoothing import Windowed
+from penstock.measure.smoothing import MovingAverage
 from penstock.store import Decided, Store, StoreReader
 from tests.control.test_controller import engine as queueing
 from tests.support.applications import PATTERNS_SERVICE, VIDEO_SERVICE, allocations, mean_s, plan_of
@@ -42,7 +42,7 @@ def changes(
     engine: SimulatedEngine, policy: Policy, at: Path, *, windows: int, every_s: float, smoothed: int
 ) -> list[Decided]:
     settings = Settings(
-        mode="active", smoothing=Windowed(smoothed), warm_up_s=0.0, stale_after_s=3 * every_s, load_change=0.2
+        mode="active", smoothing=MovingAverage(smoothed), warm_up_s=0.0, stale_after_s=3 * every_s, load_change=0.2
     )
     with Store(at) as store:
         return rehearse(policy, engine, engine.clock, store, windows=windows, every_s=every_s, settings=settings)[1]
@@ -262,7 +262,7 @@ def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
     )
     one = plan_of(flow, dict.fromkeys(costs, 1), slots=16)
     engine = SimulatedEngine(flow, behaviour, plan=one, mode="micro-batch")
-    settings = Settings(mode="active", smoothing=Windowed(2), micro_batch=True, warm_up_s=10.0, stale_after_s=60.0)
+    settings = Settings(mode="active", smoothing=MovingAverage(2), micro_batch=True, warm_up_s=10.0, stale_after_s=60.0)
     with Store(tmp_path) as store:
         rehearse(policy, engine, engine.clock, store, windows=120, every_s=10.0, settings=settings)
     busy = sum(costs[name] * (2000 if name == "join" else 1000) / k for name, k in engine.plan.replicas.items())

@@ -24,7 +24,7 @@ from penstock.dataflow import Dataflow
 from penstock.engines.ports import Applied
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
 from penstock.engines.simulated.behaviour import ChangePause, Cluster
-from penstock.measure.smoothing import Windowed
+from penstock.measure.smoothing import MovingAverage
 from penstock.plan import Plan, default_plan, validate
 from penstock.store import Decided, Store
 from tests.control.test_policy_contract import situations
@@ -68,7 +68,7 @@ def rehearsed(
 ) -> tuple[Rehearsal, list[Decided]]:
     settings = Settings(
         mode="active",
-        smoothing=Windowed(smoothed),
+        smoothing=MovingAverage(smoothed),
         warm_up_s=warm_up_s,
         stale_after_s=60.0,
         max_slots=6,
@@ -264,7 +264,7 @@ def test_a_step_above_what_the_plan_is_for_is_no_fault_of_the_model(mode: str, s
         exact,
         windows=150,
         every_s=10.0,
-        smoothing=Windowed(5),
+        smoothing=MovingAverage(5),
         max_slots=6,
         micro_batch=mode == "micro-batch",
     )

@@ -20,7 +20,7 @@ from penstock.control.policies.threshold import Threshold
 from penstock.control.shape import Shape
 from penstock.control.situation import Situation
 from penstock.dataflow import PenstockError
-from penstock.measure.smoothing import Windowed
+from penstock.measure.smoothing import MovingAverage
 from penstock.plan import default_plan
 from tests.control.test_policy_contract import situation_of
 from tests.support.applications import mean_s, plan_of, video
@@ -64,11 +64,11 @@ def test_ds2_does_not_flap_where_the_work_is_that_of_an_integer(tmp_path: Path) 
         rate=lambda at_s: 9.0 + noise[int(at_s // 60) % len(noise)],
         service_per_s={"extract": 5.0, "match": 4.5, "aggregate": 100.0},
     )
-    rows = drive(tmp_path, engine, clock, Ds2(), windows=60, smoothing=Windowed(1))
+    rows = drive(tmp_path, engine, clock, Ds2(), windows=60, smoothing=MovingAverage(1))
     assert engine.plan.replicas == {"extract": 2, "match": 3, "aggregate": 1}
     assert len([row for row in rows if row.kind == "change"]) <= 2
     engine.set_rate("in", 8.0)  # 1.78 replicas of match: two have room for that
-    drive(tmp_path, engine, clock, Ds2(), windows=3, smoothing=Windowed(1))
+    drive(tmp_path, engine, clock, Ds2(), windows=3, smoothing=MovingAverage(1))
     assert engine.plan.replicas["match"] == 2
 
 
@@ -168,7 +168,7 @@ def test_what_is_learned_corrects_predictions(tmp_path: Path) -> None:
         slower=lambda plan: 2.0,
     )
     rows = drive(
-        tmp_path, engine, clock, Drs(DrsSettings(goal=FewestSlots(max_s=1.0))), windows=14, smoothing=Windowed(2)
+        tmp_path, engine, clock, Drs(DrsSettings(goal=FewestSlots(max_s=1.0))), windows=14, smoothing=MovingAverage(2)
     )
     from tests.support.applications import mean_s
 

@@ -17,10 +17,10 @@ from penstock.control.promise import draining, kept
 from penstock.control.shape import Shape
 from penstock.control.situation import Situation
 from penstock.measure.load import Load
-from penstock.measure.smoothing import Windowed
+from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import default_plan
-from penstock.planning.outcome import Outcome
+from penstock.planning.plan_outcome import PlanOutcome
 from penstock.store import StoreReader
 from tests.control.test_controller import Scripted, changing, engine, reasons
 from tests.support.driving import drive
@@ -33,7 +33,7 @@ def test_a_failed_apply_is_recorded_and_not_repeated_until_the_load_changes(tmp_
     one.rate = lambda at_s: 6.0 if at_s < 400 else 9.0
     before = one.plan
     one.refused = lambda plan: clock.time() < 1400.0
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=10, smoothing=Windowed(1))
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=10, smoothing=MovingAverage(1))
     assert reasons(rows)[:6] == ["shortage"] + ["refuted"] * 5
     assert rows[0].applied == "failed" and "the old plan is in force again" in (rows[0].applied_why or "")
     assert rows[5].old == before
@@ -47,7 +47,7 @@ def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: 
     clock = FakeClock()
     one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
     before = one.plan
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=12, smoothing=Windowed(2))
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=12, smoothing=MovingAverage(2))
     first, second = [row for row in rows if row.kind == "change"]
     assert (first.reason, first.verdict, second.reason, second.verdict) == (
         "shortage",
@@ -67,7 +67,7 @@ def test_no_roll_back_goes_beyond_a_bound(tmp_path: Path) -> None:
     start = {"extract": 5, "match": 5, "aggregate": 2}  # 12 slots, and it was started with more than are allowed
     one = engine(clock, counts=start, slower=lambda plan: 3.0 if plan.replicas["match"] < 5 else 1.0)
     policy = Cooldown(Bounded(changing(match=4), max_slots=11), seconds=0.0)
-    rows = drive(tmp_path, one, clock, policy, windows=12, smoothing=Windowed(2))
+    rows = drive(tmp_path, one, clock, policy, windows=12, smoothing=MovingAverage(2))
     (change,) = [row for row in rows if row.kind == "change"]
     assert change.verdict == "fell short" and one.plan.replicas["match"] == 4
     held = next(row for row in rows if row.reason == "out-of-bounds")
@@ -81,7 +81,7 @@ def test_a_roll_back_that_fails_is_tried_again_and_refutes_nothing_good(tmp_path
     one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
     before, refused = one.plan, itertools.count(1)
     one.refused = lambda plan: plan == before and next(refused) <= refusals
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=16, smoothing=Windowed(2))
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=16, smoothing=MovingAverage(2))
     first = next(row for row in rows if row.reason == "shortage")
     back = [row for row in rows if row.reason == "roll-back"]
     if refusals == 1:
@@ -93,22 +93,22 @@ def test_a_roll_back_that_fails_is_tried_again_and_refutes_nothing_good(tmp_path
 
 
 def test_no_plan_takes_in_more_than_comes() -> None:
-    before, promised = Outcome(slots=4, rows_per_s=80.0), Outcome(slots=6, rows_per_s=100.0)
-    taken = [Outcome(slots=6, rows_per_s=rows) for rows in (85.0, 81.0)]
+    before, promised = PlanOutcome(slots=4, rows_per_s=80.0), PlanOutcome(slots=6, rows_per_s=100.0)
+    taken = [PlanOutcome(slots=6, rows_per_s=rows) for rows in (85.0, 81.0)]
     assert [kept(before, promised, one, tolerance=0.5, comes_per_s=85.0) for one in taken] == [True, False]
     assert not kept(before, promised, taken[0], tolerance=0.5, comes_per_s=100.0)
-    met, lost = Outcome(slots=4, latency_s=0.1), Outcome(slots=2, latency_s=40.0)
-    assert not kept(met, Outcome(slots=2, at_most_s=0.4), lost, tolerance=0.5)
+    met, lost = PlanOutcome(slots=4, latency_s=0.1), PlanOutcome(slots=2, latency_s=40.0)
+    assert not kept(met, PlanOutcome(slots=2, at_most_s=0.4), lost, tolerance=0.5)
 
 
 def test_a_release_has_to_do_no_harm_and_no_more() -> None:
-    before = Outcome(slots=24, latency_s=0.0806, rows_per_s=95.0)
-    expected = Outcome(slots=20, latency_s=0.0789, rows_per_s=100.0)  # a little better besides, and a few more rows
-    seen = [Outcome(slots=20, latency_s=stay_s, rows_per_s=95.0) for stay_s in (0.0808, 0.12, 0.13)]
+    before = PlanOutcome(slots=24, latency_s=0.0806, rows_per_s=95.0)
+    expected = PlanOutcome(slots=20, latency_s=0.0789, rows_per_s=100.0)  # a little better besides, and a few more rows
+    seen = [PlanOutcome(slots=20, latency_s=stay_s, rows_per_s=95.0) for stay_s in (0.0808, 0.12, 0.13)]
     assert [kept(before, expected, one, tolerance=0.5) for one in seen] == [True, True, False]
     within = msgspec.structs.replace(expected, at_most_s=0.1)
     assert [kept(before, within, one, tolerance=0.5) for one in seen] == [True, False, False]
-    stalled = Outcome(slots=20, latency_s=0.08, rows_per_s=70.0)
+    stalled = PlanOutcome(slots=20, latency_s=0.08, rows_per_s=70.0)
     assert not kept(before, expected, stalled, tolerance=0.5)
 
 
@@ -142,12 +142,14 @@ def test_rows_that_wait_behind_a_source_are_not_taken_in(tmp_path: Path, micro_b
             plan=situation.plan.replace(replicas=situation.plan.replicas | {"match": 3}),
             reason=Reason.SHORTAGE,
             why="as scripted",
-            staying=Outcome(slots=situation.slots, rows_per_s=11.25),
-            expected=Outcome(slots=situation.slots + 1, rows_per_s=30.0),
+            staying=PlanOutcome(slots=situation.slots, rows_per_s=11.25),
+            expected=PlanOutcome(slots=situation.slots + 1, rows_per_s=30.0),
         )
 
     one.observe = passed_on  # type: ignore[method-assign]
-    rows = drive(tmp_path, one, clock, Scripted(decides), windows=8, smoothing=Windowed(2), micro_batch=micro_batch)
+    rows = drive(
+        tmp_path, one, clock, Scripted(decides), windows=8, smoothing=MovingAverage(2), micro_batch=micro_batch
+    )
     change = next(row for row in rows if row.kind == "change")
     assert change.before is not None and change.observed is not None
     if not micro_batch:
@@ -179,12 +181,12 @@ def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_
             plan=situation.plan.replace(replicas=situation.plan.replicas | {"extract": 6}),
             reason=Reason.SHORTAGE,
             why="as scripted",
-            staying=Outcome(slots=situation.slots, rows_per_s=10.0),
-            expected=Outcome(slots=situation.slots + 3, rows_per_s=12.0),
+            staying=PlanOutcome(slots=situation.slots, rows_per_s=10.0),
+            expected=PlanOutcome(slots=situation.slots + 3, rows_per_s=12.0),
         )
 
     one.observe = committed_before_the_change  # type: ignore[method-assign]
-    rows = drive(tmp_path, one, clock, Scripted(decides), windows=12, smoothing=Windowed(2), micro_batch=True)
+    rows = drive(tmp_path, one, clock, Scripted(decides), windows=12, smoothing=MovingAverage(2), micro_batch=True)
     (change,) = [row for row in rows if row.kind == "change"]
     assert change.verdict == "kept" and change.observed is not None and change.observed.rows_per_s is None
 
@@ -193,9 +195,9 @@ def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_
 def test_a_run_that_was_ended_remembers_what_failed(tmp_path: Path, ended_after: int) -> None:
     clock = FakeClock()
     one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
-    before = drive(tmp_path, one, clock, changing(match=4), windows=ended_after, smoothing=Windowed(2))
+    before = drive(tmp_path, one, clock, changing(match=4), windows=ended_after, smoothing=MovingAverage(2))
     assert {row.verdict for row in before if row.reason == "shortage"} == {None if ended_after == 3 else "rolled back"}
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=8, smoothing=Windowed(2))
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=8, smoothing=MovingAverage(2))
     assert [row.reason for row in rows if row.kind == "change"] == ["shortage", "roll-back"]
     assert next(row.verdict for row in rows if row.kind == "change") == "rolled back"
     assert reasons(rows)[-1] == "refuted"
@@ -205,7 +207,7 @@ def test_what_was_refuted_may_be_tried_under_another_load(tmp_path: Path) -> Non
     clock = FakeClock()
     one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
     one.rate = lambda at_s: 6.0 if at_s < 600 else 9.0
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=14, smoothing=Windowed(1))
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=14, smoothing=MovingAverage(1))
     tried = [row.at_s - 1000.0 for row in rows if row.reason == "shortage"]
     assert len(tried) == 2 and tried[0] == 60.0 and tried[1] >= 660.0
     assert {row.reason for row in rows if 300 < row.at_s - 1000.0 <= 600} == {"refuted"}
@@ -225,7 +227,7 @@ def test_only_what_gets_better_is_waited_for(tmp_path: Path, step: float) -> Non
     clock = FakeClock()
     one = engine(clock)
     one.slower = lambda plan: 2.0 * step ** ((clock.time() - 1000.0) // 60.0) if one.applied else 1.0
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=24, smoothing=Windowed(2))
+    rows = drive(tmp_path, one, clock, changing(match=4), windows=24, smoothing=MovingAverage(2))
     (change, *back) = [row for row in rows if row.kind == "change"]
     judged = rows[rows.index(change) + 1 :]
     waited = [row for row in judged if row.reason == "catching-up"]
@@ -261,7 +263,7 @@ def test_a_backlog_from_before_is_waited_for(tmp_path: Path) -> None:
     clock = FakeClock()
     one = engine(clock, rate=12.0, counts={"extract": 2, "match": 3, "aggregate": 1})  # 10 rows/s at most
     policy = Drs(DrsSettings(goal=FewestSlots(max_s=1.0)))
-    rows = drive(tmp_path, one, clock, policy, windows=12, smoothing=Windowed(2))
+    rows = drive(tmp_path, one, clock, policy, windows=12, smoothing=MovingAverage(2))
     assert "catching-up" in reasons(rows)
     (change,) = [row for row in rows if row.kind == "change"]
     assert change.verdict == "kept" and change.observed is not None
@@ -311,7 +313,7 @@ def test_what_waits_for_a_long_batch_is_no_backlog_that_drains(
         now_s=50.0,
         shape=Shape.of(flow),
         plan=default_plan(flow, slots=2),
-        window=Windowed(5).smoothed(windows),
+        window=MovingAverage(5).smoothed(windows),
         latest=windows[-1],
         max_slots=2,
         micro_batch=True,

@@ -7,22 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.measure.convergence import ConvergenceError, settled, settled_at
+from penstock.measure.convergence import ConvergenceError, has_converged, samples_until_converged
 
 
 def test_four_of_five_within_five_percent() -> None:
     # changes: +100%, +5%, 0, -4.8%, +30%, -23%: never four of five; then +1%, 0, +1%, 0 with one large among the last 5
-    assert settled_at([50, 100, 105, 105, 100, 130, 100]) is None
-    assert settled_at([50, 100, 105, 105, 100, 130, 100, 101, 101, 102, 102]) == 11
+    assert samples_until_converged([50, 100, 105, 105, 100, 130, 100]) is None
+    assert samples_until_converged([50, 100, 105, 105, 100, 130, 100, 101, 101, 102, 102]) == 11
 
 
 def test_a_rate_that_grows_by_more_than_the_tolerance_never_settles() -> None:
-    assert settled_at([1.06**i for i in range(50)]) is None
-    assert settled_at([1.04**i for i in range(50)]) == 5  # four changes of 4%
+    assert samples_until_converged([1.06**i for i in range(50)]) is None
+    assert samples_until_converged([1.04**i for i in range(50)]) == 5  # four changes of 4%
 
 
 def test_missing_samples_are_near_to_nothing() -> None:
-    assert settled_at([5.0, math.nan, 5.0, math.nan, 5.0, math.nan, 5.0, math.nan]) is None
+    assert samples_until_converged([5.0, math.nan, 5.0, math.nan, 5.0, math.nan, 5.0, math.nan]) is None
 
 
 @settings(deadline=None)
@@ -31,10 +31,10 @@ def test_settled_is_a_count_over_the_last_n(samples: list[float], n: int, lenien
     k = max(1, n - lenience)
     pairs = list(pairwise(samples))[-n:]
     near = sum(abs(b - a) <= 0.05 * a for a, b in pairs)
-    assert settled(samples, n=n, k=k) == (near >= k)
+    assert has_converged(samples, n=n, k=k) == (near >= k)
 
 
 @pytest.mark.parametrize(("n", "k", "tolerance"), [(5, 6, 0.05), (5, 0, 0.05), (5, 4, -0.1), (5, 4, math.nan)])
 def test_a_rule_that_cannot_be_is_refused(n: int, k: int, tolerance: float) -> None:
     with pytest.raises(ConvergenceError):
-        settled_at([1.0, 1.0], n=n, k=k, tolerance=tolerance)
+        samples_until_converged([1.0, 1.0], n=n, k=k, tolerance=tolerance)

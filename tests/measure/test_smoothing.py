@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.dataflow import PenstockError
-from penstock.measure.smoothing import Exponential, Windowed
+from penstock.measure.smoothing import ExponentialSmoothing, MovingAverage
 from penstock.measure.window import Latency, Window
 from tests.support.sample_windows import window
 
@@ -20,13 +20,13 @@ def measured(rate: float | None, latency_s: float | None = None, number: int = 0
 
 def test_windowed_is_the_mean_of_the_latest() -> None:
     windows = [measured(rate, rate / 100, n) for n, rate in enumerate([900.0, 100.0, 200.0, 600.0])]
-    smoothed = Windowed(3).smoothed(windows)
+    smoothed = MovingAverage(3).smoothed(windows)
     assert smoothed is not None
     assert smoothed.external_rows_per_s == pytest.approx(300.0)
     assert smoothed.latency is not None and smoothed.latency.mean_s == pytest.approx(3.0)
     assert smoothed.latency.rows == 30
     assert (smoothed.start_s, smoothed.end_s) == (windows[1].start_s, windows[3].end_s)
-    assert Windowed(5).smoothed(windows) is None
+    assert MovingAverage(5).smoothed(windows) is None
 
 
 def test_exponential_follows_its_recursion() -> None:
@@ -34,23 +34,23 @@ def test_exponential_follows_its_recursion() -> None:
     by_hand = rates[0]
     for rate in rates[1:]:
         by_hand = alpha * by_hand + (1 - alpha) * rate
-    smoothed = Exponential(alpha, least=2).smoothed([measured(rate, number=n) for n, rate in enumerate(rates)])
+    smoothed = ExponentialSmoothing(alpha, least=2).smoothed([measured(rate, number=n) for n, rate in enumerate(rates)])
     assert smoothed is not None and smoothed.external_rows_per_s == pytest.approx(by_hand)
-    assert Exponential(alpha).smoothed([measured(1.0)] * 2) is None
-    assert Exponential(0.0, least=1).smoothed([measured(1.0), measured(7.0)]) == measured(7.0)
+    assert ExponentialSmoothing(alpha).smoothed([measured(1.0)] * 2) is None
+    assert ExponentialSmoothing(0.0, least=1).smoothed([measured(1.0), measured(7.0)]) == measured(7.0)
 
 
 def test_what_some_windows_do_not_know_is_that_of_the_others() -> None:
-    smoothed = Windowed(3).smoothed([measured(None), measured(10.0, 2.0, 1), measured(20.0, None, 2)])
+    smoothed = MovingAverage(3).smoothed([measured(None), measured(10.0, 2.0, 1), measured(20.0, None, 2)])
     assert smoothed is not None
     assert smoothed.external_rows_per_s == pytest.approx(15.0)
     assert smoothed.latency is not None and smoothed.latency.mean_s == pytest.approx(2.0)
-    nothing = Windowed(2).smoothed([measured(None), measured(None, number=1)])
+    nothing = MovingAverage(2).smoothed([measured(None), measured(None, number=1)])
     assert nothing is not None and nothing.external_rows_per_s is None and nothing.latency is None
 
 
 def test_counts_add_up_and_levels_are_the_last() -> None:
-    smoothed = Windowed(2).smoothed([window(0), window(1)])
+    smoothed = MovingAverage(2).smoothed([window(0), window(1)])
     assert smoothed is not None
     split = smoothed.operator("split")
     assert (split.rows_in, split.seconds_per_row, split.replicas) == (8000, pytest.approx(12.5e-6), 2)
@@ -62,7 +62,7 @@ def test_counts_add_up_and_levels_are_the_last() -> None:
 @settings(max_examples=40, deadline=None)
 def test_a_mean_lies_between_what_it_is_of(rates: list[float], alpha: float) -> None:
     windows = [measured(rate, number=n) for n, rate in enumerate(rates)]
-    for smoothing in (Windowed(3), Exponential(alpha)):
+    for smoothing in (MovingAverage(3), ExponentialSmoothing(alpha)):
         smoothed = smoothing.smoothed(windows)
         assert smoothed is not None and smoothed.external_rows_per_s is not None
         seen = rates[-smoothing.reach :]
@@ -70,6 +70,6 @@ def test_a_mean_lies_between_what_it_is_of(rates: list[float], alpha: float) -> 
 
 
 def test_what_it_cannot_be() -> None:
-    for wrong in (lambda: Windowed(0), lambda: Exponential(1.0), lambda: Exponential(-0.1)):
+    for wrong in (lambda: MovingAverage(0), lambda: ExponentialSmoothing(1.0), lambda: ExponentialSmoothing(-0.1)):
         with pytest.raises(PenstockError):
             wrong()

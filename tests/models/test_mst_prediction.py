@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.models.mst.amdahl import AMDAHL
-from penstock.models.mst.candidate import mape
-from penstock.models.mst.errors import SamplesError
-from penstock.models.mst.fitted import Fitted, fit_candidate
-from penstock.models.mst.model2 import MODEL2
-from penstock.models.mst.power import POWER
+from penstock.models.mst.curve_families import AMDAHL, MODEL2, POWER, ROOFLINE
+from penstock.models.mst.curve_selection import choose_step, select_curve
+from penstock.models.mst.fitted_curve import FittedCurve, fit_curve
+from penstock.models.mst.least_squares import mape
 from penstock.models.mst.prediction import fit_mst
-from penstock.models.mst.roofline import ROOFLINE
-from penstock.models.mst.samples import Samples
-from penstock.models.mst.selection import choose_step, select
-from penstock.models.mst.validation import crossings, discrepancy, first_divergences, widest_divergence
+from penstock.models.mst.samples import SamplesError, ThroughputSamples
+from penstock.models.mst.validation_counts import crossings, discrepancy, first_divergences, widest_divergence
 
 TRAIN = (3, 4, 6, 8, 24)
 TRUTHS = {
@@ -28,9 +24,9 @@ TRUTHS = {
 }
 
 
-def measured(truth, counts, rng, *, within=0.05, between=0.0, samples=6) -> Samples:
+def measured(truth, counts, rng, *, within=0.05, between=0.0, samples=6) -> ThroughputSamples:
     curve = np.maximum.accumulate(truth(np.arange(1.0, max(counts) + 1)))
-    return Samples.of(
+    return ThroughputSamples.of(
         "a",
         {
             m: curve[m - 1] * np.exp(between * rng.standard_normal() + within * rng.standard_normal(samples))
@@ -54,8 +50,8 @@ def test_crossings_are_the_counts_just_past_them() -> None:
     assert crossings(np.stack([m, m * (1 + 1e-15), m])) == []
 
 
-def fitted(candidate, weights) -> Fitted:
-    return Fitted(candidate=candidate, weights=weights, step=0.0, train_rmse=0.0)
+def fitted(candidate, weights) -> FittedCurve:
+    return FittedCurve(candidate=candidate, weights=weights, step=0.0, train_rmse=0.0)
 
 
 def test_first_divergences_begin_past_training_and_after_each_crossing() -> None:
@@ -78,7 +74,7 @@ def test_widest_divergence_extrapolates_to_where_models_differ_most() -> None:
 def test_selection_predicts_what_it_was_not_shown(name: str) -> None:
     rng = np.random.default_rng(3)
     samples = measured(TRUTHS[name], (*TRAIN, 128), rng, within=0.01)
-    chosen = select(samples, validation=(128,)).chosen
+    chosen = select_curve(samples, validation=(128,)).chosen
     curve = np.maximum.accumulate(TRUTHS[name](np.arange(1.0, 129)))
     assert chosen.predict([12, 16, 48, 64, 96]) == pytest.approx(curve[[11, 15, 47, 63, 95]], rel=0.12)
 
@@ -86,9 +82,9 @@ def test_selection_predicts_what_it_was_not_shown(name: str) -> None:
 def test_validation_decides_and_refitting_learns_from_it() -> None:
     rng = np.random.default_rng(0)
     samples = measured(lambda m: np.minimum(1 + 0.8 * m, 15.0), (*TRAIN, 128), rng, within=0.01)
-    selection = select(samples, validation=(128,), candidates=(POWER, ROOFLINE))
+    selection = select_curve(samples, validation=(128,), candidates=(POWER, ROOFLINE))
     assert selection.trained == TRAIN and selection.validated == (128,)
-    alone = fit_candidate(POWER, samples.only(TRAIN))
+    alone = fit_curve(POWER, samples.only(TRAIN))
     at_128 = np.array(samples.only([128]).throughput[0])
     expected = np.sqrt(np.mean(((alone.predict([128]) - at_128) / at_128) ** 2))
     assert selection.errors["power"] == pytest.approx(expected)
@@ -97,13 +93,13 @@ def test_validation_decides_and_refitting_learns_from_it() -> None:
 
 
 def test_of_equal_candidates_the_simplest_is_taken() -> None:
-    samples = Samples.of("a", {m: [2 * m / (1 + 0.02 * (m - 1))] * 2 for m in (1, 2, 5, 12, 40)})
-    assert select(samples, validation=(40,)).chosen.name == "amdahl"
+    samples = ThroughputSamples.of("a", {m: [2 * m / (1 + 0.02 * (m - 1))] * 2 for m in (1, 2, 5, 12, 40)})
+    assert select_curve(samples, validation=(40,)).chosen.name == "amdahl"
 
 
 def test_without_validation_counts_each_is_left_out_in_turn() -> None:
     rng = np.random.default_rng(1)
-    selection = select(measured(TRUTHS["power"], (1, 2, 4, 8, 16, 32), rng, within=0.01))
+    selection = select_curve(measured(TRUTHS["power"], (1, 2, 4, 8, 16, 32), rng, within=0.01))
     assert selection.validated == ()
     assert selection.chosen.name == "power"
 
@@ -117,7 +113,7 @@ def test_a_step_is_taken_only_where_it_shows() -> None:
 
 
 def test_mape_is_over_single_samples() -> None:
-    samples = Samples.of("a", {1: [10.0, 20.0], 2: [40.0]})
+    samples = ThroughputSamples.of("a", {1: [10.0, 20.0], 2: [40.0]})
     assert mape(np.array([15.0, 30.0]), samples) == pytest.approx(100 * (0.5 + 0.25 + 0.25) / 3)
 
 
@@ -194,7 +190,7 @@ def test_intervals_of_few_single_samples_are_not_much_surer_than_they_may_be() -
 
 @pytest.mark.parametrize("by_vms", [{1: [2.0], 2: [3.0]}, {1: [2.0, 2.1], 2: [3.0, 3.1]}])
 def test_a_curve_through_all_its_points_is_not_sure_of_itself(by_vms: dict[int, list[float]]) -> None:
-    near, far = fit_mst(Samples.of("a", by_vms), max_vms=16).predict([2, 16])
+    near, far = fit_mst(ThroughputSamples.of("a", by_vms), max_vms=16).predict([2, 16])
     assert near.low < near.throughput < near.high
     assert far.high / far.low > max(2.0, near.high / near.low)
 
@@ -203,14 +199,16 @@ def test_a_curve_through_all_its_points_is_not_sure_of_itself(by_vms: dict[int, 
 @pytest.mark.filterwarnings("error")
 def test_one_trial_that_went_wrong_does_not_count_for_more_than_it_is_off(factor: float) -> None:
     right = {m: TRUTHS["amdahl"](m) for m in (1, 2, 3, 4, 6)}
-    model = fit_mst(Samples.of("app", {m: [rate * factor if m == 3 else rate] for m, rate in right.items()}), max_vms=8)
+    model = fit_mst(
+        ThroughputSamples.of("app", {m: [rate * factor if m == 3 else rate] for m, rate in right.items()}), max_vms=8
+    )
     assert model.scatter.within <= abs(np.log(factor))
 
 
 def test_measurements_count_near_where_they_were_taken() -> None:
     """No candidate has a dent; four exact samples on 32 VMs say that there is one, and nothing about 128 VMs."""
     counts = (1, 2, 4, 8, 16, 32, 64)
-    dented = Samples.of("a", {m: [3.0 * m * (0.7 if m == 32 else 1.0)] * 4 for m in counts})
+    dented = ThroughputSamples.of("a", {m: [3.0 * m * (0.7 if m == 32 else 1.0)] * 4 for m in counts})
     at_dent, beside, far = fit_mst(dented, max_vms=256).predict([32, 33, 256])
     assert at_dent.throughput == pytest.approx(0.7 * 3.0 * 32, rel=0.02)
     assert beside.throughput == pytest.approx(0.7 * 3.0 * 33, rel=0.1)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.models.mst.samples import Samples
-from penstock.models.mst.subsets import best_subset
+from penstock.models.mst.samples import ThroughputSamples
+from penstock.models.mst.training_subset import best_training_subset
 
 SHARED = Path(os.environ.get("PENSTOCK_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "mst" / "samples.tsv"
 
@@ -26,19 +26,19 @@ TABLE_1 = [
 
 
 @pytest.fixture(scope="module")
-def measured() -> dict[str, Samples]:
+def measured() -> dict[str, ThroughputSamples]:
     if not SHARED.exists():
         pytest.skip(f"the authors' measurements are not at {SHARED}")
     found: dict[str, dict[int, list[float]]] = {}
     for line in SHARED.read_text().splitlines()[1:]:
         _, app, vms, *values = line.split("\t")
         found.setdefault(app, {})[int(vms)] = [float(value) for value in values]
-    return {app: Samples.of(app, by_vms) for app, by_vms in found.items()}
+    return {app: ThroughputSamples.of(app, by_vms) for app, by_vms in found.items()}
 
 
 @pytest.mark.parametrize(("max_vms", "vms", "rmse"), TABLE_1)
-def test_table_1(measured: dict[str, Samples], max_vms: int, vms: tuple[int, ...], rmse: float) -> None:
-    best = best_subset([measured[app] for app in ("wc", "sol", "rsort")], max_vms=max_vms)
+def test_table_1(measured: dict[str, ThroughputSamples], max_vms: int, vms: tuple[int, ...], rmse: float) -> None:
+    best = best_training_subset([measured[app] for app in ("wc", "sol", "rsort")], max_vms=max_vms)
     assert best.vms == vms
     assert round(best.rmse, 4) == rmse
     assert best.exhaustive

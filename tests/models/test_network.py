@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.models.network import (
     NetworkLatency,
-    Stream,
     Traffic,
+    TrafficStream,
     Visits,
     network_latency,
     propagated_scv,
@@ -22,8 +22,8 @@ from penstock.models.queueing import GIGk, MMk, ModelError, UnstableError
 from tests.support.queue_simulation import network_latencies_s
 
 
-def streams(*arcs: tuple[str | None, str, float]) -> list[Stream]:
-    return [Stream(source=source, target=target, gain=gain) for source, target, gain in arcs]
+def streams(*arcs: tuple[str | None, str, float]) -> list[TrafficStream]:
+    return [TrafficStream(source=source, target=target, gain=gain) for source, target, gain in arcs]
 
 
 # ---- traffic equations
@@ -46,7 +46,7 @@ def test_split_join_and_feedback_by_hand() -> None:
 
 
 @st.composite
-def networks(draw: st.DrawFn) -> tuple[list[str], list[Stream]]:
+def networks(draw: st.DrawFn) -> tuple[list[str], list[TrafficStream]]:
     n = draw(st.integers(1, 5))
     names = [f"s{i}" for i in range(n)]
     arcs: list[tuple[str | None, str, float]] = [(None, "s0", draw(st.floats(0.1, 2)))]
@@ -59,7 +59,7 @@ def networks(draw: st.DrawFn) -> tuple[list[str], list[Stream]]:
 
 @given(networks(), st.floats(0.1, 1000))
 @settings(deadline=None)
-def test_rates_are_the_sum_of_all_walks(network: tuple[list[str], list[Stream]], external: float) -> None:
+def test_rates_are_the_sum_of_all_walks(network: tuple[list[str], list[TrafficStream]], external: float) -> None:
     """lambda = sum over walks from outside of the product of their gains, walked here step by step."""
     names, arcs = network
     try:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.models.microbatch import MicroBatch
 from penstock.models.queueing import GIGk, MMk, UnstableError
-from penstock.models.queueing.station import Station
+from penstock.models.queueing.station import StationModel
 
 Any4 = MMk | GIGk | MicroBatch
 
@@ -25,7 +25,7 @@ STATIONS: dict[str, Any4] = {
 every = pytest.mark.parametrize("station", STATIONS.values(), ids=STATIONS.keys())
 
 
-def least(station: Station) -> int:
+def least(station: StationModel) -> int:
     k = station.least_stable()
     assert k is not None
     return k

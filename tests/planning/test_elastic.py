@@ -11,20 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.dataflow.errors import PenstockError
-from penstock.models.mst.errors import SamplesError
-from penstock.models.mst.model1 import MODEL1
+from penstock.models.mst.curve_families import MODEL1
 from penstock.models.mst.prediction import fit_mst
-from penstock.models.mst.samples import Samples
-from penstock.planning.elastic import ElasticError, Schedule, Terms, ground_truth, needed_vms, reactive, simulate
+from penstock.models.mst.samples import SamplesError, ThroughputSamples
 from penstock.planning.elastic_comparison import compare
 from penstock.planning.elastic_policies import (
-    Careful,
+    CarefulPolicy,
     choose_careful,
     least_over_provisioning,
     over_provisioned,
     rehearsals,
     static,
     with_ground_truth,
+)
+from penstock.planning.elastic_schedule import (
+    ElasticError,
+    ElasticSchedule,
+    RentalTerms,
+    ground_truth,
+    needed_vms,
+    reactive,
+    simulate,
 )
 from penstock.planning.forecast import upper_forecasts
 from penstock.planning.trace import Trace, parse_trace
@@ -40,10 +47,12 @@ def daily(days: int, *, seed: int = 0, peak: float = 30.0) -> Trace:
     return Trace(rates=tuple(rates), interval_s=HOUR).scaled_to(peak)
 
 
-def app(seed: int = 0) -> Samples:
+def app(seed: int = 0) -> ThroughputSamples:
     rng = np.random.default_rng(seed)
     counts = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-    return Samples.of("a", {m: 1.5 * m / (1 + 0.01 * (m - 1)) * rng.lognormal(0, 0.04, size=6) for m in counts})
+    return ThroughputSamples.of(
+        "a", {m: 1.5 * m / (1 + 0.01 * (m - 1)) * rng.lognormal(0, 0.04, size=6) for m in counts}
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,18 +63,18 @@ def test_static_peak_row_of_table_3(name: str, peak: float, vms: int) -> None:
     if not SHARED.exists():
         pytest.skip(f"the authors' measurements are not at {SHARED}")
     rows = [line.split("\t") for line in SHARED.read_text().splitlines()[1:]]
-    samples = Samples.of(name, {int(r[2]): [float(v) for v in r[3:]] for r in rows if r[1] == name})
+    samples = ThroughputSamples.of(name, {int(r[2]): [float(v) for v in r[3:]] for r in rows if r[1] == name})
     trace = Trace(rates=(1.0, peak), interval_s=HOUR)
     truth = ground_truth(samples, 128)
     schedule = static("static peak", trace, truth, peak)
-    outcome = simulate(trace, schedule, truth, Terms(price_per_h=0.10))
+    outcome = simulate(trace, schedule, truth, RentalTerms(price_per_h=0.10))
     assert schedule.vms.tolist() == [vms, vms]
     assert outcome.cost_per_h == pytest.approx(vms * 0.10)
     assert outcome.violations == 0
 
 
 def test_ground_truth_is_the_means_and_lines_between_them() -> None:
-    samples = Samples.of("a", {1: [1.0, 3.0], 3: [6.0], 4: [5.0]})
+    samples = ThroughputSamples.of("a", {1: [1.0, 3.0], 3: [6.0], 4: [5.0]})
     assert ground_truth(samples, 4).tolist() == [2.0, 4.0, 6.0, 5.0]
     with pytest.raises(SamplesError, match="up to 4 VMs"):
         ground_truth(samples, 5)
@@ -85,7 +94,7 @@ def test_where_no_count_carries_the_load_no_vms_are_taken_that_do_less() -> None
 def test_a_late_change_violates_for_the_delay_and_both_sets_of_vms_are_paid() -> None:
     truth = np.array([10.0, 20.0])
     trace = Trace(rates=(10.0, 20.0, 10.0), interval_s=HOUR)
-    outcome = simulate(trace, reactive("r", np.array([1, 2, 1])), truth, Terms(price_per_h=1.0, delay_s=60))
+    outcome = simulate(trace, reactive("r", np.array([1, 2, 1])), truth, RentalTerms(price_per_h=1.0, delay_s=60))
     assert outcome.violations == pytest.approx(60 / (3 * HOUR))
     # 1 h + 2 h + 1 h, and in the third interval the second VM for another minute
     assert outcome.cost_per_h == pytest.approx((4 + 1 / 60) / 3)
@@ -98,8 +107,8 @@ def test_a_late_change_violates_for_the_delay_and_both_sets_of_vms_are_paid() ->
 def test_vms_ordered_ahead_avoid_the_violation_for_a_minutes_pay() -> None:
     truth = np.array([10.0, 20.0])
     trace = Trace(rates=(10.0, 20.0), interval_s=HOUR)
-    ahead = Schedule(policy="ahead", vms=np.array([1, 2]), ready=np.array([1, 2]))
-    outcome = simulate(trace, ahead, truth, Terms(price_per_h=1.0, delay_s=60))
+    ahead = ElasticSchedule(policy="ahead", vms=np.array([1, 2]), ready=np.array([1, 2]))
+    outcome = simulate(trace, ahead, truth, RentalTerms(price_per_h=1.0, delay_s=60))
     assert outcome.violations == outcome.behind == 0
     assert outcome.cost_per_h == pytest.approx((3 + 1 / 60) / 2)
 
@@ -108,8 +117,8 @@ def test_a_backlog_drains() -> None:
     truth = np.array([10.0, 40.0])
     # an hour 5 above capacity: 18,000; then 30 to spare: gone after 600 s
     trace = Trace(rates=(15.0, 10.0), interval_s=HOUR)
-    schedule = Schedule(policy="s", vms=np.array([1, 2]), ready=np.array([1, 2]))
-    outcome = simulate(trace, schedule, truth, Terms(delay_s=0))
+    schedule = ElasticSchedule(policy="s", vms=np.array([1, 2]), ready=np.array([1, 2]))
+    outcome = simulate(trace, schedule, truth, RentalTerms(delay_s=0))
     assert outcome.violations == pytest.approx(0.5)
     assert outcome.behind == pytest.approx((HOUR + 600) / (2 * HOUR))
     assert outcome.worst_lag_s == pytest.approx(1800.0)
@@ -130,13 +139,13 @@ def test_backlog_is_that_of_a_second_by_second_simulation(rates: list[int], pick
     truth = np.array([5.0, 11.0, 18.0, 31.0])
     vms = np.array(picks[: len(rates)]) + 1
     trace = Trace(rates=tuple(float(r) for r in rates), interval_s=600.0)
-    outcome = simulate(trace, Schedule(policy="s", vms=vms, ready=vms), truth, Terms(delay_s=60))
+    outcome = simulate(trace, ElasticSchedule(policy="s", vms=vms, ready=vms), truth, RentalTerms(delay_s=60))
     assert outcome.behind == pytest.approx(euler(trace.rates, truth[vms - 1], 600.0), abs=2 / 600)
     assert outcome.behind >= outcome.violations - 1e-12
 
 
 def test_ground_truth_never_violates_and_nothing_that_never_violates_is_cheaper() -> None:
-    truth, trace, terms = ground_truth(app(), 64), daily(4), Terms(max_vms=64)
+    truth, trace, terms = ground_truth(app(), 64), daily(4), RentalTerms(max_vms=64)
     ideal = simulate(trace, with_ground_truth(trace, truth), truth, terms)
     peak = simulate(trace, static("p", trace, truth, max(trace.rates)), truth, terms)
     assert ideal.violations == peak.violations == 0
@@ -154,7 +163,7 @@ def test_over_provisioning_rounds_up_and_stops_at_the_bound() -> None:
 
 
 def test_least_over_provisioning_is_the_first_under_the_limit() -> None:
-    truth, trace, terms = ground_truth(app(), 64), daily(6), Terms(max_vms=64)
+    truth, trace, terms = ground_truth(app(), 64), daily(6), RentalTerms(max_vms=64)
     optimistic = truth * 1.12
 
     def violations(percent: float) -> float:
@@ -182,11 +191,11 @@ def test_a_season_is_learnt() -> None:
 
 
 def test_careful_is_more_careful_with_more_confidence() -> None:
-    samples, trace, terms = app(), daily(10), Terms(max_vms=64)
+    samples, trace, terms = app(), daily(10), RentalTerms(max_vms=64)
     truth = ground_truth(samples, 64)
     model = fit_mst(samples.only((2, 4, 8, 16, 64)), max_vms=64, validation=(64,))
     low, high = (
-        simulate(trace, Careful(confidence=c, planned_peak=30.0).schedule(trace, model), truth, terms)
+        simulate(trace, CarefulPolicy(confidence=c, planned_peak=30.0).schedule(trace, model), truth, terms)
         for c in (0.6, 0.95)
     )
     assert low.cost_per_h < high.cost_per_h
@@ -196,10 +205,10 @@ def test_careful_is_more_careful_with_more_confidence() -> None:
 
 
 def test_careful_rents_no_more_than_the_plateau() -> None:
-    samples = Samples.of("flat", {m: [50.0, 50.1, 49.9] for m in (1, 2, 4, 8, 64)})
+    samples = ThroughputSamples.of("flat", {m: [50.0, 50.1, 49.9] for m in (1, 2, 4, 8, 64)})
     model = fit_mst(samples, max_vms=64, validation=(64,))
     trace = Trace(rates=(40.0, 90.0), interval_s=HOUR)
-    assert Careful(confidence=None, planned_peak=90.0).schedule(trace, model).vms.tolist() == [1, 1]
+    assert CarefulPolicy(confidence=None, planned_peak=90.0).schedule(trace, model).vms.tolist() == [1, 1]
 
 
 def test_rehearsals_reach_the_planned_peak() -> None:
@@ -210,11 +219,13 @@ def test_rehearsals_reach_the_planned_peak() -> None:
         rehearsals(Trace(rates=(0.0, 0.0), interval_s=HOUR), 2.0)
 
 
-def stepped_app(seed: int) -> Samples:
+def stepped_app(seed: int) -> ThroughputSamples:
     """Two VMs a step, and a roof: what Models 1 and 2 cannot bend to."""
     rng = np.random.default_rng(seed)
     counts = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-    return Samples.of("a", {m: min(1.5 * max(1, m // 2) * 2, 40.0) * rng.lognormal(0, 0.03, size=6) for m in counts})
+    return ThroughputSamples.of(
+        "a", {m: min(1.5 * max(1, m // 2) * 2, 40.0) * rng.lognormal(0, 0.03, size=6) for m in counts}
+    )
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -223,7 +234,7 @@ def test_ours_is_cheaper_than_the_papers_at_no_more_violations(seed: int) -> Non
     comparison = compare(
         daily(20, seed=5),
         stepped_app(seed),
-        terms=Terms(max_vms=64),
+        terms=RentalTerms(max_vms=64),
         train=(3, 4, 6, 8, 24),
         validation=(64,),
         steps=(0.0, 2.0),
@@ -237,7 +248,12 @@ def test_ours_is_cheaper_than_the_papers_at_no_more_violations(seed: int) -> Non
 
 def test_where_the_papers_model_is_the_truth_ours_costs_little_more_and_violates_less() -> None:
     comparison = compare(
-        daily(20, seed=5), app(3), terms=Terms(max_vms=64), train=(2, 4, 6, 8, 24), validation=(64,), paper_model=MODEL1
+        daily(20, seed=5),
+        app(3),
+        terms=RentalTerms(max_vms=64),
+        train=(2, 4, 6, 8, 24),
+        validation=(64,),
+        paper_model=MODEL1,
     )
     paper, ours = comparison.outcomes[-2:]
     assert ours.cost_per_h <= 1.05 * paper.cost_per_h
@@ -281,10 +297,10 @@ def test_both_kinds_of_time_are_read() -> None:
 )
 def test_bad_terms_are_refused(terms: dict[str, float]) -> None:
     with pytest.raises(ElasticError):
-        Terms(**terms)
+        RentalTerms(**terms)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -1.0, float("nan")])
 def test_a_share_that_leaves_nothing_to_judge_is_refused(share: float) -> None:
     with pytest.raises(ElasticError, match="leaves none"):
-        compare(daily(2), app(), terms=Terms(max_vms=64), train=(2, 4, 8), validation=(64,), choose_share=share)
+        compare(daily(2), app(), terms=RentalTerms(max_vms=64), train=(2, 4, 8), validation=(64,), choose_share=share)

@@ -17,10 +17,10 @@ from penstock.planning.dsm import dsm
 from penstock.planning.lsa import lsa
 from penstock.planning.mba import mba
 from penstock.planning.placement import Placement, PlacementError
-from penstock.planning.rsm import Weights, fewest_slots, rsm
+from penstock.planning.rsm import DistanceWeights, fewest_slots, rsm
 from penstock.planning.sam import sam, slots_needed
-from penstock.planning.schedule import place
-from penstock.planning.vms import Cluster, Vm, VmSize, acquire
+from penstock.planning.thread_schedule import place
+from penstock.planning.vms import Vm, VmCluster, VmSize, acquire
 from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances
 
 Instance = tuple[Flow, float, dict[str, Curve]]
@@ -29,9 +29,9 @@ ONE = [VmSize(name="D1", slots=1, price_per_h=0.1)]
 METHODS = {"lsa": lsa, "mba": mba}
 
 
-def cluster_of(*slots_and_racks: tuple[int, int]) -> Cluster:
+def cluster_of(*slots_and_racks: tuple[int, int]) -> VmCluster:
     sizes = [VmSize(name="v", slots=slots, rack=rack) for slots, rack in slots_and_racks]
-    return Cluster(vms=tuple(Vm(name=f"v{number}", size=size) for number, size in enumerate(sizes)))
+    return VmCluster(vms=tuple(Vm(name=f"v{number}", size=size) for number, size in enumerate(sizes)))
 
 
 def thread_needs(allocation: Allocation, operator: str) -> list[tuple[float, float]]:
@@ -91,7 +91,7 @@ def test_rsm_keeps_memory_within_slots_and_cpu_within_vms(method: str, instance:
     assert all(used <= 100 * placement.cluster.vms[vm].size.slots + 1e-6 for vm, used in cpu.items())
 
 
-def _sam_plainly(allocation: Allocation, cluster: Cluster) -> dict[str, list[int]] | None:
+def _sam_plainly(allocation: Allocation, cluster: VmCluster) -> dict[str, list[int]] | None:
     """Algorithm SAM with nothing but lists that are searched from end to end."""
     free = [(100.0, 100.0)] * cluster.slots
     state = ["empty"] * cluster.slots
@@ -154,7 +154,7 @@ def test_sam_does_what_the_printed_algorithm_does(instance: Instance, sizes: lis
         assert {name: list(slots) for name, slots in sam(allocation, cluster, curves).slot_of.items()} == expected
 
 
-def _rsm_plainly(allocation: Allocation, cluster: Cluster, weights: Weights) -> dict[str, list[int]] | None:
+def _rsm_plainly(allocation: Allocation, cluster: VmCluster, weights: DistanceWeights) -> dict[str, list[int]] | None:
     """Algorithm RSM: VMs sorted by distance for every thread, tried one by one."""
     vms = range(len(cluster.vms))
     cpu = [100.0 * cluster.vms[v].size.slots for v in vms]
@@ -203,10 +203,10 @@ def _rsm_plainly(allocation: Allocation, cluster: Cluster, weights: Weights) -> 
     instances(),
     st.sampled_from(["lsa", "mba"]),
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=2, max_size=8),
-    st.sampled_from([Weights(), Weights(network=1e4), Weights(cpu=0.1, memory=3.0)]),
+    st.sampled_from([DistanceWeights(), DistanceWeights(network=1e4), DistanceWeights(cpu=0.1, memory=3.0)]),
 )
 def test_rsm_does_what_the_printed_algorithm_does(
-    instance: Instance, method: str, sizes: list[tuple[int, int]], weights: Weights
+    instance: Instance, method: str, sizes: list[tuple[int, int]], weights: DistanceWeights
 ) -> None:
     dag, rate, curves = instance
     allocation = METHODS[method](dag, rate, curves)
@@ -232,7 +232,7 @@ def test_rsm_does_what_the_printed_algorithm_does_on_the_micro_dags(method: str,
     allocation = METHODS[method](dag, 50, CURVES)
     cluster = cluster_of((4, 0), (4, 0), (2, 1), (1, 1))
     found = rsm(allocation, cluster).slot_of
-    assert {name: list(slots) for name, slots in found.items()} == _rsm_plainly(allocation, cluster, Weights())
+    assert {name: list(slots) for name, slots in found.items()} == _rsm_plainly(allocation, cluster, DistanceWeights())
 
 
 def test_dsm_goes_round_as_the_paper_draws_it() -> None:
@@ -337,7 +337,7 @@ def test_failure_names_the_operator_what_it_lacked_and_what_would_do() -> None:
 def test_no_slots_at_all(map_it: object) -> None:
     assert callable(map_it)
     with pytest.raises(PlacementError, match="on 0 slots"):
-        map_it(mba(LINEAR, 50, CURVES), Cluster(vms=()))
+        map_it(mba(LINEAR, 50, CURVES), VmCluster(vms=()))
 
 
 def test_rsm_stays_in_the_rack_when_the_network_weighs_more() -> None:
@@ -347,15 +347,15 @@ def test_rsm_stays_in_the_rack_when_the_network_weighs_more() -> None:
     cluster = cluster_of((1, 0), (1, 1), (3, 0))
     assert rsm(allocation, cluster).slot_of["a"] == (0, 1)
     # 200^2 + 200^2 + 0.5^2 w against w: even at w = 106,667.
-    assert rsm(allocation, cluster, Weights(network=1.0e5)).slot_of["a"] == (0, 1)
-    assert rsm(allocation, cluster, Weights(network=1.1e5)).slot_of["a"] == (0, 2)
-    assert rsm(allocation, cluster, Weights(network=0)).slot_of["a"] == (0, 1)
+    assert rsm(allocation, cluster, DistanceWeights(network=1.0e5)).slot_of["a"] == (0, 1)
+    assert rsm(allocation, cluster, DistanceWeights(network=1.1e5)).slot_of["a"] == (0, 2)
+    assert rsm(allocation, cluster, DistanceWeights(network=0)).slot_of["a"] == (0, 1)
 
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan])
 def test_no_such_weight(weight: float) -> None:
     with pytest.raises(PenstockError, match="the network weight of the distance"):
-        Weights(network=weight)
+        DistanceWeights(network=weight)
 
 
 def test_placement_knows_its_groups() -> None:

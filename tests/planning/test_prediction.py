@@ -13,8 +13,8 @@ from penstock.planning.allocation import AllocationError
 from penstock.planning.lsa import lsa
 from penstock.planning.mba import mba
 from penstock.planning.placement import Placement
-from penstock.planning.prediction import Routing, predict, shares
-from penstock.planning.schedule import place
+from penstock.planning.placement_prediction import Routing, predict, shares
+from penstock.planning.thread_schedule import place
 from penstock.planning.vms import VmSize, acquire
 from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances
 

@@ -12,15 +12,22 @@ from hypothesis import strategies as st
 from penstock.dataflow.errors import PlanError
 from penstock.models.microbatch import MicroBatch
 from penstock.models.queueing import GIGk, MMk, ModelError
-from penstock.models.queueing.station import Station
-from penstock.planning.processors import Assignment, Operator, Workload, assign_processors, min_processors, one_less
+from penstock.models.queueing.station import StationModel
+from penstock.planning.processors import (
+    Assignment,
+    OperatorNetwork,
+    OperatorStation,
+    assign_processors,
+    min_processors,
+    one_less,
+)
 
 rates = st.floats(0.3, 6)
 scvs = st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0])
 
 
 @st.composite
-def stations(draw: st.DrawFn) -> Station:
+def stations(draw: st.DrawFn) -> StationModel:
     kind = draw(st.sampled_from(["mmk", "mmk", "gigk", "drs", "microbatch"]))
     arrival, service = draw(rates), draw(st.floats(0.8, 4))
     if kind == "mmk":
@@ -43,37 +50,37 @@ def stations(draw: st.DrawFn) -> Station:
 
 
 @st.composite
-def workloads(draw: st.DrawFn, bounded: bool = True) -> Workload:
+def workloads(draw: st.DrawFn, bounded: bool = True) -> OperatorNetwork:
     operators = []
     for i in range(draw(st.integers(1, 4))):
         least = draw(st.integers(1, 3)) if bounded else 1
         most = draw(st.none() | st.integers(least, least + 4)) if bounded else None
-        operators.append(Operator(name=f"op{i}", station=draw(stations()), least=least, most=most))
-    return Workload(external_per_s=draw(st.floats(0.5, 5)), operators=tuple(operators))
+        operators.append(OperatorStation(name=f"op{i}", station=draw(stations()), least=least, most=most))
+    return OperatorNetwork(external_per_s=draw(st.floats(0.5, 5)), operators=tuple(operators))
 
 
-def allocations(workload: Workload, budget: int) -> Iterator[tuple[int, ...]]:
+def allocations(network: OperatorNetwork, budget: int) -> Iterator[tuple[int, ...]]:
     """All of them within bounds and budget."""
-    ranges = [range(o.least, min(o.most or budget, budget) + 1) for o in workload.operators]
+    ranges = [range(o.least, min(o.most or budget, budget) + 1) for o in network.operators]
     return (counts for counts in itertools.product(*ranges) if sum(counts) <= budget)
 
 
-def mean_s(workload: Workload, counts: tuple[int, ...]) -> float:
+def mean_s(network: OperatorNetwork, counts: tuple[int, ...]) -> float:
     """Equation 4, station by station, infinite where one does not keep up."""
     total = 0.0
-    for operator, k in zip(workload.operators, counts, strict=True):
+    for operator, k in zip(network.operators, counts, strict=True):
         least = operator.station.least_stable()
         if least is None or k < least:
             return math.inf
-        share = operator.station.arrival_per_s / workload.external_per_s
+        share = operator.station.arrival_per_s / network.external_per_s
         total += share * operator.station.mean_s(k)  # type: ignore[attr-defined]
     return total
 
 
-def saturates_per_s(workload: Workload, counts: tuple[int, ...]) -> float:
+def saturates_per_s(network: OperatorNetwork, counts: tuple[int, ...]) -> float:
     return min(
-        o.station.capacity_per_s(k) * workload.external_per_s / o.station.arrival_per_s
-        for o, k in zip(workload.operators, counts, strict=True)
+        o.station.capacity_per_s(k) * network.external_per_s / o.station.arrival_per_s
+        for o, k in zip(network.operators, counts, strict=True)
     )
 
 
@@ -81,11 +88,11 @@ def saturates_per_s(workload: Workload, counts: tuple[int, ...]) -> float:
 
 
 # Two that saturate at the same rate but for rounding: a processor more for one would bring nothing.
-NEARLY_TIED = Workload(
+NEARLY_TIED = OperatorNetwork(
     external_per_s=1.0,
     operators=(
-        Operator(name="op0", station=MMk(arrival_per_s=2.0, service_per_s=0.8000000000000002)),
-        Operator(name="op1", station=MMk(arrival_per_s=2.0, service_per_s=0.8), least=2),
+        OperatorStation(name="op0", station=MMk(arrival_per_s=2.0, service_per_s=0.8000000000000002)),
+        OperatorStation(name="op1", station=MMk(arrival_per_s=2.0, service_per_s=0.8), least=2),
     ),
 )
 
@@ -93,13 +100,13 @@ NEARLY_TIED = Workload(
 @given(workloads(), st.integers(0, 8))
 @example(NEARLY_TIED, 2)
 @settings(max_examples=100, deadline=None)
-def test_assign_is_optimal(workload: Workload, more: int) -> None:
-    budget = sum(operator.least for operator in workload.operators) + more
-    plan = assign_processors(workload, budget)
+def test_assign_is_optimal(network: OperatorNetwork, more: int) -> None:
+    budget = sum(operator.least for operator in network.operators) + more
+    plan = assign_processors(network, budget)
     assert plan.total <= budget
-    assert all(o.least <= k <= (o.most or k) for o, k in zip(workload.operators, plan.counts, strict=True))
-    everything = list(allocations(workload, budget))
-    best = min(mean_s(workload, counts) for counts in everything)
+    assert all(o.least <= k <= (o.most or k) for o, k in zip(network.operators, plan.counts, strict=True))
+    everything = list(allocations(network, budget))
+    best = min(mean_s(network, counts) for counts in everything)
     assert plan.feasible == (best < math.inf)
     if plan.feasible:
         latency = plan.latency()
@@ -107,57 +114,57 @@ def test_assign_is_optimal(workload: Workload, more: int) -> None:
         assert latency.mean_s == pytest.approx(best, rel=1e-9)
         assert plan.binding is None and plan.needs is None
     else:
-        highest = max(saturates_per_s(workload, counts) for counts in everything)
+        highest = max(saturates_per_s(network, counts) for counts in everything)
         assert plan.max_external_per_s == pytest.approx(highest, rel=1e-9)
         assert plan.latency() is None
         assert plan.binding is not None
         assert plan.sustained_per_s()[plan.binding] == pytest.approx(highest, rel=1e-9)
         # The others are shrunk to what the binding one lets through.
-        assert plan.total == min(sum(c) for c in everything if saturates_per_s(workload, c) >= highest * (1 - 1e-12))
+        assert plan.total == min(sum(c) for c in everything if saturates_per_s(network, c) >= highest * (1 - 1e-12))
 
 
 @given(workloads(), st.integers(1, 8))
 @settings(max_examples=60, deadline=None)
-def test_one_less_is_the_best_with_one_less(workload: Workload, more: int) -> None:
-    plan = assign_processors(workload, sum(operator.least for operator in workload.operators) + more)
-    if plan.feasible and plan.total > sum(operator.least for operator in workload.operators):
-        best = min(mean_s(workload, counts) for counts in allocations(workload, plan.total - 1))
+def test_one_less_is_the_best_with_one_less(network: OperatorNetwork, more: int) -> None:
+    plan = assign_processors(network, sum(operator.least for operator in network.operators) + more)
+    if plan.feasible and plan.total > sum(operator.least for operator in network.operators):
+        best = min(mean_s(network, counts) for counts in allocations(network, plan.total - 1))
         fewer = one_less(plan)
         assert fewer.total <= plan.total - 1
-        assert mean_s(workload, fewer.counts) == pytest.approx(best, rel=1e-9)
+        assert mean_s(network, fewer.counts) == pytest.approx(best, rel=1e-9)
 
 
 @given(workloads(), st.floats(1.0, 3.0))
 @settings(max_examples=100, deadline=None)
-def test_min_processors_is_optimal(workload: Workload, slack: float) -> None:
-    reach = sum(operator.least for operator in workload.operators) + 8
-    everything = {counts: mean_s(workload, counts) for counts in allocations(workload, reach)}
+def test_min_processors_is_optimal(network: OperatorNetwork, slack: float) -> None:
+    reach = sum(operator.least for operator in network.operators) + 8
+    everything = {counts: mean_s(network, counts) for counts in allocations(network, reach)}
     target = slack * min(everything.values())
     if target == math.inf:
         return
-    plan = min_processors(workload, target * (1 + 1e-9))
+    plan = min_processors(network, target * (1 + 1e-9))
     meets = [sum(counts) for counts, mean in everything.items() if mean <= target * (1 + 1e-9)]
     assert plan.feasible
     assert plan.total == min(meets)
-    assert mean_s(workload, plan.counts) <= target * (1 + 1e-9)
+    assert mean_s(network, plan.counts) <= target * (1 + 1e-9)
 
 
 @given(workloads(bounded=False), st.sampled_from([0.9, 0.95, 0.99, 0.999]), st.floats(1.02, 2.0))
 @settings(max_examples=60, deadline=None)
 def test_quantile_target_is_met_with_at_most_one_processor_too_many(
-    workload: Workload, quantile: float, slack: float
+    network: OperatorNetwork, quantile: float, slack: float
 ) -> None:
-    start = workload.keeping_up()
+    start = network.keeping_up()
     if start is None:
         return
     reach = sum(start) + 6
     reached = {
-        counts: workload.latency(counts).quantile_s(quantile)
-        for counts in allocations(workload, reach)
+        counts: network.latency(counts).quantile_s(quantile)
+        for counts in allocations(network, reach)
         if all(k >= s for k, s in zip(counts, start, strict=True))
     }
     target = slack * min(reached.values())
-    plan = min_processors(workload, target, quantile=quantile)
+    plan = min_processors(network, target, quantile=quantile)
     latency = plan.latency()
     assert plan.feasible and latency is not None
     assert latency.quantile_s(quantile) <= target
@@ -170,12 +177,12 @@ def test_quantile_target_is_met_with_at_most_one_processor_too_many(
 
 @given(workloads())
 @settings(max_examples=50, deadline=None)
-def test_more_budget_is_never_worse_and_plans_are_nested(workload: Workload) -> None:
-    start = workload.keeping_up()
+def test_more_budget_is_never_worse_and_plans_are_nested(network: OperatorNetwork) -> None:
+    start = network.keeping_up()
     if start is None:
         return
-    plans = [assign_processors(workload, sum(start) + more) for more in range(8)]
-    means = [mean_s(workload, plan.counts) for plan in plans]
+    plans = [assign_processors(network, sum(start) + more) for more in range(8)]
+    means = [mean_s(network, plan.counts) for plan in plans]
     assert all(a >= b * (1 - 1e-12) for a, b in itertools.pairwise(means))
     assert all(a - b >= (b - c) - 1e-9 * a for a, b, c in zip(means, means[1:], means[2:], strict=False))  # convex
     for smaller, larger in itertools.pairwise(plans):
@@ -186,21 +193,21 @@ def mmk(arrival: float, service: float) -> MMk:
     return MMk(arrival_per_s=arrival, service_per_s=service)
 
 
-def workload(external: float, **operators: Station) -> Workload:
-    named = tuple(Operator(name=name, station=station) for name, station in operators.items())
-    return Workload(external_per_s=external, operators=named)
+def network(external: float, **operators: StationModel) -> OperatorNetwork:
+    named = tuple(OperatorStation(name=name, station=station) for name, station in operators.items())
+    return OperatorNetwork(external_per_s=external, operators=named)
 
 
 def test_the_budget_is_used_to_the_last_and_no_further() -> None:
     """The loop as printed runs while the sum is <= K, and so ends at K + 1."""
-    video = workload(13.0, extract=mmk(13, 1.8), match=mmk(13, 1.6), aggregate=mmk(13, 200))
+    video = network(13.0, extract=mmk(13, 1.8), match=mmk(13, 1.6), aggregate=mmk(13, 200))
     for budget in (19, 20, 22, 50):
         assert assign_processors(video, budget).total == budget
 
 
 def test_lower_bound_counts_visits() -> None:
     """Printed as sum 1/mu = 0.2 s here; each row makes three at 'count', so nothing gets below 0.4 s."""
-    words = workload(8.0, split=mmk(8, 10), count=mmk(24, 10))
+    words = network(8.0, split=mmk(8, 10), count=mmk(24, 10))
     plan = min_processors(words, 0.3)
     assert not plan.feasible
     assert plan.binding == "count"
@@ -212,7 +219,7 @@ def test_lower_bound_counts_visits() -> None:
 
 
 def test_single_station_thresholds() -> None:
-    one = workload(2.0, only=mmk(2.0, 1.0))
+    one = network(2.0, only=mmk(2.0, 1.0))
     assert assign_processors(one, 3).counts == (3,)
     assert min_processors(one, 13 / 9 + 1e-9).counts == (3,)  # M/M/3 with a load of 2: 1 + 4/9
     assert min_processors(one, 13 / 9 - 1e-9).counts == (4,)
@@ -220,7 +227,7 @@ def test_single_station_thresholds() -> None:
 
 def test_a_huge_latency_at_the_start_does_not_blur_the_target() -> None:
     """rho = 1 - 1e-9 at the start: gains summed from there would carry an error of 1e-7 s."""
-    edge = workload(1.0, hot=mmk(3.0 * (1 - 1e-9), 1.0), cold=mmk(1.0, 2.0))
+    edge = network(1.0, hot=mmk(3.0 * (1 - 1e-9), 1.0), cold=mmk(1.0, 2.0))
     for counts in [(5, 2), (6, 3)]:
         best = assign_processors(edge, sum(counts))
         target = mean_s(edge, best.counts)
@@ -230,18 +237,18 @@ def test_a_huge_latency_at_the_start_does_not_blur_the_target() -> None:
 
 def test_micro_batch_is_not_pushed_past_its_best() -> None:
     query = MicroBatch(arrival_per_s=2000.0, batch_s=0.1, row_s=0.001, replica_s=0.02, slots=200)
-    plan = assign_processors(workload(2000.0, query=query, parse=mmk(2000.0, 1500.0)), 200)
+    plan = assign_processors(network(2000.0, query=query, parse=mmk(2000.0, 1500.0)), 200)
     assert plan.processors["query"] == query.best_replicas()
     floor = 1.5 * min((0.1 + 0.02 * k) / (1 - 2 / k) for k in range(3, 201))
-    assert not min_processors(workload(2000.0, query=query), floor * 0.99).feasible
-    assert min_processors(workload(2000.0, query=query), floor * 1.001).feasible
+    assert not min_processors(network(2000.0, query=query), floor * 0.99).feasible
+    assert min_processors(network(2000.0, query=query), floor * 1.001).feasible
 
 
 # ---- what cannot be met
 
 
 def test_budget_too_small_for_the_rate() -> None:
-    plan = assign_processors(workload(8.0, split=mmk(8, 9.6), count=mmk(24, 10)), 3)
+    plan = assign_processors(network(8.0, split=mmk(8, 9.6), count=mmk(24, 10)), 3)
     assert not plan.feasible
     assert plan.processors == {"split": 1, "count": 2}
     assert plan.binding == "count"
@@ -252,12 +259,12 @@ def test_budget_too_small_for_the_rate() -> None:
 
 def test_a_capped_operator_shrinks_the_others() -> None:
     """'global' cannot run in parallel and lets 5 rows/s through: the others are sized for 5, not for 50."""
-    capped = Workload(
+    capped = OperatorNetwork(
         external_per_s=50.0,
         operators=(
-            Operator(name="parse", station=mmk(50, 2)),
-            Operator(name="global", station=mmk(50, 5), most=1),
-            Operator(name="write", station=mmk(100, 4)),
+            OperatorStation(name="parse", station=mmk(50, 2)),
+            OperatorStation(name="global", station=mmk(50, 5), most=1),
+            OperatorStation(name="write", station=mmk(100, 4)),
         ),
     )
     for plan in (assign_processors(capped, 500), min_processors(capped, 10.0), min_processors(capped, 10.0, 0.95)):
@@ -271,7 +278,7 @@ def test_a_capped_operator_shrinks_the_others() -> None:
 
 
 def test_a_target_beyond_the_budget() -> None:
-    words = workload(8.0, split=mmk(8, 9.6), count=mmk(24, 10))
+    words = network(8.0, split=mmk(8, 9.6), count=mmk(24, 10))
     free = min_processors(words, 0.42)
     plan = min_processors(words, 0.42, budget=6)
     assert free.feasible and free.total > 6
@@ -285,10 +292,10 @@ def test_a_target_beyond_the_budget() -> None:
 
 def test_a_target_beyond_an_upper_bound() -> None:
     operators = (
-        Operator(name="split", station=mmk(8, 9.6), most=1),
-        Operator(name="count", station=mmk(24, 10)),
+        OperatorStation(name="split", station=mmk(8, 9.6), most=1),
+        OperatorStation(name="count", station=mmk(24, 10)),
     )
-    plan = min_processors(Workload(external_per_s=8.0, operators=operators), 0.5)
+    plan = min_processors(OperatorNetwork(external_per_s=8.0, operators=operators), 0.5)
     assert not plan.feasible
     assert plan.binding == "split"
     assert plan.max_external_per_s == pytest.approx(9.6)
@@ -299,10 +306,12 @@ def test_a_target_beyond_an_upper_bound() -> None:
 def test_a_target_beyond_an_upper_bound_does_not_buy_what_gains_nothing(quantile: float | None) -> None:
     """'split' alone takes 625 ms on average: no number of 'count' reaches 500 ms; beyond 6 they gain less than 1%."""
     operators = (
-        Operator(name="split", station=mmk(8, 9.6), most=1),
-        Operator(name="count", station=mmk(24, 10)),
+        OperatorStation(name="split", station=mmk(8, 9.6), most=1),
+        OperatorStation(name="count", station=mmk(24, 10)),
     )
-    plan = min_processors(Workload(external_per_s=8.0, operators=operators), 0.5 if quantile is None else 1.5, quantile)
+    plan = min_processors(
+        OperatorNetwork(external_per_s=8.0, operators=operators), 0.5 if quantile is None else 1.5, quantile
+    )
     assert not plan.feasible and plan.binding == "split"
     assert plan.processors["count"] <= 6
 
@@ -310,8 +319,8 @@ def test_a_target_beyond_an_upper_bound_does_not_buy_what_gains_nothing(quantile
 def test_numbers_that_differ_do_not_look_alike() -> None:
     reasons = []
     for service in (4.0, 3.9999999):
-        operator = Operator(name="a", station=mmk(8, service), most=2)
-        plan = assign_processors(Workload(external_per_s=8.0, operators=(operator,)), 5)
+        operator = OperatorStation(name="a", station=mmk(8, service), most=2)
+        plan = assign_processors(OperatorNetwork(external_per_s=8.0, operators=(operator,)), 5)
         assert plan.needs is not None
         reasons.append(plan.needs.reason)
     assert "with 2 processors is saturated at 8 rows/s from outside and 8 come" in reasons[0]
@@ -320,7 +329,7 @@ def test_numbers_that_differ_do_not_look_alike() -> None:
 
 def test_slots_that_are_too_few_for_any_number() -> None:
     query = MicroBatch(arrival_per_s=900.0, batch_s=0.1, row_s=0.01, replica_s=0.02, slots=8)
-    plan = assign_processors(workload(900.0, query=query, parse=mmk(900.0, 300.0)), 50)
+    plan = assign_processors(network(900.0, query=query, parse=mmk(900.0, 300.0)), 50)
     assert not plan.feasible
     assert plan.processors == {"query": 8, "parse": 3}
     assert plan.max_external_per_s == pytest.approx(800.0)
@@ -329,13 +338,13 @@ def test_slots_that_are_too_few_for_any_number() -> None:
 
 
 def test_an_operator_that_gets_nothing() -> None:
-    plan = assign_processors(workload(8.0, busy=mmk(8, 10), idle=mmk(0, 10)), 5)
+    plan = assign_processors(network(8.0, busy=mmk(8, 10), idle=mmk(0, 10)), 5)
     assert plan.processors == {"busy": 4, "idle": 1}
     assert plan.bottleneck == "busy"
 
 
 def test_quantile_costs_more_than_the_mean() -> None:
-    words = workload(8.0, split=mmk(8, 9.6), count=mmk(24, 10))
+    words = network(8.0, split=mmk(8, 9.6), count=mmk(24, 10))
     mean, tail = min_processors(words, 1.0), min_processors(words, 1.0, quantile=0.95)
     assert mean.total < tail.total
     latency = tail.latency()
@@ -345,29 +354,29 @@ def test_quantile_costs_more_than_the_mean() -> None:
 
 
 def test_bad_input() -> None:
-    one = workload(1.0, a=mmk(1, 2))
+    one = network(1.0, a=mmk(1, 2))
     with pytest.raises(PlanError, match="a budget of 1 processor was given but 2 operators cannot run on fewer than 2"):
-        assign_processors(workload(1.0, a=mmk(1, 2), b=mmk(1, 2)), 1)
+        assign_processors(network(1.0, a=mmk(1, 2), b=mmk(1, 2)), 1)
     with pytest.raises(ModelError, match=r"target for the latency \(s\) is nan"):
         min_processors(one, math.nan)
     with pytest.raises(ModelError, match="the quantile is 95"):
         min_processors(one, 1.0, quantile=95)
     with pytest.raises(PlanError, match="bounds min 3 and max 2"):
-        Operator(name="a", station=mmk(1, 2), least=3, most=2)
+        OperatorStation(name="a", station=mmk(1, 2), least=3, most=2)
     with pytest.raises(PlanError, match="each with a name of its own"):
-        Workload(external_per_s=1.0, operators=(one.operators[0], one.operators[0]))
+        OperatorNetwork(external_per_s=1.0, operators=(one.operators[0], one.operators[0]))
     with pytest.raises(ModelError, match=r"external rate \(rows/s\) is 0"):
-        Workload(external_per_s=0.0, operators=one.operators)
+        OperatorNetwork(external_per_s=0.0, operators=one.operators)
 
 
 def test_large_and_mixed() -> None:
     """A hundred operators: no single processor moved anywhere else would be better, which for convex curves is the
     optimum."""
     rng = np.random.default_rng(3)
-    many = Workload(
+    many = OperatorNetwork(
         external_per_s=100.0,
         operators=tuple(
-            Operator(
+            OperatorStation(
                 name=f"op{i}",
                 station=GIGk(
                     arrival_per_s=float(rng.uniform(20, 300)),

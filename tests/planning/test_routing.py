@@ -10,10 +10,10 @@ from scipy.optimize import linprog
 
 from penstock.planning.mba import mba
 from penstock.planning.placement import Placement
-from penstock.planning.prediction import Routing, shares
+from penstock.planning.placement_prediction import Routing, shares
 from penstock.planning.routing import local_share, routes, thread_weights
-from penstock.planning.schedule import place
-from penstock.planning.vms import Cluster, Vm, VmSize
+from penstock.planning.thread_schedule import place
+from penstock.planning.vms import Vm, VmCluster, VmSize
 from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, flow
 
 D = [VmSize(name=f"D{n}", slots=2 ** (n - 1), price_per_h=0.1) for n in (1, 2, 3)]
@@ -26,7 +26,7 @@ def placements(draw: st.DrawFn) -> Placement:
         VmSize(name="v", slots=draw(st.integers(1, 2)), rack=draw(st.integers(0, 1)))
         for _ in range(draw(st.integers(1, 4)))
     ]
-    cluster = Cluster(vms=tuple(Vm(name=f"v{number}", size=size) for number, size in enumerate(sizes)))
+    cluster = VmCluster(vms=tuple(Vm(name=f"v{number}", size=size) for number, size in enumerate(sizes)))
     slots = st.lists(st.integers(0, cluster.slots - 1), min_size=1, max_size=12)
     return Placement(method="x", cluster=cluster, slot_of={"blob": tuple(draw(slots)), "table": tuple(draw(slots))})
 

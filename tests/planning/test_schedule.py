@@ -5,7 +5,7 @@ import pytest
 
 from penstock.dataflow.errors import PenstockError
 from penstock.models.flow import Flow
-from penstock.planning.schedule import report, schedule
+from penstock.planning.thread_schedule import report, schedule
 from penstock.planning.vms import VmSize
 from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, STAR
 

@@ -11,9 +11,9 @@ from penstock.models.flow import Flow
 from penstock.planning.lsa import lsa
 from penstock.planning.mba import mba
 from penstock.planning.placement import Placement
-from penstock.planning.prediction import Routing, predict
-from penstock.planning.schedule import place
+from penstock.planning.placement_prediction import Routing, predict
 from penstock.planning.slot_bound import SlotBounds, slot_bounds
+from penstock.planning.thread_schedule import place
 from penstock.planning.vms import ONE_SLOT, acquire
 from tests.support.micro_dags import CURVES, LINEAR, curve, flow, instances
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.dataflow.errors import PenstockError
 from penstock.models.queueing import MMk
-from penstock.planning.stations import AssignmentResult, Stations, plan_stations
+from penstock.planning.stations import AssignmentResult, StationsDocument, plan_stations
 
 WORDS: dict[str, Any] = {
     "external_per_s": 8.0,
@@ -39,8 +39,8 @@ def streamed(**count: Any) -> dict[str, Any]:
     }
 
 
-def read(value: dict[str, Any]) -> Stations:
-    return Stations.from_json(json.dumps(value))
+def read(value: dict[str, Any]) -> StationsDocument:
+    return StationsDocument.from_json(json.dumps(value))
 
 
 def test_result_has_the_keys_of_the_format() -> None:
@@ -164,14 +164,14 @@ def test_bad_input_gets_one_clear_error(value: dict[str, Any], says: str) -> Non
 def test_a_station_that_is_given_twice_is_named() -> None:
     station = '"split": {"arrival_per_s": 8.0, "service_per_s": 9.6}'
     with pytest.raises(PenstockError, match="these are not stations: 'split' is given twice"):
-        Stations.from_json(f'{{"external_per_s": 8.0, "stations": {{{station}, {station}}}}}')
+        StationsDocument.from_json(f'{{"external_per_s": 8.0, "stations": {{{station}, {station}}}}}')
 
 
 def test_nan_is_not_json_and_not_a_rate() -> None:
     with pytest.raises(PenstockError, match="these are not stations"):
-        Stations.from_json('{"external_per_s": NaN, "stations": {}}')
+        StationsDocument.from_json('{"external_per_s": NaN, "stations": {}}')
     with pytest.raises(PenstockError, match="these are not stations"):
-        Stations.from_json(b"\xff\xfe")
+        StationsDocument.from_json(b"\xff\xfe")
 
 
 def test_one_question_at_a_time() -> None:

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from penstock.models.mst.prediction import fit_mst
-from penstock.models.mst.samples import Samples
+from penstock.models.mst.samples import ThroughputSamples
 from penstock.report.mst_curve import mst_curve
 from penstock.report.page import rendered
 from penstock.report.record import report
@@ -59,7 +59,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     at = tmp_path_factory.mktemp("run")
     eventful(at, name=HOSTILE)
     trials = {1: [950.0, 1010.0], 2: [1900.0, 1850.0], 3: [2700.0, 2790.0]}
-    model = fit_mst(Samples.of("grep", trials), max_vms=6, resamples=200)
+    model = fit_mst(ThroughputSamples.of("grep", trials), max_vms=6, resamples=200)
     curve = mst_curve(HOSTILE, [(count, rate) for count, rates in trials.items() for rate in rates], model)
     with StoreReader(at) as reader:
         made = report(at, reader, now_s=START_S + 1e6, price_per_slot_hour=0.05, mst=(curve,))

@@ -16,7 +16,7 @@ from penstock.control.policies.drs import Drs
 from penstock.control.policies.drs_problem import DrsSettings, LeastLatency
 from penstock.dataflow import PenstockError
 from penstock.models.mst.prediction import fit_mst
-from penstock.models.mst.samples import Samples
+from penstock.models.mst.samples import ThroughputSamples
 from penstock.report.mst_curve import mst_curve
 from penstock.report.page import rendered
 from penstock.report.record import Report, report
@@ -232,7 +232,7 @@ def test_a_run_of_the_loop_records_its_graph_and_its_decisions(tmp_path: Path) -
 def test_trials_of_a_study_with_the_curve_through_them(tmp_path: Path) -> None:
     Store(tmp_path).close()
     trials = [(executors, 1000.0 * executors**0.9 * noise) for executors in (1, 2, 3, 4) for noise in (0.98, 1.02)]
-    samples = Samples.of("grep", {m: [rate for n, rate in trials if n == m] for m in (1, 2, 3, 4)})
+    samples = ThroughputSamples.of("grep", {m: [rate for n, rate in trials if n == m] for m in (1, 2, 3, 4)})
     curve = mst_curve("grep", trials, fit_mst(samples, max_vms=6))
     assert [one.executors for one in curve.fitted] == [1, 2, 3, 4, 5, 6]
     assert all(one.low <= one.rows_per_s <= one.high for one in curve.fitted)

@@ -24,7 +24,7 @@ from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.session import session
 from penstock.engines.spark.sources.paced import PaceFile
-from penstock.measure.smoothing import Windowed
+from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Window
 from penstock.plan import Plan
 from penstock.store import Run, Store
@@ -121,7 +121,7 @@ def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path
     engine = SparkEngine(flow, tmp_path, spark=spark, plan=plan, batch_s=1.0)
     goal = FewestSlots(max_s=TARGET_S, min_s=RELEASE_BELOW_S, aim=0.8)
     policy = Cooldown(Hysteresis(Drs(DrsSettings(goal=goal)), gain=0.2), seconds=5.0)
-    settings = Settings(mode="active", smoothing=Windowed(3), micro_batch=True, warm_up_s=6.0)
+    settings = Settings(mode="active", smoothing=MovingAverage(3), micro_batch=True, warm_up_s=6.0)
     with Store(tmp_path) as store:
         store.begin(Run(dataflow=flow.name, flow_file="", pid=os.getpid(), master="local", started_s=time.time()))
         load = Load(engine, store)

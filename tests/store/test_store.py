@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from penstock.plan import Plan
-from penstock.planning.outcome import Outcome
+from penstock.planning.plan_outcome import PlanOutcome
 from penstock.store import Decided, PlanChange, Run, RunError, Store, StoreError, StoreReader, UnkeepableError
 from tests.support.sample_windows import window
 
@@ -254,8 +254,8 @@ def decided(number: int = 0, **known: object) -> Decided:
             needs_slots=None,
             old=plan,
             new=plan.replace(replicas={"split": 2}),
-            before=Outcome(slots=1, latency_s=2.0),
-            expected=Outcome(slots=2, latency_s=1.0),
+            before=PlanOutcome(slots=1, latency_s=2.0),
+            expected=PlanOutcome(slots=2, latency_s=1.0),
             applied="begun",
         ),
         **known,
@@ -266,7 +266,7 @@ def test_what_came_of_a_decision_is_written_beside_it_while_others_read(tmp_path
     with Store(tmp_path) as store, StoreReader(tmp_path) as reader:
         numbers = [store.add_decision(decided(number)) for number in range(3)]
         assert [row.at_s for _, row in reader.decisions()] == [1000.0, 1001.0, 1002.0]
-        after = decided(1, applied="ok", observed=Outcome(slots=2, latency_s=1.1), verdict="kept")
+        after = decided(1, applied="ok", observed=PlanOutcome(slots=2, latency_s=1.1), verdict="kept")
         store.update_decision(numbers[1], after)
         assert [row.verdict for _, row in reader.decisions()] == [None, "kept", None]
         assert reader.decisions(last=1) == [(numbers[2], decided(2))]

@@ -16,8 +16,8 @@ from penstock.control.policies.drs_problem import DrsSettings, LeastLatency
 from penstock.dataflow import Dataflow, PenstockError
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated.behaviour import BatchCosts, ChangePause, Cluster
-from penstock.measure.smoothing import Windowed
-from penstock.measure.stability import grows, latency_slope
+from penstock.measure.smoothing import MovingAverage
+from penstock.measure.stability import latency_grows, latency_slope
 from penstock.plan import Plan, default_plan
 from penstock.store import Run, Store, StoreReader, Trial
 from penstock.study.mst.arranged import ByPolicy
@@ -179,7 +179,7 @@ def test_sources_come_in_the_mix_that_is_declared(tmp_path: Path, mode: str) -> 
 @pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
 def test_a_policy_sets_the_replicas_of_a_trial(tmp_path: Path, mode: str) -> None:
     costs = {"light": 0.01, "heavy": 0.05}
-    settings = Settings(mode="active", smoothing=Windowed(2), micro_batch=mode == "micro-batch", warm_up_s=20.0)
+    settings = Settings(mode="active", smoothing=MovingAverage(2), micro_batch=mode == "micro-batch", warm_up_s=20.0)
     drs = ByPolicy(policy=Drs(DrsSettings(goal=LeastLatency())), settings=settings)
     with begun(tmp_path) as store:
         chain_study(store, mode, costs, each=4, by=drs).run([4], repeats=2)
@@ -368,9 +368,9 @@ def test_latency_that_grows_is_told_from_noise() -> None:
     chance = random.Random(0)
     times = [float(n) for n in range(12)]
     noise = [chance.gauss(0.0, 0.05) for _ in times]
-    assert not grows(times, [1.0 + one for one in noise])
-    assert grows(times, [1.0 + 0.1 * at + one for at, one in zip(times, noise, strict=True)])
-    assert not grows(times, [5.0 - 0.1 * at for at in times])
+    assert not latency_grows(times, [1.0 + one for one in noise])
+    assert latency_grows(times, [1.0 + 0.1 * at + one for at, one in zip(times, noise, strict=True)])
+    assert not latency_grows(times, [5.0 - 0.1 * at for at in times])
     assert latency_slope([0.0, 1.0], [0.0, 9.0]) == (0.0, 1.0)  # two points are a line whatever they are
 
 

@@ -10,7 +10,7 @@ from penstock.control.loop import Clock, run
 from penstock.control.requests import Requests
 from penstock.control.situation import Policy
 from penstock.engines.ports import RunnableEngine
-from penstock.measure.smoothing import Smoothing, Windowed
+from penstock.measure.smoothing import MovingAverage, Smoothing
 from penstock.store import Decided, Run, Store
 
 
@@ -48,7 +48,7 @@ def drive(
     chosen = Settings(
         **{"warm_up_s": 0.0, "stale_after_s": 3 * every_s, "mode": "active"}
         | settings
-        | {"smoothing": smoothing or Windowed(3)}
+        | {"smoothing": smoothing or MovingAverage(3)}
     )
     with Store(at) as store:
         store.begin(Run(dataflow=engine.flow.name, flow_file="flow.py", pid=1, master="fake", started_s=clock.time()))

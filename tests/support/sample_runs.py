@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.measure.window import Latency, Window
 from penstock.plan import Plan
-from penstock.planning.outcome import Outcome
+from penstock.planning.plan_outcome import PlanOutcome
 from penstock.store import Decided, Declared, PlanChange, Run, RunError, Store
 from tests.support.sample_windows import operator, window
 
@@ -60,7 +60,7 @@ def decided(at_s: float, **changes: object) -> Decided:
         needs_slots=None,
         old=plan(),
         new=None,
-        before=Outcome(slots=2, latency_s=0.5),
+        before=PlanOutcome(slots=2, latency_s=0.5),
         expected=None,
     )
     return msgspec.structs.replace(hold, **changes)
@@ -75,8 +75,8 @@ def changed(at_s: float, verdict: str, *, count: int) -> tuple[Decided, PlanChan
         reason="shortage",
         why="mean latency 1.4 s with 2 slots; expected with 4 slots: 0.6 s",
         new=new,
-        expected=Outcome(slots=4, latency_s=0.6),
-        observed=Outcome(slots=4, latency_s=0.7),
+        expected=PlanOutcome(slots=4, latency_s=0.6),
+        observed=PlanOutcome(slots=4, latency_s=0.7),
         applied="ok",
         pause_s=1.2,
         verdict=verdict,
@@ -123,7 +123,7 @@ def eventful(at: Path, *, name: str = "wordcount", windows: int = 60) -> None:
             )
         )
         advice = decided(middle_s + 1, kind="change", reason="release", mode="recommend", new=plan(count=1))
-        store.add_decision(msgspec.structs.replace(advice, applied="recommended", expected=Outcome(slots=1)))
+        store.add_decision(msgspec.structs.replace(advice, applied="recommended", expected=PlanOutcome(slots=1)))
         for number in range(3):
             store.add_error(
                 RunError(at_s=middle_s + number, where=f"policy {name}", message=name, traceback=f"Traceback\n {name}")

@@ -10,7 +10,7 @@ import click
 from penstock.cli.given import ABOVE_0, read
 
 if TYPE_CHECKING:
-    from penstock.planning.schedule import ScheduleReport
+    from penstock.planning.thread_schedule import ScheduleReport
 
 
 @click.command()
@@ -35,7 +35,7 @@ def command(
     """
     from penstock.models.curve import curves_from_json
     from penstock.models.flow import flow_from_json
-    from penstock.planning.schedule import report, schedule
+    from penstock.planning.thread_schedule import report, schedule
     from penstock.planning.vms import ONE_SLOT, sizes_from_json
 
     flow = flow_from_json(read(dataflow, "dataflow"))

@@ -31,14 +31,14 @@ def command(
     """
     import msgspec
 
-    from penstock.planning.stations import Stations, plan_stations
+    from penstock.planning.stations import StationsDocument, plan_stations
 
     if (processors is None) == (latency_ms is None):
         raise click.UsageError("give either --processors or --latency-ms")
     if quantile is not None and latency_ms is None:
         raise click.UsageError("--quantile goes with --latency-ms")
     result = plan_stations(
-        Stations.from_json(read(stations, "stations")),
+        StationsDocument.from_json(read(stations, "stations")),
         processors=processors,
         latency_s=None if latency_ms is None else latency_ms / 1000.0,
         quantile=quantile,

@@ -48,19 +48,21 @@ def command(
     Example:
       penstock elastic trace.csv --samples samples.csv --app grep --plot schedule.png
     """
-    from penstock.models.mst.samples import of_app, parse_samples
-    from penstock.planning.elastic import Terms
+    from penstock.models.mst.samples import parse_samples, samples_of_app
     from penstock.planning.elastic_comparison import compare
+    from penstock.planning.elastic_schedule import RentalTerms
     from penstock.planning.trace import parse_trace
     from penstock.report.mst import default_validation, elastic_report
 
     load = parse_trace(read_text(trace), source=str(trace))
-    measured = of_app(parse_samples(read_text(samples), source=str(samples)), app)
+    measured = samples_of_app(parse_samples(read_text(samples), source=str(samples)), app)
     held = default_validation(measured) if validate is None else validate
     comparison = compare(
         load if peak is None else load.scaled_to(peak),
         measured,
-        terms=Terms(price_per_h=price, delay_s=delay_s, max_vms=max(measured.vms) if max_vms is None else max_vms),
+        terms=RentalTerms(
+            price_per_h=price, delay_s=delay_s, max_vms=max(measured.vms) if max_vms is None else max_vms
+        ),
         train=measured.without(held).vms if train is None else train,
         validation=held,
         steps=(0.0,) if step == 0 else (0.0, step),

@@ -63,11 +63,11 @@ def fit(
     Example:
       penstock mst fit samples.csv --app grep --predict 48,64,128 --plot grep.png
     """
-    from penstock.models.mst.samples import of_app, parse_samples
+    from penstock.models.mst.samples import parse_samples, samples_of_app
     from penstock.report.mst import MstReport, fit_app
 
     found = parse_samples(read_text(samples), source=str(samples))
-    chosen = [of_app(found, app)] if app else list(found.values())
+    chosen = [samples_of_app(found, app)] if app else list(found.values())
     fitted = [fit_app(item, predict=predict, validation=validate, step=step, level=level, seed=seed) for item in chosen]
     if plot:
         from penstock.report.mst_plot import plot_mst
@@ -124,11 +124,11 @@ def subset(samples: Path, max_vms: int, sizes: tuple[int, ...], seed: int, as_js
       penstock mst subset samples.csv --max-vms 24
     """
     from penstock.models.mst.samples import parse_samples
-    from penstock.models.mst.subsets import best_subset
+    from penstock.models.mst.training_subset import best_training_subset
     from penstock.report.mst import subset_report
 
     found = parse_samples(read_text(samples), source=str(samples))
-    report = subset_report(best_subset(list(found.values()), max_vms=max_vms, sizes=sizes, seed=seed))
+    report = subset_report(best_training_subset(list(found.values()), max_vms=max_vms, sizes=sizes, seed=seed))
     if as_json:
         _print_json(report)
         return

@@ -260,7 +260,7 @@ def _by(replicas: str, every_s: float, workers: int) -> ByPolicy | None:
     from penstock.control.policies.drs_problem import DrsSettings, LeastLatency
     from penstock.control.policies.stela import Stela
     from penstock.control.policies.threshold import Threshold
-    from penstock.measure.smoothing import Windowed
+    from penstock.measure.smoothing import MovingAverage
     from penstock.store import RULE
     from penstock.study.mst.arranged import ByPolicy
 
@@ -271,7 +271,7 @@ def _by(replicas: str, every_s: float, workers: int) -> ByPolicy | None:
         "stela": Stela(attempts=workers),
         "threshold": Threshold(),
     }
-    settings = Settings(mode="active", smoothing=Windowed(2), micro_batch=True, warm_up_s=2 * every_s)
+    settings = Settings(mode="active", smoothing=MovingAverage(2), micro_batch=True, warm_up_s=2 * every_s)
     return ByPolicy(policy=policies[replicas], settings=settings)
 
 

@@ -192,11 +192,11 @@ def policy_of(asked: Asked) -> Policy:
 
 def settings_of(asked: Asked, *, every_s: float, micro_batch: bool) -> Settings:
     from penstock.control.controller import Settings
-    from penstock.measure.smoothing import Windowed
+    from penstock.measure.smoothing import MovingAverage
 
     return Settings(
         mode=asked.mode,
-        smoothing=Windowed(asked.windows),
+        smoothing=MovingAverage(asked.windows),
         micro_batch=micro_batch,
         warm_up_s=asked.warm_up_s,
         stale_after_s=max(30.0, 5 * every_s),

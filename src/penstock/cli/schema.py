@@ -11,12 +11,12 @@ from penstock.dataflow.errors import PenstockError
 # name -> (module, msgspec type); imported only when it is asked for
 SCHEMAS: dict[str, tuple[str, str]] = {
     "plan": ("penstock.plan.plan", "Plan"),
-    "stations": ("penstock.planning.stations", "Stations"),
+    "stations": ("penstock.planning.stations", "StationsDocument"),
     "assignment": ("penstock.planning.stations", "AssignmentResult"),
     "dataflow": ("penstock.models.flow", "Flow"),
     "curves": ("penstock.models.curve", "CurvesFormat"),
     "sizes": ("penstock.planning.vms", "SizesFormat"),
-    "allocation": ("penstock.planning.schedule", "ScheduleReport"),
+    "allocation": ("penstock.planning.thread_schedule", "ScheduleReport"),
     "mst-fit": ("penstock.report.mst", "MstReport"),
     "mst-subset": ("penstock.report.mst", "SubsetReport"),
     "elastic": ("penstock.report.mst", "ElasticReport"),

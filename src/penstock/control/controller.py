@@ -19,10 +19,10 @@ from penstock.control.shape import Shape
 from penstock.control.situation import Memory, PastChange, Policy, Situation
 from penstock.engines.ports import Engine
 from penstock.measure.load import Load
-from penstock.measure.smoothing import Smoothing, Windowed
+from penstock.measure.smoothing import MovingAverage, Smoothing
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
-from penstock.planning.outcome import Outcome
+from penstock.planning.plan_outcome import PlanOutcome
 from penstock.store import Decided, Store, UnkeepableError
 
 Mode = Literal["off", "recommend", "active"]
@@ -35,7 +35,7 @@ _BETTER = 0.95  # of the latency before
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     mode: Mode = "recommend"
-    smoothing: Smoothing = field(default_factory=Windowed)
+    smoothing: Smoothing = field(default_factory=MovingAverage)
     micro_batch: bool = False  # whether stages of a query run one after another, as on Spark
     warm_up_s: float = 10.0  # after a change, that is not measured
     stale_after_s: float = 60.0
@@ -68,7 +68,7 @@ class Controller:
         self._windows: deque[Window] = deque(maxlen=settings.smoothing.reach)
         self._latest: Window | None = None
         self._previous: Window | None = None
-        self._undoing: Outcome | None = None  # what was observed of a change that is being rolled back
+        self._undoing: PlanOutcome | None = None  # what was observed of a change that is being rolled back
         self._failures = 0  # of engines to apply, one after another
         self._looked_s: float | None = None  # the latency when it was last looked whether it is kept
         rows, last = store.changes(), store.last_of(policy.name)
@@ -206,7 +206,9 @@ class Controller:
             reason=Reason.ROLL_BACK,
             why=f"the change {now_s - promise.at_s:.0f} s ago ({row.reason}) did not bring what it promised",
             staying=observed,
-            expected=Outcome(slots=row.before.slots, latency_s=row.before.latency_s, quantile=row.expected.quantile),
+            expected=PlanOutcome(
+                slots=row.before.slots, latency_s=row.before.latency_s, quantile=row.expected.quantile
+            ),
         )
         # What was allowed before need not be allowed now, or was started with and never was.
         if (why := forbidden(self.policy, back.plan, situation)) is not None:
@@ -215,7 +217,7 @@ class Controller:
         self._undoing = observed
         return back
 
-    def _gets_better(self, observed: Outcome) -> bool:
+    def _gets_better(self, observed: PlanOutcome) -> bool:
         """Since the last look; at the first one, since the first of the windows that it is made of."""
         before_s, self._looked_s = self._looked_s, observed.latency_s
         if before_s is None:
@@ -231,7 +233,7 @@ class Controller:
         """That the last one can be compared to: of those that count, or the one before it."""
         return self._windows[0] if len(self._windows) > 1 else self._previous
 
-    def _close_promise(self, verdict: Verdict, observed: Outcome | None, at_s: float) -> None:
+    def _close_promise(self, verdict: Verdict, observed: PlanOutcome | None, at_s: float) -> None:
         if self._promise is not None:
             row = msgspec.structs.replace(self._promise.row, verdict=verdict, observed=observed, observed_at_s=at_s)
             self._store.update_decision(self._promise.number, row)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from penstock.plan.plan import Plan
-from penstock.planning.outcome import Alternative, Outcome
+from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 
 class Reason(StrEnum):
@@ -63,8 +63,8 @@ class Change:
     plan: Plan
     reason: Reason
     why: str
-    staying: Outcome  # what the present plan is expected to bring
-    expected: Outcome  # what the other plan is expected to bring: its promise
+    staying: PlanOutcome  # what the present plan is expected to bring
+    expected: PlanOutcome  # what the other plan is expected to bring: its promise
     inputs: Inputs = field(default_factory=dict)
     binding: str | None = None
     alternatives: tuple[Alternative, ...] = ()

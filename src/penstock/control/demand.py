@@ -18,7 +18,7 @@ from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import Region
 from penstock.measure.load import Load
 from penstock.measure.window import OperatorWindow, Window
-from penstock.models.network import Stream, Traffic, solve_traffic
+from penstock.models.network import Traffic, TrafficStream, solve_traffic
 from penstock.models.queueing.errors import UnstableError
 
 Gains = dict[tuple[str, str], float]
@@ -162,9 +162,9 @@ def traffic_of(shape: Shape, entering: dict[str, float], gains: Gains) -> Traffi
     """The traffic equations between regions, solved."""
     external = math.fsum(entering.values())
     streams = [
-        Stream(source=None, target=after, gain=entering[before] / external)
+        TrafficStream(source=None, target=after, gain=entering[before] / external)
         if before in entering
-        else Stream(source=before, target=after, gain=gains[before, after])
+        else TrafficStream(source=before, target=after, gain=gains[before, after])
         for before, after in shape.streams
     ]
     return solve_traffic([region.name for region in shape.regions], streams, external)

@@ -10,7 +10,7 @@ from penstock.control.demand import demand_of
 from penstock.control.situation import Situation
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
-from penstock.planning.outcome import Outcome
+from penstock.planning.plan_outcome import PlanOutcome
 
 _A_DIFFERENCE = 0.02  # of what it was: less is not a promise
 _WORTH_S = 1.0  # from which on what waits is a backlog
@@ -19,7 +19,12 @@ _HARM = 0.05  # of the rows/s: from which on more replicas have made it slower
 
 
 def kept(
-    before: Outcome, expected: Outcome, observed: Outcome, *, tolerance: float, comes_per_s: float | None = None
+    before: PlanOutcome,
+    expected: PlanOutcome,
+    observed: PlanOutcome,
+    *,
+    tolerance: float,
+    comes_per_s: float | None = None,
 ) -> bool:
     """A change that promised less of the latency, or more rows, has to bring 1 - tolerance of the promised step.
 
@@ -28,8 +33,8 @@ def kept(
     One that promised slots has to do no harm: to stay below the target, or where there is none or it was missed before,
     within 1 + tolerance of what it expected and of what was. What is not known breaks no promise.
 
-    >>> before, expected = Outcome(slots=4, latency_s=2.0), Outcome(slots=6, latency_s=1.0)
-    >>> [kept(before, expected, Outcome(slots=6, latency_s=s), tolerance=0.5) for s in (0.9, 1.4, 1.6, 2.5)]
+    >>> before, expected = PlanOutcome(slots=4, latency_s=2.0), PlanOutcome(slots=6, latency_s=1.0)
+    >>> [kept(before, expected, PlanOutcome(slots=6, latency_s=s), tolerance=0.5) for s in (0.9, 1.4, 1.6, 2.5)]
     [True, True, False, False]
     """
     was, promised, is_now = before.rows_per_s, expected.rows_per_s, observed.rows_per_s
@@ -43,7 +48,7 @@ def kept(
     return _latency_kept(before, expected, observed, tolerance)
 
 
-def _latency_kept(before: Outcome, expected: Outcome, observed: Outcome, tolerance: float) -> bool:
+def _latency_kept(before: PlanOutcome, expected: PlanOutcome, observed: PlanOutcome, tolerance: float) -> bool:
     was, promised, is_now = before.latency_s, expected.latency_s, observed.latency_s
     if promised is None or is_now is None or was is None:
         # It promised no latency; to lose one that met the target was no part of it.
@@ -62,14 +67,14 @@ def _latency_kept(before: Outcome, expected: Outcome, observed: Outcome, toleran
     return is_now <= (1.0 + tolerance) * promised
 
 
-def _releases(before: Outcome, expected: Outcome) -> bool:
+def _releases(before: PlanOutcome, expected: PlanOutcome) -> bool:
     return expected.slots < before.slots
 
 
-def left_over(before: Outcome, observed: Outcome, *, now_s: float, since_s: float) -> bool:
+def left_over(before: PlanOutcome, observed: PlanOutcome, *, now_s: float, since_s: float) -> bool:
     """Whether the rows that come out are those from before the change, or none do where some did.
 
-    >>> before, slow = Outcome(slots=3, latency_s=9.0), Outcome(slots=9, latency_s=20.0)
+    >>> before, slow = PlanOutcome(slots=3, latency_s=9.0), PlanOutcome(slots=9, latency_s=20.0)
     >>> [left_over(before, slow, now_s=now_s, since_s=100.0) for now_s in (115.0, 125.0)]
     [True, False]
     """
@@ -78,10 +83,11 @@ def left_over(before: Outcome, observed: Outcome, *, now_s: float, since_s: floa
     return now_s - observed.latency_s < since_s
 
 
-def overrun(before: Outcome, observed: Outcome, comes_per_s: float | None) -> bool:
+def overrun(before: PlanOutcome, observed: PlanOutcome, comes_per_s: float | None) -> bool:
     """Whether the plan before took in less than what comes, and no more than this one: there is no way back to it.
 
-    >>> [overrun(Outcome(slots=3, rows_per_s=r), Outcome(slots=9, rows_per_s=150.0), 200.0) for r in (70.0, 190.0)]
+    >>> observed = PlanOutcome(slots=9, rows_per_s=150.0)
+    >>> [overrun(PlanOutcome(slots=3, rows_per_s=before), observed, 200.0) for before in (70.0, 190.0)]
     [True, False]
     """
     was, is_now = before.rows_per_s, observed.rows_per_s
@@ -90,7 +96,7 @@ def overrun(before: Outcome, observed: Outcome, comes_per_s: float | None) -> bo
     return was < comes_per_s * (1.0 - _NOISE) and was <= is_now
 
 
-def outgrown(situation: Situation, old: Plan, before: Outcome, observed: Outcome) -> bool:
+def outgrown(situation: Situation, old: Plan, before: PlanOutcome, observed: PlanOutcome) -> bool:
     """Whether rows pile up under a plan that has all that the one before had, and is no slower: less will not do."""
     was, is_now, latest = before.rows_per_s, observed.rows_per_s, situation.latest
     if was is None or is_now is None or is_now < was * (1.0 - _HARM) or latest is None:
@@ -100,11 +106,11 @@ def outgrown(situation: Situation, old: Plan, before: Outcome, observed: Outcome
     return more and situation.waiting(latest) > _in_passing(situation, latest)
 
 
-def observed_outcome(situation: Situation, quantile: float | None) -> Outcome:
+def observed_outcome(situation: Situation, quantile: float | None) -> PlanOutcome:
     """What the windows under the plan in force say."""
     window = situation.window
     assert window is not None
-    return Outcome(
+    return PlanOutcome(
         slots=situation.slots,
         latency_s=measured_s(window.latency, quantile),
         quantile=quantile,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
-from penstock.models.network.traffic import Stream, solve_traffic
+from penstock.models.network.traffic import TrafficStream, solve_traffic
 from penstock.models.queueing.errors import UnstableError
 
 
@@ -51,9 +51,9 @@ def visits(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[st
     seen = {one.operator: one for one in window.operators}
     gains = {one.name: _gain(seen.get(one.name)) for one in flow.operators if one.kind is not Kind.SOURCE}
     streams = [
-        Stream(source=None, target=name, gain=read[before] / external)
+        TrafficStream(source=None, target=name, gain=read[before] / external)
         if before in read
-        else Stream(source=before, target=name, gain=(gains[before] or 0.0) * _sent(seen, before, name))
+        else TrafficStream(source=before, target=name, gain=(gains[before] or 0.0) * _sent(seen, before, name))
         for name in gains
         for before in flow[name].inputs
     ]

@@ -27,8 +27,8 @@ from penstock.models.microbatch import MicroBatch, slowest_of
 from penstock.models.network import propagated_scv
 from penstock.models.queueing import GIGk, MMk
 from penstock.models.queueing.errors import UnstableError
-from penstock.models.queueing.station import Station
-from penstock.planning.processors import Operator, Workload
+from penstock.models.queueing.station import StationModel
+from penstock.planning.processors import OperatorNetwork, OperatorStation
 
 Queue = Literal["mmk", "gigk"]
 _LEAST_BATCH_S = 0.02  # no query on Spark was seen to finish an empty batch in less
@@ -38,7 +38,7 @@ _LEAST_BATCH_S = 0.02  # no query on Spark was seen to finish an empty batch in 
 class Stations:
     """A workload for the processor planner, and how its counts become replicas of a plan."""
 
-    workload: Workload
+    workload: OperatorNetwork
     members: dict[str, tuple[str, ...]]  # station -> the regions that have its count
     others: dict[str, int]  # regions without known work -> replicas
     cuts: frozenset[str]  # more than the plan has
@@ -80,7 +80,7 @@ def operator_stations(situation: Situation, demand: Demand, *, queue: Queue) -> 
     arrival_scv = _arrival_scv(situation, demand) if queue == "gigk" else {}
     operators = []
     for name, load in demand.loads.items():
-        station: Station
+        station: StationModel
         if queue == "mmk":
             station = MMk(arrival_per_s=load.arrival_per_s, service_per_s=1.0 / load.row_s)
         else:
@@ -90,9 +90,9 @@ def operator_stations(situation: Situation, demand: Demand, *, queue: Queue) -> 
                 arrival_scv=arrival_scv[name],
                 service_scv=_or_one(load.service_scv),
             )
-        operators.append(Operator(name=name, station=station, most=load.most))
+        operators.append(OperatorStation(name=name, station=station, most=load.most))
     return Stations(
-        workload=Workload(external_per_s=demand.external_per_s, operators=tuple(operators)),
+        workload=OperatorNetwork(external_per_s=demand.external_per_s, operators=tuple(operators)),
         members={name: (name,) for name in demand.loads},
         others=dict.fromkeys(demand.idle, 1),
         cuts=frozenset(),
@@ -131,10 +131,10 @@ def query_stations(situation: Situation, demand: Demand, cuts: frozenset[str], c
             # No bound on slots: the planner's budget is one, and what is needed has none.
             spread_s=sum([_spread_s(load, load.arrival_per_s / demand.external_per_s) for load in loads]),
         )
-        operators.append(Operator(name=name, station=station, most=None if single.isdisjoint(query) else 1))
+        operators.append(OperatorStation(name=name, station=station, most=None if single.isdisjoint(query) else 1))
         members[name] = query
     return Stations(
-        workload=Workload(external_per_s=demand.external_per_s, operators=tuple(operators)),
+        workload=OperatorNetwork(external_per_s=demand.external_per_s, operators=tuple(operators)),
         members=members,
         others={},
         cuts=cuts,

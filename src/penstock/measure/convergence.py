@@ -1,4 +1,4 @@
-"""When has a measured rate settled? The K-of-N rule."""
+"""When has a measured rate has_converged? The K-of-N rule."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class ConvergenceError(PenstockError):
     """The rule is asked for what it cannot be."""
 
 
-def settled_at(samples: Sequence[float], *, n: int = 5, k: int = 4, tolerance: float = 0.05) -> int | None:
+def samples_until_converged(samples: Sequence[float], *, n: int = 5, k: int = 4, tolerance: float = 0.05) -> int | None:
     """How many samples it took until K of the latest N were within `tolerance` of the one before them; None: not yet.
 
     Source: Imai, Patterson and Varela (2017), section 3.2, with their N = 5, K = 4 and 5%. A sample that is missing
     (NaN) is near to nothing. N comparisons need N + 1 samples, but K of them may agree earlier.
 
-    >>> settled_at([5, 12, 30, 41, 42, 41.5, 42.3, 42.1])
+    >>> samples_until_converged([5, 12, 30, 41, 42, 41.5, 42.3, 42.1])
     8
-    >>> settled_at([5, 12, 30, 41]) is None
+    >>> samples_until_converged([5, 12, 30, 41]) is None
     True
     """
     if not 1 <= k <= n:
@@ -38,10 +38,10 @@ def settled_at(samples: Sequence[float], *, n: int = 5, k: int = 4, tolerance: f
     return None
 
 
-def settled(samples: Sequence[float], *, n: int = 5, k: int = 4, tolerance: float = 0.05) -> bool:
-    """Do the latest samples satisfy the rule now? A rate that settled once may have left since.
+def has_converged(samples: Sequence[float], *, n: int = 5, k: int = 4, tolerance: float = 0.05) -> bool:
+    """Do the latest samples satisfy the rule now? A rate that has_converged once may have left since.
 
-    >>> settled([42, 42, 42, 42, 42]), settled([42, 42, 42, 42, 42, 60, 80])
+    >>> has_converged([42, 42, 42, 42, 42]), has_converged([42, 42, 42, 42, 42, 60, 80])
     (True, False)
     """
-    return settled_at(samples[-(n + 1) :], n=n, k=k, tolerance=tolerance) is not None
+    return samples_until_converged(samples[-(n + 1) :], n=n, k=k, tolerance=tolerance) is not None

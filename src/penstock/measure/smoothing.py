@@ -69,7 +69,7 @@ class Smoothing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Windowed:
+class MovingAverage:
     """The mean of the latest `size` windows; not before there are so many."""
 
     size: int = 3
@@ -89,7 +89,7 @@ class Windowed:
 
 
 @dataclass(frozen=True, slots=True)
-class Exponential:
+class ExponentialSmoothing:
     """Weights that fade by `alpha` a window; not before there are `least` windows."""
 
     alpha: float = 0.5

@@ -27,7 +27,7 @@ def latency_slope(times_s: Sequence[float], latencies_s: Sequence[float]) -> tup
     return float(line.slope), float(line.pvalue)
 
 
-def grows(times_s: Sequence[float], latencies_s: Sequence[float], *, at_least: float = 0.02) -> bool:
+def latency_grows(times_s: Sequence[float], latencies_s: Sequence[float], *, at_least: float = 0.02) -> bool:
     """A slope worth the name that is not chance."""
     slope, by_chance = latency_slope(times_s, latencies_s)
     return slope >= at_least and by_chance < _NOISE

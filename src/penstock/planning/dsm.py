@@ -10,10 +10,10 @@ from itertools import cycle, islice
 
 from penstock.planning.allocation import Allocation
 from penstock.planning.placement import Placement, PlacementError
-from penstock.planning.vms import Cluster
+from penstock.planning.vms import VmCluster
 
 
-def dsm(allocation: Allocation, cluster: Cluster) -> Placement:
+def dsm(allocation: Allocation, cluster: VmCluster) -> Placement:
     if cluster.slots == 0:
         first = allocation.operators[0]
         raise PlacementError(

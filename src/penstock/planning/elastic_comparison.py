@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.models.mst.candidate import Candidate, Weighting
-from penstock.models.mst.fitted import PAPER_CANDIDATES, Fitted, fit_candidate
+from penstock.models.mst.curve_families import PAPER_FAMILIES, CurveFamily
+from penstock.models.mst.curve_selection import select_curve
+from penstock.models.mst.fitted_curve import FittedCurve, fit_curve
+from penstock.models.mst.least_squares import Weighting
 from penstock.models.mst.prediction import MstModel, fit_mst
-from penstock.models.mst.samples import Floats, Samples
-from penstock.models.mst.selection import select
-from penstock.planning.elastic import ElasticError, Outcome, Schedule, Terms, ground_truth, simulate
+from penstock.models.mst.samples import Floats, ThroughputSamples
 from penstock.planning.elastic_policies import (
-    Careful,
+    CarefulPolicy,
     choose_careful,
     judged,
     least_over_provisioning,
@@ -23,6 +23,14 @@ from penstock.planning.elastic_policies import (
     static,
     with_ground_truth,
 )
+from penstock.planning.elastic_schedule import (
+    ElasticError,
+    ElasticOutcome,
+    ElasticSchedule,
+    RentalTerms,
+    ground_truth,
+    simulate,
+)
 from penstock.planning.trace import Trace
 
 OVER_PROVISIONING = (0, 5, 10, 20)
@@ -30,7 +38,7 @@ VIOLATIONS = 0.01  # what the paper's last policy stays under, and the most that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Comparison:
+class ElasticComparison:
     """`outcomes[i]` is of `schedules[i]`, judged from interval `judged_from` on; the last two are the paper's policy
     with the fewest VMs under 1% violations (`percent` more than its model asks for) and ours (`careful`).
 
@@ -42,26 +50,26 @@ class Comparison:
     model: MstModel
     paper_model: str
     percent: int
-    careful: Careful
+    careful: CarefulPolicy
     judged_from: int
-    schedules: tuple[Schedule, ...]
-    outcomes: tuple[Outcome, ...]
-    as_good: Outcome | None
+    schedules: tuple[ElasticSchedule, ...]
+    outcomes: tuple[ElasticOutcome, ...]
+    as_good: ElasticOutcome | None
 
 
 def compare(
     trace: Trace,
-    samples: Samples,
+    samples: ThroughputSamples,
     *,
-    terms: Terms,
+    terms: RentalTerms,
     train: Sequence[int],
     validation: Sequence[int],
     steps: Sequence[float] = (0.0,),
-    paper_model: Candidate | None = None,
+    paper_model: CurveFamily | None = None,
     planned_peak: float | None = None,
     choose_share: float = 0.5,
     seed: int = 0,
-) -> Comparison:
+) -> ElasticComparison:
     """`train` and `validation` are the VM counts the models see; all the samples make the ground truth.
 
     The paper's policies use Model 1 or 2, fitted as the paper fits them and selected on `validation` unless
@@ -97,7 +105,7 @@ def compare(
         careful.schedule(trace, model),
     )
     outcomes = tuple(judged(trace, schedule, truth, terms, first) for schedule in schedules)
-    return Comparison(
+    return ElasticComparison(
         app=samples.app,
         truth=truth,
         model=model,
@@ -111,9 +119,11 @@ def compare(
     )
 
 
-def _paper(known: Samples, train: Sequence[int], validation: Sequence[int], candidate: Candidate | None) -> Fitted:
+def _paper(
+    known: ThroughputSamples, train: Sequence[int], validation: Sequence[int], candidate: CurveFamily | None
+) -> FittedCurve:
     if candidate is not None:
-        return fit_candidate(candidate, known.only(train), weighting=Weighting.ABSOLUTE)
-    return select(
-        known, validation=validation, candidates=PAPER_CANDIDATES, weighting=Weighting.ABSOLUTE, refit=False
+        return fit_curve(candidate, known.only(train), weighting=Weighting.ABSOLUTE)
+    return select_curve(
+        known, validation=validation, candidates=PAPER_FAMILIES, weighting=Weighting.ABSOLUTE, refit=False
     ).chosen

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.models.mst.fitted import running_maximum
+from penstock.models.mst.fitted_curve import running_maximum
 from penstock.models.mst.prediction import MstModel
 from penstock.models.mst.samples import Floats
-from penstock.planning.elastic import (
+from penstock.planning.elastic_schedule import (
     Counts,
     ElasticError,
-    Outcome,
-    Schedule,
-    Terms,
+    ElasticOutcome,
+    ElasticSchedule,
+    RentalTerms,
     needed_vms,
     reactive,
     simulate,
@@ -29,19 +29,19 @@ REHEARSALS = 6
 PLATEAU = 0.99  # of the highest capacity: VMs that add less than the rest buy nothing
 
 
-def static(policy: str, trace: Trace, truth: Floats, rate: float) -> Schedule:
+def static(policy: str, trace: Trace, truth: Floats, rate: float) -> ElasticSchedule:
     """The VMs that carry `rate`, all the time."""
     vms = needed_vms(truth, np.array([rate]))
     return reactive(policy, np.repeat(vms, len(trace.rates)))
 
 
-def with_ground_truth(trace: Trace, truth: Floats) -> Schedule:
+def with_ground_truth(trace: Trace, truth: Floats) -> ElasticSchedule:
     """The true MST and no delay: what no scheduler can do, and what all are measured against."""
     vms = needed_vms(truth, trace.array())
-    return Schedule(policy="ground truth", vms=vms, ready=vms, instant=True)
+    return ElasticSchedule(policy="ground truth", vms=vms, ready=vms, instant=True)
 
 
-def over_provisioned(trace: Trace, capacity: Floats, percent: float, *, policy: str | None = None) -> Schedule:
+def over_provisioned(trace: Trace, capacity: Floats, percent: float, *, policy: str | None = None) -> ElasticSchedule:
     """ceil((1 + x/100) m) VMs, where the model asks for m."""
     vms = _more(needed_vms(capacity, trace.array()), percent, len(capacity))
     return reactive(policy or f"elastic +{percent:g}%", vms)
@@ -54,7 +54,7 @@ def _more(vms: Counts, percent: float, max_vms: int) -> Counts:
 
 
 def least_over_provisioning(
-    traces: Sequence[Trace], capacity: Floats, truth: Floats, terms: Terms, *, violations: float = 0.01
+    traces: Sequence[Trace], capacity: Floats, truth: Floats, terms: RentalTerms, *, violations: float = 0.01
 ) -> int:
     """The smallest whole x whose mean violations over the traces are below `violations`; 100 at most."""
     for percent in range(101):
@@ -65,8 +65,8 @@ def least_over_provisioning(
 
 
 def over_provisioned_to(
-    trace: Trace, capacity: Floats, truth: Floats, terms: Terms, *, first: int, violations: float
-) -> Outcome | None:
+    trace: Trace, capacity: Floats, truth: Floats, terms: RentalTerms, *, first: int, violations: float
+) -> ElasticOutcome | None:
     """The outcome from interval `first` on of the smallest whole x that, in hindsight, has at most `violations` there.
 
     None where twice the VMs that the model asks for are still too few: then no x is as good.
@@ -80,7 +80,7 @@ def over_provisioned_to(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Careful:
+class CarefulPolicy:
     """Ours. Capacity is what the interval says the MST exceeds with probability `confidence` (None: the predicted
     MST itself); VMs for the next interval's load, foreseen with `quantile`, are ordered a delay ahead, and corrected
     when the load is seen.
@@ -106,7 +106,7 @@ class Careful:
         upper = upper_forecasts(trace.array(), season=season, quantile=self.quantile)
         return np.minimum(upper, self.planned_peak)
 
-    def schedule(self, trace: Trace, model: MstModel, *, foreseen: Floats | None = None) -> Schedule:
+    def schedule(self, trace: Trace, model: MstModel, *, foreseen: Floats | None = None) -> ElasticSchedule:
         """`foreseen`, where the caller has it already, is what `foresee(trace)` gives."""
         predicted = running_maximum(model.curve)
         capacity = predicted if self.confidence is None else model.capacity(confidence=self.confidence)
@@ -115,7 +115,7 @@ class Careful:
         ahead = self._vms(capacity, plateau, self.foresee(trace) if foreseen is None else foreseen)
         # VMs in use are kept until the load is seen: what is foreseen may be wrong.
         ready = np.maximum(np.concatenate([vms[:1], vms[:-1]]), np.concatenate([vms[:1], ahead[1:]]))
-        return Schedule(policy=self.name, vms=vms, ready=ready)
+        return ElasticSchedule(policy=self.name, vms=vms, ready=ready)
 
     def _vms(self, capacity: Floats, plateau: int, rates: Floats) -> Counts:
         needed = _more(needed_vms(capacity, rates), self.spare_percent, len(capacity))
@@ -137,18 +137,18 @@ def choose_careful(
     traces: Sequence[Trace],
     model: MstModel,
     truth: Floats,
-    terms: Terms,
+    terms: RentalTerms,
     *,
     planned_peak: float,
     violations: float,
     confidences: Sequence[float | None] = CONFIDENCES,
-) -> Careful:
+) -> CarefulPolicy:
     """The cheapest pair of confidence and spare VMs whose mean violations over the traces are at most `violations`.
 
     Where none is, the last pair: the most confident, with the most to spare.
     """
     policies = [
-        Careful(confidence=confidence, planned_peak=planned_peak, spare_percent=percent)
+        CarefulPolicy(confidence=confidence, planned_peak=planned_peak, spare_percent=percent)
         for confidence in confidences
         for percent in SPARE_PERCENTS
     ]
@@ -165,7 +165,7 @@ def choose_careful(
     return best
 
 
-def judged(trace: Trace, schedule: Schedule, truth: Floats, terms: Terms, first: int) -> Outcome:
+def judged(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: RentalTerms, first: int) -> ElasticOutcome:
     """The outcome from interval `first` on."""
     rest = Trace(rates=trace.rates[first:], interval_s=trace.interval_s)
     return simulate(rest, schedule.part(first, len(trace.rates)), truth, terms)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.dataflow.errors import PenstockError
-from penstock.planning.vms import Cluster
+from penstock.planning.vms import VmCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Placement:
     """
 
     method: str
-    cluster: Cluster
+    cluster: VmCluster
     slot_of: Mapping[str, tuple[int, ...]]
     cpu_pooled: bool = False
 

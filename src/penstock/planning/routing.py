@@ -19,7 +19,7 @@ from penstock.models.curve import Curve
 from penstock.models.flow import Flow
 from penstock.planning.allocation import curve_of
 from penstock.planning.placement import Placement
-from penstock.planning.prediction import Routing, shares
+from penstock.planning.placement_prediction import Routing, shares
 
 ROUNDING = 1e-12  # of all rows of a stream: less than this is no row
 

@@ -26,11 +26,11 @@ from penstock.dataflow.errors import PenstockError
 from penstock.models.queueing.errors import told_apart
 from penstock.planning.allocation import SLACK, SLOT, Allocation, Bundle, OperatorAllocation
 from penstock.planning.placement import Placement, PlacementError
-from penstock.planning.vms import Cluster
+from penstock.planning.vms import VmCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class DistanceWeights:
     """Of the terms of the distance."""
 
     memory: float = 1.0
@@ -47,12 +47,12 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoRoom:
+class UnplacedThread:
     operator: str
     lacked: str
 
 
-def rsm(allocation: Allocation, cluster: Cluster, weights: Weights | None = None) -> Placement:
+def rsm(allocation: Allocation, cluster: VmCluster, weights: DistanceWeights | None = None) -> Placement:
     """Places every thread, or fails naming the operator, what it lacked, and how many more one-slot VMs would do."""
     placed = attempt(allocation, cluster, weights)
     if isinstance(placed, Placement):
@@ -77,9 +77,11 @@ def fewest_slots(allocation: Allocation) -> int:
     return max(1, by_memory, used)
 
 
-def attempt(allocation: Allocation, cluster: Cluster, weights: Weights | None = None) -> Placement | NoRoom:
+def attempt(
+    allocation: Allocation, cluster: VmCluster, weights: DistanceWeights | None = None
+) -> Placement | UnplacedThread:
     """One run of the algorithm: every thread placed, or the first that found no room."""
-    weights = weights or Weights()
+    weights = weights or DistanceWeights()
     sizes = np.array([vm.size.slots for vm in cluster.vms], dtype=float)
     racks = np.array([vm.size.rack for vm in cluster.vms])
     free_cpu, free_memory = sizes * SLOT, sizes * SLOT
@@ -91,7 +93,7 @@ def attempt(allocation: Allocation, cluster: Cluster, weights: Weights | None = 
     for operator, cpu, memory in _sweeps(allocation):
         fits = (free_cpu >= cpu - SLACK) & (roomiest >= memory - SLACK)
         if not fits.any():
-            return NoRoom(operator=operator, lacked=_lacked(cpu, memory, free_cpu, roomiest))
+            return UnplacedThread(operator=operator, lacked=_lacked(cpu, memory, free_cpu, roomiest))
         distance = weights.memory * (memory - free_memory) ** 2 + weights.cpu * (cpu - free_cpu) ** 2 + network
         vm = int(np.argmin(np.where(fits, distance, np.inf)))  # the root does not change which is the least
         first, end = cluster.first_slot[vm], cluster.first_slot[vm + 1]
@@ -109,7 +111,7 @@ def attempt(allocation: Allocation, cluster: Cluster, weights: Weights | None = 
     )
 
 
-def _network(last_vm: int, racks: np.ndarray, weights: Weights) -> np.ndarray:
+def _network(last_vm: int, racks: np.ndarray, weights: DistanceWeights) -> np.ndarray:
     """The network term of each VM: 0 on the VM used last, 0.5^2 in its rack, 1^2 elsewhere."""
     term = weights.network * np.where(racks == racks[last_vm : last_vm + 1], 0.25, 1.0)
     term[last_vm : last_vm + 1] = 0.0

@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from penstock.models.curve import Curve
 from penstock.planning.allocation import SLACK, SLOT, Allocation, Bundle, OperatorAllocation, curve_of, scaled
 from penstock.planning.placement import Placement, PlacementError
-from penstock.planning.vms import Cluster
+from penstock.planning.vms import VmCluster
 
 
-def sam(allocation: Allocation, cluster: Cluster, curves: Mapping[str, Curve]) -> Placement:
+def sam(allocation: Allocation, cluster: VmCluster, curves: Mapping[str, Curve]) -> Placement:
     """Places every thread, or fails naming the operator and how many more slots would do."""
     sizes = [_bundles(one, curves) for one in allocation.operators]
     threads: list[list[int]] = [[] for _ in sizes]

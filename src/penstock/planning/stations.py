@@ -8,9 +8,9 @@ import msgspec
 
 from penstock.dataflow.errors import PlanError
 from penstock.dataflow.strict_json import decoded
-from penstock.models.network import Stream, Traffic, Visits, propagated_scv, solve_traffic
+from penstock.models.network import Traffic, TrafficStream, Visits, propagated_scv, solve_traffic
 from penstock.models.queueing import GIGk, ModelError
-from penstock.planning.processors import Assignment, Operator, Workload, assign_processors, min_processors
+from penstock.planning.processors import Assignment, OperatorNetwork, OperatorStation, assign_processors, min_processors
 
 QUANTILES = (0.5, 0.95, 0.99, 0.999)
 _ROUNDS = 10  # SCVs inside depend on the plan and the plan on them; it settles in two or three
@@ -35,7 +35,7 @@ class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     gain: float = 1.0
 
 
-class Stations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StationsDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Each station has its `arrival_per_s`, or `streams` give the traffic equations their input."""
 
     external_per_s: float
@@ -43,9 +43,9 @@ class Stations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     streams: list[StreamSpec] | None = None
 
     @staticmethod
-    def from_json(text: str | bytes) -> Stations:
+    def from_json(text: str | bytes) -> StationsDocument:
         try:
-            return decoded(text, Stations)
+            return decoded(text, StationsDocument)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise PlanError(
                 f'these are not stations: {error}; they look like {{"external_per_s": 8.0, "stations": '
@@ -76,7 +76,7 @@ class AssignmentResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_stations(
-    stations: Stations,
+    stations: StationsDocument,
     *,
     processors: int | None = None,
     latency_s: float | None = None,
@@ -86,27 +86,27 @@ def plan_stations(
 
     >>> split = StationSpec(arrival_per_s=8.0, service_per_s=9.6)
     >>> count = StationSpec(arrival_per_s=24.0, service_per_s=10.0)
-    >>> two = Stations(external_per_s=8.0, stations={"split": split, "count": count})
+    >>> two = StationsDocument(external_per_s=8.0, stations={"split": split, "count": count})
     >>> plan_stations(two, processors=6).processors
     {'split': 2, 'count': 4}
     """
     if (processors is None) == (latency_s is None):
         raise PlanError("give either a number of processors or a target for the latency, and not both")
 
-    def plan(workload: Workload) -> Assignment:
+    def plan(network: OperatorNetwork) -> Assignment:
         if processors is not None:
-            return assign_processors(workload, processors)
-        return min_processors(workload, latency_s or 0.0, quantile)
+            return assign_processors(network, processors)
+        return min_processors(network, latency_s or 0.0, quantile)
 
     traffic = _traffic(stations)
     law = traffic.visit_law() if traffic else None
     arrival_per_s = traffic.arrival_per_s if traffic else _given_rates(stations)
     if traffic is None or all(spec.arrival_scv is not None for spec in stations.stations.values()):
-        return _result(plan(_workload(stations, arrival_per_s, {}, law)), quantile)
+        return _result(plan(_network(stations, arrival_per_s, {}, law)), quantile)
     counts = {name: spec.min for name, spec in stations.stations.items()}
     seen: set[tuple[int, ...]] = set()
     for _ in range(_ROUNDS):
-        assignment = plan(_workload(stations, arrival_per_s, _propagated(stations, traffic, counts), law))
+        assignment = plan(_network(stations, arrival_per_s, _propagated(stations, traffic, counts), law))
         if assignment.counts in seen:
             break
         seen.add(assignment.counts)
@@ -114,7 +114,7 @@ def plan_stations(
     return _result(assignment, quantile)
 
 
-def _traffic(stations: Stations) -> Traffic | None:
+def _traffic(stations: StationsDocument) -> Traffic | None:
     if not stations.stations:
         raise PlanError("there are no stations; give at least one")
     if stations.streams is None:
@@ -123,11 +123,11 @@ def _traffic(stations: Stations) -> Traffic | None:
         raise PlanError(
             f"station '{both[0]}' has an arrival_per_s and there are streams, which give it too; leave one of them out"
         )
-    streams = [Stream(source=s.source, target=s.target, gain=s.gain) for s in stations.streams]
+    streams = [TrafficStream(source=s.source, target=s.target, gain=s.gain) for s in stations.streams]
     return solve_traffic(list(stations.stations), streams, stations.external_per_s)
 
 
-def _given_rates(stations: Stations) -> dict[str, float]:
+def _given_rates(stations: StationsDocument) -> dict[str, float]:
     rates = {}
     for name, spec in stations.stations.items():
         if spec.arrival_per_s is None:
@@ -138,7 +138,7 @@ def _given_rates(stations: Stations) -> dict[str, float]:
     return rates
 
 
-def _propagated(stations: Stations, traffic: Traffic, counts: dict[str, int]) -> dict[str, float]:
+def _propagated(stations: StationsDocument, traffic: Traffic, counts: dict[str, int]) -> dict[str, float]:
     rates = traffic.arrival_per_s
     return propagated_scv(
         traffic,
@@ -148,7 +148,9 @@ def _propagated(stations: Stations, traffic: Traffic, counts: dict[str, int]) ->
     )
 
 
-def _workload(stations: Stations, rates: dict[str, float], scvs: dict[str, float], law: Visits | None) -> Workload:
+def _network(
+    stations: StationsDocument, rates: dict[str, float], scvs: dict[str, float], law: Visits | None
+) -> OperatorNetwork:
     operators = []
     for name, spec in stations.stations.items():
         try:
@@ -160,8 +162,8 @@ def _workload(stations: Stations, rates: dict[str, float], scvs: dict[str, float
             )
         except ModelError as error:
             raise PlanError(f"station '{name}': {error}") from None
-        operators.append(Operator(name=name, station=station, least=spec.min, most=spec.max))
-    return Workload(external_per_s=stations.external_per_s, operators=tuple(operators), visit_law=law)
+        operators.append(OperatorStation(name=name, station=station, least=spec.min, most=spec.max))
+    return OperatorNetwork(external_per_s=stations.external_per_s, operators=tuple(operators), visit_law=law)
 
 
 def _result(assignment: Assignment, quantile: float | None) -> AssignmentResult:

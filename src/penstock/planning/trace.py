@@ -9,7 +9,7 @@ from datetime import datetime
 import numpy as np
 
 from penstock.dataflow.errors import PenstockError
-from penstock.models.mst.rows import csv_rows, shown
+from penstock.models.mst.csv_table import quoted_row, read_csv
 from penstock.models.mst.samples import Floats
 
 
@@ -54,7 +54,7 @@ def parse_trace(text: str, *, source: str = "the trace") -> Trace:
     >>> parse_trace("time,rate\\n1998-06-10T00:00:00,5\\n1998-06-10T01:00:00,7\\n")
     Trace(rates=(5.0, 7.0), interval_s=3600.0)
     """
-    columns, rows = csv_rows(text, source)
+    columns, rows = read_csv(text, source)
     if columns not in (["time_s", "rate"], ["time", "rate"]):
         raise TraceError(f"{source} has the columns {columns}; it must have time_s,rate or time,rate")
     times, rates = [], []
@@ -64,7 +64,7 @@ def parse_trace(text: str, *, source: str = "the trace") -> Trace:
             times.append(_finite(when) if columns[0] == "time_s" else _seconds(when.strip()))
             rates.append(_finite(rate))
         except (ValueError, TypeError):
-            raise TraceError(f"{source}, line {line}: '{shown(row)}' is not a time and a rate") from None
+            raise TraceError(f"{source}, line {line}: '{quoted_row(row)}' is not a time and a rate") from None
         if rates[-1] < 0:
             raise TraceError(f"{source}, line {line}: the rate is {rates[-1]:g}; a rate is 0 or more")
     if len(times) < 2:

@@ -46,7 +46,7 @@ class Vm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class VmCluster:
     """VMs in the order they were acquired. Slots are numbered through: those of the first VM, of the second, ..."""
 
     vms: tuple[Vm, ...]
@@ -72,11 +72,11 @@ class Cluster:
         vm = self.vm_of_slot[slot]
         return f"{self.vms[vm].name}/{slot - self.first_slot[vm]}"
 
-    def with_one_slot_vms(self, more: int) -> Cluster:
+    def with_one_slot_vms(self, more: int) -> VmCluster:
         """The same VMs and `more` of one slot each, in the rack of the last."""
         rack = self.vms[-1].size.rack if self.vms else 0
         size = msgspec.structs.replace(ONE_SLOT, rack=rack)
-        return Cluster(vms=(*self.vms, *(Vm(name=f"more-{number}", size=size) for number in range(more))))
+        return VmCluster(vms=(*self.vms, *(Vm(name=f"more-{number}", size=size) for number in range(more))))
 
 
 def check_sizes(sizes: Sequence[VmSize]) -> None:
@@ -101,7 +101,7 @@ def sizes_from_json(text: str | bytes) -> tuple[VmSize, ...]:
     return sizes
 
 
-def acquire(slots: int, sizes: Sequence[VmSize]) -> Cluster:
+def acquire(slots: int, sizes: Sequence[VmSize]) -> VmCluster:
     """As many of the largest size as `slots` fill, then the smallest size that holds the rest.
 
     Among sizes of equally many slots the cheapest counts, and of those the first.
@@ -113,7 +113,7 @@ def acquire(slots: int, sizes: Sequence[VmSize]) -> Cluster:
     ['D3-0', 'D3-1']
     """
     picked = _picked(slots, sizes)
-    return Cluster(vms=tuple(Vm(name=f"{size.name}-{number}", size=size) for number, size in enumerate(picked)))
+    return VmCluster(vms=tuple(Vm(name=f"{size.name}-{number}", size=size) for number, size in enumerate(picked)))
 
 
 def slots_acquired(slots: int, sizes: Sequence[VmSize]) -> int:

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from penstock.plan.plan import diff
-from penstock.planning.outcome import Outcome
+from penstock.planning.plan_outcome import PlanOutcome
 from penstock.report.table import UNKNOWN, seconds
 from penstock.store import Decided
 
@@ -56,9 +56,9 @@ def cells(row: Decided, *, times: int = 1) -> tuple[str, ...]:
     )
 
 
-def outcome(one: Outcome | None) -> str:
+def outcome(one: PlanOutcome | None) -> str:
     """
-    >>> outcome(Outcome(slots=4, latency_s=0.25, rows_per_s=1000.0)), outcome(None)
+    >>> outcome(PlanOutcome(slots=4, latency_s=0.25, rows_per_s=1000.0)), outcome(None)
     ('250 ms, 4 slots', '-')
     """
     if one is None:

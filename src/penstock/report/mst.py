@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from penstock.models.mst.fitted import CANDIDATES, checked_counts, fit_candidate
+from penstock.models.mst.curve_families import CURVE_FAMILIES
+from penstock.models.mst.fitted_curve import check_vm_counts, fit_curve
 from penstock.models.mst.prediction import MstModel, fit_mst
-from penstock.models.mst.samples import Samples
-from penstock.models.mst.subsets import BestSubset
-from penstock.models.mst.validation import first_divergences
-from penstock.planning.elastic import Outcome
-from penstock.planning.elastic_comparison import Comparison
+from penstock.models.mst.samples import ThroughputSamples
+from penstock.models.mst.training_subset import TrainingSubset
+from penstock.models.mst.validation_counts import first_divergences
+from penstock.planning.elastic_comparison import ElasticComparison
+from penstock.planning.elastic_schedule import ElasticOutcome
 
 
 class PredictionReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,13 +85,13 @@ class ElasticReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     vms: list[int]
 
 
-def default_validation(samples: Samples) -> tuple[int, ...]:
+def default_validation(samples: ThroughputSamples) -> tuple[int, ...]:
     """The largest VM count, where three others are left to train on: only a far sample tells the candidates apart."""
     return samples.vms[-1:] if len(samples.vms) >= 4 else ()
 
 
 def fit_app(
-    samples: Samples,
+    samples: ThroughputSamples,
     *,
     predict: Sequence[int],
     validation: Sequence[int] | None,
@@ -99,7 +100,7 @@ def fit_app(
     seed: int,
 ) -> tuple[MstModel, AppReport]:
     """`validation` None: the default; `predict` empty: the counts measured."""
-    counts = checked_counts(predict or samples.vms)
+    counts = check_vm_counts(predict or samples.vms)
     max_vms = max(*counts, *samples.vms)
     held = default_validation(samples) if validation is None else tuple(validation)
     steps = (0.0,) if step == 0 else (0.0, step)
@@ -107,10 +108,10 @@ def fit_app(
     return model, app_report(model, samples, predict=counts, level=level)
 
 
-def app_report(model: MstModel, samples: Samples, *, predict: Sequence[int], level: float) -> AppReport:
+def app_report(model: MstModel, samples: ThroughputSamples, *, predict: Sequence[int], level: float) -> AppReport:
     """Of a model fitted to these samples; `predict` empty: the counts measured."""
     chosen = model.selection.chosen
-    everyone = [fit_candidate(candidate, samples, step=chosen.step) for candidate in CANDIDATES]
+    everyone = [fit_curve(candidate, samples, step=chosen.step) for candidate in CURVE_FAMILIES]
     return AppReport(
         app=samples.app,
         model=chosen.name,
@@ -127,13 +128,13 @@ def app_report(model: MstModel, samples: Samples, *, predict: Sequence[int], lev
     )
 
 
-def subset_report(best: BestSubset) -> SubsetReport:
+def subset_report(best: TrainingSubset) -> SubsetReport:
     return SubsetReport(
         vms=list(best.vms), rmse=best.rmse, tried=best.tried, subsets=best.subsets, exhaustive=best.exhaustive
     )
 
 
-def elastic_report(comparison: Comparison) -> ElasticReport:
+def elastic_report(comparison: ElasticComparison) -> ElasticReport:
     ours = comparison.schedules[-1]
     return ElasticReport(
         app=comparison.app,
@@ -149,7 +150,7 @@ def elastic_report(comparison: Comparison) -> ElasticReport:
     )
 
 
-def _policy_report(outcome: Outcome) -> PolicyReport:
+def _policy_report(outcome: ElasticOutcome) -> PolicyReport:
     return PolicyReport(
         policy=outcome.policy,
         cost_per_h=outcome.cost_per_h,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.models.mst.prediction import MstModel, Prediction
+from penstock.models.mst.prediction import MstModel, MstPrediction
 from penstock.store import StoreReader
 from penstock.study.mst.design import PACED, samples_of
 from penstock.study.mst.model import model_of
@@ -63,5 +63,5 @@ def curves_in(reader: StoreReader) -> tuple[MstCurve, ...]:
     return tuple(found)
 
 
-def _interval(one: Prediction) -> MstInterval:
+def _interval(one: MstPrediction) -> MstInterval:
     return MstInterval(executors=one.vms, rows_per_s=one.throughput, low=one.low, high=one.high, level=one.level)

@@ -11,8 +11,8 @@ import numpy as np
 
 from penstock.dataflow.errors import PenstockError
 from penstock.models.mst.prediction import MstModel
-from penstock.models.mst.samples import Samples
-from penstock.planning.elastic_comparison import Comparison
+from penstock.models.mst.samples import ThroughputSamples
+from penstock.planning.elastic_comparison import ElasticComparison
 from penstock.planning.trace import Trace
 
 mpl.use("Agg")  # a file is written; no screen is needed
@@ -27,7 +27,9 @@ class PlotError(PenstockError):
     """The picture cannot be written."""
 
 
-def plot_mst(models: Sequence[MstModel], samples: Sequence[Samples], path: Path, *, level: float = 0.9) -> None:
+def plot_mst(
+    models: Sequence[MstModel], samples: Sequence[ThroughputSamples], path: Path, *, level: float = 0.9
+) -> None:
     """One panel an application: samples, the chosen curve, the interval in which a new sample falls."""
     columns = min(3, len(models))
     rows = math.ceil(len(models) / columns)
@@ -64,7 +66,7 @@ def plot_mst(models: Sequence[MstModel], samples: Sequence[Samples], path: Path,
     _save(figure, path)
 
 
-def plot_elastic(trace: Trace, comparison: Comparison, path: Path) -> None:
+def plot_elastic(trace: Trace, comparison: ElasticComparison, path: Path) -> None:
     """Above: load and the true MST of the VMs rented; below: the VMs. For the paper's last policy and ours."""
     hours = np.arange(len(trace.rates)) * trace.interval_s / 3600
     figure, (above, below) = plt.subplots(

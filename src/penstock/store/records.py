@@ -9,7 +9,7 @@ import msgspec
 from penstock.dataflow.dataflow import Dataflow
 from penstock.measure.load import Load
 from penstock.plan.plan import Plan
-from penstock.planning.outcome import Alternative, Outcome
+from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,13 +110,13 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     needs_slots: int | None
     old: Plan
     new: Plan | None  # of a change
-    before: Outcome | None  # measured when it was decided
-    expected: Outcome | None  # of a change
+    before: PlanOutcome | None  # measured when it was decided
+    expected: PlanOutcome | None  # of a change
     applied: Literal["recommended", "begun", "ok", "failed"] | None = None  # "begun" of a run that died in between
     applied_why: str | None = None
     pause_s: float | None = None
     took_s: float | None = None  # the change, executors that were waited for included
-    observed: Outcome | None = None  # after the change
+    observed: PlanOutcome | None = None  # after the change
     observed_at_s: float | None = None
     verdict: Literal["kept", "fell short", "rolled back", "load changed", "superseded"] | None = None
     memory: dict[str, float] = {}  # what the policy knew then

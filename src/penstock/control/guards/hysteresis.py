@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from penstock.control.decisions import Change, Decision, Reason
 from penstock.control.situation import Memory, Policy, Situation
-from penstock.planning.outcome import Outcome
+from penstock.planning.plan_outcome import PlanOutcome
 
 WANTED, AFTER = "hysteresis.wanted", "hysteresis.after"
 
@@ -44,11 +44,11 @@ class Hysteresis:
         return decision, memory
 
 
-def relative_gain(staying: Outcome, expected: Outcome) -> float | None:
+def relative_gain(staying: PlanOutcome, expected: PlanOutcome) -> float | None:
     """
-    >>> relative_gain(Outcome(slots=4, latency_s=2.0), Outcome(slots=6, latency_s=1.5))
+    >>> relative_gain(PlanOutcome(slots=4, latency_s=2.0), PlanOutcome(slots=6, latency_s=1.5))
     0.25
-    >>> relative_gain(Outcome(slots=8, latency_s=0.5), Outcome(slots=6, latency_s=0.7))
+    >>> relative_gain(PlanOutcome(slots=8, latency_s=0.5), PlanOutcome(slots=6, latency_s=0.7))
     0.25
     """
     if expected.slots < staying.slots:

@@ -23,7 +23,7 @@ from penstock.control.policies.drs_problem import Case, DrsSettings, FewestSlots
 from penstock.control.situation import Memory, Situation
 from penstock.control.stations import Stations
 from penstock.models.queueing.errors import told_apart
-from penstock.planning.outcome import Alternative, Outcome
+from penstock.planning.plan_outcome import Alternative, PlanOutcome
 from penstock.planning.processors import Assignment, assign_processors, min_processors, one_less
 
 PUZZLED = "drs.puzzled"
@@ -100,7 +100,7 @@ def _planned(case: Case, stations: Stations, goal: FewestSlots, target_s: float)
         found = min_processors(more.workload, target_s, goal.quantile, case.budget)
     if found is None or not found.feasible:
         found = min_processors(stations.workload, target_s, goal.quantile, case.budget)
-    return case.option(stations, replace(found, workload=stations.workload))
+    return case.option(stations, replace(found, network=stations.workload))
 
 
 def _one_more(case: Case) -> Decision:
@@ -177,14 +177,14 @@ def _reason(case: Case, slots: int) -> Reason:
     return Reason.SHORTAGE if slots > case.staying.slots else Reason.RELEASE
 
 
-def _better(one: Outcome, other: Outcome) -> bool:
+def _better(one: PlanOutcome, other: PlanOutcome) -> bool:
     """Shorter by more than rounding; to keep up is better than not to, and then to take in more."""
     if one.latency_s is None:
         return other.latency_s is None and (one.rows_per_s or 0.0) > (other.rows_per_s or 0.0) * (1 + 1e-9)
     return other.latency_s is None or one.latency_s < other.latency_s * (1 - 1e-9)
 
 
-def _longing(outcome: Outcome) -> tuple[bool, float]:
+def _longing(outcome: PlanOutcome) -> tuple[bool, float]:
     """Sorts outcomes, best first."""
     short_of = outcome.rows_per_s or 0.0
     return (outcome.latency_s is None, -short_of if outcome.latency_s is None else outcome.latency_s)

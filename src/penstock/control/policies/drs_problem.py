@@ -21,7 +21,7 @@ from penstock.control.stations import (
 )
 from penstock.control.task_cost import recalled, remembered, task_s
 from penstock.dataflow.errors import PenstockError
-from penstock.planning.outcome import Outcome
+from penstock.planning.plan_outcome import PlanOutcome
 from penstock.planning.processors import Assignment
 
 CORRECTION = "drs.correction"
@@ -79,7 +79,7 @@ class Option:
 
     stations: Stations
     assigned: Assignment
-    expected: Outcome
+    expected: PlanOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Case:
     now: Stations  # as the plan is cut
     others: tuple[Stations, ...]  # as it might be cut too
     counts: list[int]  # of the plan in force
-    staying: Outcome
+    staying: PlanOutcome
     measured_s: float | None
     backlogged: bool  # what was measured is of rows that waited for those before them
     correction: float
@@ -185,7 +185,7 @@ class Case:
 
     def option(self, stations: Stations, assigned: Assignment) -> Option:
         predicted = stations.predicted_s(assigned.counts, self.quantile)
-        expected = Outcome(
+        expected = PlanOutcome(
             slots=assigned.total + stations.reserved,
             latency_s=None if predicted is None else self.correction * predicted,
             quantile=self.quantile,
@@ -202,9 +202,9 @@ def _staying(
     predicted_s: float | None,
     correction: float,
     quantile: float | None,
-) -> Outcome:
-    taken = Assignment(workload=now.workload, counts=tuple(counts)).max_external_per_s
-    return Outcome(
+) -> PlanOutcome:
+    taken = Assignment(network=now.workload, counts=tuple(counts)).max_external_per_s
+    return PlanOutcome(
         slots=situation.slots,
         latency_s=None if predicted_s is None else correction * predicted_s,
         quantile=quantile,

@@ -19,7 +19,7 @@ from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.demand import Demand
 from penstock.control.policies.memoryless import Memoryless
 from penstock.control.situation import Situation
-from penstock.planning.outcome import Alternative, Outcome
+from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 _ROUNDING = 1e-9  # 3 replicas' worth of rows that came out as 3.0000000000000004 is not 4
 _FEW = 0.2  # of the replicas, or one: to let more than these go is no matter of noise
@@ -51,7 +51,7 @@ class Ds2(Memoryless):
         if plan == situation.plan:
             held = Reason.BEST if stuck is None else Reason.AT_LIMIT
             return Hold(reason=held, why=f"the true rates call for this plan{limited}", inputs=inputs, binding=stuck)
-        expected = Outcome(slots=slots, rows_per_s=_taken_in(situation, demand, counts))
+        expected = PlanOutcome(slots=slots, rows_per_s=_taken_in(situation, demand, counts))
         if slots > max(situation.max_slots, situation.slots):
             why = f"the true rates call for {slots} slots, and {situation.max_slots} may be used"
             rejected = (Alternative(replicas=counts, expected=expected, why=why),)
@@ -63,7 +63,7 @@ class Ds2(Memoryless):
             plan=plan,
             reason=Reason.TRUE_RATES,
             why=f"the true rates call for {changed}{limited}",
-            staying=Outcome(slots=situation.slots, rows_per_s=_taken_in(situation, demand, present)),
+            staying=PlanOutcome(slots=situation.slots, rows_per_s=_taken_in(situation, demand, present)),
             expected=expected,
             inputs=inputs,
             binding=stuck,

@@ -21,7 +21,7 @@ from penstock.control.policies.mst_margin import LOW_MOST, LOW_TURNS, MARGIN, le
 from penstock.control.situation import Memory, Situation
 from penstock.dataflow.errors import PenstockError
 from penstock.plan import Plan
-from penstock.planning.outcome import Alternative, Outcome
+from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 _FALLS = 0.05  # of the load, in the time that is looked ahead: less is noise
 
@@ -115,7 +115,7 @@ class Mst:
         rejected = tuple(
             Alternative(
                 replicas=plan.replicas,
-                expected=Outcome(slots=m * how.slots_each, rows_per_s=how.capacity[m - 1]),
+                expected=PlanOutcome(slots=m * how.slots_each, rows_per_s=how.capacity[m - 1]),
                 why=f"{m} executors sustain {how.capacity[m - 1]:.4g} rows/s",
             )
             for m in (target - 1,)
@@ -125,8 +125,10 @@ class Mst:
             plan=plan,
             reason=Reason.SHORTAGE if target > now else Reason.RELEASE,
             why=f"{now} -> {target} executors, the {word} for {wanted_per_s:.4g} rows/s{limited}",
-            staying=Outcome(slots=situation.slots, rows_per_s=min(load.arriving, inputs["capacity_rows_per_s"] or 0.0)),
-            expected=Outcome(
+            staying=PlanOutcome(
+                slots=situation.slots, rows_per_s=min(load.arriving, inputs["capacity_rows_per_s"] or 0.0)
+            ),
+            expected=PlanOutcome(
                 slots=situation.shape.slots(plan, micro_batch=situation.micro_batch), rows_per_s=kept_per_s
             ),
             inputs=inputs,

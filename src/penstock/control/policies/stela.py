@@ -20,7 +20,7 @@ from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.demand import Demand
 from penstock.control.policies.memoryless import Memoryless
 from penstock.control.situation import Situation
-from penstock.planning.outcome import Outcome
+from penstock.planning.plan_outcome import PlanOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Stela(Memoryless):
             plan=plan,
             reason=Reason.CONGESTION,
             why=f"congested; a task more each for {', '.join(added)}",
-            staying=Outcome(slots=situation.slots, rows_per_s=before.taken_in),
-            expected=Outcome(slots=slots, rows_per_s=after.taken_in),
+            staying=PlanOutcome(slots=situation.slots, rows_per_s=before.taken_in),
+            expected=PlanOutcome(slots=slots, rows_per_s=after.taken_in),
             inputs=inputs,
             binding=added[0],
         )

@@ -12,7 +12,7 @@ from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
 from penstock.control.demand import Demand
 from penstock.control.policies.memoryless import Memoryless
 from penstock.control.situation import Situation
-from penstock.planning.outcome import Alternative, Outcome
+from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Threshold(Memoryless):
             return Hold(reason=Reason.WITHIN_TARGET, why=why, inputs=inputs, binding=busiest)
         # What cannot have another task stays what it is, and the next busiest gets its turn.
         rejected: list[Alternative] = []
-        staying = Outcome(slots=situation.slots)
+        staying = PlanOutcome(slots=situation.slots)
         for name in over:
             count = situation.plan.replicas[name] + 1
             if demand.loads[name].most == 1:
@@ -44,14 +44,14 @@ class Threshold(Memoryless):
             slots = situation.shape.slots(plan, micro_batch=situation.micro_batch)
             if slots > situation.max_slots:
                 why = f"{slots} slots, and {situation.max_slots} may be used"
-                rejected.append(Alternative(replicas={name: count}, expected=Outcome(slots=slots), why=why))
+                rejected.append(Alternative(replicas={name: count}, expected=PlanOutcome(slots=slots), why=why))
                 continue
             return Change(
                 plan=plan,
                 reason=Reason.CONGESTION,
                 why=f"'{name}' is at {capacity[name]:.0%} of its capacity, above {self.above:.0%}",
                 staying=staying,
-                expected=Outcome(slots=slots),
+                expected=PlanOutcome(slots=slots),
                 inputs=inputs,
                 binding=name,
                 alternatives=tuple(rejected),

@@ -39,7 +39,7 @@ from penstock.models.queueing.errors import (
     told_apart,
 )
 from penstock.models.queueing.mmk import least_stable_servers
-from penstock.models.queueing.station import Moments
+from penstock.models.queueing.station import LatencyMoments
 
 
 @functools.cache
@@ -147,12 +147,12 @@ class MicroBatch:
         near = {min(most, max(least, k)) for k in (math.floor(ideal), math.ceil(ideal))}
         return min(near, key=self.settled_batch_s)
 
-    def moments(self, servers: int) -> Iterator[Moments]:
+    def moments(self, servers: int) -> Iterator[LatencyMoments]:
         self.settled_batch_s(servers)  # refuses what does not keep up; from there on everything does
         for replicas in counting(servers):
             settled = self._settled_s(replicas)
             variance = settled**2 / 12.0
-            yield Moments(1.5 * settled, variance, variance)
+            yield LatencyMoments(1.5 * settled, variance, variance)
 
     def drops_s(self, servers: int) -> Iterator[float]:
         settled = self.settled_batch_s(servers)

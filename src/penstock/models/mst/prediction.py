@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.models.mst.candidate import Candidate, Weighting, moments
-from penstock.models.mst.errors import SamplesError
-from penstock.models.mst.fitted import CANDIDATES, checked_counts, curves, running_maximum
-from penstock.models.mst.samples import Floats, Samples
-from penstock.models.mst.selection import Selection, select
+from penstock.models.mst.curve_families import CURVE_FAMILIES, CurveFamily
+from penstock.models.mst.curve_selection import CurveSelection, select_curve
+from penstock.models.mst.fitted_curve import check_vm_counts, fit_and_predict, running_maximum
+from penstock.models.mst.least_squares import Weighting, fit_sums
+from penstock.models.mst.samples import Floats, SamplesError, ThroughputSamples
 
 # Doublings of the VM count over which what a curve misses falls to 1/e: 64 says something of 80, little of 128.
 # Decided on the applications of phase 1: counts left out in turn are 13% off on average, by the curve alone 17%.
@@ -19,7 +19,7 @@ _ALIKE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class MstPrediction:
     """`low` to `high` holds a new sample on `vms` VMs with probability `level`."""
 
     vms: int
@@ -46,7 +46,7 @@ class MstModel:
     `curve` is the selected candidate's, drawn towards the measurements at and near the VM counts that have some."""
 
     app: str
-    selection: Selection
+    selection: CurveSelection
     scatter: Scatter
     curve: Floats
     mean_draws: Floats
@@ -56,14 +56,14 @@ class MstModel:
     def max_vms(self) -> int:
         return len(self.curve)
 
-    def predict(self, vms: Sequence[int], *, level: float = 0.9) -> tuple[Prediction, ...]:
+    def predict(self, vms: Sequence[int], *, level: float = 0.9) -> tuple[MstPrediction, ...]:
         """A new sample's throughput, with its interval."""
-        counts = checked_counts(vms)
+        counts = check_vm_counts(vms)
         if max(counts) > self.max_vms:
             raise SamplesError(f"asked for {max(counts)} VMs of a model made for up to {self.max_vms}; fit it for more")
         low, high = _interval(self.sample_draws, self.curve, level)
         return tuple(
-            Prediction(
+            MstPrediction(
                 vms=m,
                 throughput=float(self.curve[m - 1]),
                 low=float(low[m - 1]),
@@ -91,11 +91,11 @@ def _interval(draws: Floats, curve: Floats, level: float) -> tuple[Floats, Float
 
 
 def fit_mst(
-    samples: Samples,
+    samples: ThroughputSamples,
     *,
     max_vms: int,
     validation: Sequence[int] = (),
-    candidates: Sequence[Candidate] = CANDIDATES,
+    candidates: Sequence[CurveFamily] = CURVE_FAMILIES,
     steps: Sequence[float] = (0.0,),
     weighting: Weighting = Weighting.RELATIVE,
     resamples: int = 1000,
@@ -109,12 +109,12 @@ def fit_mst(
     prediction for m VMs is one such world's curve at m, with a u_m and, for a single sample, an e of its own; near a
     measured count u_m is partly known (`_near_measured`), so that the prediction leans on what was measured there.
     """
-    checked_counts([max_vms])
+    check_vm_counts([max_vms])
     if len(samples.vms) < 2:
         raise SamplesError(
             f"app '{samples.app}' was measured on {list(samples.vms)} VMs only; a curve needs two VM counts or more"
         )
-    selection = select(samples, validation=validation, candidates=candidates, steps=steps, weighting=weighting)
+    selection = select_curve(samples, validation=validation, candidates=candidates, steps=steps, weighting=weighting)
     grid = np.arange(1.0, max(max_vms, *samples.vms) + 1)
     curve = running_maximum(selection.chosen.raw(grid))
     scatter = _scatter(samples, curve, selection.chosen.candidate.parameters, selection.errors[selection.chosen.name])
@@ -147,7 +147,7 @@ def fit_mst(
     )
 
 
-def _near_measured(samples: Samples, curve: Floats, grid: Floats, scatter: Scatter) -> tuple[Floats, Floats]:
+def _near_measured(samples: ThroughputSamples, curve: Floats, grid: Floats, scatter: Scatter) -> tuple[Floats, Floats]:
     """What the measurements themselves say of each VM count, and how much of the curve's error they leave open.
 
     What the curve misses is alike at VM counts that are alike: its correlation falls as exp(-distance / `_ALIKE`), with
@@ -164,7 +164,7 @@ def _near_measured(samples: Samples, curve: Floats, grid: Floats, scatter: Scatt
     return np.interp(counts, at, off) * alike, 1.0 - alike**2
 
 
-def _scatter(samples: Samples, curve: Floats, parameters: int, held_out: float) -> Scatter:
+def _scatter(samples: ThroughputSamples, curve: Floats, parameters: int, held_out: float) -> Scatter:
     """One-way analysis of variance of log(sample / curve) by VM count; the curve takes `parameters` freedoms.
 
     A curve with as many parameters as there are counts runs through all of them and shows no error of its own, and of
@@ -195,8 +195,8 @@ def _scatter(samples: Samples, curve: Floats, parameters: int, held_out: float) 
 def _reselect(
     throughput: Floats,
     vms: tuple[int, ...],
-    selection: Selection,
-    candidates: Sequence[Candidate],
+    selection: CurveSelection,
+    candidates: Sequence[CurveFamily],
     weighting: Weighting,
     grid: Floats,
 ) -> Floats:
@@ -209,10 +209,12 @@ def _reselect(
     folds = [held] if held.any() else [np.eye(len(vms))[i] for i in range(len(vms))]
     errors = []
     for candidate in candidates:
-        sums = moments(throughput, candidate.link, weighting)
+        sums = fit_sums(throughput, candidate.link, weighting)
         judged = np.zeros(len(throughput))
         for fold in folds:
-            p = running_maximum(curves(candidate, x, sums.at(1.0 - fold), step, grid[: max(vms)]))[:, index]
+            p = running_maximum(fit_and_predict(candidate, x, sums.restricted_to(1.0 - fold), step, grid[: max(vms)]))[
+                :, index
+            ]
             off = p[..., None] / throughput - 1 if weighting is Weighting.RELATIVE else p[..., None] - throughput
             with np.errstate(over="ignore", invalid="ignore"):  # of worlds that are far off, and not chosen
                 judged += np.nansum(off**2 * fold[:, None], axis=(-2, -1))
@@ -222,6 +224,6 @@ def _reselect(
     for number, candidate in enumerate(candidates):
         rows = winner == number
         if rows.any():
-            sums = moments(throughput[rows], candidate.link, weighting)
-            chosen[rows] = running_maximum(curves(candidate, x, sums, step, grid))
+            sums = fit_sums(throughput[rows], candidate.link, weighting)
+            chosen[rows] = running_maximum(fit_and_predict(candidate, x, sums, step, grid))
     return chosen

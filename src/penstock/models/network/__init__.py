@@ -2,7 +2,7 @@
 
 from penstock.models.network.latency import NetworkLatency, network_latency
 from penstock.models.network.scv import propagated_scv
-from penstock.models.network.traffic import Stream, Traffic, solve_traffic
+from penstock.models.network.traffic import Traffic, TrafficStream, solve_traffic
 from penstock.models.network.visits import Visits
 
-__all__ = ["NetworkLatency", "Stream", "Traffic", "Visits", "network_latency", "propagated_scv", "solve_traffic"]
+__all__ = ["NetworkLatency", "Traffic", "TrafficStream", "Visits", "network_latency", "propagated_scv", "solve_traffic"]

@@ -21,7 +21,7 @@ from scipy.special import gammaincc, gammaincinv
 from penstock.models.network.visits import Visits
 from penstock.models.queueing.errors import not_negative
 from penstock.models.queueing.errors import probability as checked_probability
-from penstock.models.queueing.station import Moments
+from penstock.models.queueing.station import LatencyMoments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class NetworkLatency:
         return float(gammaincc(self.mean_s**2 / self.variance_s2, deadline_s * self.mean_s / self.variance_s2))
 
 
-def network_latency(visits: Visits, moments: list[Moments]) -> NetworkLatency:
+def network_latency(visits: Visits, moments: list[LatencyMoments]) -> NetworkLatency:
     """Stations in the order of `visits`."""
     means, variances, waits = np.array(moments).T
     spread = max(0.0, float(means @ visits.covariance @ means))

@@ -34,8 +34,8 @@ def propagated_scv(
 ) -> dict[str, float]:
     """SCV of the times between arrivals at each station. A utilisation above 1 counts as 1.
 
-    >>> from penstock.models.network.traffic import Stream, solve_traffic
-    >>> streams = [Stream(source=None, target="a"), Stream(source="a", target="b")]
+    >>> from penstock.models.network.traffic import TrafficStream, solve_traffic
+    >>> streams = [TrafficStream(source=None, target="a"), TrafficStream(source="a", target="b")]
     >>> traffic = solve_traffic(["a", "b"], streams, external_per_s=1.0)
     >>> ones, halves = {"a": 1, "b": 1}, {"a": 0.5, "b": 0.5}
     >>> propagated_scv(traffic, service_scv=ones, utilisation=halves, servers=ones)

@@ -23,7 +23,7 @@ _CYCLES_LOOKED_AT = 1000  # simple cycles may be exponentially many; the name of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class TrafficStream:
     """`gain` rows for `target` out of each row of `source`; a source of None is the outside."""
 
     source: str | None
@@ -62,9 +62,9 @@ class Traffic:
         return Visits(mean=self.visits, covariance=np.asarray(total.T @ offspring @ total), siblings=siblings)
 
 
-def solve_traffic(names: Sequence[str], streams: Sequence[Stream], external_per_s: float) -> Traffic:
+def solve_traffic(names: Sequence[str], streams: Sequence[TrafficStream], external_per_s: float) -> Traffic:
     """
-    >>> streams = [Stream(source=None, target="split"), Stream(source="split", target="count", gain=3.0)]
+    >>> streams = [TrafficStream(source=None, target="split"), TrafficStream(source="split", target="count", gain=3.0)]
     >>> solve_traffic(["split", "count"], streams, external_per_s=8.0).arrival_per_s
     {'split': 8.0, 'count': 24.0}
     """

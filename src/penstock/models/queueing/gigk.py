@@ -29,7 +29,7 @@ from scipy.special import gammainc, gammaincc, gammaincinv, log_ndtr, ndtr
 from penstock.models.queueing.erlang import inverse_loss
 from penstock.models.queueing.errors import ModelError, checked_load, not_negative, scv, service_rate
 from penstock.models.queueing.mmk import check_stable, delays, least_stable_servers, wait_drops_s
-from penstock.models.queueing.station import Moments, quantile_s
+from penstock.models.queueing.station import LatencyMoments, quantile_s
 
 Approximation = Literal["whitt", "drs"]
 
@@ -206,13 +206,13 @@ class GIGk:
             delay_scv = max(0.0, 2.0 * rho - 1.0 + 4.0 * (1.0 - rho) * third / (3.0 * (cs2 + 1.0) ** 2))
             yield _Wait(delayed, mean / delayed, delay_scv) if delayed > 0.0 else _Wait(0.0, 0.0, 0.0)
 
-    def moments(self, servers: int) -> Iterator[Moments]:
+    def moments(self, servers: int) -> Iterator[LatencyMoments]:
         check_stable(self.arrival_per_s, self.service_per_s, servers)
         service_s = 1.0 / self.service_per_s
         for wait, mean in zip(self._waits(servers), self._waits_s(servers), strict=False):
             # E[W^2] = P E[D]^2 (1 + cD2)
             waited = max(0.0, wait.delayed * wait.mean_s**2 * (1.0 + wait.scv) - (wait.delayed * wait.mean_s) ** 2)
-            yield Moments(service_s + mean, self.service_scv * service_s**2 + waited, waited)
+            yield LatencyMoments(service_s + mean, self.service_scv * service_s**2 + waited, waited)
 
     def mean_s(self, servers: int) -> float:
         check_stable(self.arrival_per_s, self.service_per_s, servers)

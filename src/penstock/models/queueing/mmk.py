@@ -26,7 +26,7 @@ from penstock.models.queueing.errors import (
     service_rate,
     told_apart,
 )
-from penstock.models.queueing.station import Moments, quantile_s
+from penstock.models.queueing.station import LatencyMoments, quantile_s
 
 # 3 rows/s on 3 servers of 1 row/s each are not stable, also where 0.3/0.1 rounds to 2.9999999999999996.
 _ROUNDING = 1e-12
@@ -114,13 +114,13 @@ class MMk:
     def drops_s(self, servers: int) -> Iterator[float]:
         return wait_drops_s(self.arrival_per_s, self.service_per_s, servers)
 
-    def moments(self, servers: int) -> Iterator[Moments]:
+    def moments(self, servers: int) -> Iterator[LatencyMoments]:
         check_stable(self.arrival_per_s, self.service_per_s, servers)
         service_s = 1.0 / self.service_per_s
         for k, delayed in delays(self.arrival_per_s / self.service_per_s, servers):
             theta = k * self.service_per_s - self.arrival_per_s
             waited = delayed * (2.0 - delayed) / theta**2
-            yield Moments(service_s + delayed / theta, service_s**2 + waited, waited)
+            yield LatencyMoments(service_s + delayed / theta, service_s**2 + waited, waited)
 
     def mean_s(self, servers: int) -> float:
         check_stable(self.arrival_per_s, self.service_per_s, servers)

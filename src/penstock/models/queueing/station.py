@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from penstock.models.queueing.errors import probability as checked_probability
 
 
-class Moments(NamedTuple):
+class LatencyMoments(NamedTuple):
     """Of the latency (waiting and service) of one row at one station."""
 
     mean_s: float
@@ -18,7 +18,7 @@ class Moments(NamedTuple):
     wait_variance_s2: float  # the part of it that rows which arrive together share
 
 
-class Station(Protocol):
+class StationModel(Protocol):
     """One operator under one load, for any number of servers (processors, replicas).
 
     E[T](k) is decreasing and convex in k from `least_stable()` on, perhaps only up to a finite best k after which it
@@ -36,8 +36,8 @@ class Station(Protocol):
         """The arrival rate at which `servers` servers are just saturated."""
         ...
 
-    def moments(self, servers: int) -> Iterator[Moments]:
-        """Moments with `servers` servers (stable), then with one more, and so on without end: O(1) a step."""
+    def moments(self, servers: int) -> Iterator[LatencyMoments]:
+        """LatencyMoments with `servers` servers (stable), then with one more, and so on without end: O(1) a step."""
         ...
 
     def mean_s(self, servers: int) -> float:
@@ -52,7 +52,7 @@ class Station(Protocol):
         """E[T](k) - E[T](k+1) for k = servers (stable), servers + 1, ... without end: O(1) a step."""
         ...
 
-    def at_rate(self, arrival_per_s: float) -> Station:
+    def at_rate(self, arrival_per_s: float) -> StationModel:
         """The same operator under another load."""
         ...
 

@@ -10,24 +10,30 @@ from __future__ import annotations
 import heapq
 
 from penstock.models.queueing.errors import counted, told_apart
-from penstock.planning.processors.workload import Assignment, Needs, Operator, Workload, sustained_per_s
+from penstock.planning.processors.operator_network import (
+    Assignment,
+    OperatorNetwork,
+    OperatorStation,
+    Requirement,
+    sustained_per_s,
+)
 
 _ROUNDING = 1e-12  # rates closer than this are the same, and a processor between them would be paid for nothing
 
 
-def best_rate(workload: Workload, budget: int, target: Assignment | None = None) -> Assignment:
+def best_rate(network: OperatorNetwork, budget: int, target: Assignment | None = None) -> Assignment:
     """`target` is the plan that would meet the caller's target, if that is known."""
-    counts = [operator.least for operator in workload.operators]
-    visits = workload.visits()
+    counts = [operator.least for operator in network.operators]
+    visits = network.visits()
     heap = [
         (sustained_per_s(operator.station, operator.least, v), i)
-        for i, (operator, v) in enumerate(zip(workload.operators, visits, strict=True))
+        for i, (operator, v) in enumerate(zip(network.operators, visits, strict=True))
     ]
     heapq.heapify(heap)
     left = budget - sum(counts)
     while True:
         rate, i = heap[0]
-        operator = workload.operators[i]
+        operator = network.operators[i]
         if operator.most == counts[i]:
             why = f"its max is {counts[i]}"
             break
@@ -40,30 +46,30 @@ def best_rate(workload: Workload, budget: int, target: Assignment | None = None)
         counts[i] += 1
         left -= 1
         heapq.heapreplace(heap, (faster, i))
-    for j, (other, v) in enumerate(zip(workload.operators, visits, strict=True)):
+    for j, (other, v) in enumerate(zip(network.operators, visits, strict=True)):
         if counts[j] > other.least and sustained_per_s(other.station, counts[j] - 1, v) >= rate * (1 - _ROUNDING):
             counts[j] -= 1
-    most, asked = told_apart(rate, workload.external_per_s)
+    most, asked = told_apart(rate, network.external_per_s)
     said = (
         f"operator '{operator.name}' with {counted(counts[i], 'processor')} is saturated at {most} rows/s from outside "
         f"and {asked} come, and {why}"
     )
-    return Assignment(
-        workload=workload, counts=tuple(counts), binding=operator.name, needs=_needs(workload, target, said)
-    )
+    return Assignment(network=network, counts=tuple(counts), binding=operator.name, needs=_needs(network, target, said))
 
 
-def _needs(workload: Workload, target: Assignment | None, said: str) -> Needs:
+def _needs(network: OperatorNetwork, target: Assignment | None, said: str) -> Requirement:
     if target is not None and target.feasible:
-        return Needs(processors=target.processors, reason=f"{said}; the target needs {target.total} processors")
-    free = workload.unbounded()
+        return Requirement(processors=target.processors, reason=f"{said}; the target needs {target.total} processors")
+    free = network.unbounded()
     counts = free.keeping_up()
     if counts is None:
         stuck = ", ".join(f"'{name}'" for name in _without_end(free.operators))
-        return Needs(processors=None, reason=f"{said}; no number of processors makes {stuck} keep up: raise its slots")
-    processors = Assignment(workload=free, counts=tuple(counts)).processors
-    return Needs(processors=processors, reason=f"{said}; keeping up needs {sum(counts)} processors")
+        return Requirement(
+            processors=None, reason=f"{said}; no number of processors makes {stuck} keep up: raise its slots"
+        )
+    processors = Assignment(network=free, counts=tuple(counts)).processors
+    return Requirement(processors=processors, reason=f"{said}; keeping up needs {sum(counts)} processors")
 
 
-def _without_end(operators: tuple[Operator, ...]) -> list[str]:
+def _without_end(operators: tuple[OperatorStation, ...]) -> list[str]:
     return [operator.name for operator in operators if operator.station.least_stable() is None]

@@ -17,17 +17,19 @@ from itertools import count, permutations
 import numpy as np
 
 from penstock.models.network.latency import NetworkLatency, network_latency
-from penstock.models.queueing.station import Moments
-from penstock.planning.processors.marginal import marginal_pass
-from penstock.planning.processors.workload import Workload
+from penstock.models.queueing.station import LatencyMoments
+from penstock.planning.processors.greedy import marginal_pass
+from penstock.planning.processors.operator_network import OperatorNetwork
 
 _ROUNDS = 8
 _POLISHED = 12  # operators; moving single processors looks at all pairs
 
 
-def meet_quantile(workload: Workload, start: list[int], target_s: float, quantile: float, limit: int) -> list[int]:
+def meet_quantile(
+    network: OperatorNetwork, start: list[int], target_s: float, quantile: float, limit: int
+) -> list[int]:
     """The fewest processors found, or the best counts within `limit` where the target is not reached."""
-    search = _Search(workload, start, quantile)
+    search = _Search(network, start, quantile)
     if search.quantile_s(start) <= target_s:
         return start
     low = sum(start)  # does not meet the target
@@ -54,13 +56,13 @@ def meet_quantile(workload: Workload, start: list[int], target_s: float, quantil
 class _Search:
     """Remembers the moments of each station, which all rounds share."""
 
-    def __init__(self, workload: Workload, start: list[int], quantile: float) -> None:
-        self._workload, self._start, self._quantile = workload, start, quantile
-        self._law = workload.law()
-        self._sources = [operator.station.moments(k) for operator, k in zip(workload.operators, start, strict=True)]
-        self._known: list[list[Moments]] = [[] for _ in start]
+    def __init__(self, network: OperatorNetwork, start: list[int], quantile: float) -> None:
+        self._workload, self._start, self._quantile = network, start, quantile
+        self._law = network.law()
+        self._sources = [operator.station.moments(k) for operator, k in zip(network.operators, start, strict=True)]
+        self._known: list[list[LatencyMoments]] = [[] for _ in start]
 
-    def _moments(self, i: int, processors: int) -> Moments:
+    def _moments(self, i: int, processors: int) -> LatencyMoments:
         known = self._known[i]
         while len(known) <= processors - self._start[i]:
             known.append(next(self._sources[i]))

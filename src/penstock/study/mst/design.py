@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.models.mst.capacity_steps import vms_per_step
 from penstock.models.mst.prediction import fit_mst
-from penstock.models.mst.samples import Samples
-from penstock.models.mst.steps import step_of
+from penstock.models.mst.samples import ThroughputSamples
 from penstock.plan import Plan
 from penstock.store import RULE, Trial
 from penstock.study.mst.replicas import replicas_each
@@ -37,13 +37,13 @@ def grid(counts: Sequence[int], repeats: int, *, paced: bool = False) -> list[Wa
     return found
 
 
-def samples_of(app: str, trials: Sequence[Trial]) -> Samples | None:
+def samples_of(app: str, trials: Sequence[Trial]) -> ThroughputSamples | None:
     """Of the first definition; None where there are none yet."""
     by_count: dict[int, list[float]] = {}
     for trial in trials:
         if trial.study == SATURATED and trial.rows_per_s:
             by_count.setdefault(trial.executors, []).append(trial.rows_per_s)
-    return Samples.of(app, by_count) if by_count else None
+    return ThroughputSamples.of(app, by_count) if by_count else None
 
 
 def with_result(trials: Sequence[Trial]) -> int:
@@ -63,7 +63,7 @@ def steps_of(trials: Sequence[Trial]) -> tuple[float, ...]:
     by_rule = all(
         max(one.plan.replicas.values(), default=1) == replicas_each(one.executors, each, units) for one in made
     )
-    return (0.0, step_of(units, each)) if by_rule and each % units else (0.0,)
+    return (0.0, vms_per_step(units, each)) if by_rule and each % units else (0.0,)
 
 
 def next_wanted(app: str, trials: Sequence[Trial], allowed: Sequence[int], predict: int) -> Wanted:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from penstock.dataflow.errors import PenstockError
 from penstock.models.mst.prediction import MstModel, fit_mst
-from penstock.models.mst.samples import Samples
+from penstock.models.mst.samples import ThroughputSamples
 from penstock.store import StoreReader, Trial
 from penstock.study.mst.design import samples_of, steps_of
 
 REACH = 2  # how far beyond the most executors that were measured, as a multiple of them
 
 
-def samples_in(study: Path) -> Samples:
+def samples_in(study: Path) -> ThroughputSamples:
     with StoreReader(study) as store:
         run, trials = store.last_run(), store.trials()
     samples = samples_of("" if run is None else run.dataflow, trials)
@@ -26,7 +26,7 @@ def samples_in(study: Path) -> Samples:
     return samples
 
 
-def model_of(samples: Samples, trials: Sequence[Trial], most: int) -> MstModel:
+def model_of(samples: ThroughputSamples, trials: Sequence[Trial], most: int) -> MstModel:
     """Whoever says something of a study says it by this: each count in turn is predicted from the others.
 
     The draws behind its intervals depend on how far it reaches: so it reaches equally far, whatever is asked, but where

@@ -10,7 +10,7 @@ from statistics import fmean
 from penstock.control.loop import Clock
 from penstock.dataflow.dataflow import Dataflow
 from penstock.engines.ports import RunnableEngine
-from penstock.measure.stability import grows
+from penstock.measure.stability import latency_grows
 from penstock.measure.window import Window
 from penstock.study.mst.on_trial import mended, on_trial
 from penstock.study.mst.settling import Measured
@@ -66,7 +66,7 @@ def keeps_up(fresh: Callable[[], RunnableEngine], rows_per_s: float, how: Bisect
         behind_s = [_behind_s(one, rows_per_s) for one in counted]
         if min(behind_s) > 0 and _falls_behind(engine.flow, counted, rows_per_s):
             return False
-        return not grows([one.end_s for one in counted], behind_s)
+        return not latency_grows([one.end_s for one in counted], behind_s)
 
 
 def _falls_behind(flow: Dataflow, windows: Sequence[Window], rows_per_s: float) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from penstock.measure.convergence import settled
+from penstock.measure.convergence import has_converged
 
 _LASTS_S = 30.0  # as much as would do
 
@@ -78,7 +78,7 @@ class Samples:
 
     @property
     def settled(self) -> bool:
-        return settled(self.all, n=self.how.n, k=self.how.k, tolerance=self.how.tolerance)
+        return has_converged(self.all, n=self.how.n, k=self.how.k, tolerance=self.how.tolerance)
 
     @property
     def over(self) -> bool:

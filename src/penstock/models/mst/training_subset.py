@@ -9,17 +9,17 @@ from itertools import chain, combinations, islice
 
 import numpy as np
 
-from penstock.models.mst.candidate import Candidate, Weighting, moments
-from penstock.models.mst.errors import SamplesError
-from penstock.models.mst.fitted import PAPER_CANDIDATES, curves, running_maximum
-from penstock.models.mst.samples import Floats, Samples, same_counts
+from penstock.models.mst.curve_families import PAPER_FAMILIES, CurveFamily
+from penstock.models.mst.fitted_curve import fit_and_predict, running_maximum
+from penstock.models.mst.least_squares import Weighting, fit_sums
+from penstock.models.mst.samples import Floats, SamplesError, ThroughputSamples, shared_vm_counts
 
 EXHAUSTIVE_LIMIT = 1_000_000
 CHUNK = 4096  # subsets evaluated at once: bounds memory, keeps numpy busy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BestSubset:
+class TrainingSubset:
     """`rmse` is on throughput normalised by each application's largest sample; `tried` of `subsets` were evaluated."""
 
     vms: tuple[int, ...]
@@ -32,30 +32,30 @@ class BestSubset:
         return self.tried == self.subsets
 
 
-def best_subset(
-    samples: Sequence[Samples],
+def best_training_subset(
+    samples: Sequence[ThroughputSamples],
     *,
     max_vms: int,
     sizes: Sequence[int] = (3, 4, 5),
-    candidates: Sequence[Candidate] = PAPER_CANDIDATES,
+    candidates: Sequence[CurveFamily] = PAPER_FAMILIES,
     weighting: Weighting = Weighting.ABSOLUTE,
     step: float = 0.0,
     limit: int = EXHAUSTIVE_LIMIT,
     seed: int = 0,
-) -> BestSubset:
+) -> TrainingSubset:
     """The subset S of VM counts up to `max_vms` whose models predict the other counts best.
 
     For each S, application and model: fit on the normalised samples at S, take the running maximum over the measured
     counts V, and the RMSE over single samples at V - S; S is judged by the mean of these RMSEs. More than `limit`
     subsets: that many are drawn at random with `seed`.
 
-    >>> linear = Samples.of("a", {m: [2.0 * m] for m in (1, 2, 3, 4, 8)})
-    >>> best_subset([linear], max_vms=4, sizes=[2]).rmse < 1e-9
+    >>> linear = ThroughputSamples.of("a", {m: [2.0 * m] for m in (1, 2, 3, 4, 8)})
+    >>> best_training_subset([linear], max_vms=4, sizes=[2]).rmse < 1e-9
     True
     """
     if not samples:
         raise SamplesError("no application was given; the subset search needs the samples of at least one")
-    vms = same_counts(samples)
+    vms = shared_vm_counts(samples)
     allowed = [index for index, count in enumerate(vms) if count <= max_vms]
     asked, sizes = list(sizes), [size for size in sizes if 1 <= size <= len(allowed) and size < len(vms)]
     if not sizes:
@@ -79,7 +79,7 @@ def best_subset(
         if rmse[winner] < best_rmse:
             best_rmse, best = float(rmse[winner]), tuple(vms[index] for index in chunk[winner])
         tried += len(chunk)
-    return BestSubset(vms=best, rmse=best_rmse, tried=tried, subsets=total)
+    return TrainingSubset(vms=best, rmse=best_rmse, tried=tried, subsets=total)
 
 
 def _all(allowed: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -104,11 +104,11 @@ class _Table:
     """One application's normalised samples, as the sums that a fit and a squared error need."""
 
     throughput: Floats
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CurveFamily, ...]
     weighting: Weighting
 
     @staticmethod
-    def of(samples: Samples, candidates: Sequence[Candidate], weighting: Weighting) -> _Table:
+    def of(samples: ThroughputSamples, candidates: Sequence[CurveFamily], weighting: Weighting) -> _Table:
         return _Table(throughput=samples.padded(), candidates=tuple(candidates), weighting=weighting)
 
     def rmse(self, chosen: Floats, vms: Floats, step: float) -> Floats:
@@ -118,8 +118,8 @@ class _Table:
         held_out = 1.0 - chosen
         errors = []
         for candidate in self.candidates:
-            sums = moments(y, candidate.link, self.weighting).at(chosen)
-            p = running_maximum(curves(candidate, vms, sums, step, vms))
+            sums = fit_sums(y, candidate.link, self.weighting).restricted_to(chosen)
+            p = running_maximum(fit_and_predict(candidate, vms, sums, step, vms))
             sse = (held_out * (n * p**2 - 2 * total * p + squares)).sum(-1)
             errors.append(np.sqrt(np.maximum(sse, 0.0) / (held_out * n).sum(-1)))
         mean: Floats = np.mean(errors, axis=0)

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.dataflow.errors import PenstockError
-from penstock.models.mst.errors import SamplesError
-from penstock.models.mst.fitted import running_maximum
-from penstock.models.mst.samples import Floats, Samples
+from penstock.models.mst.fitted_curve import running_maximum
+from penstock.models.mst.samples import Floats, SamplesError, ThroughputSamples
 from penstock.planning.trace import Trace
 
 Counts = NDArray[np.int64]
@@ -27,7 +26,7 @@ class ElasticError(PenstockError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class RentalTerms:
     """What a VM costs an hour, how long a change takes, and how many VMs there may be."""
 
     price_per_h: float = 0.10
@@ -44,7 +43,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Schedule:
+class ElasticSchedule:
     """VMs by interval: `vms` once the change is through, `ready` while it is under way (its first `delay_s`).
 
     `instant` schedules know no delay; none such can be had.
@@ -55,12 +54,12 @@ class Schedule:
     ready: Counts
     instant: bool = False
 
-    def part(self, first: int, last: int) -> Schedule:
+    def part(self, first: int, last: int) -> ElasticSchedule:
         return replace(self, vms=self.vms[first:last], ready=self.ready[first:last])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ElasticOutcome:
     """Shares are of time. `violations`: load above MST, as the paper counts. `behind`: with a backlog, which drains
     when there is capacity to spare; `worst_lag_s` is how long the oldest of it waited at worst."""
 
@@ -73,7 +72,7 @@ class Outcome:
     peak_vms: int
 
 
-def ground_truth(samples: Samples, max_vms: int) -> Floats:
+def ground_truth(samples: ThroughputSamples, max_vms: int) -> Floats:
     """Mean MST on 1, 2, ... `max_vms` VMs, linear between the counts measured: what a schedule is judged by."""
     if max_vms > max(samples.vms):
         raise SamplesError(
@@ -98,12 +97,12 @@ def needed_vms(capacity: Floats, rates: Floats) -> Counts:
     return found
 
 
-def reactive(policy: str, vms: Counts) -> Schedule:
+def reactive(policy: str, vms: Counts) -> ElasticSchedule:
     """VMs are ordered when the interval's load is seen; until they are there, those of the interval before serve."""
-    return Schedule(policy=policy, vms=vms, ready=np.concatenate([vms[:1], vms[:-1]]))
+    return ElasticSchedule(policy=policy, vms=vms, ready=np.concatenate([vms[:1], vms[:-1]]))
 
 
-def simulate(trace: Trace, schedule: Schedule, truth: Floats, terms: Terms) -> Outcome:
+def simulate(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: RentalTerms) -> ElasticOutcome:
     """Every VM is paid from its order to its release: while it starts, and while its successor starts."""
     rates, interval_s = trace.array(), trace.interval_s
     delay_s = 0.0 if schedule.instant else min(terms.delay_s, interval_s)
@@ -118,7 +117,7 @@ def simulate(trace: Trace, schedule: Schedule, truth: Floats, terms: Terms) -> O
     spans_s = np.tile([delay_s, interval_s - delay_s], len(rates))
     behind_s, lag_s = _backlog(np.repeat(rates, 2), capacities, spans_s)
     total_s = interval_s * len(rates)
-    return Outcome(
+    return ElasticOutcome(
         policy=schedule.policy,
         cost_per_h=float(vm_s) / total_s * terms.price_per_h,
         violations=float(violated_s) / total_s,

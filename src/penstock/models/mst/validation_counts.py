@@ -7,9 +7,8 @@ from itertools import combinations
 
 import numpy as np
 
-from penstock.models.mst.errors import SamplesError
-from penstock.models.mst.fitted import Fitted
-from penstock.models.mst.samples import Floats
+from penstock.models.mst.fitted_curve import FittedCurve
+from penstock.models.mst.samples import Floats, SamplesError
 
 
 def discrepancy(predictions: Floats) -> Floats:
@@ -37,7 +36,7 @@ def crossings(predictions: Floats) -> list[int]:
 
 
 def first_divergences(
-    models: Sequence[Fitted], *, trained: Sequence[int], max_vms: int, tau: float = 0.10
+    models: Sequence[FittedCurve], *, trained: Sequence[int], max_vms: int, tau: float = 0.10
 ) -> list[int]:
     """Algorithm 1: the first VM count of each interval where the models differ by more than `tau`.
 
@@ -54,7 +53,9 @@ def first_divergences(
     return chosen
 
 
-def widest_divergence(models: Sequence[Fitted], *, trained: Sequence[int], measurable: Sequence[int]) -> int | None:
+def widest_divergence(
+    models: Sequence[FittedCurve], *, trained: Sequence[int], measurable: Sequence[int]
+) -> int | None:
     """The VM count, of those that can be measured, where the models differ most: a sample there tells more than one
     where they begin to part. Only counts beyond the largest one trained on extrapolate; None where there is none."""
     left = sorted(count for count in set(measurable) if count > max(trained))

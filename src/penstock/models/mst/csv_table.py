@@ -13,10 +13,10 @@ class CsvError(PenstockError):
     """The text is not CSV."""
 
 
-def csv_rows(text: str, source: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def read_csv(text: str, source: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The columns, and (line, values) of each row; empty lines are left out.
 
-    >>> csv_rows("app, vms\\n\\ngrep,4\\n", "samples.csv")
+    >>> read_csv("app, vms\\n\\ngrep,4\\n", "samples.csv")
     (['app', 'vms'], [(3, ['grep', '4'])])
     """
     reader = csv.reader(io.StringIO(text), strict=True)
@@ -27,7 +27,7 @@ def csv_rows(text: str, source: str) -> tuple[list[str], list[tuple[int, list[st
         raise CsvError(f"{source}, line {reader.line_num}: this is not CSV: {error}; mend the line") from None
 
 
-def shown(row: Sequence[str]) -> str:
+def quoted_row(row: Sequence[str]) -> str:
     """A row as an error may quote it."""
     line = ",".join(row)
     return line if len(line) <= 80 else f"{line[:77]}..."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class PlanOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Of one plan under one load. None: nobody says, or it cannot be known (a plan that does not keep up)."""
 
     slots: int  # tasks that may run at once under the plan
@@ -14,7 +14,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     at_most_s: float | None = None  # what the latency may come to, where there is a target
     rows_per_s: float | None = None  # external rows that it takes in
 
-    def met_by(self, observed: Outcome) -> bool:
+    def met_by(self, observed: PlanOutcome) -> bool:
         """Whether what was observed is within the target, if there is one and it can be known."""
         return self.at_most_s is None or observed.latency_s is None or observed.latency_s <= self.at_most_s
 
@@ -23,5 +23,5 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     """A plan that was looked at and not taken."""
 
     replicas: dict[str, int]  # by region
-    expected: Outcome
+    expected: PlanOutcome
     why: str  # it was not taken

@@ -33,7 +33,7 @@ class Routing(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class ResourceUse:
     """Percent of one slot; a VM of 4 slots can use 400."""
 
     cpu: float
@@ -41,15 +41,15 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class PlacementPrediction:
     routing: Routing
     rows_per_s: float  # the highest external rate that the curves sustain
     within_slots_rows_per_s: float  # the highest of those at which no slot is above 100% CPU or memory
     binding: str  # the operator that sets rows_per_s
     operators: Mapping[str, float]  # the external rate that each operator alone would sustain
     at_rows_per_s: float  # the rate of the use below
-    slots: tuple[Use, ...]
-    vms: tuple[Use, ...]
+    slots: tuple[ResourceUse, ...]
+    vms: tuple[ResourceUse, ...]
     beyond_measured: tuple[str, ...]  # operators with more threads on a slot than their curve was measured with
 
 
@@ -70,8 +70,8 @@ def predict(
     routing: Routing,
     *,
     planned_rows_per_s: float = math.inf,
-) -> Prediction:
-    """Use is given at the planned rate, or at the highest sustained one where that is lower."""
+) -> PlacementPrediction:
+    """ResourceUse is given at the planned rate, or at the highest sustained one where that is lower."""
     groups = placement.groups()
     cluster = placement.cluster
     cpu_per_row, memory_per_row = [0.0] * cluster.slots, [0.0] * cluster.slots  # percent for each external row/s
@@ -96,8 +96,8 @@ def predict(
     rate = sustained[binding]
     at = min(rate, planned_rows_per_s)
     at = at if math.isfinite(at) else 0.0  # no operator gets any row: nothing binds, and nothing is used
-    slots = tuple(Use(cpu=c * at, memory=m * at) for c, m in zip(cpu_per_row, memory_per_row, strict=True))
-    return Prediction(
+    slots = tuple(ResourceUse(cpu=c * at, memory=m * at) for c, m in zip(cpu_per_row, memory_per_row, strict=True))
+    return PlacementPrediction(
         routing=routing,
         rows_per_s=rate,
         within_slots_rows_per_s=min(rate, _rate_within_slots(placement, cpu_per_row, memory_per_row)),
@@ -125,5 +125,5 @@ def _vm_ranges(placement: Placement) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-def _sum(slots: tuple[Use, ...]) -> Use:
-    return Use(cpu=math.fsum(use.cpu for use in slots), memory=math.fsum(use.memory for use in slots))
+def _sum(slots: tuple[ResourceUse, ...]) -> ResourceUse:
+    return ResourceUse(cpu=math.fsum(use.cpu for use in slots), memory=math.fsum(use.memory for use in slots))

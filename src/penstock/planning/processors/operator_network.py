@@ -13,14 +13,14 @@ from penstock.dataflow.errors import PlanError
 from penstock.models.network.latency import NetworkLatency, network_latency
 from penstock.models.network.visits import Visits
 from penstock.models.queueing.errors import positive
-from penstock.models.queueing.station import Station
+from penstock.models.queueing.station import StationModel
 
 
-class Operator(msgspec.Struct, frozen=True, kw_only=True):  # made in less time than a dataclass, and there are many
+class OperatorStation(msgspec.Struct, frozen=True, kw_only=True):  # faster to create than a dataclass
     """`least` and `most` bound its processors; one that cannot run in parallel has a `most` of 1."""
 
     name: str
-    station: Station
+    station: StationModel
     least: int = 1
     most: int | None = None
 
@@ -33,11 +33,11 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):  # made in less time 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class OperatorNetwork:
     """Operators under an external rate; an operator's visits are its arrival rate over the external one."""
 
     external_per_s: float
-    operators: tuple[Operator, ...]
+    operators: tuple[OperatorStation, ...]
     visit_law: Visits | None = field(default=None, compare=False)  # from the streams, if they are known
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class Workload:
     def visits(self) -> list[float]:
         return [operator.station.arrival_per_s / self.external_per_s for operator in self.operators]
 
-    def unbounded(self) -> Workload:
+    def unbounded(self) -> OperatorNetwork:
         """Without any `most`."""
         operators = tuple(msgspec.structs.replace(operator, most=None) for operator in self.operators)
         return replace(self, operators=operators)
@@ -87,7 +87,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
+class Requirement:
     """What the demand would take, were there no budget and no upper bounds; None where no number of processors does."""
 
     processors: dict[str, int] | None
@@ -103,10 +103,10 @@ class Needs:
 class Assignment:
     """Processors by operator. Where it is not feasible, `binding` names the operator that holds it back."""
 
-    workload: Workload
+    network: OperatorNetwork
     counts: tuple[int, ...]
     binding: str | None = None
-    needs: Needs | None = None
+    needs: Requirement | None = None
 
     @property
     def feasible(self) -> bool:
@@ -114,7 +114,7 @@ class Assignment:
 
     @property
     def processors(self) -> dict[str, int]:
-        return {operator.name: k for operator, k in zip(self.workload.operators, self.counts, strict=True)}
+        return {operator.name: k for operator, k in zip(self.network.operators, self.counts, strict=True)}
 
     @property
     def total(self) -> int:
@@ -124,7 +124,7 @@ class Assignment:
         """The external rate at which each operator is saturated; infinite for one that gets nothing."""
         return {
             operator.name: sustained_per_s(operator.station, k, visits)
-            for operator, k, visits in zip(self.workload.operators, self.counts, self.workload.visits(), strict=True)
+            for operator, k, visits in zip(self.network.operators, self.counts, self.network.visits(), strict=True)
         }
 
     @property
@@ -140,12 +140,12 @@ class Assignment:
 
     def latency(self) -> NetworkLatency | None:
         """None where the plan does not keep up with the external rate."""
-        for operator, k in zip(self.workload.operators, self.counts, strict=True):
+        for operator, k in zip(self.network.operators, self.counts, strict=True):
             least = operator.station.least_stable()
             if least is None or k < least:
                 return None
-        return self.workload.latency(self.counts)
+        return self.network.latency(self.counts)
 
 
-def sustained_per_s(station: Station, count: int, visits: float) -> float:
+def sustained_per_s(station: StationModel, count: int, visits: float) -> float:
     return station.capacity_per_s(count) / visits if visits else math.inf

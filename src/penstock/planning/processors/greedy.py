@@ -13,17 +13,19 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, repeat
 
-from penstock.planning.processors.workload import Workload
+from penstock.planning.processors.operator_network import OperatorNetwork
 
 
-def add_processors(workload: Workload, start: Sequence[int], budget: int, excess_s: float = math.inf) -> list[int]:
+def add_processors(
+    network: OperatorNetwork, start: Sequence[int], budget: int, excess_s: float = math.inf
+) -> list[int]:
     """Lowers the mean latency until the budget is used, it has fallen by `excess_s`, or nothing gains any more."""
-    gains = [operator.station.drops_s(k) for operator, k in zip(workload.operators, start, strict=True)]
-    return marginal_pass(workload, start, budget, workload.visits(), gains, excess_s)
+    gains = [operator.station.drops_s(k) for operator, k in zip(network.operators, start, strict=True)]
+    return marginal_pass(network, start, budget, network.visits(), gains, excess_s)
 
 
 def marginal_pass(
-    workload: Workload,
+    network: OperatorNetwork,
     start: Sequence[int],
     budget: int,
     weights: Sequence[float],
@@ -36,7 +38,7 @@ def marginal_pass(
     """
     counts = list(start)
     heap = []  # (the weighted gain, below 0 because heapq keeps the smallest on top; operator; weight; what is next)
-    for i, operator in enumerate(workload.operators):
+    for i, operator in enumerate(network.operators):
         following = gains[i].__next__
         if operator.most is not None:
             following = chain(islice(gains[i], operator.most - counts[i]), repeat(0.0)).__next__

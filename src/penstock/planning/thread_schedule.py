@@ -16,8 +16,8 @@ from penstock.planning.dsm import dsm
 from penstock.planning.lsa import lsa
 from penstock.planning.mba import mba
 from penstock.planning.placement import Placement
-from penstock.planning.prediction import Prediction, Routing, predict
-from penstock.planning.rsm import Weights
+from penstock.planning.placement_prediction import PlacementPrediction, Routing, predict
+from penstock.planning.rsm import DistanceWeights
 from penstock.planning.sam import sam, slots_needed
 from penstock.planning.slot_bound import SlotBounds, slot_bounds
 from penstock.planning.vms import ONE_SLOT, VmSize, acquire, slots_acquired
@@ -27,14 +27,14 @@ MAPPINGS = ("dsm", "rsm", "sam")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class ThreadSchedule:
     flow: Flow
     allocation: Allocation
     bounds: SlotBounds
     placement: Placement
     extra_slots: int  # that the mapping needed beyond what was allocated
-    shuffle: Prediction
-    proportional: Prediction
+    shuffle: PlacementPrediction
+    proportional: PlacementPrediction
 
 
 def schedule(
@@ -45,9 +45,9 @@ def schedule(
     method: str = "mba",
     mapping: str = "sam",
     sizes: Sequence[VmSize] = (ONE_SLOT,),
-    weights: Weights | None = None,
+    weights: DistanceWeights | None = None,
     grow: bool = True,
-) -> Schedule:
+) -> ThreadSchedule:
     if method not in ALLOCATIONS:
         raise PenstockError(f"'{method}' is no allocation method; choose one of: {', '.join(ALLOCATIONS)}")
     allocation = ALLOCATIONS[method](flow, rows_per_s, curves)
@@ -55,7 +55,7 @@ def schedule(
     predicted = {
         routing: predict(flow, placement, curves, routing, planned_rows_per_s=rows_per_s) for routing in Routing
     }
-    return Schedule(
+    return ThreadSchedule(
         flow=flow,
         allocation=allocation,
         bounds=slot_bounds(flow, rows_per_s, curves),
@@ -72,7 +72,7 @@ def place(
     *,
     mapping: str = "sam",
     sizes: Sequence[VmSize] = (ONE_SLOT,),
-    weights: Weights | None = None,
+    weights: DistanceWeights | None = None,
     grow: bool = True,
 ) -> tuple[Placement, int]:
     """Acquires VMs for the slots allocated and maps onto them; the placement, and the slots added to make it fit.
@@ -94,7 +94,9 @@ def place(
     raise PenstockError(f"'{mapping}' is no mapping; choose one of: {', '.join(MAPPINGS)}")
 
 
-def _grow_rsm(allocation: Allocation, sizes: Sequence[VmSize], weights: Weights | None) -> tuple[Placement, int]:
+def _grow_rsm(
+    allocation: Allocation, sizes: Sequence[VmSize], weights: DistanceWeights | None
+) -> tuple[Placement, int]:
     asked, fewest = allocation.slots, rstorm.fewest_slots(allocation)
     tried = None
     while True:
@@ -177,7 +179,9 @@ class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.format(msgspec.json.encode(self)).decode()
 
 
-def report(planned: Schedule, curves: Mapping[str, Curve], sizes: Sequence[VmSize] = (ONE_SLOT,)) -> ScheduleReport:
+def report(
+    planned: ThreadSchedule, curves: Mapping[str, Curve], sizes: Sequence[VmSize] = (ONE_SLOT,)
+) -> ScheduleReport:
     from penstock.planning.routing import local_share, routes
     from penstock.planning.vms import cheapest_price_per_h
 
@@ -237,7 +241,7 @@ def report(planned: Schedule, curves: Mapping[str, Curve], sizes: Sequence[VmSiz
     )
 
 
-def _prediction_report(one: Prediction, placement: Placement, slot_names: list[str]) -> PredictionReport:
+def _prediction_report(one: PlacementPrediction, placement: Placement, slot_names: list[str]) -> PredictionReport:
     return PredictionReport(
         rows_per_s=one.rows_per_s,
         within_slots_rows_per_s=one.within_slots_rows_per_s,

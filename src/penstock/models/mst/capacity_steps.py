@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.models.mst.errors import SamplesError
-from penstock.models.mst.samples import Floats
+from penstock.models.mst.samples import Floats, SamplesError
 
 
-def step_of(units: int, cpus_per_vm: int) -> float:
+def vms_per_step(units: int, cpus_per_vm: int) -> float:
     """VMs a step: with `units` processing units and one thread a vCPU, each unit has max(1, floor(m cpus / units))
     threads (equation 1 of the paper), so a thread more for every unit takes units / cpus VMs.
 
-    >>> step_of(units=3, cpus_per_vm=2)
+    >>> vms_per_step(units=3, cpus_per_vm=2)
     1.5
     """
     if units < 1 or cpus_per_vm < 1:
