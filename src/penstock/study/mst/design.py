@@ -54,7 +54,7 @@ def with_result(trials: Sequence[Trial]) -> int:
 def steps_of(trials: Sequence[Trial]) -> tuple[float, ...]:
     """Steps of a curve to choose from: none, or where all replicas are by the rule those that it makes.
 
-    Executors that do not give every query a replica more add nothing (see `models.mst.steps`).
+    Executors that do not give every query a replica more add nothing (see `models.mst.capacity_steps`).
     """
     made = [one for one in trials if one.study == SATURATED and one.rows_per_s]
     if not made or any(one.replicas_by != RULE for one in made):
