@@ -53,7 +53,7 @@ def watch(
         from penstock.control.watching import Subject
         from penstock.engines.spark.watched import WatchedEngine
         from penstock.measure.smoothing import MovingAverage
-        from penstock.store import WATCHED, Run, Store
+        from penstock.store import RunRecord, Store
 
         engine = WatchedEngine(spark)
         engine.await_executors(60.0)
@@ -62,10 +62,11 @@ def watch(
         try:
             master = str(spark.sparkContext.master)
             name = engine.flow.name
-            store.begin(
-                Run(
+            store.begin_run(
+                RunRecord(
                     dataflow=name,
-                    flow_file=WATCHED,
+                    kind="watch",
+                    flow_file="-",
                     pid=os.getpid(),
                     master=master,
                     slots_each=slots_each,

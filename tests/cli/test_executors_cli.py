@@ -21,7 +21,7 @@ from penstock.cli.main import cli
 from penstock.dataflow.load import load
 from penstock.engines.spark.cluster.record import Asked, Record
 from penstock.plan import Plan
-from penstock.store import Owner, Run, RunLock, Store, Trial
+from penstock.store import Owner, RunLock, RunRecord, Store, Trial
 from penstock.study.mst.program import fingerprint
 
 
@@ -33,7 +33,7 @@ def printed(*words: str, fails: bool = False) -> str:
 
 def study_in(at: Path, rates: dict[int, list[float]], **known: Any) -> None:
     with Store(at) as store:
-        store.begin(Run(dataflow="waiting", flow_file="-", pid=1, master="mst", started_s=0.0))
+        store.begin_run(RunRecord(dataflow="waiting", kind="study", flow_file="-", pid=1, master="-", started_s=0.0))
         for executors, seen in rates.items():
             for repeat, rate in enumerate(seen):
                 store.add_trial(
@@ -182,11 +182,11 @@ def test_a_run_and_a_study_do_not_share_a_directory(tmp_path: Path) -> None:
     flow.write_text(FLOW.format(rate=", rows=10"))
     study_in(tmp_path / "study", {})
     said = printed("run", str(flow), "--at", str(tmp_path / "study"), fails=True)
-    assert "holds a study of dataflow 'waiting', and this would be a run" in said
+    assert "holds a study of dataflow 'waiting', so it cannot hold a run" in said
     with Store(run) as store:
-        store.begin(Run(dataflow="waiting", flow_file=str(flow), pid=1, master="local[2]", started_s=0.0))
+        store.begin_run(RunRecord(dataflow="waiting", flow_file=str(flow), pid=1, master="local[2]", started_s=0.0))
     said = printed("mst", "measure", str(flow), "--at", str(run), "--executors", "1,2", fails=True)
-    assert "holds a run of dataflow 'waiting', and this would be a study" in said
+    assert "holds a run of dataflow 'waiting', so it cannot hold a study" in said
 
 
 def test_a_run_on_a_cluster_is_told_how_many_executors_have_room_and_resumed_there(

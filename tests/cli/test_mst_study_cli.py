@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from penstock.cli.main import cli
 from penstock.cli.mst_measure import _Shown
 from penstock.plan import Plan
-from penstock.store import Run, Store, StoreReader, Trial
+from penstock.store import RunRecord, Store, StoreReader, Trial
 from penstock.study.mst.design import SATURATED
 from penstock.study.mst.model import model_in
 
@@ -36,12 +36,12 @@ def trial(plan: Plan, rate: float, repeat: int = 0) -> Trial:
 def study(tmp_path: Path) -> Path:
     """100 rows/s an executor, give or take 1%: on 5 of them 500."""
     with Store(tmp_path / "study") as store:
-        store.begin(Run(dataflow="one", flow_file="one.py", pid=0, master="x", started_s=0.0))
+        store.begin_run(RunRecord(dataflow="one", flow_file="one.py", pid=0, master="x", started_s=0.0))
         for executors in (1, 2, 3, 4):
             plan = Plan(dataflow="one", slots=2 * executors, replicas={"work": 2 * executors})
             for repeat in range(3):
                 store.add_trial(trial(plan, 100.0 * executors * (0.99 + 0.01 * repeat), repeat))
-        store.ended(at_s=100.0, why="done")
+        store.end_run(at_s=100.0, reason="done")
     return tmp_path / "study"
 
 
@@ -66,12 +66,12 @@ def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
 def test_executors_that_bring_no_replica_bring_nothing(tmp_path: Path) -> None:
     """Three queries on executors of 2 slots have floor(2 m / 3) replicas each, of 100 rows/s: 1, 1, 2, 2, 3, 4."""
     with Store(tmp_path) as store:
-        store.begin(Run(dataflow="three", flow_file="three.py", pid=0, master="x", started_s=0.0))
+        store.begin_run(RunRecord(dataflow="three", flow_file="three.py", pid=0, master="x", started_s=0.0))
         for executors, replicas, rate in [(1, 1, 101.0), (2, 1, 99.0), (3, 2, 200.0)]:
             each = dict.fromkeys(("a", "b", "c"), replicas)
             plan = Plan(dataflow="three", slots=2 * executors, cuts=frozenset({"a", "b"}), replicas=each)
             store.add_trial(trial(plan, rate))
-        store.ended(at_s=100.0, why="done")
+        store.end_run(at_s=100.0, reason="done")
     said = printed("mst", "predict", str(tmp_path), "--executors", "4,5,6")["predictions"]
     assert [one["throughput"] for one in said] == pytest.approx([200.0, 300.0, 400.0], rel=0.05)
 

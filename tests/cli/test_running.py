@@ -86,7 +86,7 @@ def test_a_day_in_the_life_of_a_run(running: Running, tmp_path: Path) -> None:
     assert "slots 2 -> 8" in json.loads(penstock("apply", at, plan, "--json"))["text"]
     assert "numbers now appends 5000 rows/s" in penstock("rate", at, "numbers=5000")
     assert "'thrice' is no operator of 'double'" in penstock("rescale", at, "thrice=4", code=1)
-    assert f"process {process.pid} is running in" in penstock("run", running.flow, "--at", at, code=1)
+    assert f"Process {process.pid} is running in" in penstock("run", running.flow, "--at", at, code=1)
     text = penstock("status", at)
     assert "running as process" in text and "twice" in text and "rescale twice=4: ok" in text and "thrice" in text
     assert penstock("stop", at) == "stopped\n"

@@ -23,7 +23,7 @@ from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Window
 from penstock.plan import Plan
 from penstock.planning.plan_outcome import PlanOutcome
-from penstock.store import Decided, Run, Store, StoreReader
+from penstock.store import DecisionRecord, RunRecord, Store, StoreReader
 from tests.support.applications import plan_of, video
 from tests.support.driving import drive
 from tests.support.memory_engine import FakeClock
@@ -75,7 +75,7 @@ def changing(**counts: int) -> Scripted:
     return Scripted(decides)
 
 
-def reasons(rows: list[Decided]) -> list[str]:
+def reasons(rows: list[DecisionRecord]) -> list[str]:
     return [row.reason for row in rows]
 
 
@@ -332,7 +332,7 @@ def test_what_was_intended_is_on_record_before_it_is_done(tmp_path: Path) -> Non
 
     one.apply = killed  # type: ignore[method-assign]
     with Store(tmp_path) as store:
-        store.begin(Run(dataflow="video", flow_file="flow.py", pid=1, master="fake", started_s=1000.0))
+        store.begin_run(RunRecord(dataflow="video", flow_file="flow.py", pid=1, master="fake", started_s=1000.0))
         one.start()
         chosen = Settings(mode="active", smoothing=MovingAverage(1), warm_up_s=0.0)
         controller = Controller(changing(match=4), chosen, one, store)

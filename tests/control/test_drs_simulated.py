@@ -31,7 +31,7 @@ from penstock.engines.simulated import (
 )
 from penstock.engines.simulated.behaviour import BatchCosts
 from penstock.measure.smoothing import MovingAverage
-from penstock.store import Decided, Store, StoreReader
+from penstock.store import DecisionRecord, Store, StoreReader
 from tests.control.test_controller import engine as queueing
 from tests.support.applications import PATTERNS_SERVICE, VIDEO_SERVICE, allocations, mean_s, plan_of
 from tests.support.driving import drive
@@ -40,7 +40,7 @@ from tests.support.memory_engine import FakeClock
 
 def changes(
     engine: SimulatedEngine, policy: Policy, at: Path, *, windows: int, every_s: float, smoothed: int
-) -> list[Decided]:
+) -> list[DecisionRecord]:
     settings = Settings(
         mode="active", smoothing=MovingAverage(smoothed), warm_up_s=0.0, stale_after_s=3 * every_s, load_change=0.2
     )

@@ -17,7 +17,7 @@ from penstock.control.loop import Ended, run
 from penstock.control.requests import Answer, Apply, Rate, Request, Requests, Rescale, Stop, _get, _put
 from penstock.measure.window import Window
 from penstock.plan import Plan
-from penstock.store import Run, Store
+from penstock.store import RunRecord, Store
 from tests.support.memory_engine import FakeClock, MemoryEngine
 
 
@@ -55,7 +55,7 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     clock = FakeClock()
     with Store(tmp_path) as store:
-        store.begin(Run(dataflow="double", flow_file="double.py", pid=1, master="local[2]", started_s=1000.0))
+        store.begin_run(RunRecord(dataflow="double", flow_file="double.py", pid=1, master="local[2]", started_s=1000.0))
         yield Bench(MemoryEngine(double(), tmp_path, clock=clock), store, Requests(tmp_path), clock)
 
 

@@ -26,7 +26,7 @@ from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, Simu
 from penstock.engines.simulated.behaviour import ChangePause, Cluster
 from penstock.measure.smoothing import MovingAverage
 from penstock.plan import Plan, default_plan, validate
-from penstock.store import Decided, Store
+from penstock.store import DecisionRecord, Store
 from tests.control.test_policy_contract import situations
 from tests.support.driving import drive
 
@@ -65,7 +65,7 @@ def rehearsed(
     smoothed: int,
     warm_up_s: float,
     max_s: float,
-) -> tuple[Rehearsal, list[Decided]]:
+) -> tuple[Rehearsal, list[DecisionRecord]]:
     settings = Settings(
         mode="active",
         smoothing=MovingAverage(smoothed),

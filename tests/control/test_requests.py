@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.control.requests import Answer, Rate, RequestError, Requests, Rescale, Stop, ask, wait_until_gone
-from penstock.store import STUDY, WATCHED, Run, RunLock, Store
+from penstock.store import RunLock, RunRecord, Store
 
 HOLD = """
 import pathlib, sys, penstock.store
@@ -120,11 +120,13 @@ def test_waiting_for_the_end_of_the_process(tmp_path: Path, silent: subprocess.P
 
 
 @pytest.mark.parametrize(
-    ("file", "master", "what"),
-    [("wc.py", STUDY, "a study of wc.py"), (WATCHED, "local[2]", r"a watched program on local\[2\]")],
+    ("file", "kind", "what"),
+    [("wc.py", "study", "a study of wc.py"), ("-", "watch", r"a watched program on local\[2\]")],
 )
-def test_what_takes_no_requests_says_so_at_once(file: str, master: str, what: str, tmp_path: Path) -> None:
+def test_what_takes_no_requests_says_so_at_once(file: str, kind: str, what: str, tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        store.begin(Run(dataflow="wc", flow_file=file, pid=os.getpid(), master=master, started_s=0.0))
+        store.begin_run(
+            RunRecord(dataflow="wc", kind=kind, flow_file=file, pid=os.getpid(), master="local[2]", started_s=0.0)
+        )
         with pytest.raises(RequestError, match=rf"{what}, which takes no requests; .*'kill {os.getpid()}'"):
             ask(tmp_path, Stop(), timeout_s=600.0)

@@ -13,7 +13,7 @@ from penstock.control.controller import Controller, Settings
 from penstock.control.policies.threshold import Threshold
 from penstock.control.watching import Subject, Watch
 from penstock.measure.window import Window
-from penstock.store import Run, RunError, Store, StoreError, StoreReader
+from penstock.store import ErrorRecord, RunRecord, Store, StoreError, StoreReader
 from tests.support.memory_engine import MemoryEngine
 
 
@@ -42,7 +42,7 @@ class Full(Store):
         self._room()
         return super().add_window(window)
 
-    def add_error(self, error: RunError) -> None:
+    def add_error(self, error: ErrorRecord) -> None:
         self._room()
         super().add_error(error)
 
@@ -80,7 +80,9 @@ def watched(at: Path, opened: type[Store]) -> tuple[MemoryEngine, Watch]:
 
     def begin() -> Subject:
         store = opened(at)
-        store.begin(Run(dataflow="theirs", flow_file="-", pid=1, master="local[2]", started_s=time.time()))
+        store.begin_run(
+            RunRecord(dataflow="theirs", kind="watch", flow_file="-", pid=1, master="local[2]", started_s=time.time())
+        )
         engine.start()
         controller = Controller(Threshold(), Settings(mode="recommend"), engine, store)
         return Subject(engine=engine, store=store, controller=controller, ended=engine.failure)

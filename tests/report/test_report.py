@@ -20,14 +20,14 @@ from penstock.models.mst.samples import ThroughputSamples
 from penstock.report.mst_curve import mst_curve
 from penstock.report.page import rendered
 from penstock.report.record import Report, report
-from penstock.store import Run, RunError, Store, StoreReader, Trial
+from penstock.store import ErrorRecord, RunRecord, Store, StoreReader, Trial
 from tests.support.applications import plan_of, video
 from tests.support.driving import drive
 from tests.support.memory_engine import FakeClock
 from tests.support.queueing_engine import QueueingEngine
 from tests.support.sample_runs import HOSTILE, START_S, changed, decided, eventful, plan, window_at
 
-RUN = Run(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=START_S)
+RUN = RunRecord(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=START_S)
 
 
 class Parsed(HTMLParser):
@@ -100,12 +100,12 @@ def test_json_is_the_same_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_run_that_hardly_began(tmp_path: Path, windows: int, ended: bool) -> None:
     with Store(tmp_path) as store:
-        store.begin(RUN)
-        store.started(plan())
+        store.begin_run(RUN)
+        store.run_started(plan())
         for number in range(windows):
             store.add_window(window_at(number))
         if ended:
-            store.ended(at_s=START_S + 60, why="asked to stop")
+            store.end_run(at_s=START_S + 60, reason="asked to stop")
         else:
             store._run = None  # closed without a word, as after kill -9
     page = page_of(tmp_path)
@@ -119,15 +119,15 @@ def test_an_empty_store(tmp_path: Path) -> None:
 
 
 def test_no_store_or_a_broken_one_is_one_error(tmp_path: Path) -> None:
-    assert "there is no run in" in printed(tmp_path / "none", fails=True)
+    assert "There is no run in" in printed(tmp_path / "none", fails=True)
     eventful(tmp_path)
     (tmp_path / "report.html").touch()
     with sqlite3.connect(tmp_path / "store.sqlite") as db:
         db.execute("UPDATE windows SET body = 'no window' WHERE id = 40")
-    assert "is corrupt or is not a store" in printed(tmp_path, fails=True)
+    assert "is corrupt or is not a Penstock store" in printed(tmp_path, fails=True)
     assert (tmp_path / "report.html").read_bytes() == b""  # what was there is still there
     (tmp_path / "store.sqlite").write_bytes(b"no database" * 1000)
-    assert "is corrupt or is not a store" in printed(tmp_path, fails=True)
+    assert "is corrupt or is not a Penstock store" in printed(tmp_path, fails=True)
 
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
 
 def test_an_hour_is_small_and_keeps_its_peaks(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        store.begin(RUN)
-        store.started(plan())
+        store.begin_run(RUN)
+        store.run_started(plan())
         for number in range(1800):
             store.add_window(window_at(number, latency_s=60.0 if number == 777 else 0.5))
             # Changing all the time, and never for the same reason: the most there can be to show.
@@ -147,7 +147,7 @@ def test_an_hour_is_small_and_keeps_its_peaks(tmp_path: Path) -> None:
             store.add_decision(decision if number % 2 else decided(START_S + 2 * number, reason=f"reason {number % 5}"))
             store.add_plan_change(change)
             store.add_error(
-                RunError(at_s=START_S + 2 * number, where="observe", message=f"{number}", traceback="x" * 9999)
+                ErrorRecord(at_s=START_S + 2 * number, where="observe", message=f"{number}", traceback="x" * 9999)
             )
     page_of(tmp_path)
     assert (tmp_path / "report.html").stat().st_size < 1_000_000
@@ -172,8 +172,8 @@ def test_a_resumed_run_is_drawn_without_the_time_between(tmp_path: Path) -> None
 def test_rows_of_the_moment_of_a_change_count(tmp_path: Path) -> None:
     """They are in the next window's total, and in no window's own count."""
     with Store(tmp_path) as store:
-        store.begin(RUN)
-        store.started(plan())
+        store.begin_run(RUN)
+        store.run_started(plan())
         for number, (own, total) in enumerate([(100, 100), (50, 150), (0, 950), (50, 1000)]):
             one = window_at(number)
             source = msgspec.structs.replace(one.operators[0], rows_in=own, rows_in_total=total)
@@ -186,13 +186,13 @@ def test_rows_of_the_moment_of_a_change_count(tmp_path: Path) -> None:
 def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
     """2 slots for 100 s, then 4 for 50 s: 400 slot-seconds, which at 0.9 a slot and hour are 0.1."""
     with Store(tmp_path) as store:
-        store.begin(RUN)
-        store.started(plan(slots=2))
+        store.begin_run(RUN)
+        store.run_started(plan(slots=2))
         store.add_window(window_at(0, every_s=150.0))
         _, change = changed(START_S + 100, "kept", count=4)
         store.add_plan_change(msgspec.structs.replace(change, new=plan(slots=4)))
         store.add_plan_change(msgspec.structs.replace(change, outcome="rolled back", new=plan(slots=99)))
-        store.ended(at_s=START_S + 150, why="asked to stop")
+        store.end_run(at_s=START_S + 150, reason="asked to stop")
     cost = read(tmp_path, price_per_slot_hour=0.9).cost
     assert cost is not None
     assert (cost.slot_seconds, cost.peak_slots, cost.peak_slot_seconds) == (400.0, 4, 600.0)
@@ -204,11 +204,11 @@ def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
 def test_executor_seconds_where_it_is_known_what_an_executor_has(tmp_path: Path) -> None:
     """2 slots for 100 s, then 5 for 50 s, on executors of 2: 1 for 100 s and 3 for 50 s."""
     with Store(tmp_path) as store:
-        store.begin(msgspec.structs.replace(RUN, slots_each=2))
-        store.started(plan(slots=2))
+        store.begin_run(msgspec.structs.replace(RUN, slots_each=2))
+        store.run_started(plan(slots=2))
         _, change = changed(START_S + 100, "kept", count=4)
         store.add_plan_change(msgspec.structs.replace(change, new=plan(slots=5)))
-        store.ended(at_s=START_S + 150, why="asked to stop")
+        store.end_run(at_s=START_S + 150, reason="asked to stop")
     cost = read(tmp_path).cost
     assert cost is not None and (cost.executor_seconds, cost.peak_executors) == (250.0, 3)
     assert "250 executor-seconds, at most 3 executors" in page_of(tmp_path).text
@@ -256,7 +256,7 @@ def without_result(why: str) -> Trial:
 def study_in(at: Path, *, paced: bool = False) -> None:
     """1000 rows/s an executor; a trial takes 10 s."""
     with Store(at) as store:
-        store.begin(msgspec.structs.replace(RUN, dataflow="grep", master="mst"))
+        store.begin_run(msgspec.structs.replace(RUN, dataflow="grep", kind="study"))
         keys = [("mst", m, repeat, 1000.0 * m * noise) for m in (1, 2, 3) for repeat, noise in enumerate((0.99, 1.01))]
         for study, executors, repeat, rate in [*keys, *[("mst paced", 2, 0, 1950.0)] * paced]:
             began_s = START_S + 100 * executors + 10 * repeat
@@ -271,7 +271,7 @@ def study_in(at: Path, *, paced: bool = False) -> None:
             )
             store.add_trial(trial)
         store.add_trial(without_result("no executors"))
-        store.ended(at_s=START_S + 1000, why="all trials are made")
+        store.end_run(at_s=START_S + 1000, reason="all trials are made")
 
 
 def test_a_study_is_shown_with_its_curve_and_what_it_cost(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_study_is_shown_with_its_curve_and_what_it_cost(tmp_path: Path) -> Non
 
 def test_a_study_whose_trials_have_no_result_says_why(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        store.begin(msgspec.structs.replace(RUN, master="mst"))
+        store.begin_run(msgspec.structs.replace(RUN, kind="study"))
         store.add_trial(without_result("the source ran dry"))
     text = page_of(tmp_path).text
     assert "the source ran dry" in text and "No windows yet" not in text
@@ -308,4 +308,4 @@ def test_a_run_with_the_curve_of_its_study(tmp_path: Path) -> None:
     assert "Maximum sustainable throughput" not in printed(tmp_path / "run", "-o", "-")
     page = printed(tmp_path / "run", "--mst", tmp_path / "study", "-o", "-")
     assert "Maximum sustainable throughput" in page and "grep, rows/s" in page
-    assert "there is no run in" in printed(tmp_path / "run", "--mst", tmp_path / "none", fails=True)
+    assert "There is no run in" in printed(tmp_path / "run", "--mst", tmp_path / "none", fails=True)

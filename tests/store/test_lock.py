@@ -25,7 +25,7 @@ def test_the_owner_is_seen_while_it_lives_and_not_after_kill_9(tmp_path: Path) -
     assert process.stdout is not None and process.stdout.readline() == b"\n"
     seen = owner(tmp_path)
     assert seen is not None and seen.pid == process.pid
-    with pytest.raises(StoreError, match=f"process {process.pid} is running"):
+    with pytest.raises(StoreError, match=f"Process {process.pid} is running"):
         RunLock(tmp_path)
     process.kill()
     process.communicate()
@@ -69,5 +69,7 @@ def test_where_no_directory_can_be_there_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     (tmp_path / "taken" / "lock").mkdir(parents=True)
     for at in (Path("/proc/x/y"), tmp_path / "file", tmp_path / "file" / "below", tmp_path / "taken"):
-        with pytest.raises(StoreError, match=f"'{at}' is no place for a run .*; give another directory with --at"):
+        with pytest.raises(
+            StoreError, match=f"Cannot use '{at}' as a run directory .*; give another directory with --at"
+        ):
             RunLock(at)

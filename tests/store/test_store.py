@@ -13,11 +13,20 @@ import pytest
 
 from penstock.plan import Plan
 from penstock.planning.plan_outcome import PlanOutcome
-from penstock.store import Decided, PlanChange, Run, RunError, Store, StoreError, StoreReader, UnkeepableError
+from penstock.store import (
+    DecisionRecord,
+    ErrorRecord,
+    InvalidRecordError,
+    PlanChange,
+    RunRecord,
+    Store,
+    StoreError,
+    StoreReader,
+)
 from tests.support.sample_windows import window
 
 PLAN = Plan(dataflow="wordcount", cuts=frozenset({"split"}), replicas={"split": 1, "count": 2}, slots=2)
-RUN = Run(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=1000.0)
+RUN = RunRecord(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=1000.0)
 
 
 def change(at_s: float, *, count: int, outcome: str = "ok") -> PlanChange:
@@ -28,14 +37,14 @@ def change(at_s: float, *, count: int, outcome: str = "ok") -> PlanChange:
 
 
 def test_everything_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    error = RunError(at_s=3.0, where="observe", message="no metrics", traceback="Traceback ...")
+    error = ErrorRecord(at_s=3.0, where="observe", message="no metrics", traceback="Traceback ...")
     with Store(tmp_path) as store:
-        store.begin(RUN)
-        store.started(PLAN)
+        store.begin_run(RUN)
+        store.run_started(PLAN)
         numbers = [store.add_window(window(one)) for one in range(3)]
         store.add_plan_change(change(1001.0, count=4))
         store.add_error(error)
-        store.ended(at_s=1010.0, why="asked to stop")
+        store.end_run(at_s=1010.0, reason="asked to stop")
     with StoreReader(tmp_path) as reader:
         assert reader.windows() == list(zip(numbers, map(window, range(3)), strict=True))
         assert reader.windows(last=1) == [(numbers[2], window(2))]
@@ -48,15 +57,15 @@ def test_everything_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_the_plan_in_force_is_the_last_one_that_went_well_since_the_start(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        store.begin(RUN)
+        store.begin_run(RUN)
         assert store.plan() is None
-        store.started(PLAN)
+        store.run_started(PLAN)
         assert store.plan() == PLAN
         store.add_plan_change(change(1001.0, count=4))
         store.add_plan_change(change(1002.0, count=9, outcome="rolled back"))
         assert store.plan() == change(0, count=4).new
-        store.begin(msgspec.structs.replace(RUN, started_s=2000.0))
-        store.started(PLAN)
+        store.begin_run(msgspec.structs.replace(RUN, started_s=2000.0))
+        store.run_started(PLAN)
         assert store.plan() == PLAN
 
 
@@ -73,7 +82,7 @@ def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
         [sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None and process.stdout.readline() == b"open\n"
-        with pytest.raises(StoreError, match=rf"process {process.pid} is running in .*one run at a time; stop it with"):
+        with pytest.raises(StoreError, match=rf"Process {process.pid} is running in .*one run at a time. Stop it with"):
             Store(tmp_path)
         process.communicate(b"")
     Store(tmp_path).close()
@@ -124,7 +133,7 @@ def test_no_run(tmp_path: Path) -> None:
 def test_not_a_database(tmp_path: Path, open_it: type[StoreReader]) -> None:
     file = tmp_path / "store.sqlite"
     file.write_text("dear diary " * 1000)
-    with pytest.raises(StoreError, match=r"corrupt or is not a store .* move it away"):
+    with pytest.raises(StoreError, match=r"corrupt or is not a Penstock store .* move it away"):
         open_it(tmp_path)
     assert file.read_text() == "dear diary " * 1000
 
@@ -134,7 +143,7 @@ def test_a_database_of_somebody_else(tmp_path: Path, open_it: type[StoreReader])
     with sqlite3.connect(tmp_path / "store.sqlite") as other:
         other.execute("CREATE TABLE recipes (name TEXT)")
     other.close()
-    with pytest.raises(StoreError, match="is a SQLite file, but not a store"):
+    with pytest.raises(StoreError, match="is a SQLite file but not a Penstock store"):
         open_it(tmp_path)
 
 
@@ -144,7 +153,7 @@ def test_another_schema_version(tmp_path: Path, open_it: type[StoreReader]) -> N
     with sqlite3.connect(tmp_path / "store.sqlite") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="has schema 99 and this Penstock knows 3"):
+    with pytest.raises(StoreError, match="has schema version 99, but this Penstock requires 4"):
         open_it(tmp_path)
 
 
@@ -168,7 +177,7 @@ def test_damaged_pages(tmp_path: Path) -> None:
 
 def test_a_creator_killed_before_the_tables_were_there(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite").touch()
-    with pytest.raises(StoreError, match="still empty"):
+    with pytest.raises(StoreError, match="is empty because the run is still starting"):
         StoreReader(tmp_path)
     with Store(tmp_path) as store:
         store.add_window(window())
@@ -178,35 +187,35 @@ def test_a_creator_killed_before_the_tables_were_there(tmp_path: Path) -> None:
 
 def test_a_directory_belongs_to_one_dataflow(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        store.begin(RUN)
+        store.begin_run(RUN)
         with pytest.raises(StoreError, match="holds a run of dataflow 'wordcount', not of 'finance'"):
-            store.begin(msgspec.structs.replace(RUN, dataflow="finance"))
+            store.begin_run(msgspec.structs.replace(RUN, dataflow="finance"))
 
 
 def test_a_directory_is_for_runs_or_for_a_study(tmp_path: Path) -> None:
-    study = msgspec.structs.replace(RUN, master="mst")
-    watched = msgspec.structs.replace(RUN, flow_file="-")
+    study = msgspec.structs.replace(RUN, kind="study")
+    watched = msgspec.structs.replace(RUN, kind="watch")
     for first, then, said in [
-        (RUN, study, "holds a run of dataflow 'wordcount', and this would be a study; give another directory"),
-        (study, RUN, "holds a study of dataflow 'wordcount', and this would be a run; give another directory"),
-        (watched, RUN, "holds a watched program of dataflow 'wordcount', and this would be a run"),
+        (RUN, study, "holds a run of dataflow 'wordcount', so it cannot hold a study; give another directory"),
+        (study, RUN, "holds a study of dataflow 'wordcount', so it cannot hold a run; give another directory"),
+        (watched, RUN, "holds a watched program of dataflow 'wordcount', so it cannot hold a run"),
     ]:
         at = tmp_path / f"{first.kind} {then.kind}"
         with Store(at) as store:
-            store.begin(first)
-            store.begin(first)  # resumed
+            store.begin_run(first)
+            store.begin_run(first)  # resumed
             with pytest.raises(StoreError, match=said):
-                store.begin(then)
+                store.begin_run(then)
             assert len(store.runs()) == 2
 
 
-@pytest.mark.parametrize("other", [{"master": "mst"}, {"flow_file": "-"}])
+@pytest.mark.parametrize("other", [{"kind": "study"}, {"kind": "watch"}])
 def test_who_takes_no_requests_is_not_ended_by_one(tmp_path: Path, other: dict[str, str]) -> None:
     with Store(tmp_path) as store:
-        store.begin(msgspec.structs.replace(RUN, **other))
+        store.begin_run(msgspec.structs.replace(RUN, **other))
         with pytest.raises(StoreError) as refused:
             Store(tmp_path)
-    assert f"end it with Ctrl-C where it runs or with 'kill {os.getpid()}', or give another" in str(refused.value)
+    assert f"Stop it with Ctrl-C in its terminal or with 'kill {os.getpid()}', or give another" in str(refused.value)
     assert "penstock stop" not in str(refused.value)
 
 
@@ -221,13 +230,13 @@ def test_nan_is_refused_when_written_not_when_read(tmp_path: Path) -> None:
 
 
 def test_ending_a_run_that_never_began(tmp_path: Path) -> None:
-    with Store(tmp_path) as store, pytest.raises(StoreError, match="begin"):
-        store.ended(at_s=0.0, why="")
+    with Store(tmp_path) as store, pytest.raises(StoreError, match="begin_run"):
+        store.end_run(at_s=0.0, reason="")
 
 
 def test_a_run_that_never_came_to_the_loop_is_not_left_open(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), Store(tmp_path) as store:
-        store.begin(RUN)
+        store.begin_run(RUN)
         raise ZeroDivisionError  # such as an engine that could not be made
     with StoreReader(tmp_path) as reader:
         run = reader.last_run()
@@ -237,10 +246,10 @@ def test_a_run_that_never_came_to_the_loop_is_not_left_open(tmp_path: Path) -> N
 # ---- decisions
 
 
-def decided(number: int = 0, **known: object) -> Decided:
+def decided(number: int = 0, **known: object) -> DecisionRecord:
     plan = Plan(dataflow="wordcount", replicas={"split": 1}, slots=4)
     return msgspec.structs.replace(
-        Decided(
+        DecisionRecord(
             at_s=1000.0 + number,
             window=number,
             policy="drs",
@@ -275,7 +284,7 @@ def test_what_came_of_a_decision_is_written_beside_it_while_others_read(tmp_path
 
 def test_what_a_start_has_to_know_of_earlier_ones_is_read_alone(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        assert (store.changes(), store.last_of("drs")) == ([], None)
+        assert (store.applied_changes(), store.last_decision("drs")) == ([], None)
         made = [
             decided(0, applied="ok"),
             decided(1, kind="hold", new=None, applied=None, memory={"learned": 1.0}),
@@ -285,25 +294,12 @@ def test_what_a_start_has_to_know_of_earlier_ones_is_read_alone(tmp_path: Path) 
         ]
         for one in made:
             store.add_decision(one)
-        assert [row for _, row in store.changes()] == [made[0], made[3]]
-        assert (store.last_of("drs"), store.last_of("mst")) == (made[3], made[4])
+        assert [row for _, row in store.applied_changes()] == [made[0], made[3]]
+        assert (store.last_decision("drs"), store.last_decision("mst")) == (made[3], made[4])
 
 
 def test_a_decision_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        with pytest.raises(UnkeepableError, match="a decision cannot be kept"):
+        with pytest.raises(InvalidRecordError, match="Cannot store a decision"):
             store.add_decision(decided(memory={"learned": float("nan")}))
         assert store.decisions() == []
-
-
-def test_a_store_from_before_there_were_decisions(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        store.add_window(window())
-    with sqlite3.connect(tmp_path / "store.sqlite") as db:
-        db.executescript("DROP TABLE decisions; DROP TABLE trials; PRAGMA user_version = 1;")
-    db.close()
-    with StoreReader(tmp_path) as reader:
-        assert reader.decisions() == [] and len(reader.windows()) == 1
-        with Store(tmp_path) as store:  # whoever writes to it adds the table, and readers see it
-            store.add_decision(decided())
-            assert len(reader.decisions()) == 1 and len(store.windows()) == 1

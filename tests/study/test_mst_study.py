@@ -19,7 +19,7 @@ from penstock.engines.simulated.behaviour import BatchCosts, ChangePause, Cluste
 from penstock.measure.smoothing import MovingAverage
 from penstock.measure.stability import latency_grows, latency_slope
 from penstock.plan import Plan, default_plan
-from penstock.store import Run, Store, StoreReader, Trial
+from penstock.store import RunRecord, Store, StoreReader, Trial
 from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wanted, samples_of
 from penstock.study.mst.on_trial import on_trial
@@ -93,7 +93,7 @@ def study_in(store: Store, mode: str, made: list[tuple[Wanted, int]] | None = No
 
 def begun(at: Path) -> Store:
     store = Store(at)
-    store.begin(Run(dataflow="waiting", flow_file="-", pid=1, master="simulated", started_s=0.0))
+    store.begin_run(RunRecord(dataflow="waiting", kind="simulation", flow_file="-", pid=1, master="-", started_s=0.0))
     return store
 
 

@@ -11,7 +11,7 @@ from penstock.control.requests import Requests
 from penstock.control.situation import Policy
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.smoothing import MovingAverage, Smoothing
-from penstock.store import Decided, Run, Store
+from penstock.store import DecisionRecord, RunRecord, Store
 
 
 class Coarse:
@@ -36,7 +36,7 @@ def drive(
     smoothing: Smoothing | None = None,
     at_window: dict[int, Any] | None = None,  # number of a window -> what happens when it has been observed
     **settings: Any,
-) -> list[Decided]:
+) -> list[DecisionRecord]:
     """So many windows; the decisions in their order."""
     seen = 0
 
@@ -51,7 +51,9 @@ def drive(
         | {"smoothing": smoothing or MovingAverage(3)}
     )
     with Store(at) as store:
-        store.begin(Run(dataflow=engine.flow.name, flow_file="flow.py", pid=1, master="fake", started_s=clock.time()))
+        store.begin_run(
+            RunRecord(dataflow=engine.flow.name, flow_file="flow.py", pid=1, master="fake", started_s=clock.time())
+        )
         controller = Controller(policy, chosen, engine, store)
         end_s = clock.time() + windows * every_s - every_s / 2
         run(

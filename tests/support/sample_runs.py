@@ -10,7 +10,7 @@ import msgspec
 from penstock.measure.window import Latency, Window
 from penstock.plan import Plan
 from penstock.planning.plan_outcome import PlanOutcome
-from penstock.store import Decided, Declared, PlanChange, Run, RunError, Store
+from penstock.store import DecisionRecord, ErrorRecord, OperatorDeclaration, PlanChange, RunRecord, Store
 from tests.support.sample_windows import operator, window
 
 START_S = 1_700_000_000.0
@@ -21,10 +21,10 @@ def plan(dataflow: str = "wordcount", *, count: int = 2, slots: int = 2) -> Plan
     return Plan(dataflow=dataflow, cuts=frozenset({"split"}), replicas={"split": 1, "count": count}, slots=slots)
 
 
-def chain(*names: str) -> tuple[Declared, ...]:
+def chain(*names: str) -> tuple[OperatorDeclaration, ...]:
     kinds = {0: "source", len(names) - 1: "sink"}
     return tuple(
-        Declared(operator=name, kind=kinds.get(number, "stateless"), inputs=names[number - 1 : number])
+        OperatorDeclaration(operator=name, kind=kinds.get(number, "stateless"), inputs=names[number - 1 : number])
         for number, name in enumerate(names)
     )
 
@@ -45,8 +45,8 @@ def window_at(number: int, *, every_s: float = 2.0, latency_s: float = 0.5, star
     )
 
 
-def decided(at_s: float, **changes: object) -> Decided:
-    hold = Decided(
+def decided(at_s: float, **changes: object) -> DecisionRecord:
+    hold = DecisionRecord(
         at_s=at_s,
         window=1,
         policy="drs",
@@ -66,7 +66,7 @@ def decided(at_s: float, **changes: object) -> Decided:
     return msgspec.structs.replace(hold, **changes)
 
 
-def changed(at_s: float, verdict: str, *, count: int) -> tuple[Decided, PlanChange]:
+def changed(at_s: float, verdict: str, *, count: int) -> tuple[DecisionRecord, PlanChange]:
     """A decision that was carried out, and the change that it led to."""
     new = plan(count=count)
     decision = decided(
@@ -90,13 +90,13 @@ def eventful(at: Path, *, name: str = "wordcount", windows: int = 60) -> None:
     """Two starts, changes kept, rolled back and refused, a recommendation, errors; `name` wherever a name can be."""
     declared = (
         *chain("lines", "split", "count", "out"),
-        Declared(operator=name, kind="keyed", inputs=("split", "count"), feedback=("count",)),
+        OperatorDeclaration(operator=name, kind="keyed", inputs=("split", "count"), feedback=("count",)),
     )
     extra = operator(name, replicas=4, rows_in=3000, rows_out=10, seconds_per_row=0.0021, utilisation=0.93)
-    run = Run(dataflow=name, flow_file=f"{name}.py", pid=1, master="local[2]", started_s=START_S)
+    run = RunRecord(dataflow=name, flow_file=f"{name}.py", pid=1, master="local[2]", started_s=START_S)
     with Store(at) as store:
-        store.begin(run)
-        store.started(plan(name), declared)
+        store.begin_run(run)
+        store.run_started(plan(name), declared)
         for number in range(windows):
             one = window_at(number, latency_s=0.5 + (number == 20) * 4)
             store.add_window(msgspec.structs.replace(one, operators=(*one.operators, extra)))
@@ -126,12 +126,14 @@ def eventful(at: Path, *, name: str = "wordcount", windows: int = 60) -> None:
         store.add_decision(msgspec.structs.replace(advice, applied="recommended", expected=PlanOutcome(slots=1)))
         for number in range(3):
             store.add_error(
-                RunError(at_s=middle_s + number, where=f"policy {name}", message=name, traceback=f"Traceback\n {name}")
+                ErrorRecord(
+                    at_s=middle_s + number, where=f"policy {name}", message=name, traceback=f"Traceback\n {name}"
+                )
             )
-        store.ended(at_s=START_S + 2 * windows, why=name)
+        store.end_run(at_s=START_S + 2 * windows, reason=name)
         week_s = 7 * 86400.0
-        store.begin(msgspec.structs.replace(run, started_s=START_S + week_s))
-        store.started(plan(name), declared)
+        store.begin_run(msgspec.structs.replace(run, started_s=START_S + week_s))
+        store.run_started(plan(name), declared)
         for number in range(windows // 2):
             store.add_window(window_at(number, start_s=START_S + week_s))
-        store.ended(at_s=START_S + week_s + windows, why="asked to stop")
+        store.end_run(at_s=START_S + week_s + windows, reason="asked to stop")

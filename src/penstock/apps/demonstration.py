@@ -21,7 +21,7 @@ from penstock.engines.spark.engine import SparkEngine
 from penstock.measure.window import Window
 from penstock.plan import Plan, rescaled
 from penstock.report.live import Viewer
-from penstock.store import Run, Store
+from penstock.store import RunRecord, Store
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,9 @@ def demonstrate(at: Path, *, seconds: float, master: str, viewer: Viewer) -> Out
     left = list(STEPS)
     began: list[float] = []
     with Store(at) as store:
-        store.begin(Run(dataflow=flow.name, flow_file="demo", pid=os.getpid(), master=master, started_s=time.time()))
+        store.begin_run(
+            RunRecord(dataflow=flow.name, flow_file="demo", pid=os.getpid(), master=master, started_s=time.time())
+        )
         engine = SparkEngine(flow, at, master=master, batch_s=1.0)
 
         def on_window(window: Window, plan: Plan) -> None:

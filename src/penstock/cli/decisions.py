@@ -28,11 +28,11 @@ def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) 
     from rich.console import Console
 
     from penstock.report.decisions import table, told
-    from penstock.store import Decided, StoreReader
+    from penstock.store import DecisionRecord, StoreReader
 
-    made, kept = 0, deque[Decided](maxlen=last)  # those of a month do not fit into memory
+    made, kept = 0, deque[DecisionRecord](maxlen=last)  # those of a month do not fit into memory
     with StoreReader(run_dir) as reader:
-        for _, row in reader.each_decision():
+        for _, row in reader.iter_decisions():
             made += 1
             if row.kind == "change" or not only_changes:
                 kept.append(row)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.dataflow import Dataflow
     from penstock.engines.ports import RunnableEngine
     from penstock.engines.spark.cluster import Asked, Cluster
-    from penstock.store import Run, Trial
+    from penstock.store import RunRecord, Trial
     from penstock.study.mst.arranged import ByPolicy
     from penstock.study.mst.design import Wanted
 
@@ -81,7 +81,7 @@ def measure(
 
     from penstock.dataflow.load import load
     from penstock.engines.spark import cluster
-    from penstock.store import STUDY, Run, Store
+    from penstock.store import RunRecord, Store
     from penstock.study.mst.design import grid, with_result
     from penstock.study.mst.paced import Bisection
     from penstock.study.mst.program import fingerprint
@@ -110,10 +110,13 @@ def measure(
             done, total = len(wanted & {one.key for one in trials if one.rows_per_s is not None}), len(wanted)
         else:
             done, total = with_result(trials), budget
-        store.begin(Run(dataflow=flow.name, flow_file=spec, pid=os.getpid(), master=STUDY, started_s=time.time()))
+        run = RunRecord(
+            dataflow=flow.name, kind="study", flow_file=spec, pid=os.getpid(), master="-", started_s=time.time()
+        )
+        store.begin_run(run)
 
         def ended(kind: type[BaseException] | None, *_: object) -> None:
-            store.ended(at_s=time.time(), why="all trials are made" if kind is None else "interrupted")
+            store.end_run(at_s=time.time(), reason="all trials are made" if kind is None else "interrupted")
 
         stack.push(ended)
         if done < total:
@@ -139,7 +142,7 @@ def measure(
     _print(at, tuple(sorted({*executors, *predict})), level, as_json)
 
 
-def _check_same(at: Path, run: Run | None, trials: list[Trial], flow: Dataflow, by: str) -> None:
+def _check_same(at: Path, run: RunRecord | None, trials: list[Trial], flow: Dataflow, by: str) -> None:
     """Trials of other things do not make one curve."""
     from penstock.dataflow.errors import PenstockError
 
@@ -261,10 +264,10 @@ def _by(replicas: str, every_s: float, workers: int) -> ByPolicy | None:
     from penstock.control.policies.stela import Stela
     from penstock.control.policies.threshold import Threshold
     from penstock.measure.smoothing import MovingAverage
-    from penstock.store import RULE
+    from penstock.store import REPLICAS_BY_RULE
     from penstock.study.mst.arranged import ByPolicy
 
-    if replicas == RULE:
+    if replicas == REPLICAS_BY_RULE:
         return None
     policies: dict[str, Policy] = {
         "drs": Drs(DrsSettings(goal=LeastLatency())),

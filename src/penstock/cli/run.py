@@ -88,7 +88,7 @@ def command(
     from penstock.dataflow.sources import never_ends
     from penstock.plan import validate
     from penstock.report.live import Viewer
-    from penstock.store import Run, Store
+    from penstock.store import RunRecord, Store
 
     confs = named(given_confs, "--conf")
     room = None  # for executors
@@ -127,8 +127,8 @@ def command(
     at = at or Path("runs") / flow.name
     with Store(at) as store, Viewer(quiet=quiet, as_json=as_json) as viewer:
         resumed = store.last_run() is not None
-        store.begin(
-            Run(
+        store.begin_run(
+            RunRecord(
                 dataflow=flow.name,
                 flow_file=spec,
                 pid=os.getpid(),

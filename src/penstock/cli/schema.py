@@ -21,7 +21,7 @@ SCHEMAS: dict[str, tuple[str, str]] = {
     "mst-subset": ("penstock.report.mst", "SubsetReport"),
     "elastic": ("penstock.report.mst", "ElasticReport"),
     "window": ("penstock.measure.window", "Window"),
-    "decision": ("penstock.store.records", "Decided"),
+    "decision": ("penstock.store.records", "DecisionRecord"),
     "request": ("penstock.control.requests", "Request"),
     "answer": ("penstock.control.requests", "Answer"),
     "outline": ("penstock.report.outline", "Outline"),

@@ -8,7 +8,7 @@ from penstock.control.requests import Answer, Apply, Rate, Request, Rescale, Sto
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.ports import Engine, RunnableEngine
 from penstock.plan import Plan, diff, rescaled, validate
-from penstock.store import PlanChange, RunError, Store
+from penstock.store import ErrorRecord, PlanChange, Store
 
 
 def carry_out(request: Request, engine: RunnableEngine, store: Store, *, at_s: float) -> Answer:
@@ -65,10 +65,10 @@ def unasked(old: Plan, new: Plan, *, at_s: float) -> PlanChange:
     return PlanChange(at_s=at_s, asked="not by Penstock", outcome="ok", reason=changed, old=old, new=new, pause_s=0.0)
 
 
-def described(error: BaseException, *, where: str, at_s: float) -> RunError:
+def described(error: BaseException, *, where: str, at_s: float) -> ErrorRecord:
     """With a traceback only where nobody raised it on purpose."""
     trace = None if isinstance(error, PenstockError) else "".join(traceback.format_exception(error))
-    return RunError(at_s=at_s, where=where, message=_text(error), traceback=trace)
+    return ErrorRecord(at_s=at_s, where=where, message=_text(error), traceback=trace)
 
 
 def _text(error: BaseException) -> str:

@@ -23,7 +23,7 @@ from penstock.measure.smoothing import MovingAverage, Smoothing
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 from penstock.planning.plan_outcome import PlanOutcome
-from penstock.store import Decided, Store, UnkeepableError
+from penstock.store import DecisionRecord, InvalidRecordError, Store
 
 Mode = Literal["off", "recommend", "active"]
 Verdict = Literal["kept", "fell short", "rolled back", "load changed", "superseded"]
@@ -49,7 +49,7 @@ class _Promise:
     """A change that was carried out and is not judged yet."""
 
     number: int  # of its row
-    row: Decided
+    row: DecisionRecord
     load: Load
     at_s: float
 
@@ -71,13 +71,13 @@ class Controller:
         self._undoing: PlanOutcome | None = None  # what was observed of a change that is being rolled back
         self._failures = 0  # of engines to apply, one after another
         self._looked_s: float | None = None  # the latency when it was last looked whether it is kept
-        rows, last = store.changes(), store.last_of(policy.name)
+        rows, last = store.applied_changes(), store.last_decision(policy.name)
         self._promise: _Promise | None = _open_promise(rows)
         self._refuted: list[tuple[Plan, Load]] = _refuted(rows)
         self._changes = _made(rows)
         self._memory: Memory = {} if last is None else last.memory
 
-    def turn(self, window: Window | None, *, number: int | None, at_s: float) -> Decided | None:
+    def turn(self, window: Window | None, *, number: int | None, at_s: float) -> DecisionRecord | None:
         """`window` is None where the engine could not say what happened."""
         mode = self.settings.mode
         if mode == "off":
@@ -90,7 +90,7 @@ class Controller:
         try:
             row = self._row(decision, situation, number, mode)
             row_number = self._store.add_decision(row)  # before it is done: a crash leaves what was intended
-        except UnkeepableError as error:
+        except InvalidRecordError as error:
             decision, self._memory = self._failed(error, situation), {}
             row = self._row(decision, situation, number, mode)
             row_number = self._store.add_decision(row)
@@ -266,7 +266,7 @@ class Controller:
 
     # ---- execute
 
-    def _execute(self, change: Change, situation: Situation, number: int, row: Decided) -> Decided:
+    def _execute(self, change: Change, situation: Situation, number: int, row: DecisionRecord) -> DecisionRecord:
         load = load_of(situation)
         asked = f"{self.policy.name}: {change.reason}"
         answer = change_plan(self._engine, self._store, change.plan, asked=asked, at_s=situation.now_s)
@@ -296,12 +296,12 @@ class Controller:
 
     def _row(
         self, decision: Decision, situation: Situation, number: int | None, mode: Literal["recommend", "active"]
-    ) -> Decided:
+    ) -> DecisionRecord:
         change = decision if isinstance(decision, Change) else None
         expected = None if change is None else change.expected
         quantile = None if expected is None else expected.quantile
         carried_out: Literal["begun", "recommended"] = "begun" if mode == "active" else "recommended"
-        return Decided(
+        return DecisionRecord(
             at_s=situation.now_s,
             window=number,
             policy=self.policy.name,
@@ -323,7 +323,7 @@ class Controller:
         )
 
 
-def _made(rows: Sequence[tuple[int, Decided]]) -> tuple[PastChange, ...]:
+def _made(rows: Sequence[tuple[int, DecisionRecord]]) -> tuple[PastChange, ...]:
     """Changes of earlier starts of this run."""
     return tuple(
         PastChange(at_s=_done_s(row), old=row.old, new=row.new, pause_s=row.pause_s)
@@ -332,7 +332,7 @@ def _made(rows: Sequence[tuple[int, Decided]]) -> tuple[PastChange, ...]:
     )
 
 
-def _refuted(rows: Sequence[tuple[int, Decided]]) -> list[tuple[Plan, Load]]:
+def _refuted(rows: Sequence[tuple[int, DecisionRecord]]) -> list[tuple[Plan, Load]]:
     """Plans that failed before the run was ended; under another load they are forgotten."""
     return [
         (row.new, row.load)
@@ -341,7 +341,7 @@ def _refuted(rows: Sequence[tuple[int, Decided]]) -> list[tuple[Plan, Load]]:
     ]
 
 
-def _open_promise(rows: Sequence[tuple[int, Decided]]) -> _Promise | None:
+def _open_promise(rows: Sequence[tuple[int, DecisionRecord]]) -> _Promise | None:
     """The last change, if the run was ended before it was judged."""
     done = [(number, row) for number, row in rows if row.applied == "ok"]
     if not done or (last := done[-1][1]).verdict is not None or last.load is None or last.expected is None:
@@ -349,5 +349,5 @@ def _open_promise(rows: Sequence[tuple[int, Decided]]) -> _Promise | None:
     return _Promise(number=done[-1][0], row=last, load=last.load, at_s=_done_s(last))
 
 
-def _done_s(row: Decided) -> float:
+def _done_s(row: DecisionRecord) -> float:
     return row.at_s + (row.took_s or row.pause_s or 0.0)

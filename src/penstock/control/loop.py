@@ -13,7 +13,7 @@ from penstock.control.signals import StopSignals
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
-from penstock.store import RunError, Store, declared
+from penstock.store import ErrorRecord, Store, declarations
 
 if TYPE_CHECKING:  # a run that nobody decides for starts without the models
     from penstock.control.controller import Controller
@@ -61,7 +61,7 @@ def run(
         try:
             engine.start()
             signals.listen()
-            store.started(engine.plan, declared(engine.flow))
+            store.run_started(engine.plan, declarations(engine.flow))
             if on_start is not None:
                 on_start()
             due = clock.monotonic() + every_s
@@ -104,7 +104,7 @@ def _serve(requests: Requests, engine: RunnableEngine, store: Store, clock: Cloc
 def _recover(engine: RunnableEngine, store: Store, clock: Clock) -> None:
     plan = engine.plan
     for recovery in engine.recover():
-        store.add_error(RunError(at_s=clock.time(), where="query", message=recovery))
+        store.add_error(ErrorRecord(at_s=clock.time(), where="query", message=recovery))
     if engine.plan != plan:
         store.add_plan_change(unasked(plan, engine.plan, at_s=clock.time()))
 
@@ -140,5 +140,5 @@ def _stop(engine: RunnableEngine, store: Store, ended: Ended, clock: Clock) -> N
     except Exception as error:
         store.add_error(described(error, where="stop", at_s=clock.time()))
     if ended.failed:
-        store.add_error(RunError(at_s=clock.time(), where="run", message=ended.why))
-    store.ended(at_s=clock.time(), why=ended.why)
+        store.add_error(ErrorRecord(at_s=clock.time(), where="run", message=ended.why))
+    store.end_run(at_s=clock.time(), reason=ended.why)

@@ -11,7 +11,7 @@ from penstock.control.shape import Shape
 from penstock.control.situation import Policy
 from penstock.engines.ports import RunnableEngine
 from penstock.plan import Plan
-from penstock.store import Decided, Run, Store, declared
+from penstock.store import DecisionRecord, RunRecord, Store, declarations
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,20 +44,24 @@ def rehearse(
     settings: Settings,
     max_s: float | None = None,
     quantile: float | None = None,
-) -> tuple[Rehearsal, list[Decided]]:
+) -> tuple[Rehearsal, list[DecisionRecord]]:
     """Returns with the sums the changes that were carried out. The clock is the engine's own.
 
     It takes `windows` times `every_s`, however many changes are made, so that policies are compared over the same time:
     a window with a change in it is longer, and there are fewer of them. The last one ends with that time.
     """
-    store.begin(Run(dataflow=engine.flow.name, flow_file="-", pid=0, master="simulated", started_s=clock.time()))
+    store.begin_run(
+        RunRecord(
+            dataflow=engine.flow.name, kind="simulation", flow_file="-", pid=0, master="-", started_s=clock.time()
+        )
+    )
     controller = Controller(policy, settings, engine, store)
     shape = Shape.of(engine.flow)
     engine.start()
-    store.started(engine.plan, declared(engine.flow))
+    store.run_started(engine.plan, declarations(engine.flow))
     slot_seconds = seconds = rows = stayed_s = 0.0
     seen = violations = 0
-    last: Decided | None = None
+    last: DecisionRecord | None = None
     end_s, ending = clock.time() + windows * every_s, False
     while not ending:
         left_s = end_s - clock.time()
@@ -77,8 +81,8 @@ def rehearse(
             violations += stuck or (stayed is not None and stayed > max_s)
         last = controller.turn(window, number=store.add_window(window), at_s=clock.time())
     engine.stop()
-    store.ended(at_s=clock.time(), why="the rehearsal is over")
-    done = [row for _, row in store.changes() if row.applied == "ok" and row.new is not None]
+    store.end_run(at_s=clock.time(), reason="the rehearsal is over")
+    done = [row for _, row in store.applied_changes() if row.applied == "ok" and row.new is not None]
     return (
         Rehearsal(
             policy=policy.name,

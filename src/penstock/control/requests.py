@@ -151,8 +151,8 @@ def _running(run_dir: Path) -> Owner:
         run = store.last_run()
         if run is not None and not run.takes_requests:
             raise RequestError(
-                f"in '{run_dir}' there is {run.what}, which takes no requests; end it with Ctrl-C where it runs, or "
-                f"with 'kill {running.pid}'"
+                f"in '{run_dir}' there is {run.description}, which takes no requests; stop it with Ctrl-C in its "
+                f"terminal or with 'kill {running.pid}'"
             )
     return running
 

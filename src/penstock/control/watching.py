@@ -13,7 +13,7 @@ from penstock.control.carry_out import described, unasked
 from penstock.control.controller import Controller
 from penstock.engines.ports import Engine
 from penstock.plan import Plan
-from penstock.store import Store, StoreError, declared
+from penstock.store import Store, StoreError, declarations
 
 _LOG = logging.getLogger("penstock.watch")
 _MOST_ERRORS = 20  # one after another, after which it gives up
@@ -74,13 +74,13 @@ class Watch:
         why = "stopped"
         try:
             plan = engine.plan
-            store.started(plan, declared(engine.flow))
+            store.run_started(plan, declarations(engine.flow))
             why = self._turns(subject, plan)
         except Exception as error:
             self._note(error)
             why = f"{type(error).__name__}: {error}"
         finally:
-            store.ended(at_s=time.time(), why=why)
+            store.end_run(at_s=time.time(), reason=why)
 
     def _turns(self, subject: Subject, plan: Plan) -> str:
         engine, store, controller = subject.engine, subject.store, subject.controller

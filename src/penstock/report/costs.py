@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.plan.plan import Plan
 from penstock.report.history import Totals
-from penstock.store import PlanChange, Run, Trial
+from penstock.store import PlanChange, RunRecord, Trial
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     money_per_million_rows: float | None = None
 
 
-def in_force(runs: Sequence[Run], changes: Sequence[PlanChange], *, until_s: float) -> tuple[InForce, ...]:
+def in_force(runs: Sequence[RunRecord], changes: Sequence[PlanChange], *, until_s: float) -> tuple[InForce, ...]:
     """Plans in the order in which they ran. A run that was killed ends at `until_s`, or where the next begins: nobody
     knows better."""
     found = []
@@ -52,7 +52,7 @@ def in_force(runs: Sequence[Run], changes: Sequence[PlanChange], *, until_s: flo
     return tuple(found)
 
 
-def _held(run: Run, plan: Plan, start_s: float, end_s: float) -> InForce:
+def _held(run: RunRecord, plan: Plan, start_s: float, end_s: float) -> InForce:
     executors = None if run.slots_each is None else math.ceil(plan.slots / run.slots_each)
     return InForce(start_s=start_s, end_s=end_s, plan=plan, executors=executors)
 

@@ -12,10 +12,10 @@ from rich.table import Table
 from penstock.plan.plan import diff
 from penstock.planning.plan_outcome import PlanOutcome
 from penstock.report.table import UNKNOWN, seconds
-from penstock.store import Decided
+from penstock.store import DecisionRecord
 
 
-def table(rows: Sequence[Decided]) -> Table:
+def table(rows: Sequence[DecisionRecord]) -> Table:
     drawn = Table(box=box.HORIZONTALS, pad_edge=False)
     for heading in ("at", "decision", "reason", "why", "before", "expected", "observed", "outcome"):
         drawn.add_column(heading, no_wrap=heading in ("at", "reason"))
@@ -25,7 +25,7 @@ def table(rows: Sequence[Decided]) -> Table:
     return drawn
 
 
-def told(rows: Sequence[Decided]) -> Table:
+def told(rows: Sequence[DecisionRecord]) -> Table:
     """The same, below each other."""
     drawn = Table.grid(padding=(0, 2))
     for _, same in groupby(rows, key=alike):
@@ -41,7 +41,7 @@ def told(rows: Sequence[Decided]) -> Table:
     return drawn
 
 
-def cells(row: Decided, *, times: int = 1) -> tuple[str, ...]:
+def cells(row: DecisionRecord, *, times: int = 1) -> tuple[str, ...]:
     what = "hold" if row.new is None else str(diff(row.old, row.new))
     why = row.why if row.needs_slots is None else f"{row.why} [needs {row.needs_slots} slots]"
     return (
@@ -67,7 +67,7 @@ def outcome(one: PlanOutcome | None) -> str:
     return f"{quantile}{seconds(one.latency_s)}, {one.slots} slot{'s' * (one.slots != 1)}"
 
 
-def _became(row: Decided) -> str:
+def _became(row: DecisionRecord) -> str:
     if row.applied in (None, "recommended"):
         return row.applied or ""
     if row.applied == "failed":
@@ -78,6 +78,6 @@ def _became(row: Decided) -> str:
     return f"{row.verdict or 'applied'}{pause}"
 
 
-def alike(row: Decided) -> tuple[str, str, float]:
+def alike(row: DecisionRecord) -> tuple[str, str, float]:
     """What is shown as one where it follows upon each other. Changes that were carried out stand alone."""
     return (row.kind, row.reason, row.at_s if row.kind == "change" and row.applied != "recommended" else 0.0)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.measure.window import OperatorWindow, Window
-from penstock.store import Declared
+from penstock.store import OperatorDeclaration
 
 
 class OperatorSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +42,11 @@ class Recent:
         for one in window.operators:
             self._sums.setdefault(one.operator, _Sums()).add(one, window.end_s - window.start_s)
 
-    def summaries(self, declared: Iterable[Declared], cuts: frozenset[str]) -> tuple[OperatorSummary, ...]:
+    def summaries(self, declared: Iterable[OperatorDeclaration], cuts: frozenset[str]) -> tuple[OperatorSummary, ...]:
         """Upstream first: as declared, or in the order of the windows where nothing was."""
         known = {one.operator: one for one in declared}
         order = dict.fromkeys([*known, *self._sums])
-        unsaid = {name: Declared(operator=name, kind="") for name in order}
+        unsaid = {name: OperatorDeclaration(operator=name, kind="") for name in order}
         return tuple(
             self._sums.get(name, _Sums()).summary(known.get(name, unsaid[name]), cut=name in cuts) for name in order
         )
@@ -69,7 +69,7 @@ class _Sums:
         if one.utilisation is not None:
             self._utilisation.add(one.utilisation * span_s, span_s)
 
-    def summary(self, declared: Declared, *, cut: bool) -> OperatorSummary:
+    def summary(self, declared: OperatorDeclaration, *, cut: bool) -> OperatorSummary:
         last = self._last
         cost = self._cost.value()
         return OperatorSummary(

@@ -17,9 +17,9 @@ from penstock.report.history import Moment, Point, Totals, moment, points, total
 from penstock.report.mst_curve import MstCurve, curves_in
 from penstock.report.operators import OperatorSummary, Recent
 from penstock.report.status import status
-from penstock.store import Decided, Declared, PlanChange, Run, RunError, StoreReader, Trial
+from penstock.store import DecisionRecord, ErrorRecord, OperatorDeclaration, PlanChange, RunRecord, StoreReader, Trial
 
-Row = TypeVar("Row", Decided, RunError)
+Row = TypeVar("Row", DecisionRecord, ErrorRecord)
 MOST_CHANGES = 200  # the latest; so many that nobody reads them, so few that the page stays small
 MOST_HOLDS = 100
 MOST_ERRORS = 50
@@ -32,7 +32,7 @@ class DecisionGroup(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     times: int
     since_s: float
-    decided: Decided
+    decided: DecisionRecord
 
 
 class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     times: int
     since_s: float
-    error: RunError
+    error: ErrorRecord
 
 
 class NumberedChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     made_s: float  # when this was read; a run that goes on has more by now
     state: str  # running, stopped, killed, or not started
-    run: Run | None  # the last start
+    run: RunRecord | None  # the last start
     starts: tuple[float, ...]
     plan: Plan | None  # in force
     totals: Totals
@@ -132,10 +132,10 @@ def report(
     )
 
 
-def _observed(reader: StoreReader, declared: tuple[Declared, ...]) -> tuple[list[Moment], Recent]:
+def _observed(reader: StoreReader, declared: tuple[OperatorDeclaration, ...]) -> tuple[list[Moment], Recent]:
     named = {one.operator for one in declared if one.kind == "source"}
     moments, recent, rows = [], Recent(), Counted()
-    for _, observed in reader.each_window():
+    for _, observed in reader.iter_windows():
         window = rows.counted(observed)
         # Where nothing was declared, what has no replicas of its own is a source.
         sources = named or {one.operator for one in window.operators if one.replicas is None}
@@ -154,7 +154,7 @@ class _Decisions:
         self.held: Counter[str] = Counter()
         self.policies: dict[str, None] = {}
         self.numbers: dict[tuple[float, str], int] = {}  # by what the plan change says of who asked for it, and when
-        for number, times, first, last in _in_a_row(reader.each_decision(), alike):
+        for number, times, first, last in _in_a_row(reader.iter_decisions(), alike):
             self._add(DecisionGroup(number=number, times=times, since_s=first.at_s, decided=last))
 
     def _add(self, group: DecisionGroup) -> None:
@@ -172,7 +172,7 @@ class _Decisions:
 def _errors(reader: StoreReader) -> tuple[tuple[ErrorGroup, ...], int]:
     latest: deque[ErrorGroup] = deque(maxlen=MOST_ERRORS)
     in_all = 0
-    for number, times, first, last in _in_a_row(reader.each_error(), lambda error: (error.where, error.message)):
+    for number, times, first, last in _in_a_row(reader.iter_errors(), lambda error: (error.where, error.message)):
         in_all += times
         latest.append(ErrorGroup(number=number, times=times, since_s=first.at_s, error=last))
     return tuple(latest), in_all

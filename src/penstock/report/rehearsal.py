@@ -9,10 +9,10 @@ from rich.text import Text
 
 from penstock.control.rehearsal import Rehearsal
 from penstock.plan.plan import diff
-from penstock.store import Decided
+from penstock.store import DecisionRecord
 
 
-def table(sums: Rehearsal, changes: list[Decided]) -> Group:
+def table(sums: Rehearsal, changes: list[DecisionRecord]) -> Group:
     drawn = Table(
         "policy", "hours", "slot-hours", "violations", "changes", "rolled back", "paused", "mean latency",
         box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),

@@ -13,7 +13,7 @@ from rich.text import Text
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 from penstock.report.table import seconds, table
-from penstock.store import STUDY, WATCHED, PlanChange, Run, RunError, StoreReader, owner
+from penstock.store import ErrorRecord, PlanChange, RunRecord, StoreReader, owner
 
 SHOWN = 5  # of changes and errors, the last
 
@@ -21,12 +21,12 @@ SHOWN = 5  # of changes and errors, the last
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     state: str  # running, stopped, killed (it ended without a word), or not started
-    run: Run | None
+    run: RunRecord | None
     plan: Plan | None
     windows: int
     window: Window | None  # the last
     plan_changes: tuple[PlanChange, ...]  # the last few
-    errors: tuple[RunError, ...]
+    errors: tuple[ErrorRecord, ...]
 
 
 def status(run_dir: Path, reader: StoreReader) -> Status:
@@ -81,15 +81,15 @@ def _headline(shown: Status) -> str:
     if shown.run is None:
         return f"{shown.directory}: not started"
     run = shown.run
-    about = f"{run.dataflow} ({run.what}) in {shown.directory}: {shown.state}"
+    about = f"{run.dataflow} ({run.description}) in {shown.directory}: {shown.state}"
     if shown.state == "running":
-        starting = ", starting" if shown.plan is None and run.master != STUDY else ""
+        starting = ", starting" if shown.plan is None and run.kind != "study" else ""
         return f"{about} as process {run.pid} since {_clock(run.started_s)}{starting}"
     if run.stopped_s is not None:
         about = f"{about} at {_clock(run.stopped_s)} ({run.stopped_why})"
-    if run.flow_file == WATCHED:
+    if run.kind == "watch":
         return about
-    if run.master == STUDY:
+    if run.kind == "study":
         return f"{about}; see 'penstock report {shown.directory}', or go on with 'penstock mst measure'"
     on = "" if run.master.startswith("local") else f" --master {run.master}"
     on = on if run.cluster is None else f" --cluster {run.cluster}"

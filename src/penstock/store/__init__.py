@@ -1,27 +1,40 @@
-"""The run's record in SQLite: windows, decisions, changes, errors. One writer, many readers, safe after kill -9."""
+"""The record of a run in SQLite: windows, decisions, plan changes, errors and trials.
 
-from penstock.store.errors import StoreError, UnkeepableError
+One process writes, any number of processes read. The record survives `kill -9` of the writer.
+"""
+
+from penstock.store.errors import DirectoryInUseError, InvalidRecordError, StoreError
 from penstock.store.lock import Owner, RunLock, owner
 from penstock.store.reader import StoreReader
-from penstock.store.records import RULE, STUDY, WATCHED, Decided, Declared, PlanChange, Run, RunError, Trial, declared
+from penstock.store.records import (
+    REPLICAS_BY_RULE,
+    DecisionRecord,
+    ErrorRecord,
+    OperatorDeclaration,
+    PlanChange,
+    RunKind,
+    RunRecord,
+    Trial,
+    declarations,
+)
 from penstock.store.store import Store
 
 __all__ = [
-    "RULE",
-    "STUDY",
-    "WATCHED",
-    "Decided",
-    "Declared",
+    "REPLICAS_BY_RULE",
+    "DecisionRecord",
+    "DirectoryInUseError",
+    "ErrorRecord",
+    "InvalidRecordError",
+    "OperatorDeclaration",
     "Owner",
     "PlanChange",
-    "Run",
-    "RunError",
+    "RunKind",
     "RunLock",
+    "RunRecord",
     "Store",
     "StoreError",
     "StoreReader",
     "Trial",
-    "UnkeepableError",
-    "declared",
+    "declarations",
     "owner",
 ]

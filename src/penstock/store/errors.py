@@ -1,4 +1,4 @@
-"""What goes wrong with a run's record."""
+"""Errors of the store."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from penstock.dataflow.errors import PenstockError
 
 
 class StoreError(PenstockError):
-    """The store is absent, corrupt, not a store, or somebody else is writing it."""
+    """The store is missing, corrupt, not a Penstock store, or open for writing in another process."""
 
 
-class HeldError(StoreError):
-    """Another process runs in the directory; its id, where it has left one."""
+class DirectoryInUseError(StoreError):
+    """Another process holds the lock of the directory. `pid` is its process id, if it wrote one."""
 
     def __init__(self, message: str, pid: int | None) -> None:
         super().__init__(message)
         self.pid = pid
 
 
-class UnkeepableError(StoreError):
-    """A value that no reader could read back, such as one with NaN in it. The store is well."""
+class InvalidRecordError(StoreError):
+    """The value cannot be read back after it is written, for example because it contains NaN. The store is intact."""

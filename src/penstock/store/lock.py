@@ -1,8 +1,8 @@
-"""The lock of a run's directory: one process at a time runs there, and others can see which.
+"""The lock of a run directory: at most one process runs there, and other processes can see which one.
 
-The kernel's lock on the open file decides who may write, so a killed run leaves nothing to clean up. The text in the
-file (process id and its start time) is for everybody else: to name the owner, and to see whether it is still alive. A
-process id alone would not do, because ids are reused.
+The kernel lock on the open file decides which process may write, so a killed run leaves nothing to clean up. The file
+also contains the owner's process id and start time. Other processes use them to name the owner and to check that it is
+alive. The start time is needed because process ids are reused.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from types import TracebackType
 
 import msgspec
 
-from penstock.store.errors import HeldError, StoreError
+from penstock.store.errors import DirectoryInUseError, StoreError
 
 FILE = "lock"
-# psutil adds the boot time, which the kernel rounds to seconds and shifts when the clock is set right.
-_SAME_START_S = 2.0
+# psutil adds the boot time, which the kernel rounds to seconds and shifts when the clock is corrected.
+_START_TIME_TOLERANCE_S = 2.0
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that holds a lock."""
+
     pid: int
     create_time_s: float
 
@@ -31,13 +33,16 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         try:
             process = psutil.Process(self.pid)
             dead = process.status() == psutil.STATUS_ZOMBIE
-            return not dead and abs(process.create_time() - self.create_time_s) < _SAME_START_S
+            return not dead and abs(process.create_time() - self.create_time_s) < _START_TIME_TOLERANCE_S
         except psutil.NoSuchProcess:
             return False
 
 
 class RunLock:
-    """Held from construction until `release`, or until the process ends in any way."""
+    """Hold the lock of `run_dir` from construction until `release`, or until the process ends in any way.
+
+    Raises DirectoryInUseError if another process holds it, and StoreError if the directory cannot be created.
+    """
 
     def __init__(self, run_dir: Path) -> None:
         import psutil
@@ -47,25 +52,25 @@ class RunLock:
             self._fd = os.open(run_dir / FILE, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise StoreError(
-                f"'{run_dir}' is no place for a run ({error.strerror}); give another directory with --at"
+                f"Cannot use '{run_dir}' as a run directory ({error.strerror}); give another directory with --at."
             ) from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._fd)
-            named = _read(run_dir)
-            raise HeldError(
-                f"process {named.pid if named else 'unknown'} is running in '{run_dir}', and a directory has one run "
-                "at a time",
-                named.pid if named else None,
+            holder = _read(run_dir)
+            raise DirectoryInUseError(
+                f"Process {holder.pid if holder else '(unknown)'} is running in '{run_dir}'; a directory can have only "
+                "one run at a time.",
+                holder.pid if holder else None,
             ) from None
-        mine = Owner(pid=os.getpid(), create_time_s=psutil.Process().create_time())
+        this_process = Owner(pid=os.getpid(), create_time_s=psutil.Process().create_time())
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, msgspec.json.encode(mine), 0)
+        os.pwrite(self._fd, msgspec.json.encode(this_process), 0)
 
     def release(self) -> None:
         if self._fd >= 0:
-            os.ftruncate(self._fd, 0)  # not unlinked: somebody may be waiting on this very file
+            os.ftruncate(self._fd, 0)  # Do not unlink: another process may be waiting for a lock on this file.
             os.close(self._fd)
             self._fd = -1
 
@@ -77,13 +82,13 @@ class RunLock:
 
 
 def owner(run_dir: Path) -> Owner | None:
-    """Who runs here now; None if nobody does, also if the last one was killed."""
-    named = _read(run_dir)
-    return named if named is not None and named.alive() and _held(run_dir) else None
+    """Return the process that runs in `run_dir` now, or None if there is none or it was killed."""
+    holder = _read(run_dir)
+    return holder if holder is not None and holder.alive() and _is_locked(run_dir) else None
 
 
-def _held(run_dir: Path) -> bool:
-    """Not so in the copy of a directory, which names the process that runs in the original."""
+def _is_locked(run_dir: Path) -> bool:
+    """Check the kernel lock too: a copied directory names the owner of the original but is not locked."""
     fd = os.open(run_dir / FILE, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -97,5 +102,5 @@ def _held(run_dir: Path) -> bool:
 def _read(run_dir: Path) -> Owner | None:
     try:
         return msgspec.json.decode((run_dir / FILE).read_bytes(), type=Owner)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):  # nobody, or killed while taking it
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):  # no owner, or killed while taking the lock
         return None

@@ -1,4 +1,4 @@
-"""What the store keeps beside windows: runs, decisions, plan changes, errors. One value a row, names with units."""
+"""The rows of a store, except windows: runs, decisions, plan changes, errors and trials."""
 
 from __future__ import annotations
 
@@ -11,138 +11,144 @@ from penstock.measure.load import Load
 from penstock.plan.plan import Plan
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
+RunKind = Literal["run", "study", "simulation", "watch"]
+REPLICAS_BY_RULE = "rule"
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator as the dataflow declares it: enough to draw the graph when the file that declared it is gone."""
+
+class OperatorDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator as declared. The graph can be drawn from it without the file that declared the dataflow."""
 
     operator: str
-    kind: str  # source, stateless, keyed, global_state, sink
+    kind: str  # a value of dataflow.Kind
     inputs: tuple[str, ...] = ()
-    feedback: tuple[str, ...] = ()  # those of the inputs that close a loop
+    feedback: tuple[str, ...] = ()  # the inputs that close a loop
 
 
-def declared(flow: Dataflow) -> tuple[Declared, ...]:
-    """Upstream first."""
+def declarations(flow: Dataflow) -> tuple[OperatorDeclaration, ...]:
+    """Return the operators of a dataflow, upstream first."""
     return tuple(
-        Declared(operator=one.name, kind=one.kind.value, inputs=one.inputs, feedback=tuple(sorted(one.feedback)))
-        for one in flow.operators
+        OperatorDeclaration(
+            operator=operator.name,
+            kind=operator.kind.value,
+            inputs=operator.inputs,
+            feedback=tuple(sorted(operator.feedback)),
+        )
+        for operator in flow.operators
     )
 
 
-STUDY = "mst"  # for a master, of a run that is a study
-SIMULATED = "simulated"  # of one that only a simulator has run
-WATCHED = "-"  # for a file, of a run that is somebody else's program
-
-
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One start of a dataflow in its directory; a resumed run has several."""
 
     dataflow: str
-    flow_file: str  # what `penstock run` was given
+    kind: RunKind = "run"
+    flow_file: str  # the argument of `penstock run`; "-" if there is none
     pid: int
-    master: str
-    cluster: str | None = None  # the directory of the cluster whose master it is: a later start of it has another port
-    slots_each: int | None = None  # of an executor; None: of a local master, or nobody said
+    master: str  # "-" if there is none
+    cluster: str | None = None  # directory of the cluster; the master's port changes when the cluster restarts
+    slots_each: int | None = None  # slots per executor; None if unknown or if the master is local
     started_s: float  # wall clock, seconds since the epoch
-    plan: Plan | None = None  # in force when it started; None until the engine is up
-    operators: tuple[Declared, ...] = ()  # upstream first; none where nobody declared a dataflow
-    stopped_s: float | None = None  # None: still running, or killed
+    plan: Plan | None = None  # the plan at the start; None until the engine has started
+    operators: tuple[OperatorDeclaration, ...] = ()  # upstream first; empty if no dataflow was declared
+    stopped_s: float | None = None  # None if the run is active or was killed
     stopped_why: str | None = None
 
     @property
-    def kind(self) -> str:
-        """In words. A directory is for one kind: the record of one says nothing of another."""
-        if self.master == SIMULATED:
-            return "a simulation"
-        if self.master == STUDY:
-            return "a study"
-        return "a watched program" if self.flow_file == WATCHED else "a run"
+    def kind_text(self) -> str:
+        """The kind with an article. All runs of a directory have the same kind."""
+        return {"run": "a run", "study": "a study", "simulation": "a simulation", "watch": "a watched program"}[
+            self.kind
+        ]
 
     @property
     def takes_requests(self) -> bool:
-        return self.master != STUDY and self.flow_file != WATCHED
+        return self.kind in ("run", "simulation")
 
     @property
-    def what(self) -> str:
-        """In words. A study has no master of its own, and a program that is watched no file.
+    def description(self) -> str:
+        """What was run and where.
 
-        >>> run = Run(dataflow="wc", flow_file="wc.py", pid=1, master="local[2]", started_s=0.0)
-        >>> [msgspec.structs.replace(run, **other).what for other in ({}, {"flow_file": WATCHED}, {"master": STUDY})]
+        >>> run = RunRecord(dataflow="wc", flow_file="wc.py", pid=1, master="local[2]", started_s=0.0)
+        >>> [msgspec.structs.replace(run, kind=kind).description for kind in ("run", "watch", "study")]
         ['wc.py on local[2]', 'a watched program on local[2]', 'a study of wc.py']
         """
-        if self.master == SIMULATED:
-            return SIMULATED
-        if self.master == STUDY:
-            return f"a study of {self.flow_file}"
-        return f"{'a watched program' if self.flow_file == WATCHED else self.flow_file} on {self.master}"
+        match self.kind:
+            case "simulation":
+                return "simulated"
+            case "study":
+                return f"a study of {self.flow_file}"
+            case "watch":
+                return f"a watched program on {self.master}"
+        return f"{self.flow_file} on {self.master}"
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt to change the plan of a run."""
+
     at_s: float
-    asked: str  # in words, and by whom: "rescale count=4"
+    asked: str  # the request and its origin: "rescale count=4"
     outcome: Literal["ok", "rolled back"]
-    reason: str  # what changed, or why it could not
+    reason: str  # what changed, or why the change failed
     old: Plan
-    new: Plan  # the plan asked for, also where it was rolled back
-    pause_s: float | None  # None where it was rolled back
+    new: Plan  # the requested plan, also if it was rolled back
+    pause_s: float | None  # None if it was rolled back
 
 
-class RunError(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An error of a run."""
+
     at_s: float
     where: str  # start, observe, a request, a policy, apply, query, run, stop
     message: str
-    traceback: str | None = None  # only of errors that nobody raised on purpose
+    traceback: str | None = None  # only for unexpected errors
 
 
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of the loop: what was decided and why; what came of it is written beside it later."""
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision of a policy, why it was made, and later its effect."""
 
     at_s: float
-    window: int | None  # the number of the last window that it saw
+    window: int | None  # number of the latest window that the policy saw
     policy: str
     mode: Literal["recommend", "active"]
     kind: Literal["hold", "change"]
     reason: str  # a code
-    why: str  # in words
+    why: str  # the explanation
     inputs: dict[str, float | None]
     binding: str | None
     alternatives: tuple[Alternative, ...]
     needs_slots: int | None
     old: Plan
-    new: Plan | None  # of a change
-    before: PlanOutcome | None  # measured when it was decided
-    expected: PlanOutcome | None  # of a change
-    applied: Literal["recommended", "begun", "ok", "failed"] | None = None  # "begun" of a run that died in between
+    new: Plan | None  # None for a hold
+    before: PlanOutcome | None  # measured before the decision
+    expected: PlanOutcome | None  # None for a hold
+    applied: Literal["recommended", "begun", "ok", "failed"] | None = None  # stays "begun" if the run was killed
     applied_why: str | None = None
     pause_s: float | None = None
-    took_s: float | None = None  # the change, executors that were waited for included
-    observed: PlanOutcome | None = None  # after the change
+    took_s: float | None = None  # duration of the change, including the wait for executors
+    observed: PlanOutcome | None = None  # measured after the change
     observed_at_s: float | None = None
     verdict: Literal["kept", "fell short", "rolled back", "load changed", "superseded"] | None = None
-    memory: dict[str, float] = {}  # what the policy knew then
-    load: Load | None = None  # of a change: under which it was decided
-
-
-RULE = "rule"
+    memory: dict[str, float] = {}  # state of the policy
+    load: Load | None = None  # the load for which a change was decided
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement of a study, under one plan, from an empty start."""
 
-    study: str  # what is measured, and how: "mst", "mst paced"
+    study: str  # what is measured: "mst" or "mst paced"
     executors: int
     repeat: int  # from 0
     plan: Plan
     began_s: float
     ended_s: float
-    rows_per_s: float | None  # the result; None: there is none
+    rows_per_s: float | None  # the result; None if the trial failed
     bytes_per_s: float | None = None
-    settled: bool = False  # by the rule that the study goes by; otherwise it is the best that there was
-    samples: tuple[float, ...] = ()  # what it was made of, in the order of time
-    why: str | None = None  # there is no result, or it did not settle
-    replicas_by: str = RULE  # or the name of a policy
-    program: str | None = None  # a fingerprint of what was measured; None of trials from before it was kept
-    memory_mb: int | None = None  # of an executor; the same
+    settled: bool = False  # whether the samples met the study's convergence criterion
+    samples: tuple[float, ...] = ()  # rows/s, oldest first
+    why: str | None = None  # why the trial failed or did not converge
+    replicas_by: str = REPLICAS_BY_RULE  # or the name of a policy
+    program: str | None = None  # fingerprint of the measured program
+    memory_mb: int | None = None  # memory per executor
 
     @property
     def key(self) -> tuple[str, int, int]:

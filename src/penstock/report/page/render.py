@@ -48,7 +48,7 @@ def rendered(report: Report) -> str:
             mst_plots=[plots.mst(one) for one in report.mst if one.points],
             marks=apart(found),
             labels=labelled(found),
-            simulated=report.run is not None and report.run.master == "simulated",
+            simulated=report.run is not None and report.run.kind == "simulation",
         )
     )
 

@@ -17,7 +17,7 @@ from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.window import OperatorWindow, Window
-from penstock.store import Run, Store
+from penstock.store import RunRecord, Store
 from penstock.study.mst.throughput import sustained
 
 _MORE = 2.0  # than is taken: a source that is never the limit could always give more
@@ -40,8 +40,8 @@ def arrange(engine: RunnableEngine, by: ByPolicy, look: Look, clock: Clock, most
     `look` waits for a window, and gives it and the one before it.
     """
     with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:
-        store.begin(
-            Run(dataflow=engine.flow.name, flow_file="-", pid=0, master="mst", started_s=clock.time())
+        store.begin_run(
+            RunRecord(dataflow=engine.flow.name, kind="study", flow_file="-", pid=0, master="-", started_s=clock.time())
         )  # what it decides is in the plan of the trial
         controller = Controller(by.policy, by.settings, engine, store)
         for done in range(most):

@@ -9,7 +9,7 @@ from penstock.models.mst.capacity_steps import vms_per_step
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import ThroughputSamples
 from penstock.plan import Plan
-from penstock.store import RULE, Trial
+from penstock.store import REPLICAS_BY_RULE, Trial
 from penstock.study.mst.replicas import replicas_each
 
 SATURATED, PACED = "mst", "mst paced"
@@ -57,7 +57,7 @@ def steps_of(trials: Sequence[Trial]) -> tuple[float, ...]:
     Executors that do not give every query a replica more add nothing (see `models.mst.capacity_steps`).
     """
     made = [one for one in trials if one.study == SATURATED and one.rows_per_s]
-    if not made or any(one.replicas_by != RULE for one in made):
+    if not made or any(one.replicas_by != REPLICAS_BY_RULE for one in made):
         return (0.0,)
     units, each = len(made[0].plan.cuts) + 1, made[0].plan.slots // made[0].executors
     by_rule = all(

@@ -9,7 +9,7 @@ from statistics import fmean
 from penstock.control.loop import Clock
 from penstock.engines.ports import RunnableEngine
 from penstock.plan import Plan
-from penstock.store import RULE, Store, Trial
+from penstock.store import REPLICAS_BY_RULE, Store, Trial
 from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import SATURATED, Wanted, grid, next_wanted, with_result
 from penstock.study.mst.paced import Bisection, measure_paced
@@ -93,7 +93,7 @@ class MstStudy:
             settled=measured.settled,
             samples=measured.samples,
             why=measured.why,
-            replicas_by=RULE if self.by is None else self.by.policy.name,
+            replicas_by=REPLICAS_BY_RULE if self.by is None else self.by.policy.name,
             program=self.program,
             memory_mb=self.memory_mb,
         )
