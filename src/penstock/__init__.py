@@ -1,7 +1,7 @@
 """Penstock measures, models, plans and scales streaming pipelines on Spark Structured Streaming."""
 
 from penstock.black_box import watch
-from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, Stream, regions
+from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, Stream
 from penstock.dataflow.kafka import kafka
 from penstock.dataflow.sinks import foreach_batch, memory, noop, parquet
 from penstock.dataflow.sources import backlog, files, generate, replay, spark_source
@@ -24,7 +24,6 @@ __all__ = [
     "memory",
     "noop",
     "parquet",
-    "regions",
     "replay",
     "rescaled",
     "spark_source",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.dataflow.errors import PenstockError
-from penstock.plan.validity import MOST_REPLICAS
+from penstock.plan.validation import MAX_REPLICAS
 
 if TYPE_CHECKING:
     from penstock.control.watching import Subject, Watch
@@ -38,12 +38,12 @@ def watch(
     if mode not in ("recommend", "active"):
         raise PenstockError(f"mode='{mode}': give 'recommend' or 'active'")
     match executors:
-        case (int(least), int(most)) if 1 <= least <= most <= MOST_REPLICAS and _above_0(every_s, catch_up_s):
+        case (int(least), int(most)) if 1 <= least <= most <= MAX_REPLICAS and _above_0(every_s, catch_up_s):
             pass
         case _:
             raise PenstockError(
                 f"executors={executors}, every_s={every_s}, catch_up_s={catch_up_s}: give two numbers of executors, 1 "
-                f"to {MOST_REPLICAS:,} and the least first, such as (1, 6), and times above 0"
+                f"to {MAX_REPLICAS:,} and the least first, such as (1, 6), and times above 0"
             )
 
     def begin() -> Subject:

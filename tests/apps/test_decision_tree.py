@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.apps.mst import decision_tree, hoeffding
+from penstock.dataflow import regions
 
 ROWS = 1_200
 SHAPE = {"features": 8, "classes": 3}
@@ -82,7 +83,7 @@ def test_without_river_the_error_says_what_to_install(monkeypatch: pytest.Monkey
 def test_the_dataflow_has_a_stateless_region_and_one_replica_that_learns() -> None:
     flow = decision_tree.flow(rows=ROWS, **SHAPE)
     flow.check()
-    assert [(one.operators, one.replicable) for one in penstock.regions(flow)][1:] == [
+    assert [(one.operators, one.replicable) for one in regions(flow)][1:] == [
         (("parse",), True),
         (("predict", "out"), False),
     ]

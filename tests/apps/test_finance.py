@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.apps import finance
+from penstock.dataflow import regions
 from tests.support.plain_query import collect_stream, compose, write_files
 from tests.support.spark_runs import engine_for, wait_until
 
@@ -64,7 +65,7 @@ def test_about_four_quotes_in_ten_are_bargains_and_their_index_is_the_fraction_s
 def test_the_dataflow_has_two_keyed_regions() -> None:
     flow = finance.flow(rows=ROWS)
     flow.check()
-    assert [(region.operators, region.keys) for region in penstock.regions(flow)] == [
+    assert [(region.operators, region.keys) for region in regions(flow)] == [
         (("trades",), ()),
         (("vwap",), ("symbol",)),
         (("quotes",), ()),

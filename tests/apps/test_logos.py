@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from penstock.apps import logos
+from penstock.dataflow import regions
 from tests.support.spark_runs import engine_for, play
 
 ROWS = 60
@@ -55,7 +56,7 @@ def test_the_flush_lies_behind_all_frames_and_brings_matches() -> None:
 def test_the_dataflow_has_a_stateless_and_a_keyed_region() -> None:
     flow = logos.flow(rows=ROWS)
     flow.check()
-    assert [(region.operators, region.keys) for region in penstock.regions(flow)][1:] == [
+    assert [(region.operators, region.keys) for region in regions(flow)][1:] == [
         (("extract", "match"), ()),
         (("aggregate", "out"), ("frame", "logo")),
     ]

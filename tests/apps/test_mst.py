@@ -25,6 +25,7 @@ from penstock.apps.mst import (
     unique_visitor,
     weblog,
 )
+from penstock.dataflow import regions
 
 ROWS = 3_000
 APPS = [grep, rolling_count, unique_visitor, page_view, data_clean, sol, rolling_sort]
@@ -53,7 +54,7 @@ def test_the_dataflows_have_these_regions_and_their_functions_travel(app: Module
     flow.check()
     app.flow().check()
     assert flow.name == name_of(app)
-    assert [(region.operators, region.keys) for region in penstock.regions(flow)][1:] == REGIONS[app]
+    assert [(region.operators, region.keys) for region in regions(flow)][1:] == REGIONS[app]
     source = flow.operators[0].source
     assert [pickle.loads(pickle.dumps(source)).fn(n) for n in (0, 9)] == [source.fn(n) for n in (0, 9)]
 

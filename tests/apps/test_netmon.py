@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import penstock
 from penstock.apps import netmon
+from penstock.dataflow import regions
 from tests.support.plain_query import collect_stream, compose, write_files
 
 ROWS = 2_000
@@ -62,7 +62,7 @@ def test_a_window_counts_from_its_start_up_to_its_end() -> None:
 def test_the_dataflow_has_joker_s_two_regions() -> None:
     flow = netmon.flow(rows=ROWS)
     flow.check()
-    assert [(region.operators, region.keys) for region in penstock.regions(flow)][1:] == [
+    assert [(region.operators, region.keys) for region in regions(flow)][1:] == [
         (("failures", "parse"), ()),
         (("attempts", "cutoff", "diff", "out"), ("ip",)),
     ]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.apps import patterns
+from penstock.dataflow import regions
 from tests.support.spark_runs import engine_for, play
 
 ROWS, THRESHOLD = 700, patterns.THRESHOLD
@@ -96,7 +97,7 @@ def test_facts_of_every_kind_come_of_generated_messages() -> None:
 def test_the_loop_goes_through_a_cut_and_each_operator_is_a_region() -> None:
     flow = patterns.flow(rows=ROWS)
     flow.check()
-    assert [region.operators for region in penstock.regions(flow)][1:] == [
+    assert [region.operators for region in regions(flow)][1:] == [
         ("generate",), ("detect",), ("tell",), ("report", "out"),
     ]  # fmt: skip
     assert {"detect", "tell"} <= penstock.default_plan(flow).cuts

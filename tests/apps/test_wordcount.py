@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.apps import wordcount
+from penstock.dataflow import regions
 from tests.support.plain_query import collect_stream, compose, write_files
 
 ROWS = 2_000
@@ -42,7 +43,7 @@ def test_words_follow_zipf() -> None:
 def test_the_dataflow_has_a_stateless_and_a_keyed_region() -> None:
     flow = wordcount.flow()
     flow.check()
-    assert [(region.operators, region.keys) for region in penstock.regions(flow)][1:] == [
+    assert [(region.operators, region.keys) for region in regions(flow)][1:] == [
         (("split",), ()),
         (("count", "out"), ("word",)),
     ]

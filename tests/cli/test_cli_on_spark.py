@@ -54,7 +54,7 @@ def test_a_run_is_rescaled_killed_and_resumed_by_commands(tmp_path: Path) -> Non
                 break
             time.sleep(0.3)
         done = penstock("rescale", "run", "count=3", cwd=tmp_path)
-        assert done.returncode == 0 and "count 2 -> 3 replicas" in done.stdout, done
+        assert done.returncode == 0 and "count: 2 -> 3 replicas" in done.stdout, done
         refused = penstock("rescale", "run", "count=0", cwd=tmp_path)
         assert refused.returncode == 1 and "1 or more" in refused.stderr
         driver.send_signal(signal.SIGKILL)

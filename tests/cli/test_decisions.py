@@ -46,7 +46,7 @@ def test_what_why_expected_and_observed(tmp_path: Path) -> None:
     decided(tmp_path, "active")
     text = printed("decisions", tmp_path)
     assert "hold (2 times)" in text and "settling" in text
-    assert "extract 4 -> 3 replicas, match 2 -> 3 replicas" in text and "reallocation" in text and "kept" in text
+    assert "extract: 4 -> 3 replicas, match: 2 -> 3 replicas" in text and "reallocation" in text and "kept" in text
     rows = json.loads(printed("decisions", tmp_path, "--changes", "--json"))
     assert [row["reason"] for row in rows] == ["reallocation"]
     (row,) = rows

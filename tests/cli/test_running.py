@@ -77,15 +77,15 @@ def test_a_day_in_the_life_of_a_run(running: Running, tmp_path: Path) -> None:
     process, at = running.start(), running.at
     status = json.loads(penstock("status", at, "--json"))
     assert (status["state"], status["run"]["pid"], status["plan"]["replicas"]) == ("running", process.pid, {"twice": 2})
-    assert "twice 2 -> 4 replicas" in penstock("rescale", at, "twice=4")
+    assert "twice: 2 -> 4 replicas" in penstock("rescale", at, "twice=4")
     status = json.loads(penstock("status", at, "--json"))
     assert status["plan"]["replicas"] == {"twice": 4}
     assert [one["outcome"] for one in status["plan_changes"]] == ["ok"]
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(status["plan"] | {"slots": 8}))
-    assert "slots 2 -> 8" in json.loads(penstock("apply", at, plan, "--json"))["text"]
+    assert "slots: 2 -> 8" in json.loads(penstock("apply", at, plan, "--json"))["text"]
     assert "numbers now appends 5000 rows/s" in penstock("rate", at, "numbers=5000")
-    assert "'thrice' is no operator of 'double'" in penstock("rescale", at, "thrice=4", code=1)
+    assert "'thrice', which is not an operator of dataflow 'double'" in penstock("rescale", at, "thrice=4", code=1)
     assert f"Process {process.pid} is running in" in penstock("run", running.flow, "--at", at, code=1)
     text = penstock("status", at)
     assert "running as process" in text and "twice" in text and "rescale twice=4: ok" in text and "thrice" in text
@@ -144,7 +144,7 @@ def test_until_idle_quiet_and_plan(running: Running, tmp_path: Path) -> None:
 def test_a_plan_that_does_not_fit_is_refused_before_anything_starts(running: Running, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text('{"dataflow": "other", "slots": 3}')
-    assert "this plan is for dataflow 'other'" in penstock(
+    assert "The plan is for dataflow 'other'" in penstock(
         "run", running.flow, "--at", running.at, "--plan", plan, code=1
     )
     assert not running.at.exists()

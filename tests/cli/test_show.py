@@ -16,7 +16,7 @@ import penstock
 flow = penstock.Dataflow("wordcount")
 lines = flow.source("lines", penstock.replay("books/*.txt", rows_per_s=2000))
 words = lines.stateless("split", lambda df: df)
-counts = words.keyed("count", keys=["word"], fn=lambda df: df)
+counts = words.keyed("count", lambda df: df, keys=["word"])
 counts.sink("out", penstock.noop())
 counts.global_state("top", lambda df: df).sink("top_out", penstock.noop())
 """
@@ -33,10 +33,10 @@ def test_as_a_tree(flow: str) -> None:
     shown = CliRunner().invoke(cli, ["show", flow, "--slots", "3"], catch_exceptions=False).output
     for part in (
         "count: keyed · from split · keys word",
-        "count (keyed by word): count",
+        "count (keyed by word)",
         "default plan: 3 slots, 3 queries",
         "count: lines -> split x3 -> count x3",
-        "cut: fan-out: out, top all read it",
+        "cut: fan-out: out, top read it",
         "top_out: (count) -> top x1 -> top_out x1",
     ):
         assert part in shown
@@ -51,7 +51,7 @@ def test_columns_may_have_brackets(flow: str) -> None:
 def test_as_json(flow: str) -> None:
     shown = json.loads(CliRunner().invoke(cli, ["show", f"{flow}:flow", "--json"], catch_exceptions=False).output)
     assert [one["operator"] for one in shown["operators"]] == ["lines", "split", "count", "out", "top", "top_out"]
-    assert shown["cuts"] == [{"after": "count", "reason": "fan-out: out, top all read it"}]
+    assert shown["cuts"] == [{"after": "count", "reason": "fan-out: out, top read it"}]
     assert Plan.from_json(json.dumps(shown["plan"])).replicas == {"split": 2, "count": 2, "out": 2, "top": 1}
     assert [one["pipeline"] for one in shown["pipelines"]] == ["count", "out", "top_out"]
 

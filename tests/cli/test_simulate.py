@@ -120,7 +120,7 @@ def test_violations_are_of_the_quantile_and_slots_are_those_there_are(given: lis
 def test_the_table_has_room_in_80_columns(given: list[str], tmp_path: Path) -> None:
     words = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--policy", "drs", "--latency-ms", "700"]
     text = CliRunner().invoke(cli, [*given, *words], env={"COLUMNS": "80"}).output
-    assert all(word in text for word in ("slot-hours", "violations", "verdict", "work 2 -> 1 replicas", "at the end:"))
+    assert all(word in text for word in ("slot-hours", "violations", "verdict", "work: 2 -> 1 replicas", "at the end:"))
 
 
 @pytest.mark.parametrize("policy", ["threshold", "stela", "ds2"])

@@ -26,7 +26,7 @@ from penstock.control.situation import Policy
 from penstock.dataflow import PlanError
 from penstock.engines.simulated import SimulatedEngine
 from penstock.measure.smoothing import MovingAverage
-from penstock.plan import Plan, validate
+from penstock.plan import Plan, validated
 from penstock.report.arena import table
 from penstock.store import Store
 from tests.support.applications import VIDEO_SERVICE, allocations, mean_s, plan_of, video
@@ -82,7 +82,7 @@ def test_in_micro_batches_plans_differ_in_cuts_too_and_may_leave_slots_unused() 
     together = sum(max(a, b) + c <= 6 for a, b, c in product(range(1, 7), repeat=3))
     assert len(tried) == len({plan.to_json() for plan in tried}) == apart + together
     for plan in tried:
-        validate(flow, plan)
+        validated(flow, plan)
 
 
 def test_starts_are_any_plans_within_the_slots_and_the_same_for_a_seed() -> None:
@@ -94,7 +94,7 @@ def test_starts_are_any_plans_within_the_slots_and_the_same_for_a_seed() -> None
     assert drawn == list(islice(any_plans(shape, ones, 22, micro_batch=True, seed=5), 30))
     assert {plan.cuts for plan in drawn} == {frozenset({"match"}), frozenset({"match", "extract"})}
     for plan in drawn:
-        validate(flow, plan)
+        validated(flow, plan)
         assert shape.slots(plan, micro_batch=True) <= 22
     assert len({plan.to_json() for plan in drawn}) > 25
 

@@ -104,7 +104,7 @@ def test_rescale_is_applied_recorded_and_answered(bench: Bench) -> None:
         before,
         bench.engine.plan,
     )
-    assert change.reason == "twice 2 -> 5 replicas" and change.pause_s == 0.0
+    assert change.reason == "twice: 2 -> 5 replicas" and change.pause_s == 0.0
     assert 1003.0 <= change.at_s < 1003.3  # not only when the next window is due
     answer = bench.answer()
     assert answer.ok and answer.applied is not None and answer.applied.plan == bench.engine.plan
@@ -128,9 +128,9 @@ def test_a_rolled_back_plan_is_recorded_with_its_reason(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
-        (Rescale(replicas={"thrice": 2}), "'thrice' is no operator of 'double'"),
+        (Rescale(replicas={"thrice": 2}), "'thrice', which is not an operator of dataflow 'double'"),
         (Rescale(replicas={"twice": 0}), "give a whole number, 1 or more"),
-        (Apply(plan=Plan(dataflow="other", slots=2)), "this plan is for dataflow 'other'"),
+        (Apply(plan=Plan(dataflow="other", slots=2)), "The plan is for dataflow 'other'"),
         (Rate(source="twice", rows_per_s=5.0), "'twice' is no paced source"),
     ],
 )

@@ -25,7 +25,7 @@ from penstock.engines.ports import Applied
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
 from penstock.engines.simulated.behaviour import ChangePause, Cluster
 from penstock.measure.smoothing import MovingAverage
-from penstock.plan import Plan, default_plan, validate
+from penstock.plan import Plan, default_plan, validated
 from penstock.store import DecisionRecord, Store
 from tests.control.test_policy_contract import situations
 from tests.support.driving import drive
@@ -280,7 +280,7 @@ def test_plans_are_valid_and_nothing_is_changed_on_the_way(situation: Situation)
     decision, found = decides.decide(situation, memory)
     assert (decision, found) == decides.decide(situation, memory) and memory == {"other": 1.0}
     if isinstance(decision, Change):
-        validate(situation.shape.flow, decision.plan)
+        validated(situation.shape.flow, decision.plan)
         slots = situation.shape.slots(decision.plan, micro_batch=situation.micro_batch)
         assert decision.expected.slots == slots <= max(situation.max_slots, situation.slots)
         assert decision.plan.slots <= situation.max_slots

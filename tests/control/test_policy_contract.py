@@ -20,7 +20,7 @@ from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
 from penstock.control.shape import Shape
 from penstock.control.situation import Policy, Situation
-from penstock.plan import validate
+from penstock.plan import validated
 from tests.support.applications import patterns, plan_of, video
 from tests.support.memory_engine import FakeClock
 from tests.support.queueing_engine import QueueingEngine
@@ -112,7 +112,7 @@ situations = st.builds(
 def test_plans_are_valid_and_within_bounds(policy: Policy, situation: Situation) -> None:
     decision, _ = policy.decide(situation, {})
     if isinstance(decision, Change):
-        validate(situation.shape.flow, decision.plan)
+        validated(situation.shape.flow, decision.plan)
         assert decision.plan != situation.plan
         slots = situation.shape.slots(decision.plan, micro_batch=situation.micro_batch)
         assert slots <= max(situation.max_slots, situation.slots)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import penstock
 from penstock.apps import finance, netmon, wordcount
 from penstock.dataflow import Dataflow, PlanError
-from penstock.plan import Plan, default_plan, diff, pipelines, required_cuts, rescaled, validate
+from penstock.plan import Plan, default_plan, diff, pipelines, required_cuts, rescaled, validated
 
 
 def same(df: object) -> object:
@@ -47,7 +47,7 @@ def test_what_forces_a_cut_and_why() -> None:
 def test_two_keyed_regions_with_other_counts_are_cut_for_that() -> None:
     flow = finance.flow()
     plan = default_plan(flow, replicas={"vwap": 2, "bargain": 3})
-    assert required_cuts(flow, plan.replicas)["vwap"].startswith("replicas: 'vwap' has 2 and 'bargain' 3")
+    assert required_cuts(flow, plan.replicas)["vwap"].startswith("replicas: 'vwap' has 2 and 'bargain' has 3")
 
 
 def test_a_loop_needs_its_cut() -> None:
@@ -60,28 +60,36 @@ def test_a_loop_needs_its_cut() -> None:
     step.sink("out", penstock.noop())
     plan = default_plan(flow)
     assert "again" in plan.cuts
-    with pytest.raises(PlanError, match="must cut after 'again' \\(feedback: a loop closes on 'step' through a cut\\)"):
-        validate(flow, plan.replace(cuts=plan.cuts - {"again"}))
+    with pytest.raises(
+        PlanError, match="must cut after 'again' \\(feedback: the loop to 'step' must be closed through a cut\\)"
+    ):
+        validated(flow, plan.replace(cuts=plan.cuts - {"again"}))
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"dataflow": "other"}, "this plan is for dataflow 'other', not for 'f'"),
-        ({"replicas": {"map": 0, "count": 1}}, "replicas of 'map' = 0: give a whole number, 1 or more"),
+        ({"dataflow": "other"}, "The plan is for dataflow 'other', but the dataflow is 'f'"),
+        ({"replicas": {"map": 0, "count": 1}}, "replicas of 'map' = 0 .*; give a whole number, 1 or more"),
         ({"replicas": {"map": -2, "count": 1}}, "1 or more"),
-        ({"replicas": {"map": 1, "count": 1_000_000}}, "replicas of 'count' = 1,000,000: .*10,000 at most"),
-        ({"replicas": {"map": 1}}, "gives no replicas to region 'count'"),
-        ({"replicas": {"map": 1, "count": 1, "x": 1}}, "'x', which is no region of 'f'; its regions are map, count"),
+        ({"replicas": {"map": 1, "count": 1_000_000}}, "replicas of 'count' = 1,000,000 .*10,000 at most"),
+        (
+            {"replicas": {"map": 1}},
+            "gives no number of replicas for operators 'count', 'out', which are replicated together",
+        ),
+        (
+            {"replicas": {"map": 1, "count": 1, "x": 1}},
+            "'x', which is not an operator of dataflow 'f'; its operators are s, map, count, out",
+        ),
         ({"slots": 0}, "slots = 0"),
-        ({"cuts": frozenset({"nowhere"})}, "cuts after 'nowhere', which is no operator"),
+        ({"cuts": frozenset({"nowhere"})}, "cuts after 'nowhere', which is not an operator"),
         ({"cuts": frozenset({"out"})}, "cuts after sink 'out'"),
     ],
 )
 def test_a_bad_plan_is_refused_with_what_would_be_right(change: dict[str, object], says: str) -> None:
     flow = counting()
     with pytest.raises(PlanError, match=says):
-        validate(flow, default_plan(flow).replace(**change))
+        validated(flow, default_plan(flow).replace(**change))
 
 
 def test_an_operator_with_global_state_has_one_replica() -> None:
@@ -96,9 +104,9 @@ def test_an_operator_with_global_state_has_one_replica() -> None:
 @pytest.mark.parametrize(
     ("replicas", "says"),
     [
-        ({"nowhere": 2}, "'nowhere' is no operator"),
-        ({"s": 2}, "'s' is a source"),
-        ({"count": 2, "out": 3}, "one region and have one count"),
+        ({"nowhere": 2}, "'nowhere', which is not an operator"),
+        ({"s": 2}, "source 's', which has no replicas of its own"),
+        ({"count": 2, "out": 3}, "'count' and 'out' are replicated together, but 2 and 3 replicas are given"),
         ({"count": 0}, "1 or more"),
     ],
 )
@@ -161,5 +169,15 @@ def test_pipelines_are_a_partition_of_the_operators(plan: Plan) -> None:
 
 
 def test_plans_of_two_dataflows_have_no_difference() -> None:
-    with pytest.raises(PlanError, match="two dataflows"):
+    with pytest.raises(PlanError, match="Plans of two dataflows, 'f' and 'g', cannot be compared"):
         diff(default_plan(counting("f")), default_plan(counting("g")))
+
+
+def test_a_plan_may_name_any_operator_of_those_replicated_together() -> None:
+    flow = counting()
+    plan = default_plan(flow)
+    assert validated(flow, plan.replace(replicas={"map": 1, "out": 3})).replicas == {"map": 1, "count": 3}
+    assert validated(flow, plan.replace(replicas={"out": 3, "map": 1, "count": 3})).replicas == {"map": 1, "count": 3}
+    assert rescaled(flow, plan, {"out": 5}).replicas["count"] == 5
+    with pytest.raises(PlanError, match="Operators 'out' and 'count' are replicated together, but 3 and 2"):
+        validated(flow, plan.replace(replicas={"map": 1, "out": 3, "count": 2}))

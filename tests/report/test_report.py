@@ -77,7 +77,7 @@ def test_everything_is_on_the_page(tmp_path: Path) -> None:
     text = page_of(tmp_path).text
     for said in ("split", "Throughput, rows/s", "Backlog", "Latency", "Replicas", "kept", "rolled back", "recommended"):
         assert said in text
-    assert "count 2 → 8 replicas" in text and "600 ms, 4 slots" in text and "700 ms, 4 slots" in text
+    assert "count: 2 → 8 replicas" in text and "600 ms, 4 slots" in text and "700 ms, 4 slots" in text
     assert "within-target 58 times" in text and "no wordcount" in text and "Traceback" in text
     ids = [attributes["id"] for _, attributes in page_of(tmp_path).tags if "id" in attributes]
     links = {str(attributes["href"])[1:] for tag, attributes in page_of(tmp_path).tags if tag == "a"}

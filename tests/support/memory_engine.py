@@ -15,7 +15,7 @@ from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError,
 from penstock.dataflow.sources import Generate
 from penstock.engines.ports import Applied
 from penstock.measure.window import OperatorWindow, Window
-from penstock.plan import Plan, default_plan, diff, validate
+from penstock.plan import Plan, default_plan, diff, validated
 
 ROWS_PER_S_A_REPLICA = 100.0
 
@@ -33,7 +33,7 @@ class MemoryEngine:
     ) -> None:
         self.flow = flow
         self.plan = plan or default_plan(flow, slots=int(master.removeprefix("local[").removesuffix("]")))
-        validate(flow, self.plan)
+        self.plan = validated(flow, self.plan)
         self.clock = clock
         self.running = False
         self.rows: list[Any] = []  # what reached the sink
@@ -109,7 +109,7 @@ class MemoryEngine:
         )
 
     def apply(self, plan: Plan) -> Applied:
-        validate(self.flow, plan)
+        plan = validated(self.flow, plan)
         if plan.slots == self.refuse_slots:
             raise PlanError(f"there are no {plan.slots} slots")
         changed = diff(self.plan, plan)

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.dataflow import Dataflow, Kind, PenstockError, regions
 from penstock.engines.ports import Applied
 from penstock.measure.window import Latency, OperatorWindow, PipelineWindow, Window
-from penstock.plan import Plan, diff, pipelines, validate
+from penstock.plan import Plan, diff, pipelines, validated
 
 Rate = Callable[[float], float]  # seconds since the start -> external rows/s
 LatencyS = Callable[[str, float, int], float]  # region, rows/s arriving, replicas -> mean latency in the steady state
@@ -49,7 +49,7 @@ class QueueingEngine:
         replica_s: float = 0.0,
         slower: Callable[[Plan], float] = lambda plan: 1.0,  # what no model knows: a factor on all latencies
     ) -> None:
-        validate(flow, plan)
+        plan = validated(flow, plan)
         self.flow, self.plan, self.clock = flow, plan, clock
         self.rate, self.service_per_s = rate, dict(service_per_s)
         self.selectivity = dict(selectivity or {})
@@ -225,7 +225,7 @@ class QueueingEngine:
         return OperatorWindow.knowing(name, "all", **known)
 
     def apply(self, plan: Plan) -> Applied:
-        validate(self.flow, plan)
+        plan = validated(self.flow, plan)
         if self.refused(plan):
             raise PenstockError("it could not be applied; the old plan is in force again")
         self._advance()

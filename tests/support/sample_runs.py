@@ -82,7 +82,7 @@ def changed(at_s: float, verdict: str, *, count: int) -> tuple[DecisionRecord, P
         verdict=verdict,
     )
     asked = "drs: shortage"
-    reason = f"count 2 -> {count} replicas"
+    reason = f"count: 2 -> {count} replicas"
     return decision, PlanChange(at_s=at_s, asked=asked, outcome="ok", reason=reason, old=plan(), new=new, pause_s=1.2)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import t as student
 
 import penstock
-from penstock.dataflow import Dataflow, Kind
+from penstock.dataflow import Dataflow, Kind, regions
 from penstock.engines.simulated import SimulatedEngine
 from penstock.plan import Plan, default_plan
 
@@ -50,7 +50,7 @@ def plan_for(flow: Dataflow, slots: int = 64, **replicas: int) -> Plan:
 
 
 def _regions(flow: Dataflow) -> list[str]:
-    return [region.name for region in penstock.regions(flow) if region.kind != "source"]
+    return [region.name for region in regions(flow) if region.kind != "source"]
 
 
 def mean_latency_s(

@@ -14,7 +14,7 @@ from penstock.dataflow import Dataflow, Kind, regions
 from penstock.engines.spark.engine import SparkEngine
 from penstock.plan import Plan, required_cuts
 
-MOST_REPLICAS = 4
+MAX_REPLICAS = 4
 SLOTS = 2
 
 
@@ -28,7 +28,7 @@ def plans(flow: Dataflow) -> st.SearchStrategy[Plan]:
     """Any valid plan: each region's replicas and each possible cut by itself."""
     parallel = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
     replicas = st.fixed_dictionaries(
-        {one.name: st.integers(1, MOST_REPLICAS) if one.replicable else st.just(1) for one in parallel}
+        {one.name: st.integers(1, MAX_REPLICAS) if one.replicable else st.just(1) for one in parallel}
     )
     cuttable = [one.name for one in flow.operators if one.kind is not Kind.SINK]
     return st.builds(plan_of, st.just(flow), replicas, st.sets(st.sampled_from(cuttable)))
@@ -37,7 +37,7 @@ def plans(flow: Dataflow) -> st.SearchStrategy[Plan]:
 def random_plan(flow: Dataflow, chance: random.Random) -> Plan:
     """The same, for where hypothesis cannot look."""
     parallel = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
-    replicas = {one.name: chance.randint(1, MOST_REPLICAS) if one.replicable else 1 for one in parallel}
+    replicas = {one.name: chance.randint(1, MAX_REPLICAS) if one.replicable else 1 for one in parallel}
     wished = {one.name for one in flow.operators if one.kind is not Kind.SINK and chance.random() < 0.4}
     return plan_of(flow, replicas, wished)
 

@@ -12,7 +12,7 @@ import click
 from penstock.brokers.cluster import KafkaCluster
 from penstock.dataflow.errors import PenstockError, PlanError
 from penstock.plan.plan import Plan
-from penstock.plan.validity import MOST_REPLICAS
+from penstock.plan.validation import MAX_REPLICAS
 
 KAFKA_OPTION = click.option(
     "--kafka-option", "kafka_options", multiple=True, metavar="NAME=VALUE", help="Secrets as env:NAME or file:PATH."
@@ -135,8 +135,8 @@ class Between(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gener
             self.fail(f"'{value}' is not two whole numbers such as 1..6", param, ctx)
         if not 1 <= found[0] <= found[1]:
             self.fail(f"'{value}': give 1 or more, and the least first", param, ctx)
-        if found[1] > MOST_REPLICAS:
-            self.fail(f"'{value}': each has its replica, of which a plan has {MOST_REPLICAS:,} at most", param, ctx)
+        if found[1] > MAX_REPLICAS:
+            self.fail(f"'{value}': each has its replica, of which a plan has {MAX_REPLICAS:,} at most", param, ctx)
         return found
 
 

@@ -12,7 +12,7 @@ from penstock.dataflow.errors import PenstockError
 # name -> (module, what `penstock --help` says of it)
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Two minutes of word count: live table, plan changes, exactness check."),
-    "show": ("show", "Operators, regions and the default plan of a dataflow."),
+    "show": ("show", "Operators and the default plan of a dataflow."),
     "run": ("run", "Run a dataflow, or resume it."),
     "status": ("status", "What a run is doing."),
     "decisions": ("decisions", "What a policy decided, why, and what came of it."),

@@ -86,7 +86,7 @@ def command(
     from penstock.dataflow.errors import PenstockError
     from penstock.dataflow.load import load
     from penstock.dataflow.sources import never_ends
-    from penstock.plan import validate
+    from penstock.plan import validated
     from penstock.report.live import Viewer
     from penstock.store import RunRecord, Store
 
@@ -121,9 +121,7 @@ def command(
         )
     asked = dataclasses.replace(asked, dataflow=flow.name)
     decides = None if asked.policy is None else policy.policy_of(asked)
-    plan = None if plan_file is None else read_plan(plan_file)
-    if plan is not None:
-        validate(flow, plan)
+    plan = None if plan_file is None else validated(flow, read_plan(plan_file))
     at = at or Path("runs") / flow.name
     with Store(at) as store, Viewer(quiet=quiet, as_json=as_json) as viewer:
         resumed = store.last_run() is not None

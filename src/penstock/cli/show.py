@@ -10,7 +10,7 @@ import click
 @click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Slots of the default plan.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON; its 'plan' is what 'run --plan' and 'apply' take.")
 def command(spec: str, slots: int, as_json: bool) -> None:
-    """Operators, regions, the default plan, and why it is cut where it is.
+    """Operators, those replicated together, the default plan, and the reason for each cut.
 
     \b
     Example:

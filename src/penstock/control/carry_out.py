@@ -7,7 +7,7 @@ import traceback
 from penstock.control.requests import Answer, Apply, Rate, Request, Rescale, Stop
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.ports import Engine, RunnableEngine
-from penstock.plan import Plan, diff, rescaled, validate
+from penstock.plan import Plan, diff, rescaled, validated
 from penstock.store import ErrorRecord, PlanChange, Store
 
 
@@ -15,8 +15,7 @@ def carry_out(request: Request, engine: RunnableEngine, store: Store, *, at_s: f
     try:
         match request:
             case Apply(plan=plan):
-                validate(engine.flow, plan)
-                return change_plan(engine, store, plan, asked=str(request), at_s=at_s)
+                return change_plan(engine, store, validated(engine.flow, plan), asked=str(request), at_s=at_s)
             case Rescale(replicas=replicas):
                 plan = rescaled(engine.flow, engine.plan, replicas)
                 return change_plan(engine, store, plan, asked=str(request), at_s=at_s)

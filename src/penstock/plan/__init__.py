@@ -1,9 +1,10 @@
-"""The Plan value: cuts, replicas, slots; validity against a dataflow; the difference of two plans; JSON."""
+"""The Plan value (cuts, replicas, slots), its validation against a dataflow, the difference of two plans, and JSON."""
 
+from penstock.plan.build import default_plan, rescaled
 from penstock.plan.cuts import required_cuts
 from penstock.plan.pipelines import Pipeline, pipelines
 from penstock.plan.plan import Plan, PlanDiff, diff
-from penstock.plan.validity import default_plan, rescaled, validate
+from penstock.plan.validation import validated
 
 __all__ = [
     "Pipeline",
@@ -14,5 +15,5 @@ __all__ = [
     "pipelines",
     "required_cuts",
     "rescaled",
-    "validate",
+    "validated",
 ]

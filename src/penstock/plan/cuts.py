@@ -1,70 +1,70 @@
-"""Where a dataflow must be cut into queries, and why."""
+"""Determine after which operators a dataflow must be cut into queries, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind, Operator, OutputMode
-from penstock.dataflow.regions import Region, regions
+from penstock.dataflow.regions import regions
 from penstock.dataflow.sources import SparkSource
 
 
 def required_cuts(flow: Dataflow, replicas: Mapping[str, int]) -> dict[str, str]:
-    """Operator -> why its output has to go through a channel, for these replicas.
+    """Return the operators whose output must go through a channel, each with the reason.
 
-    The rules that need no replica counts first; then, walking downstream, what Spark cannot hold in one query.
+    Args:
+        flow: The dataflow to cut.
+        replicas: Replicas under the first operator of each group that is replicated together, as in a validated plan.
     """
     reasons: dict[str, str] = {}
     for operator in flow.operators:
-        for cut, reason in _by_shape(flow, operator):
+        for cut, reason in _cuts_by_shape(flow, operator):
             reasons.setdefault(cut, reason)
-    region_by_operator = {name: region for region in regions(flow) for name in region.operators}
-    held: dict[str, list[Operator]] = {}  # operator -> operators with state in its query, up to and with it
+    # Downstream from the sources: one query cannot contain two operators with state.
+    counts = {name: replicas.get(region.name) for region in regions(flow) for name in region.operators}
+    stateful: dict[str, list[Operator]] = {}  # operator -> operators with state in its query, up to and including it
     for operator in flow.operators:
         together = [operator] if operator.kind.has_state else []
         for name in operator.inputs:
             if name in reasons or name in operator.feedback:
                 continue
-            if together and held[name]:
-                reasons[name] = _clash(held[name][0], together[0], region_by_operator, replicas)
+            if together and stateful[name]:
+                reasons[name] = _reason_for_two_states(stateful[name][0], together[0], counts)
             else:
-                together += held[name]
-        held[operator.name] = together
+                together += stateful[name]
+        stateful[operator.name] = together
     return reasons
 
 
-def _by_shape(flow: Dataflow, operator: Operator) -> list[tuple[str, str]]:
-    found = []
+def _cuts_by_shape(flow: Dataflow, operator: Operator) -> Iterator[tuple[str, str]]:
+    """Yield the cuts that do not depend on replica counts."""
     consumers = flow.consumers(operator.name)
     if len(consumers) > 1:
-        names = ", ".join(one.name for one in consumers)
-        found.append((operator.name, f"fan-out: {names} all read it"))
+        yield operator.name, f"fan-out: {', '.join(consumer.name for consumer in consumers)} read it"
     for name in operator.feedback:
-        found.append((name, f"feedback: a loop closes on '{operator.name}' through a cut"))
+        yield name, f"feedback: the loop to '{operator.name}' must be closed through a cut"
     if isinstance(operator.source, SparkSource):
-        found.append((operator.name, "only Spark knows this source's offsets, so its query is never changed"))
+        yield operator.name, "only Spark knows the offsets of this source, so its query must never change"
     if operator.kind is Kind.GLOBAL_STATE:
         reason = "global state: its one replica would leave the other slots idle"
-        found += [(name, reason) for name in operator.inputs if flow[name].kind is not Kind.SOURCE]
-        if any(one.kind is not Kind.SINK for one in consumers):
-            found.append((operator.name, reason))
-    return found
+        for name in operator.inputs:
+            if flow[name].kind is not Kind.SOURCE:
+                yield name, reason
+        if any(consumer.kind is not Kind.SINK for consumer in consumers):
+            yield operator.name, reason
 
 
-def _clash(
-    one: Operator, other: Operator, region_by_operator: Mapping[str, Region], replicas: Mapping[str, int]
-) -> str:
-    """Why two operators with state do not share a query: the most telling of the reasons."""
-    if Kind.GLOBAL_STATE in (one.kind, other.kind):
-        return f"global state: '{one.name}' or '{other.name}' has one replica and needs a query of its own"
-    counts = [replicas.get(region_by_operator[operator.name].name) for operator in (one, other)]
-    if counts[0] != counts[1]:
+def _reason_for_two_states(first: Operator, second: Operator, counts: Mapping[str, int | None]) -> str:
+    """Explain why two operators with state cannot share a query; the most specific reason applies."""
+    if Kind.GLOBAL_STATE in (first.kind, second.kind):
+        return f"global state: '{first.name}' or '{second.name}' has one replica and needs a query of its own"
+    if counts[first.name] != counts[second.name]:
         return (
-            f"replicas: '{one.name}' has {counts[0]} and '{other.name}' {counts[1]}, and the states of one Spark query "
-            "have one count"
+            f"replicas: '{first.name}' has {counts[first.name]} and '{second.name}' has {counts[second.name]}, but all "
+            "operators with state in one Spark query have the same number"
         )
-    if OutputMode.UPDATE in (one.output_mode, other.output_mode):
-        return f"Spark allows '{one.name}' and '{other.name}' in one query only if both have output mode append"
-    # Spark keeps all states of a query in one checkpoint, and there is no safe way to take it apart later.
-    return f"state: '{one.name}' and '{other.name}' keep a checkpoint each, so that either can change without the other"
+    if OutputMode.UPDATE in (first.output_mode, second.output_mode):
+        return f"Spark allows '{first.name}' and '{second.name}' in one query only if both have output mode append"
+    # Spark keeps all states of a query in one checkpoint, which cannot be divided safely later.
+    return f"state: '{first.name}' and '{second.name}' need separate checkpoints so that each can change alone"

@@ -1,4 +1,4 @@
-"""Pipelines: what lies between the cuts of a plan. Each becomes one query."""
+"""Pipelines: the operators between the cuts of a plan. Each pipeline runs as one query."""
 
 from __future__ import annotations
 
@@ -13,37 +13,42 @@ from penstock.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Operators upstream first; the last one's output is a sink's or goes into a channel."""
+    """The operators of one query, upstream first. The last operator is a sink or writes to a channel."""
 
     operators: tuple[str, ...]
     inputs: tuple[Edge, ...]  # from a cut operator to the operator of this pipeline that reads its channel
     replicas: tuple[tuple[str, int], ...]  # operator -> replicas, for all but sources
-    state: tuple[str, ...]  # those of its operators that keep state
+    state: tuple[str, ...]  # the operators that keep state
 
     @property
     def output(self) -> str:
+        """Its last operator."""
         return self.operators[-1]
 
     @property
     def name(self) -> str:
-        """Called by its last operator: no two pipelines end in the same one."""
+        """The name of its last operator, which no other pipeline contains."""
         return self.output
 
     @property
     def state_replicas(self) -> int | None:
+        """Replicas of its operators with state; None if it has no state."""
         counts = {count for operator, count in self.replicas if operator in self.state}
         return counts.pop() if counts else None
 
 
 def pipelines(flow: Dataflow, plan: Plan) -> tuple[Pipeline, ...]:
-    """Upstream first. A fan-out is always cut, so each pipeline is a tree with one exit."""
+    """Return the pipelines of a validated plan, upstream first.
+
+    The output of an operator with several consumers is always cut. Each pipeline is therefore a tree with one exit.
+    """
     replicas = {
         name: plan.replicas[region.name]
         for region in regions(flow)
         if region.kind is not Kind.SOURCE
         for name in region.operators
     }
-    found = []
+    result = []
     for operator in flow.operators:
         if operator.kind is not Kind.SINK and operator.name not in plan.cuts:
             continue
@@ -58,8 +63,8 @@ def pipelines(flow: Dataflow, plan: Plan) -> tuple[Pipeline, ...]:
                     inputs.append(Edge(before, name))
                 else:
                     frontier.append(before)
-        order = [one.name for one in flow.operators if one.name in members]
-        found.append(
+        order = [candidate.name for candidate in flow.operators if candidate.name in members]
+        result.append(
             Pipeline(
                 operators=tuple(order),
                 inputs=tuple(inputs),
@@ -67,4 +72,4 @@ def pipelines(flow: Dataflow, plan: Plan) -> tuple[Pipeline, ...]:
                 state=tuple(name for name in order if flow[name].kind.has_state),
             )
         )
-    return tuple(found)
+    return tuple(result)

@@ -1,4 +1,4 @@
-"""The Plan: a pure value, JSON in and out, and the difference of two."""
+"""The Plan: a value that is read from and written to JSON, and the difference of two plans."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from penstock.dataflow.errors import PenstockError, PlanError
 
 
 class Plan(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a dataflow runs: where it is cut into queries, and how many replicas each region has.
+    """How a dataflow runs: where it is cut into queries, and how many replicas its operators have.
 
-    `cuts` names the operators whose output goes through a channel; `replicas` goes by region, which is called by its
-    first operator; `slots` is how many tasks run at once.
+    Attributes:
+        dataflow: Name of the dataflow that the plan is for.
+        cuts: Operators whose output goes through a channel, so that the next operator is in another query.
+        replicas: Replicas by operator name. Operators that are replicated together have one entry: a plan may name any
+            of them, and a validated plan names the first.
+        slots: Number of tasks that run at the same time.
     """
 
     called: ClassVar[str] = "a plan"
@@ -28,42 +32,49 @@ class Plan(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """What changes from one plan to another."""
+    """The changes from one plan to another; `str()` describes them in words."""
 
     cuts_added: tuple[str, ...]
     cuts_removed: tuple[str, ...]
-    replicas: dict[str, tuple[int | None, int | None]]  # region -> (before, after)
+    replicas: dict[str, tuple[int | None, int | None]]  # operator -> (before, after)
     slots: tuple[int, int] | None
 
     @property
     def empty(self) -> bool:
+        """Whether the two plans are equal."""
         return not (self.cuts_added or self.cuts_removed or self.replicas or self.slots)
 
     def __str__(self) -> str:
         parts = [f"cut after {name}" for name in self.cuts_added]
         parts += [f"no cut after {name}" for name in self.cuts_removed]
-        parts += [f"{region} {old} -> {new} replicas" for region, (old, new) in self.replicas.items()]
+        parts += [f"{operator}: {before} -> {after} replicas" for operator, (before, after) in self.replicas.items()]
         if self.slots:
-            parts.append(f"slots {self.slots[0]} -> {self.slots[1]}")
+            parts.append(f"slots: {self.slots[0]} -> {self.slots[1]}")
         return ", ".join(parts) or "no change"
 
 
 def diff(old: Plan, new: Plan) -> PlanDiff:
-    """
+    """Return the changes from the plan `old` to the plan `new`.
+
+    Raises:
+        PlanError: The plans are for different dataflows.
+
     >>> old = Plan(dataflow="f", cuts=frozenset({"split"}), replicas={"split": 1, "count": 2}, slots=4)
     >>> str(diff(old, old.replace(cuts=frozenset(), replicas={"split": 1, "count": 3})))
-    'no cut after split, count 2 -> 3 replicas'
+    'no cut after split, count: 2 -> 3 replicas'
     """
     if old.dataflow != new.dataflow:
-        raise PlanError(f"plans of two dataflows, '{old.dataflow}' and '{new.dataflow}', have no difference to apply")
-    regions = sorted(old.replicas.keys() | new.replicas.keys())
+        raise PlanError(
+            f"Plans of two dataflows, '{old.dataflow}' and '{new.dataflow}', cannot be compared; give two plans of the "
+            "same dataflow."
+        )
     return PlanDiff(
         cuts_added=tuple(sorted(new.cuts - old.cuts)),
         cuts_removed=tuple(sorted(old.cuts - new.cuts)),
         replicas={
-            region: (old.replicas.get(region), new.replicas.get(region))
-            for region in regions
-            if old.replicas.get(region) != new.replicas.get(region)
+            operator: (old.replicas.get(operator), new.replicas.get(operator))
+            for operator in sorted(old.replicas.keys() | new.replicas.keys())
+            if old.replicas.get(operator) != new.replicas.get(operator)
         },
         slots=(old.slots, new.slots) if old.slots != new.slots else None,
     )

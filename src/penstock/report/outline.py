@@ -1,4 +1,4 @@
-"""The outline of a dataflow: operators, regions, plan, cuts and why, as a value and as a tree."""
+"""The outline of a dataflow, as a value and as a tree: operators, those replicated together, plan and cuts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ class OperatorOutline(msgspec.Struct, frozen=True, kw_only=True):
     watermark: str | None
 
 
-class RegionOutline(msgspec.Struct, frozen=True, kw_only=True):
-    region: str
+class GroupOutline(msgspec.Struct, frozen=True, kw_only=True):
+    operators: tuple[str, ...]  # replicated together
     kind: str
-    operators: tuple[str, ...]
     keys: tuple[str, ...]
     replicas: int | None  # None of a source
 
@@ -42,7 +41,7 @@ class PipelineOutline(msgspec.Struct, frozen=True, kw_only=True):
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
     dataflow: str
     operators: tuple[OperatorOutline, ...]
-    regions: tuple[RegionOutline, ...]
+    groups: tuple[GroupOutline, ...]
     plan: Plan
     cuts: tuple[CutOutline, ...]
     pipelines: tuple[PipelineOutline, ...]
@@ -54,9 +53,8 @@ def outline(flow: Dataflow, plan: Plan) -> Outline:
     return Outline(
         dataflow=flow.name,
         operators=tuple(_operator(one) for one in flow.operators),
-        regions=tuple(
-            RegionOutline(
-                region=one.name,
+        groups=tuple(
+            GroupOutline(
                 kind=one.kind.value,
                 operators=one.operators,
                 keys=one.keys,
@@ -88,14 +86,14 @@ def tree(shown: Outline) -> Tree:
         details += [f"watermark {one.watermark}"] * (one.watermark is not None)
         details += [f"selectivity {one.selectivity}"] * (one.selectivity is not None)
         operators.add(" · ".join([f"[bold]{one.operator}[/]: {one.kind}", *map(escape, details)]))
-    found = root.add("regions")
-    for region in shown.regions:
-        keyed = f" by {', '.join(region.keys)}" * bool(region.keys)
-        found.add(f"[bold]{region.region}[/] ({region.kind}{escape(keyed)}): {', '.join(region.operators)}")
+    together = root.add("replicated together")
+    for group in shown.groups:
+        keyed = f" by {', '.join(group.keys)}" * bool(group.keys)
+        together.add(f"[bold]{', '.join(group.operators)}[/] ({group.kind}{escape(keyed)})")
     plan = root.add(
         f"default plan: {_many(shown.plan.slots, 'slot')}, {_many(len(shown.pipelines), 'query', 'queries')}"
     )
-    replicas = {name: region.replicas for region in shown.regions for name in region.operators}
+    replicas = {name: group.replicas for group in shown.groups for name in group.operators}
     kinds = {one.operator: one.kind for one in shown.operators}
     reasons = {cut.after: cut.reason for cut in shown.cuts}
     for pipeline in shown.pipelines:

@@ -91,7 +91,7 @@ def test_bad_plans_harm_nothing_that_runs(spark: SparkSession, tmp_path: Path) -
         before = engine.plan
         for bad, says in (
             (before.replace(slots=7), "the plan has 7 slots but this run has 2"),
-            (before.replace(dataflow="other"), "this plan is for dataflow 'other'"),
+            (before.replace(dataflow="other"), "The plan is for dataflow 'other'"),
             (before.replace(replicas=before.replicas | {"count": 0}), "1 or more"),
         ):
             with pytest.raises(penstock.PlanError, match=says):

@@ -18,7 +18,7 @@ from penstock.engines.simulated.executors import Executors
 from penstock.engines.simulated.placement import executors_of
 from penstock.engines.simulated.rates import RateSteps
 from penstock.measure.window import Window
-from penstock.plan import Plan, default_plan, diff, pipelines, validate
+from penstock.plan import Plan, default_plan, diff, pipelines, validated
 
 if TYPE_CHECKING:  # the compiled loops are heavy to import
     from penstock.engines.simulated.meter import Meter
@@ -50,8 +50,7 @@ class SimulatedEngine:
         self.mode = Mode(mode)
         self.epoch_s = epoch_s
         self._seed = seed
-        self._plan = plan or default_plan(flow, slots=slots)
-        validate(flow, self._plan)
+        self._plan = default_plan(flow, slots=slots) if plan is None else validated(flow, plan)
         self._check_slots(self._plan)
         self._generation = 1
         self._executors = Executors(behaviour.cluster, seed=seed)
@@ -91,7 +90,7 @@ class SimulatedEngine:
     def apply(self, plan: Plan) -> Applied:
         """Takes simulated time: the old plan goes on while new executors start up, and then comes the pause."""
         world = self._started()
-        validate(self.flow, plan)
+        plan = validated(self.flow, plan)
         self._check_slots(plan)
         old, words = self._plan, str(diff(self._plan, plan))
         if diff(old, plan).empty:

@@ -40,7 +40,7 @@ from penstock.engines.spark.sinks import writers
 from penstock.engines.spark.sources.contract import Offset, StreamSource
 from penstock.engines.spark.sources.factory import create_source
 from penstock.measure.window import Window
-from penstock.plan import Plan, default_plan, diff, pipelines, validate
+from penstock.plan import Plan, default_plan, diff, pipelines, validated
 
 SAMPLE_EVERY = 16  # of 1 ms rows the clocks then cost less than can be measured
 
@@ -67,7 +67,7 @@ class SparkEngine:
         if sample_every < 1:
             raise PenstockError(f"one row in {sample_every} is to be timed; give 1 (every row) or more")
         if plan is not None:
-            validate(flow, plan)
+            plan = validated(flow, plan)
         self.flow = flow
         self.run = Path(at).resolve()
         self._master = master
@@ -157,7 +157,7 @@ class SparkEngine:
             committed = self._committed
             if committed is None:
                 raise PenstockError("the run has not been started: start it before changing its plan")
-            validate(self.flow, plan)
+            plan = validated(self.flow, plan)
             self._executors.check(plan.slots)
             wanted = plan.slots
             if wanted > committed.plan.slots:  # first of all: the old plan goes on while they come
@@ -300,14 +300,14 @@ class SparkEngine:
     def _begin_anew(self) -> None:
         slots = self._executors.begin(self._asked.slots if self._asked is not None else None)
         plan = default_plan(self.flow, slots=slots) if self._asked is None else self._asked.replace(slots=slots)
-        validate(self.flow, plan)
+        plan = validated(self.flow, plan)
         self._open(None)
         todo = change(self.flow, None, plan)
         self._commit(plan, todo, tuple(self._changeover(todo, None).carry_out()))
 
     def _resume(self, found: Committed) -> None:
         plan = found.plan.replace(slots=self._executors.begin(found.plan.slots))
-        validate(self.flow, plan)
+        plan = validated(self.flow, plan)
         self._open(found)
         self._committed = msgspec.structs.replace(found, plan=plan, ends=ends_of(self.flow))
         for query in found.queries:

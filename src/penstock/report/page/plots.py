@@ -112,7 +112,7 @@ def replicas(plans: Sequence[InForce], line: Timeline) -> Plot | None:
         lines.append(Line(name=name, colour=number % COLOURS, path=path))
     high = max(one.plan.replicas.get(name, 0) for one in plans for name in varying)
     return Plot(
-        title="Replicas, by region",
+        title="Replicas, by operator",
         summary=f"Replicas of {', '.join(varying)} over time, at most {high}.",
         lines=tuple(lines),
         x_ticks=x.ticks,

@@ -145,7 +145,7 @@ def test_executors_and_replicas_grow_and_shrink_together_and_every_row_counts_on
         (first,) = engine.executors.standing().observed
         four = resized(engine, 4)
         applied = engine.apply(four)
-        assert applied.plan == engine.plan == four and "slots 1 -> 4" in applied.changed
+        assert applied.plan == engine.plan == four and "slots: 1 -> 4" in applied.changed
         standing = engine.executors.standing()
         assert (standing.planned, standing.requested, len(standing.observed)) == (4, 4, 4)
         before = tasks_done(on_cluster)

@@ -1,0 +1,123 @@
+"""Check a plan against a dataflow, and attribute replica counts to the operators that are replicated together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.errors import PlanError
+from penstock.dataflow.operators import Kind
+from penstock.dataflow.regions import Region, regions
+from penstock.plan.cuts import required_cuts
+from penstock.plan.plan import Plan
+
+MAX_REPLICAS = 10_000  # per operator: a typing error must not keep a run busy for hours
+
+
+def validated(flow: Dataflow, plan: Plan) -> Plan:
+    """Return the plan with each replica count under the first of the operators that are replicated together.
+
+    A plan may name any of these operators, or several of them with the same count.
+
+    Args:
+        flow: The dataflow that the plan is for.
+        plan: A plan as a user wrote it, or one that was validated before.
+
+    Raises:
+        PlanError: The plan does not fit the dataflow. The message says what would fit.
+        DataflowError: The dataflow is incomplete.
+    """
+    flow.check()
+    if plan.dataflow != flow.name:
+        raise PlanError(
+            f"The plan is for dataflow '{plan.dataflow}', but the dataflow is '{flow.name}'; set \"dataflow\" in the "
+            "plan, or give the plan of this dataflow."
+        )
+    check_count("slots", plan.slots)
+    _check_cuts(flow, plan)
+    replicas = counts_by_first_operator(flow, plan.replicas)
+    for region in _replicated(flow):
+        if region.name not in replicas:
+            raise PlanError(
+                f'The plan gives no number of replicas for {_operators(region)}; add "{region.name}": 1 or more to '
+                '"replicas".'
+            )
+    for name, reason in required_cuts(flow, replicas).items():
+        if name not in plan.cuts:
+            raise PlanError(f'The plan must cut after \'{name}\' ({reason}); add "{name}" to "cuts".')
+    in_order = {region.name: replicas[region.name] for region in _replicated(flow)}
+    return plan.replace(replicas=in_order)
+
+
+def counts_by_first_operator(flow: Dataflow, replicas: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts under the first operator of each group that is replicated together.
+
+    Raises:
+        PlanError: A name is unknown or a source, a count is out of range, or two operators of one group disagree.
+    """
+    region_by_operator = {name: region for region in regions(flow) for name in region.operators}
+    named: dict[str, str] = {}  # first operator of a group -> the operator that was named
+    counts: dict[str, int] = {}
+    for name, count in replicas.items():
+        region = region_by_operator.get(name)
+        if region is None:
+            raise PlanError(
+                f"Replicas are given for '{name}', which is not an operator of dataflow '{flow.name}'; its operators "
+                f"are {_names(operator.name for operator in flow.operators)}."
+            )
+        if region.kind is Kind.SOURCE:
+            raise PlanError(
+                f"Replicas are given for source '{name}', which has no replicas of its own; the replicas of the "
+                "operators that read it read its rows. Give replicas for one of those."
+            )
+        _check_replicas(name, count, region)
+        if counts.get(region.name, count) != count:
+            raise PlanError(
+                f"Operators '{named[region.name]}' and '{name}' are replicated together, but {counts[region.name]} "
+                f"and {count} replicas are given; give both the same number, or name only one of them."
+            )
+        named[region.name] = name
+        counts[region.name] = count
+    return counts
+
+
+def check_count(name: str, count: object) -> None:
+    """Raise PlanError unless `count` is a positive integer."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise PlanError(f"{name} = {count!r} is not a number that a plan can have; give a whole number, 1 or more.")
+
+
+def _check_replicas(operator: str, count: int, region: Region) -> None:
+    check_count(f"replicas of '{operator}'", count)
+    if count > MAX_REPLICAS:
+        raise PlanError(
+            f"replicas of '{operator}' = {count:,} is too many, because each replica is one task in every batch; give "
+            f"{MAX_REPLICAS:,} at most."
+        )
+    if count > 1 and not region.replicable:
+        raise PlanError(f"Operator '{operator}' has global state and therefore one replica, not {count}; give 1.")
+
+
+def _check_cuts(flow: Dataflow, plan: Plan) -> None:
+    for name in sorted(plan.cuts):
+        if name not in flow:
+            raise PlanError(
+                f"The plan cuts after '{name}', which is not an operator of dataflow '{flow.name}'; its operators are "
+                f"{_names(operator.name for operator in flow.operators)}."
+            )
+        if flow[name].kind is Kind.SINK:
+            raise PlanError(f"The plan cuts after sink '{name}', which has no output; remove it from \"cuts\".")
+
+
+def _replicated(flow: Dataflow) -> list[Region]:
+    return [region for region in regions(flow) if region.kind is not Kind.SOURCE]
+
+
+def _operators(region: Region) -> str:
+    if len(region.operators) == 1:
+        return f"operator '{region.name}'"
+    return f"operators {_names(repr(name) for name in region.operators)}, which are replicated together"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(names)
