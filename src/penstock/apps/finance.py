@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
-from penstock.apps.differences import differences, epoch_ms
-from penstock.apps.draws import draw, zipf_table
-from penstock.apps.inputs import generated_or_files, kept_if_finite
+from penstock.apps.comparison import differences, epoch_ms
+from penstock.apps.input_output import default_sink, generated_or_files
+from penstock.apps.seeded_random import random_bits, zipf_table
 from penstock.dataflow.sinks import Sink
 
 WINDOW_S = 10
@@ -57,7 +57,7 @@ def trade(n: int, rows: int | None = None) -> Trade:
     >>> symbol, at.isoformat(), price, volume
     ('KAX', '2026-01-01T14:30:02.365000+00:00', 1038, 112)
     """
-    bits = draw(n, _TRADE_SEED)
+    bits = random_bits(n, _TRADE_SEED)
     if rows is not None and n >= rows - FLUSH_ROWS:
         return _FLUSH_SYMBOL, _START + timedelta(milliseconds=rows * ROW_EVERY_MS + _FLUSH_AHEAD_MS), 1, 1
     symbol, middle = _LISTED[bits & 0x3FF]
@@ -72,7 +72,7 @@ def quote(n: int) -> Quote:
     >>> symbol, at.isoformat(), ask, size
     ('KAX', '2026-01-01T14:30:01.958000+00:00', 1026, 63)
     """
-    bits = draw(n, _QUOTE_SEED)
+    bits = random_bits(n, _QUOTE_SEED)
     symbol, middle = _LISTED[bits & 0x3FF]
     ask = middle + middle * ((bits >> 24 & 0x3FF) - 410) // 10_240
     return symbol, _time(n, bits), ask, 1 + (bits >> 34 & 0x1FF)
@@ -141,7 +141,7 @@ def flow(
         inputs=[averages, bucketed],
         columns=["symbol", "window_start", "ts", "ask", "size", "index"],
     )
-    found.sink("out", kept_if_finite(output, rows))
+    found.sink("out", default_sink(output, rows))
     return flow
 
 

@@ -26,9 +26,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
-from penstock.apps.differences import differences
-from penstock.apps.draws import draw
-from penstock.apps.inputs import kept_if_finite
+from penstock.apps.comparison import differences
+from penstock.apps.input_output import default_sink
+from penstock.apps.seeded_random import random_bits
 from penstock.dataflow.sinks import Sink
 
 WIDTH, HEIGHT = 192, 144
@@ -75,7 +75,7 @@ def logo(name: str) -> np.ndarray:
 
 def shown(n: int) -> tuple[str, ...]:
     """The logos that are put on frame n: none, one or two of them."""
-    bits = draw(n, _SEED)
+    bits = random_bits(n, _SEED)
     first, step, how_many = bits & 3, 1 + (bits >> 2) % 3, (0, 1, 1, 2)[bits >> 8 & 3]
     return tuple(sorted({LOGOS[(first + step * i) % 4] for i in range(how_many)}))
 
@@ -93,7 +93,8 @@ def picture(n: int, logos: tuple[str, ...] | None = None) -> np.ndarray:
         top = chance.integers(0, HEIGHT - LOGO_SIDE)
         drawn[top : top + LOGO_SIDE, left : left + LOGO_SIDE] = logo(name)
     noise = chance.integers(-6, 7, drawn.shape)
-    return np.clip(drawn + noise, 0, 255).astype(np.uint8)
+    noisy: np.ndarray = np.clip(drawn + noise, 0, 255).astype(np.uint8)
+    return noisy
 
 
 def generator(n: int, rows: int | None = None) -> tuple[int, datetime, bytes]:
@@ -175,7 +176,7 @@ def flow(
             keys=["frame", "logo"],
             columns=["frame", "logo", "matches"],
         )
-        .sink("out", kept_if_finite(output, rows))
+        .sink("out", default_sink(output, rows))
     )
     return flow
 

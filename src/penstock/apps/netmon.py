@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
-from penstock.apps.differences import differences, epoch_ms
-from penstock.apps.draws import draw, zipf_table
-from penstock.apps.inputs import generated_or_files, kept_if_finite
+from penstock.apps.comparison import differences, epoch_ms
+from penstock.apps.input_output import default_sink, generated_or_files
+from penstock.apps.seeded_random import random_bits, zipf_table
 from penstock.dataflow.sinks import Sink
 
 WINDOW_S = 60
@@ -49,7 +49,7 @@ def generator(n: int, rows: int | None = None) -> str:
     >>> generator(0)
     '2026-01-01T00:00:02.841Z alpha sshd[14608]: Failed password for invalid user pi from 198.18.0.128 port 17931 ssh2'
     """
-    bits = draw(n, _SEED)
+    bits = random_bits(n, _SEED)
     at_ms = n * LINE_EVERY_MS + (bits & 0x3FFF) % DISORDER_MS
     address, kind = _ADDRESSES[bits >> 14 & 0xFFF], bits >> 26 & 15
     host, pid, port = _HOSTS[bits >> 30 & 3], 1000 + (bits >> 32 & 0x7FFF), 1024 + (bits >> 47 & 0x7FFF)
@@ -155,7 +155,7 @@ def flow(
             functools.partial(diff, threshold=threshold),
             columns=[*counted[:4], "excess", "span_ms", "severity"],
         )
-        .sink("out", kept_if_finite(output, rows))
+        .sink("out", default_sink(output, rows))
     )
     return flow
 

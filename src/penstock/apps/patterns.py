@@ -31,9 +31,9 @@ import pandas as pd
 from pyspark.sql import DataFrame
 
 import penstock
-from penstock.apps.differences import differences
-from penstock.apps.draws import draw, zipf_table
-from penstock.apps.inputs import ROWS_PER_S, kept_if_finite
+from penstock.apps.comparison import differences
+from penstock.apps.input_output import ROWS_PER_S, default_sink
+from penstock.apps.seeded_random import random_bits, zipf_table
 from penstock.dataflow.sinks import Sink
 
 WINDOW = 200  # messages
@@ -56,7 +56,7 @@ def message(n: int) -> str:
     >>> message(3) == message(3), 1 <= len(message(3).split()) <= 4
     (True, True)
     """
-    bits = draw(n, _SEED)
+    bits = random_bits(n, _SEED)
     topic = (_TOPICS[bits & 0xFF] + n // _TREND) % 8
     parts = [bits >> shift & 0x3FF for shift in (10, 20, 30, 40)[: 1 + (bits >> 8) % 4]]
     drawn = {_TAGS[part >> 4] if part % 8 == 0 else _TAGS[4 * topic + (part >> 3 & 3)] for part in parts}
@@ -191,7 +191,7 @@ def flow(
     )
     facts.rows("tell", told, schema=CANDIDATES).feed(supersets)
     facts.stateless("report", lambda facts: facts, columns=["pattern", "fact", "position"]).sink(
-        "out", kept_if_finite(output, rows)
+        "out", default_sink(output, rows)
     )
     return flow
 

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
-from penstock.apps.draws import draw, zipf_table
-from penstock.apps.growing_counts import check_counts, last_counts
-from penstock.apps.inputs import generated_or_files, kept_if_finite
+from penstock.apps.comparison import count_differences, last_counts
+from penstock.apps.input_output import default_sink, generated_or_files
+from penstock.apps.seeded_random import random_bits, zipf_table
 from penstock.dataflow.sinks import Sink
 
 VOCABULARY = 5_000
@@ -48,7 +48,7 @@ def generator(n: int) -> str:
     """
     words = []
     for part in range(3 * n, 3 * n + 1 + n % 3):
-        bits = draw(part, _SEED)
+        bits = random_bits(part, _SEED)
         words += [
             _WORDS[bits & 0xFFFF],
             _WORDS[bits >> 16 & 0xFFFF],
@@ -81,7 +81,7 @@ def flow(
         flow.source("lines", source)
         .stateless("split", split, columns=["word"])
         .keyed("count", count, keys=["word"], columns=["word", "count"])
-        .sink("out", kept_if_finite(output, rows))
+        .sink("out", default_sink(output, rows))
     )
     return flow
 
@@ -109,4 +109,4 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
     """How the output differs from the oracle's."""
-    return check_counts(oracle(rows), output, "word")
+    return count_differences(oracle(rows), output, "word")

@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 import penstock
-from penstock.apps.differences import differences, epoch_ms
-from penstock.apps.inputs import kept_if_finite
+from penstock.apps.comparison import differences, epoch_ms
+from penstock.apps.input_output import default_sink
 from penstock.apps.mst import weblog
 from penstock.dataflow.sinks import Sink
 
@@ -31,7 +31,7 @@ def flow(
     (
         weblog.stream(flow, input, rows, rows_per_s)
         .stateless("answered", answered, columns=weblog.COLUMNS)
-        .sink("out", kept_if_finite(output, rows))
+        .sink("out", default_sink(output, rows))
     )
     return flow
 

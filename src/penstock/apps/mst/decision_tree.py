@@ -18,10 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 import penstock
-from penstock.apps.differences import differences
-from penstock.apps.draws import draw
-from penstock.apps.inputs import generated, kept_if_finite
+from penstock.apps.comparison import differences
+from penstock.apps.input_output import default_sink, generated
 from penstock.apps.mst.hoeffding import Example, Prediction, from_bytes, learn, seedling, to_bytes
+from penstock.apps.seeded_random import random_bits
 from penstock.dataflow.sinks import Sink
 
 FEATURES, CLASSES = 200, 10
@@ -36,7 +36,7 @@ def generator(n: int, features: int = FEATURES, classes: int = CLASSES) -> tuple
     (0, '0,188,112,203,252')
     """
     draws = -(-features // 8)
-    octets = b"".join(draw(n * draws + part, _FEATURE_SEED).to_bytes(8, "little") for part in range(draws))
+    octets = b"".join(random_bits(n * draws + part, _FEATURE_SEED).to_bytes(8, "little") for part in range(draws))
     values = list(octets[:features])
     return n, ",".join(map(str, [label(n, values, classes), *values]))
 
@@ -46,12 +46,12 @@ def label(n: int, features: list[int], classes: int) -> int:
 
     Each node of the hidden tree compares one feature with one threshold, and it is just deep enough for all classes.
     """
-    noise = draw(n, _LABEL_SEED)
+    noise = random_bits(n, _LABEL_SEED)
     if noise & 15 == 0:
         return (noise >> 4) % classes
     node = 1
     while node < classes:
-        concept = draw(node, _CONCEPT_SEED)
+        concept = random_bits(node, _CONCEPT_SEED)
         node = 2 * node + (features[(concept >> 8) % len(features)] >= 64 + concept % 128)
     return node % classes
 
@@ -61,7 +61,7 @@ def parse(rows: DataFrame) -> DataFrame:
     return rows.select("n", values[0].alias("label"), F.slice(values, 2, 1_000_000).alias("features"))
 
 
-class Learner(StatefulProcessor):
+class Learner(StatefulProcessor):  # type: ignore[misc]  # pyspark is not type-checked
     """One tree, the number of the row that is its next, and the rows that are not: they came too early."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -130,7 +130,7 @@ def flow(
         flow.source("rows", generated(fn, "n bigint, value string", rows, rows_per_s))
         .stateless("parse", parse, columns=["n", "label", "features"])
         .global_state("predict", predict, output_mode="append", columns=COLUMNS)
-        .sink("out", kept_if_finite(output, rows))
+        .sink("out", default_sink(output, rows))
     )
     return flow
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from penstock.apps.draws import draw
+from penstock.apps.seeded_random import random_bits
 
 ROW_EVERY_MS = 100  # of event time, whatever the rate of arrival
 DELAY_S = 10  # of the watermark
@@ -26,7 +26,7 @@ def event_time(n: int, rows: int | None = None) -> datetime:
     """
     if rows is not None and n == rows - 1:
         return _START + timedelta(milliseconds=rows * ROW_EVERY_MS + _FLUSH_AHEAD_MS)
-    return _START + timedelta(milliseconds=n * ROW_EVERY_MS + draw(n, _SEED) % DISORDER_MS)
+    return _START + timedelta(milliseconds=n * ROW_EVERY_MS + random_bits(n, _SEED) % DISORDER_MS)
 
 
 def is_closed(end_ms: int, latest_ms: int) -> bool:

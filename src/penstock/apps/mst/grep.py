@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
-from penstock.apps.inputs import generated_or_files, kept_if_finite
+from penstock.apps.input_output import default_sink, generated_or_files
 from penstock.apps.wordcount import generator
 from penstock.dataflow.sinks import Sink
 
@@ -44,7 +44,7 @@ def flow(
         flow.source("lines", source)
         .stateless("match", functools.partial(match, pattern=pattern), columns=["value"])
         .global_state("count", count, columns=["count"])
-        .sink("out", kept_if_finite(output, rows))
+        .sink("out", default_sink(output, rows))
     )
     return flow
 

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
-from penstock.apps.differences import differences, epoch_ms
-from penstock.apps.inputs import generated, kept_if_finite
+from penstock.apps.comparison import differences, epoch_ms
+from penstock.apps.input_output import default_sink, generated
 from penstock.apps.mst import sol
 from penstock.apps.mst.event_time import DELAY_S, event_time, is_closed
 from penstock.dataflow.sinks import Sink
@@ -48,7 +48,7 @@ def flow(output: Sink | None = None, *, rows: int | None = None, rows_per_s: flo
     (
         records.watermark("ts", f"{DELAY_S} seconds")
         .global_state("sort", sort, columns=["window_end", "rank", "n", "value"])
-        .sink("out", kept_if_finite(output, rows))
+        .sink("out", default_sink(output, rows))
     )
     return flow
 

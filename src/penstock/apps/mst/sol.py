@@ -13,9 +13,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 import penstock
-from penstock.apps.differences import differences
-from penstock.apps.draws import draw
-from penstock.apps.inputs import generated, kept_if_finite
+from penstock.apps.comparison import differences
+from penstock.apps.input_output import default_sink, generated
+from penstock.apps.seeded_random import random_bits
 from penstock.dataflow.sinks import Sink
 
 STAGES = 3
@@ -31,7 +31,7 @@ def generator(n: int) -> Message:
     >>> n, len(value)
     (7, 96)
     """
-    return n, "".join(f"{draw(6 * n + part, _SEED):016x}" for part in range(6))
+    return n, "".join(f"{random_bits(6 * n + part, _SEED):016x}" for part in range(6))
 
 
 def hop(messages: DataFrame) -> DataFrame:
@@ -48,7 +48,7 @@ def flow(
     stream = flow.source("messages", generated(generator, SCHEMA, rows, rows_per_s))
     for number in range(1, stages + 1):
         stream = stream.stateless(f"hop{number}", hop, columns=["n", "value"])
-    stream.sink("out", kept_if_finite(output, rows))
+    stream.sink("out", default_sink(output, rows))
     return flow
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 import penstock
-from penstock.apps.growing_counts import check_counts, last_counts
-from penstock.apps.inputs import kept_if_finite
+from penstock.apps.comparison import count_differences, last_counts
+from penstock.apps.input_output import default_sink
 from penstock.apps.mst import weblog
 from penstock.apps.mst.page_view import count
 from penstock.dataflow.sinks import Sink
@@ -36,7 +36,7 @@ def flow(
         weblog.stream(flow, input, rows, rows_per_s)
         .keyed("first_visit", first_visit, keys=["site", "visitor"], output_mode="append", columns=["site", "visitor"])
         .keyed("visitors", count, keys=["site"], columns=["site", "count"])
-        .sink("out", kept_if_finite(output, rows))
+        .sink("out", default_sink(output, rows))
     )
     return flow
 
@@ -52,4 +52,4 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
     """How the output differs from the oracle's."""
-    return check_counts(oracle(rows), output, "site")
+    return count_differences(oracle(rows), output, "site")

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.apps.draws import draw, zipf_table
-from penstock.apps.inputs import generated_or_files
+from penstock.apps.input_output import generated_or_files
+from penstock.apps.seeded_random import random_bits, zipf_table
 from penstock.dataflow import Dataflow
 from penstock.dataflow.stream import Stream
 
@@ -38,7 +38,7 @@ def generator(n: int) -> str:
     >>> generator(1)
     'site24.example 198.18.1.138 - - [01/Jan/2026:00:00:00 +0000] "GET /page/73 HTTP/1.1" 301 3245'
     """
-    bits = draw(n, _SEED)
+    bits = random_bits(n, _SEED)
     site, visitor = _SITES[bits & 0xFFF], _VISITORS[bits >> 12 & 0xFFFF]
     page, status, size = bits >> 28 & 0xFF, _STATUSES[bits >> 36 & 15], bits >> 40 & 0xFFFF
     line = f'{site} {visitor} - - [{_time(n)}] "GET /page/{page} HTTP/1.1" {status} {size}'

@@ -1,4 +1,4 @@
-"""Random numbers that depend on the row number alone, so that every process draws the same for the same row."""
+"""Random numbers that depend only on the row number, so that every process generates the same row."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ T = TypeVar("T")
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 
-def draw(n: int, seed: int) -> int:
-    """64 random bits: output n of SplitMix64 started at `seed`.
+def random_bits(n: int, seed: int) -> int:
+    """Return 64 random bits: output n of SplitMix64 started at `seed`.
 
-    Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014. Its n-th state is
-    seed + (n + 1) * gamma, hence any output can be had without those before it.
+    Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014. The n-th state is
+    seed + (n + 1) * gamma, so each output can be computed without the previous ones.
 
-    >>> draw(0, seed=1234567)
+    >>> random_bits(0, seed=1234567)
     6457827717110365317
     """
     z = (seed + (n + 1) * 0x9E3779B97F4A7C15) & _MASK
@@ -26,9 +26,9 @@ def draw(n: int, seed: int) -> int:
 
 
 def zipf_table(values: Sequence[T], *, bits: int) -> tuple[T, ...]:
-    """2**bits entries in which value r (from 1) stands about 1/r as often as the first: index it by that many bits.
+    """Return 2**bits entries in which the value of rank r occurs about 1/r as often as the first; index it with bits.
 
-    Whole numbers only: powers and logarithms may differ in the last digit from one machine to the next.
+    Only integers are used, because powers and logarithms may differ in the last digit between machines.
 
     >>> [zipf_table("abc", bits=4).count(letter) for letter in "abc"]
     [9, 4, 3]

@@ -3,13 +3,13 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.apps.differences import differences
-from penstock.apps.draws import draw, zipf_table
+from penstock.apps.comparison import differences
+from penstock.apps.seeded_random import random_bits, zipf_table
 
 
 def test_draws_are_splitmix64() -> None:
     """The five values published with most implementations of SplitMix64 for this seed."""
-    assert [draw(n, seed=1234567) for n in range(5)] == [
+    assert [random_bits(n, seed=1234567) for n in range(5)] == [
         6457827717110365317,
         3203168211198807973,
         9817491932198370423,
@@ -19,7 +19,7 @@ def test_draws_are_splitmix64() -> None:
 
 
 def test_every_bit_is_set_half_of_the_time() -> None:
-    draws = [draw(n, seed=5) for n in range(4000)]
+    draws = [random_bits(n, seed=5) for n in range(4000)]
     for bit in range(64):
         ones = sum(value >> bit & 1 for value in draws)
         assert abs(ones - 2000) < 5 * 1000**0.5  # five standard deviations of a fair coin
