@@ -32,10 +32,11 @@ def generated_or_files(
         raise penstock.DataflowError(
             f"Both input={input!r} and rows={rows} are given, but rows is for generated data only; give one of them."
         )
-    format = "text" if schema == "value string" else None
+    is_text = schema == "value string"
+    format = "text" if is_text else None
     if rows_per_s is None:
-        return penstock.backlog(input, format=format, schema=schema, header=False)
-    return penstock.replay(input, rows_per_s=rows_per_s, format=format, schema=schema, header=False)
+        return penstock.backlog(input, format=format, schema=schema, header=is_text)
+    return penstock.replay(input, rows_per_s=rows_per_s, format=format, schema=schema, header=is_text)
 
 
 def default_sink(output: Sink | None, rows: int | None) -> Sink:
