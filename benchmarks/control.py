@@ -16,12 +16,11 @@ import msgspec
 import penstock
 from penstock.control.controller import Controller, Settings
 from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastLatency
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
-from penstock.control.situation import Policy
+from penstock.control.policy import Policy
 from penstock.engines.ports import Applied
 from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Latency, OperatorWindow, PipelineWindow, Window
@@ -111,7 +110,7 @@ def timed(
         took = []
         for number, window in enumerate(windows):
             began = time.thread_time()
-            controller.turn(window, number=number, at_s=window.end_s)
+            controller.decide(window, number=number, at_s=window.end_s)
             took.append(1000 * (time.thread_time() - began))
         return took[10:]
 

@@ -34,7 +34,7 @@ from penstock.plan import Plan
 from penstock.store import RunRecord, Store
 from penstock.study.mst.design import PACED, SATURATED, Wanted, samples_of
 from penstock.study.mst.replicas import plan_for
-from penstock.study.mst.settling import Saturation
+from penstock.study.mst.samples import Saturation
 from penstock.study.mst.study import MstStudy
 
 WORKERS, SLOTS_EACH = 6, 2

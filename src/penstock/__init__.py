@@ -1,6 +1,6 @@
 """Penstock measures, models, plans and scales streaming pipelines on Spark Structured Streaming."""
 
-from penstock.black_box import watch
+from penstock.api.watching import watch
 from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, Stream
 from penstock.dataflow.kafka import kafka
 from penstock.dataflow.sinks import foreach_batch, memory, noop, parquet

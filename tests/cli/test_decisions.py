@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import cli
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastLatency
 from penstock.store import Store
 from tests.cli.test_running import FLOW
 from tests.support.applications import mean_s, plan_of, video

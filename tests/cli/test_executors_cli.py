@@ -22,7 +22,7 @@ from penstock.dataflow.load import load
 from penstock.engines.spark.cluster.record import Asked, Record
 from penstock.plan import Plan
 from penstock.store import Owner, RunLock, RunRecord, Store, Trial
-from penstock.study.mst.program import fingerprint
+from penstock.study.mst.fingerprint import fingerprint
 
 
 def printed(*words: str, fails: bool = False) -> str:

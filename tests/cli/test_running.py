@@ -94,7 +94,7 @@ def test_a_day_in_the_life_of_a_run(running: Running, tmp_path: Path) -> None:
     assert (process.returncode, err) == (0, "")
     assert out.startswith("Starting double in") and f"resume with: penstock run {running.flow} --at {at}" in out
     assert "stopped at" in penstock("status", at)
-    assert "no run is alive" in penstock("stop", at, code=1)
+    assert "No run is active" in penstock("stop", at, code=1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -115,7 +115,7 @@ def test_after_kill_9_the_store_is_read_and_the_run_resumes(running: Running) ->
     process.communicate()
     assert owner(running.at) is None
     assert ": killed; resume with" in penstock("status", running.at)
-    assert "no run is alive" in penstock("rescale", running.at, "twice=4", code=1)
+    assert "No run is active" in penstock("rescale", running.at, "twice=4", code=1)
     process = running.start("--json")  # takes the stale lock over
     penstock("stop", running.at)
     out, _ = process.communicate(timeout=20)

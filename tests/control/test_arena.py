@@ -10,19 +10,25 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from penstock.control.arena import Standing, any_plans, best_plan, compete, every_plan, league, summary
-from penstock.control.contest import hold
+from penstock.control.arena.comparison import (
+    ArenaOptions,
+    PolicyResult,
+    compare_policies,
+    ranked,
+    run_policy,
+    summarise,
+)
+from penstock.control.arena.plans import best_plan, every_plan, random_plans
+from penstock.control.arena.scenarios import SCENARIOS
 from penstock.control.controller import Settings
 from penstock.control.guards import Hysteresis
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, LeastLatency
+from penstock.control.policies.drs import Drs, DrsSettings, LeastLatency
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
-from penstock.control.rehearsal import rehearse
-from penstock.control.scenarios import SCENARIOS
-from penstock.control.shape import Shape
-from penstock.control.situation import Policy
+from penstock.control.policy import Policy
+from penstock.control.simulation import Duration, LatencyTarget, simulate
+from penstock.control.topology import Topology
 from penstock.dataflow import PlanError
 from penstock.engines.simulated import SimulatedEngine
 from penstock.measure.smoothing import MovingAverage
@@ -42,7 +48,7 @@ def judged(plan: Plan) -> float:
 
 def test_every_plan_is_tried_once() -> None:
     flow = video()
-    tried = [plan.replicas for plan in every_plan(Shape.of(flow), plan_of(flow, {"extract": 1}), 22)]
+    tried = [plan.replicas for plan in every_plan(Topology.of(flow), plan_of(flow, {"extract": 1}), 22)]
     assert len(tried) == math.comb(21, 2)
     by_product = [dict(counts) for counts in allocations(list(VIDEO_SERVICE), 22)]
     assert sorted(map(repr, tried)) == sorted(map(repr, by_product))
@@ -51,19 +57,18 @@ def test_every_plan_is_tried_once() -> None:
 def test_drs_comes_first_in_fewer_changes_than_the_baselines() -> None:
     flow = video()
     start = plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1})
-    best, best_s = best_plan(every_plan(Shape.of(flow), start, 22), judged, judged)
-    assert best.replicas == {"extract": 10, "match": 11, "aggregate": 1}
+    optimum = best_plan(every_plan(Topology.of(flow), start, 22), judged, judged)
+    assert optimum.plan.replicas == {"extract": 10, "match": 11, "aggregate": 1}
 
-    def stood(policy: Policy) -> Standing:
+    def stood(policy: Policy) -> PolicyResult:
         clock = FakeClock()
         engine = QueueingEngine(flow, start, clock=clock, rate=lambda _: 13.0, service_per_s=VIDEO_SERVICE, pause_s=2.0)
-        return compete(
-            policy, engine, clock, windows=100, every_s=60.0, settings=settings, judge=judged, best_s=best_s, max_s=3.0
-        )
+        duration, target = Duration(windows=100, every_s=60.0), LatencyTarget(max_s=3.0)
+        return run_policy(policy, engine, clock, settings, duration=duration, optimum=optimum, target=target)
 
     settings = Settings(mode="active", smoothing=MovingAverage(2), warm_up_s=0.0, stale_after_s=180.0)
     policies = [Threshold(), Stela(attempts=5), Ds2(), Drs(DrsSettings(goal=LeastLatency(max_slots=22)))]
-    table = league([summary([stood(policy)]) for policy in policies])
+    table = ranked([summarise([stood(policy)]) for policy in policies])
     assert table[0].policy == "drs"
     assert table[0].share > 0.99 and table[0].rounds == table[0].changes == 1
     others = {one.policy: one for one in table[1:]}
@@ -74,7 +79,7 @@ def test_drs_comes_first_in_fewer_changes_than_the_baselines() -> None:
 
 def test_in_micro_batches_plans_differ_in_cuts_too_and_may_leave_slots_unused() -> None:
     flow = video()
-    shape = Shape.of(flow)
+    shape = Topology.of(flow)
     start = plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1}, slots=6)
     tried = list(every_plan(shape, start, 6, micro_batch=True))
     # One query each: all triples with a sum of 6 or less. 'extract' and 'match' together: the larger one counts.
@@ -87,11 +92,11 @@ def test_in_micro_batches_plans_differ_in_cuts_too_and_may_leave_slots_unused() 
 
 def test_starts_are_any_plans_within_the_slots_and_the_same_for_a_seed() -> None:
     flow = video()
-    shape = Shape.of(flow)
+    shape = Topology.of(flow)
     ones = plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1})
-    drawn = list(islice(any_plans(shape, ones, 22, micro_batch=True, seed=5), 30))
+    drawn = list(islice(random_plans(shape, ones, 22, micro_batch=True, seed=5), 30))
     assert drawn[0] == ones
-    assert drawn == list(islice(any_plans(shape, ones, 22, micro_batch=True, seed=5), 30))
+    assert drawn == list(islice(random_plans(shape, ones, 22, micro_batch=True, seed=5), 30))
     assert {plan.cuts for plan in drawn} == {frozenset({"match"}), frozenset({"match", "extract"})}
     for plan in drawn:
         validated(flow, plan)
@@ -100,19 +105,19 @@ def test_starts_are_any_plans_within_the_slots_and_the_same_for_a_seed() -> None
 
 
 def test_what_a_league_table_says_of_several_starts() -> None:
-    def stood(policy: str, share: float, rounds: int | None) -> Standing:
-        return Standing(
+    def stood(policy: str, share: float, rounds: int | None) -> PolicyResult:
+        return PolicyResult(
             policy=policy, share=share, rounds=rounds, changes=3, rolled_back=0, slot_seconds=3600.0, violations=2,
             pause_s=1.0,
         )  # fmt: skip
 
-    steady = summary([stood("steady", 0.98, 2), stood("steady", 0.99, 1), stood("steady", 1.0, 1)])
-    lucky = summary([stood("lucky", 1.0, 1), stood("lucky", 1.0, 1), stood("lucky", 0.2, None)])
+    steady = summarise([stood("steady", 0.98, 2), stood("steady", 0.99, 1), stood("steady", 1.0, 1)])
+    lucky = summarise([stood("lucky", 1.0, 1), stood("lucky", 1.0, 1), stood("lucky", 0.2, None)])
     assert (steady.share, steady.worst_share, steady.rounds, steady.most_rounds) == (0.99, 0.98, 1, 2)
     assert (lucky.share, lucky.worst_share, lucky.reached, lucky.starts) == (1.0, 0.2, 2, 3)
-    assert [one.policy for one in league([lucky, steady])] == ["steady", "lucky"]
+    assert [one.policy for one in ranked([lucky, steady])] == ["steady", "lucky"]
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(table("a contest", [summary([stood("threshold", 1.0, 1)] * 10)]))
+    console.print(table("a contest", [summarise([stood("threshold", 1.0, 1)] * 10)]))
     text = console.export_text()
     assert "threshold" in text and "10/10" in text and "\u2026" not in text
 
@@ -125,7 +130,9 @@ def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None
     settings = Settings(mode="active", smoothing=MovingAverage(4), warm_up_s=30.0, stale_after_s=180.0)
     policy = Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05)
     with Store(tmp_path) as store:
-        sums, changes = rehearse(policy, engine, engine.clock, store, windows=60, every_s=30.0, settings=settings)
+        sums, changes = simulate(
+            policy, engine, store, settings, clock=engine.clock, duration=Duration(windows=60, every_s=30.0)
+        )
         last = store.windows(last=1)[0][1].latency
     assert [row.verdict for row in changes] == ["kept"] and sums.rolled_back == 0
     assert last is not None and last.mean_s < 3.0  # the best plan's is 1.7 s
@@ -134,14 +141,15 @@ def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None
 def test_a_contest_between_drs_and_a_baseline_from_two_starts() -> None:
     settings = Settings(mode="active", smoothing=MovingAverage(3), warm_up_s=30.0, stale_after_s=180.0)
     drs = Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05)
-    contest = hold(
-        "video", "row-by-row", [Threshold(), drs], settings, slots=22, starts=2, windows=20, every_s=60.0, seed=1,
-        quick_s=400.0, long_s=1_500.0,
-    )  # fmt: skip
+    options = ArenaOptions(
+        slots=22, starts=2, duration=Duration(windows=20, every_s=60.0), seed=1, short_s=400.0, long_s=1_500.0
+    )
+    contest = compare_policies("video", "row-by-row", [Threshold(), drs], settings, options)
     assert contest.plans == math.comb(21, 2)
     assert contest.best == {"extract": 10, "match": 11, "aggregate": 1}  # as published
     first, second = contest.league
     assert (first.policy, first.reached, first.most_rounds) == ("drs", 2, 1) and first.worst_share > 0.9
     assert second.policy == "threshold" and second.reached < 2
-    with pytest.raises(PlanError, match="no plan of 'video' within 6 slots keeps up"):
-        hold("video", "row-by-row", [drs], settings, slots=6, starts=1, windows=1, every_s=60.0, seed=1, long_s=600.0)
+    with pytest.raises(PlanError, match="No plan of 'video' within 6 slots keeps up"):
+        few = ArenaOptions(slots=6, starts=1, duration=Duration(windows=1, every_s=60.0), seed=1, long_s=600.0)
+        compare_policies("video", "row-by-row", [drs], settings, few)

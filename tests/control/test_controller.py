@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,70 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.control.controller import Controller, Settings
-from penstock.control.decisions import Change, Decision, Hold, Reason
-from penstock.control.guards import Bounded, Cooldown, Hysteresis, MaxChangesPerHour, PayBack
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
-from penstock.control.situation import Memory, Policy, Situation
+from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastLatency
+from penstock.control.policy import Decision, Hold, Memory, Policy, Reason, Situation
 from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Window
 from penstock.plan import Plan
-from penstock.planning.plan_outcome import PlanOutcome
-from penstock.store import DecisionRecord, RunRecord, Store, StoreReader
-from tests.support.applications import plan_of, video
+from penstock.store import RunRecord, Store, StoreReader
 from tests.support.driving import drive
 from tests.support.memory_engine import FakeClock
-from tests.support.queueing_engine import QueueingEngine
-
-SERVICE = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
-START = {"extract": 3, "match": 3, "aggregate": 1}
-
-
-def engine(clock: FakeClock, *, rate: float = 6.0, counts: dict[str, int] = START, **known: Any) -> QueueingEngine:
-    flow = video()
-    return QueueingEngine(
-        flow,
-        plan_of(flow, counts),
-        clock=clock,
-        **{"rate": lambda _: rate, "service_per_s": SERVICE} | known,
-    )
-
-
-@dataclass(frozen=True)
-class Scripted:
-    """Decides by a function of the situation; for what the loop makes of decisions."""
-
-    decides: Callable[[Situation], Decision]
-    name: str = field(default="scripted", init=False)
-
-    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
-        return self.decides(situation), memory
-
-
-def changing(**counts: int) -> Scripted:
-    """Always wants these replicas, and promises half the latency."""
-
-    def decides(situation: Situation) -> Decision:
-        plan = situation.plan.replace(replicas=situation.plan.replicas | counts)
-        if plan == situation.plan:
-            return Hold(reason=Reason.BEST, why="there already")
-        assert situation.window is not None and situation.window.latency is not None
-        now_s = situation.window.latency.mean_s
-        staying = PlanOutcome(slots=situation.slots, latency_s=now_s)
-        return Change(
-            plan=plan,
-            reason=Reason.SHORTAGE,
-            why="as scripted",
-            staying=staying,
-            expected=PlanOutcome(slots=sum(plan.replicas.values()), latency_s=now_s / 2),
-        )
-
-    return Scripted(decides)
-
-
-def reasons(rows: list[DecisionRecord]) -> list[str]:
-    return [row.reason for row in rows]
-
+from tests.support.scripted import START, Scripted, changing, engine, reasons
 
 # ---- reason codes of the loop
 
@@ -243,7 +188,6 @@ def test_guards_say_no_one_after_another(tmp_path: Path) -> None:
         "out-of-bounds": Bounded(wanted, max_slots=12),
         "too-little-gain": Hysteresis(wanted, gain=0.6),
         "not-yet": Hysteresis(wanted, turns=9),
-        "too-many-changes": MaxChangesPerHour(wanted, changes=0),
         "not-paid-back": PayBack(wanted, within_s=10.0, pause_s=30.0),
         "out-of-bounds ": Bounded(wanted, max_replicas={"extract": 8}),
     }
@@ -338,6 +282,6 @@ def test_what_was_intended_is_on_record_before_it_is_done(tmp_path: Path) -> Non
         controller = Controller(changing(match=4), chosen, one, store)
         clock.sleep(60.0)
         with pytest.raises(KeyboardInterrupt):
-            controller.turn(one.observe(), number=1, at_s=clock.time())
+            controller.decide(one.observe(), number=1, at_s=clock.time())
         ((_, row),) = store.decisions()
     assert row.applied == "begun" and row.verdict is None

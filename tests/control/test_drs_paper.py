@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.control.decisions import Change
 from penstock.control.guards import Cooldown
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
-from penstock.control.shape import Shape
-from penstock.control.situation import Situation
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastLatency
+from penstock.control.policy import Change, Situation
+from penstock.control.topology import Topology
 from penstock.measure.smoothing import MovingAverage
 from tests.support.applications import (
     PATTERNS_SELECTIVITY,
@@ -64,7 +62,7 @@ def test_from_every_start_one_change_leads_to_the_best_of_all_allocations(applic
     best = min(every, key=lambda counts: mean_s(visits, external, service, counts))
     assert tuple(best.values()) == published
     policy = Drs(DrsSettings(goal=LeastLatency(max_slots=22)))
-    shape = Shape.of(application[0]())
+    shape = Topology.of(application[0]())
     for start in every:
         clock = FakeClock()
         engine = engine_of(application, start, clock)
@@ -72,7 +70,7 @@ def test_from_every_start_one_change_leads_to_the_best_of_all_allocations(applic
         clock.sleep(60.0)
         window = engine.observe()
         situation = Situation(
-            now_s=clock.time(), shape=shape, plan=engine.plan, window=window, latest=window, max_slots=22
+            now_s=clock.time(), topology=shape, plan=engine.plan, window=window, latest=window, max_slots=22
         )
         decision, memory = policy.decide(situation, {})
         if start == best:
@@ -84,7 +82,7 @@ def test_from_every_start_one_change_leads_to_the_best_of_all_allocations(applic
         clock.sleep(60.0)
         window = engine.observe()
         situation = Situation(
-            now_s=clock.time(), shape=shape, plan=engine.plan, window=window, latest=window, max_slots=22
+            now_s=clock.time(), topology=shape, plan=engine.plan, window=window, latest=window, max_slots=22
         )
         assert not isinstance(policy.decide(situation, memory)[0], Change)
 

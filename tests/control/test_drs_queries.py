@@ -7,10 +7,9 @@ from itertools import product
 
 import pytest
 
-from penstock.control.decisions import Change, Hold
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots
-from tests.control.test_policy_contract import situation_of
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
+from penstock.control.policy import Change, Hold
+from tests.support.situations import situation_of
 
 BATCH_S, REPLICA_S = 0.1, 0.02  # of the engine under it
 WORK = (1 / 5.0 + 1 / 4.5, 1 / 100.0)  # s a row: extract and match in one query, aggregate in another

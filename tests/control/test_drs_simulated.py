@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.control.arena.scenarios import SCENARIOS, video
 from penstock.control.controller import Settings
 from penstock.control.guards import Cooldown, Hysteresis
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastLatency
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
-from penstock.control.rehearsal import rehearse
-from penstock.control.scenarios import SCENARIOS, video
-from penstock.control.situation import Policy
+from penstock.control.policy import Policy
+from penstock.control.simulation import Duration, simulate
 from penstock.engines.simulated import (
     Behaviour,
     Empirical,
@@ -32,10 +31,10 @@ from penstock.engines.simulated import (
 from penstock.engines.simulated.behaviour import BatchCosts
 from penstock.measure.smoothing import MovingAverage
 from penstock.store import DecisionRecord, Store, StoreReader
-from tests.control.test_controller import engine as queueing
 from tests.support.applications import PATTERNS_SERVICE, VIDEO_SERVICE, allocations, mean_s, plan_of
 from tests.support.driving import drive
 from tests.support.memory_engine import FakeClock
+from tests.support.scripted import engine as queueing
 
 
 def changes(
@@ -45,7 +44,9 @@ def changes(
         mode="active", smoothing=MovingAverage(smoothed), warm_up_s=0.0, stale_after_s=3 * every_s, load_change=0.2
     )
     with Store(at) as store:
-        return rehearse(policy, engine, engine.clock, store, windows=windows, every_s=every_s, settings=settings)[1]
+        return simulate(
+            policy, engine, store, settings, clock=engine.clock, duration=Duration(windows=windows, every_s=every_s)
+        )[1]
 
 
 # ---- figures 6 and 8: K = 22
@@ -264,7 +265,7 @@ def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
     engine = SimulatedEngine(flow, behaviour, plan=one, mode="micro-batch")
     settings = Settings(mode="active", smoothing=MovingAverage(2), micro_batch=True, warm_up_s=10.0, stale_after_s=60.0)
     with Store(tmp_path) as store:
-        rehearse(policy, engine, engine.clock, store, windows=120, every_s=10.0, settings=settings)
+        simulate(policy, engine, store, settings, clock=engine.clock, duration=Duration(windows=120, every_s=10.0))
     busy = sum(costs[name] * (2000 if name == "join" else 1000) / k for name, k in engine.plan.replicas.items())
     assert busy < (1.2 if isinstance(policy, Stela) else 1.0)  # which calls nothing else congested
 

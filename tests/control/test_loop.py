@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.control.loop import Ended, run
+from penstock.control.loop import Loop, Stopped
 from penstock.control.requests import Answer, Apply, Rate, Request, Requests, Rescale, Stop, _get, _put
+from penstock.control.run import Schedule, run
 from penstock.measure.window import Window
 from penstock.plan import Plan
 from penstock.store import RunRecord, Store
@@ -47,8 +48,10 @@ class Bench:
         assert found is not None
         return found
 
-    def run(self, **options: Any) -> Ended:
-        return run(self.engine, self.store, self.requests, clock=self.clock, **options)
+    def run(self, **options: Any) -> Stopped:
+        on_window = options.pop("on_window", None)
+        loop = Loop(engine=self.engine, store=self.store, clock=self.clock, on_window=on_window)
+        return run(self.engine, loop, self.requests, Schedule(**options))
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_all_input_is_processed_and_every_window_recorded(bench: Bench) -> None:
     seen: list[tuple[Window, Plan]] = []
     ended = bench.run(every_s=2.0, until=bench.engine.idle, on_window=lambda *both: seen.append(both))
-    assert ended == Ended(why="all input is processed")
+    assert ended == Stopped(why="all input is processed")
     assert bench.engine.rows == [{"n": 2 * number} for number in range(1000)]
     kept = [window for _, window in bench.store.windows()]
     assert kept == [window for window, _ in seen]
@@ -155,7 +158,7 @@ def test_the_rate_can_be_changed(bench: Bench) -> None:
 def test_a_file_that_is_no_request_is_answered_and_survived(bench: Bench) -> None:
     bench.clock.at[1003.0] = lambda: (bench.requests.folder / "1.json").write_text('{"kind": "explode"}')
     bench.run(until=bench.engine.idle)
-    assert not bench.answer().ok and "no request that a run understands" in bench.answer().text
+    assert not bench.answer().ok and "not a valid request" in bench.answer().text
 
 
 def test_observe_may_fail_and_the_store_says_so(bench: Bench) -> None:
@@ -171,7 +174,7 @@ def test_observe_may_fail_and_the_store_says_so(bench: Bench) -> None:
 
 def test_stop_is_answered_after_the_engine_has_stopped(bench: Bench) -> None:
     bench.ask_at(5.0, Stop())
-    assert bench.run() == Ended(why="asked to stop")
+    assert bench.run() == Stopped(why="asked to stop")
     assert bench.answer() == Answer(ok=True, text="stopped")
     assert not bench.engine.running
     # The last window is not lost: 5 s at 50 rows a second.
@@ -183,7 +186,7 @@ def test_what_was_asked_of_an_earlier_run_is_refused(bench: Bench) -> None:
     _put(bench.requests.folder / "1.json", Stop())
     (bench.requests.folder / "0.answer.json").write_text("left behind")
     assert bench.run(until=bench.engine.idle).why == "all input is processed"
-    assert "asked before this run began" in bench.answer().text
+    assert "sent before this run began" in bench.answer().text
     assert not (bench.requests.folder / "0.answer.json").exists()
 
 
@@ -191,7 +194,7 @@ def test_what_was_asked_of_an_earlier_run_is_refused(bench: Bench) -> None:
 def test_signals_stop_cleanly_and_handlers_are_put_back(bench: Bench, number: signal.Signals) -> None:
     handler = signal.getsignal(number)
     bench.clock.at[1003.0] = lambda: os.kill(os.getpid(), number)
-    assert bench.run() == Ended(why=number.name)
+    assert bench.run() == Stopped(why=number.name)
     assert not bench.engine.running
     assert signal.getsignal(number) == handler
 
@@ -211,13 +214,13 @@ def test_a_second_ctrl_c_does_not_wait(bench: Bench, monkeypatch: pytest.MonkeyP
 
 def test_signals_that_come_together_are_one(bench: Bench) -> None:
     bench.clock.at[1003.0] = twice
-    assert bench.run() == Ended(why="SIGINT")
+    assert bench.run() == Stopped(why="SIGINT")
     assert not bench.engine.running
 
 
 def test_an_engine_that_fails_ends_the_run(bench: Bench) -> None:
     bench.clock.at[1003.0] = lambda: setattr(bench.engine, "failed", "query 'out' died: disk full")
-    assert bench.run() == Ended(why="query 'out' died: disk full", failed=True)
+    assert bench.run() == Stopped(why="query 'out' died: disk full", failed=True)
     assert [error.message for error in bench.store.errors()] == ["query 'out' died: disk full"]
     assert not bench.engine.running
 

@@ -12,23 +12,22 @@ from hypothesis import given, settings
 
 import penstock
 from penstock.control.controller import Settings
-from penstock.control.decisions import Change, Hold, Reason
 from penstock.control.guards import Cooldown
 from penstock.control.policies.mst import Mst, MstSettings
-from penstock.control.policies.mst_load import AT_S, LEVEL, SLOPE, foreseen
-from penstock.control.policies.mst_margin import BACKLOG, MARGIN, SLOTS
-from penstock.control.rehearsal import Rehearsal, rehearse
-from penstock.control.shape import Shape
-from penstock.control.situation import Policy, Situation
-from penstock.dataflow import Dataflow
+from penstock.control.policies.mst.load import AT_S, LEVEL, SLOPE, with_forecast
+from penstock.control.policies.mst.margin import BACKLOG, MARGIN, SLOTS
+from penstock.control.policy import Change, Hold, Policy, Reason, Situation
+from penstock.control.simulation import Duration, LatencyTarget, SimulationSummary, simulate
+from penstock.control.topology import Topology
 from penstock.engines.ports import Applied
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
 from penstock.engines.simulated.behaviour import ChangePause, Cluster
 from penstock.measure.smoothing import MovingAverage
 from penstock.plan import Plan, default_plan, validated
 from penstock.store import DecisionRecord, Store
-from tests.control.test_policy_contract import situations
+from tests.support.applications import waiting
 from tests.support.driving import drive
+from tests.support.situations import situations
 
 EACH_PER_S = 100.0  # rows/s of an executor of one slot: 10 ms a row
 CAPACITY = tuple(0.9 * EACH_PER_S * m for m in range(1, 7))
@@ -36,13 +35,6 @@ CAPACITY = tuple(0.9 * EACH_PER_S * m for m in range(1, 7))
 
 def policy(**how: Any) -> Mst:
     return Mst(MstSettings(**{"capacity": CAPACITY, "slots_each": 1, "most": 6, "stable_turns": 3} | how))
-
-
-def waiting() -> Dataflow:
-    flow = penstock.Dataflow("waiting")
-    rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
-    rows.stateless("wait", lambda frame: frame).sink("out", penstock.noop())
-    return flow
 
 
 def engine_at(rates: tuple[tuple[float, float], ...], slots: int = 1, *, row_s: float = 0.01) -> SimulatedEngine:
@@ -56,7 +48,7 @@ def engine_at(rates: tuple[tuple[float, float], ...], slots: int = 1, *, row_s: 
     return SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=slots), mode="fluid")
 
 
-def rehearsed(
+def simulated(
     policy: Policy,
     engine: SimulatedEngine,
     at: Path,
@@ -65,7 +57,7 @@ def rehearsed(
     smoothed: int,
     warm_up_s: float,
     max_s: float,
-) -> tuple[Rehearsal, list[DecisionRecord]]:
+) -> tuple[SimulationSummary, list[DecisionRecord]]:
     settings = Settings(
         mode="active",
         smoothing=MovingAverage(smoothed),
@@ -75,8 +67,14 @@ def rehearsed(
         tolerance=0.9,
     )
     with Store(at) as store:
-        return rehearse(
-            policy, engine, engine.clock, store, windows=windows, every_s=10.0, settings=settings, max_s=max_s
+        return simulate(
+            policy,
+            engine,
+            store,
+            settings,
+            clock=engine.clock,
+            duration=Duration(windows=windows, every_s=10.0),
+            target=LatencyTarget(max_s=max_s),
         )
 
 
@@ -96,7 +94,7 @@ def situation_at(rate: float, slots: int, *, backlog: float = 0.0) -> Situation:
     window = msgspec.structs.replace(window, operators=operators, pipelines=(pipeline,))
     return Situation(
         now_s=window.end_s,
-        shape=Shape.of(engine.flow),
+        topology=Topology.of(engine.flow),
         plan=engine.plan,
         window=window,
         latest=window,
@@ -173,7 +171,7 @@ def forecasts(rates: list[tuple[float, float]], lead_s: float) -> list[float]:
     memory: dict[str, float] = {}
     found = []
     for at_s, rate in rates:
-        memory = foreseen(memory, rate, at_s, lead_s)
+        memory = with_forecast(memory, rate, at_s, lead_s)
         found.append(memory[LEVEL] + memory[SLOPE] * lead_s)
     return found
 
@@ -223,7 +221,7 @@ def test_a_model_that_promised_too_much_is_learned_from() -> None:
         window = engine.observe()
         at = Situation(
             now_s=window.end_s,
-            shape=Shape.of(engine.flow),
+            topology=Topology.of(engine.flow),
             plan=engine.plan,
             window=window,
             latest=window,
@@ -245,7 +243,7 @@ def test_a_model_that_promises_too_much_is_not_believed_over_and_over(rate: floa
     believed = policy(capacity=tuple(1.3 * EACH_PER_S * m for m in range(1, 7)))
     engine = engine_at(((0.0, rate),), 2)
     guarded = Cooldown(believed, seconds=60.0)
-    sums, changes = rehearsed(guarded, engine, tmp_path, windows=150, smoothed=5, warm_up_s=15.0, max_s=10.0)
+    sums, changes = simulated(guarded, engine, tmp_path, windows=150, smoothed=5, warm_up_s=15.0, max_s=10.0)
     assert sums.changes <= 8
     assert max(row.new.slots for row in changes if row.new is not None) == enough
 
@@ -280,8 +278,8 @@ def test_plans_are_valid_and_nothing_is_changed_on_the_way(situation: Situation)
     decision, found = decides.decide(situation, memory)
     assert (decision, found) == decides.decide(situation, memory) and memory == {"other": 1.0}
     if isinstance(decision, Change):
-        validated(situation.shape.flow, decision.plan)
-        slots = situation.shape.slots(decision.plan, micro_batch=situation.micro_batch)
+        validated(situation.topology.flow, decision.plan)
+        slots = situation.topology.slots(decision.plan, micro_batch=situation.micro_batch)
         assert decision.expected.slots == slots <= max(situation.max_slots, situation.slots)
         assert decision.plan.slots <= situation.max_slots
     for missing in (replace(situation, window=None), replace(situation, latest=None)):
@@ -295,7 +293,7 @@ def test_a_load_with_a_peak_is_followed_with_fewer_executors_and_few_violations(
     day = [(float(minute * 60), 120.0 + 360.0 * max(0.0, 1.0 - abs(minute - 60) / 30)) for minute in range(120)]
     engine = engine_at(tuple(day), 2)
     follows = policy(stable_turns=4)
-    sums, changes = rehearsed(follows, engine, tmp_path, windows=720, smoothed=2, warm_up_s=10.0, max_s=5.0)
+    sums, changes = simulated(follows, engine, tmp_path, windows=720, smoothed=2, warm_up_s=10.0, max_s=5.0)
     assert sums.violations is not None and sums.violations <= 0.01 * sums.windows
     assert sums.slot_seconds <= 0.7 * 6 * sums.seconds  # a static plan for the peak takes six all the time
     assert {row.new.slots for row in changes if row.new is not None} >= {3, 4, 5, 6}
@@ -370,7 +368,7 @@ def test_what_waits_behind_a_cut_is_a_backlog(tmp_path: Path) -> None:
     engine.advance(10.0)
     window = engine.observe()
     # 250 rows/s come and 200 are done: after 300 s some 15,000 wait, all of them at the cut.
-    at = Situation(now_s=window.end_s, shape=Shape.of(flow), plan=plan, window=window, latest=window, max_slots=6)
+    at = Situation(now_s=window.end_s, topology=Topology.of(flow), plan=plan, window=window, latest=window, max_slots=6)
     how = MstSettings(capacity=(90.0, 180.0, 270.0), slots_each=2, most=3, catch_up_s=120.0, stable_turns=1)
     decision, _ = Mst(how).decide(at, {})
     assert decision.inputs["backlog_rows"] == pytest.approx(300 * 50 - 20 * 180, rel=0.1)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.control.arena.scenarios import video
 from penstock.control.policies.stela import Stela
-from penstock.control.scenarios import video
-from penstock.control.shape import Shape
-from penstock.control.situation import Situation
+from penstock.control.policy import Situation
+from penstock.control.topology import Topology
 from penstock.engines.simulated import SimulatedEngine
 from penstock.plan import default_plan
 from tests.support.driving import drive
@@ -27,11 +27,16 @@ def test_a_row_that_waits_counts_once() -> None:
     engine.advance(600.0)
     window = engine.observe()
     situation = Situation(
-        now_s=window.end_s, shape=Shape.of(engine.flow), plan=engine.plan, window=window, latest=window, max_slots=22
+        now_s=window.end_s,
+        topology=Topology.of(engine.flow),
+        plan=engine.plan,
+        window=window,
+        latest=window,
+        max_slots=22,
     )
     came, gone = (window.operator(name).rows_in_total for name in ("frames", "logos"))
     assert came is not None and gone is not None and came - gone > 1_000
-    assert came - gone - 10 <= situation.waiting(window) <= came - gone  # ten of them may be served at the moment
+    assert came - gone - 10 <= situation.backlog_rows(window) <= came - gone  # ten of them may be served at the moment
 
 
 @pytest.mark.parametrize("seed", [4, 5, 7])

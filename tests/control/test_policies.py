@@ -11,22 +11,21 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.control.decisions import Change, Hold, Reason
 from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import CORRECTION, DrsSettings, FewestSlots, LeastLatency
+from penstock.control.policies.drs.problem import CORRECTION, DrsSettings, FewestSlots, LeastLatency
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
-from penstock.control.shape import Shape
-from penstock.control.situation import Situation
+from penstock.control.policy import Change, Hold, Reason, Situation
+from penstock.control.topology import Topology
 from penstock.dataflow import PenstockError
 from penstock.measure.smoothing import MovingAverage
 from penstock.plan import default_plan
-from tests.control.test_policy_contract import situation_of
 from tests.support.applications import mean_s, plan_of, video
 from tests.support.driving import drive
 from tests.support.memory_engine import FakeClock
 from tests.support.queueing_engine import QueueingEngine
+from tests.support.situations import situation_of
 
 
 def test_threshold_gives_one_task_to_the_busiest() -> None:
@@ -91,7 +90,7 @@ def fan(rates: dict[str, float]) -> Situation:
     clock.sleep(60.0)
     window = engine.observe()
     return Situation(
-        now_s=clock.time(), shape=Shape.of(flow), plan=engine.plan, window=window, latest=window, max_slots=12
+        now_s=clock.time(), topology=Topology.of(flow), plan=engine.plan, window=window, latest=window, max_slots=12
     )
 
 
@@ -128,7 +127,7 @@ def test_stela_sees_a_congestion_that_the_load_has_left_behind() -> None:
     match = window.operator("match")
     assert match.input_rows_per_s == pytest.approx(100.0) and match.processed_rows_per_s == pytest.approx(40.0)
     at = Situation(
-        now_s=clock.time(), shape=Shape.of(flow), plan=engine.plan, window=window, latest=window, max_slots=12
+        now_s=clock.time(), topology=Topology.of(flow), plan=engine.plan, window=window, latest=window, max_slots=12
     )
     decision, _ = Stela().decide(at, {})
     assert isinstance(decision, Change) and decision.reason is Reason.CONGESTION
@@ -202,7 +201,7 @@ def test_micro_batch_finds_the_finite_best_of_each_query(tmp_path: Path) -> None
     )
     drive(tmp_path, engine, clock, Drs(DrsSettings(goal=LeastLatency())), windows=8, micro_batch=True)
     plan = engine.plan
-    queries = Shape.of(flow).queries(plan.cuts)
+    queries = Topology.of(flow).queries(plan.cuts)
     work = [sum(1 / service[name] for name in query) for query in queries]
 
     def latency_s(counts: tuple[int, ...]) -> float:
@@ -263,7 +262,9 @@ def test_slots_are_split_for_the_rows_that_come_by_now() -> None:
     then, now = seen
     assert then.latency is not None
     missed = msgspec.structs.replace(then, latency=msgspec.structs.replace(then.latency, mean_s=0.3))
-    at = Situation(now_s=now.end_s, shape=Shape.of(flow), plan=engine.plan, window=missed, latest=now, max_slots=6)
+    at = Situation(
+        now_s=now.end_s, topology=Topology.of(flow), plan=engine.plan, window=missed, latest=now, max_slots=6
+    )
     decision, _ = Drs(DrsSettings(goal=FewestSlots(max_s=0.15))).decide(at, {})
     assert isinstance(decision, Hold)
 
@@ -290,7 +291,7 @@ def test_the_best_for_a_quiet_time_is_not_planned_for_when_rows_return(goal: Few
     assert then.latency is not None and 1.25 < then.latency.mean_s < 2.5
     at = Situation(
         now_s=now.end_s,
-        shape=Shape.of(flow),
+        topology=Topology.of(flow),
         plan=engine.plan,
         window=then,
         latest=now,

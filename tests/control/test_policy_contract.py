@@ -8,22 +8,15 @@ from dataclasses import replace
 import msgspec
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-import penstock
-from penstock.control.decisions import Change, Hold, Reason
-from penstock.control.guards import Bounded, Cooldown, Hysteresis, MaxChangesPerHour, PayBack
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
+from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastLatency
 from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
-from penstock.control.shape import Shape
-from penstock.control.situation import Policy, Situation
+from penstock.control.policy import Change, Hold, Policy, Reason, Situation
 from penstock.plan import validated
-from tests.support.applications import patterns, plan_of, video
-from tests.support.memory_engine import FakeClock
-from tests.support.queueing_engine import QueueingEngine
+from tests.support.situations import situation_of, situations
 
 BARE: dict[str, Policy] = {
     "drs, least latency": Drs(DrsSettings(goal=LeastLatency())),
@@ -37,73 +30,10 @@ BARE: dict[str, Policy] = {
 GUARDED: dict[str, Policy] = {
     "cooldown": Cooldown(Drs(DrsSettings(goal=LeastLatency())), seconds=60.0),
     "bounded": Bounded(Ds2(), max_slots=9),
-    "rate of changes": MaxChangesPerHour(Threshold(), changes=3),
     "hysteresis": Hysteresis(Drs(DrsSettings(goal=FewestSlots(max_s=1.5))), gain=0.1),
     "pay-back": PayBack(Stela(), within_s=600.0),
 }
 every = pytest.mark.parametrize("policy", (BARE | GUARDED).values(), ids=(BARE | GUARDED).keys())
-
-
-def branches() -> penstock.Dataflow:
-    """A fan-out, an operator with one global state, and a join of two streams."""
-    flow = penstock.Dataflow("branches")
-    source = flow.source("lines", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
-    left = source.keyed("left", lambda frame: frame, keys=["n"], columns=["n"])
-    right = source.global_state("right", lambda frame: frame, columns=["n"])
-    flow.keyed("both", lambda frame: frame, keys=["n"], inputs=[left, right]).sink("out", penstock.noop())
-    return flow
-
-
-FLOWS = {
-    "video": (video, {"extract": 5.0, "match": 4.5, "aggregate": 100.0}, {}),
-    "patterns": (patterns, {"generate": 5.0, "detect": 4.5, "report": 9.0}, {"detect": 0.2}),
-    "branches": (branches, {"left": 4.0, "right": 30.0, "both": 6.0}, {"left": 0.5}),
-}
-
-
-def situation_of(
-    flow_name: str, counts: tuple[int, ...], rate: float, slots: int, *, micro_batch: bool = False, windows: int = 2
-) -> Situation:
-    make, service, selectivity = FLOWS[flow_name]
-    flow = make()
-    clock = FakeClock()
-    given = dict(zip(service, counts, strict=True))
-    if flow_name == "branches":
-        given["right"] = 1
-    engine = QueueingEngine(
-        flow,
-        plan_of(flow, given, slots=slots),
-        clock=clock,
-        rate=lambda _: rate,
-        service_per_s=service,
-        selectivity=selectivity,
-        batch_s=0.1 if micro_batch else None,
-        replica_s=0.02,
-    )
-    engine.start()
-    for _ in range(windows):
-        clock.sleep(60.0)
-        window = engine.observe()
-    return Situation(
-        now_s=clock.time(),
-        shape=Shape.of(flow),
-        plan=engine.plan,
-        window=window,
-        latest=window,
-        max_slots=slots,
-        micro_batch=micro_batch,
-        stale_after_s=60.0,
-    )
-
-
-situations = st.builds(
-    situation_of,
-    st.sampled_from(sorted(FLOWS)),
-    st.tuples(*[st.integers(1, 6)] * 3),
-    st.floats(0.5, 40.0),
-    st.integers(3, 24),
-    micro_batch=st.booleans(),
-)
 
 
 @every
@@ -112,9 +42,9 @@ situations = st.builds(
 def test_plans_are_valid_and_within_bounds(policy: Policy, situation: Situation) -> None:
     decision, _ = policy.decide(situation, {})
     if isinstance(decision, Change):
-        validated(situation.shape.flow, decision.plan)
+        validated(situation.topology.flow, decision.plan)
         assert decision.plan != situation.plan
-        slots = situation.shape.slots(decision.plan, micro_batch=situation.micro_batch)
+        slots = situation.topology.slots(decision.plan, micro_batch=situation.micro_batch)
         assert slots <= max(situation.max_slots, situation.slots)
         assert decision.expected.slots == slots
         assert decision.staying.slots == situation.slots

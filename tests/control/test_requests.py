@@ -63,7 +63,7 @@ def test_requests_are_taken_in_order_and_once(tmp_path: Path) -> None:
     requests, seen = Requests(tmp_path), []
     with RunLock(tmp_path):
         for rate in range(5):
-            with pytest.raises(RequestError, match="not begun, and is withdrawn"):
+            with pytest.raises(RequestError, match="had not begun and was withdrawn"):
                 ask(tmp_path, Rate(source="s", rows_per_s=float(rate)), timeout_s=0)
     assert list(requests.take()) == []  # all were withdrawn
     for number in (2, 1, 3):
@@ -74,14 +74,16 @@ def test_requests_are_taken_in_order_and_once(tmp_path: Path) -> None:
 
 
 def test_no_run_and_no_directory(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"no run is alive in .* resume it with 'penstock run FILE --at"):
+    with pytest.raises(RequestError, match=r"No run is active in .* resume it with 'penstock run FILE --at"):
         ask(tmp_path, Stop())
-    with pytest.raises(RequestError, match="there is no directory"):
+    with pytest.raises(RequestError, match="does not exist"):
         ask(tmp_path / "nowhere", Stop())
 
 
 def test_a_run_that_does_not_answer(tmp_path: Path, silent: subprocess.Popen[bytes]) -> None:
-    with pytest.raises(RequestError, match=rf"process {silent.pid} did not answer 'stop' within 0.2 s: .* not begun"):
+    with pytest.raises(
+        RequestError, match=rf"Process {silent.pid} did not answer within 0.2 s; the request 'stop' had not begun"
+    ):
         ask(tmp_path, Stop(), timeout_s=0.2)
 
 
@@ -95,7 +97,7 @@ def test_a_run_that_took_it_and_does_not_answer(tmp_path: Path) -> None:
 
     with RunLock(tmp_path):
         threading.Thread(target=take_only).start()
-        with pytest.raises(RequestError, match="it was begun and may yet be done"):
+        with pytest.raises(RequestError, match="has begun and may still complete"):
             ask(tmp_path, Stop(), timeout_s=1.0)
         assert taken.wait(10)
 
@@ -107,7 +109,7 @@ def test_a_run_killed_while_asked(tmp_path: Path, silent: subprocess.Popen[bytes
         os.kill(silent.pid, 9)
 
     threading.Thread(target=kill_when_asked).start()
-    with pytest.raises(RequestError, match=rf"process {silent.pid} ended before it answered 'rescale a=2'"):
+    with pytest.raises(RequestError, match=rf"Process {silent.pid} ended before it answered the request 'rescale a=2'"):
         ask(tmp_path, Rescale(replicas={"a": 2}), timeout_s=30)
     wait_until_gone(tmp_path, timeout_s=5)
 
@@ -128,5 +130,5 @@ def test_what_takes_no_requests_says_so_at_once(file: str, kind: str, what: str,
         store.begin_run(
             RunRecord(dataflow="wc", kind=kind, flow_file=file, pid=os.getpid(), master="local[2]", started_s=0.0)
         )
-        with pytest.raises(RequestError, match=rf"{what}, which takes no requests; .*'kill {os.getpid()}'"):
+        with pytest.raises(RequestError, match=rf"{what}, which does not accept requests; .*'kill {os.getpid()}'"):
             ask(tmp_path, Stop(), timeout_s=600.0)

@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import cli
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, LeastLatency
+from penstock.control.policies.drs import Drs, DrsSettings, LeastLatency
 from penstock.dataflow import PenstockError
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import ThroughputSamples

@@ -17,8 +17,7 @@ import penstock
 from penstock.control.controller import Controller, Settings
 from penstock.control.guards import Cooldown, Hysteresis
 from penstock.control.loop import run
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, FewestSlots
+from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
 from penstock.control.requests import Requests
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine

@@ -11,8 +11,7 @@ import pytest
 
 import penstock
 from penstock.control.controller import Settings
-from penstock.control.policies.drs import Drs
-from penstock.control.policies.drs_problem import DrsSettings, LeastLatency
+from penstock.control.policies.drs import Drs, DrsSettings, LeastLatency
 from penstock.dataflow import Dataflow, PenstockError
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated.behaviour import BatchCosts, ChangePause, Cluster
@@ -20,14 +19,14 @@ from penstock.measure.smoothing import MovingAverage
 from penstock.measure.stability import latency_grows, latency_slope
 from penstock.plan import Plan, default_plan
 from penstock.store import RunRecord, Store, StoreReader, Trial
-from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wanted, samples_of
-from penstock.study.mst.on_trial import on_trial
 from penstock.study.mst.paced import Bisection, keeps_up, measure_paced
+from penstock.study.mst.replica_search import ReplicaPolicy
 from penstock.study.mst.replicas import plan_for, replicas_each
+from penstock.study.mst.samples import Saturation
 from penstock.study.mst.saturated import measure_saturated
-from penstock.study.mst.settling import Saturation
 from penstock.study.mst.study import Fresh, MstStudy
+from penstock.study.mst.trial_engine import on_trial
 from tests.support.trial_clock import SLOTS_EACH, WAIT_S, Time
 
 
@@ -61,7 +60,7 @@ class Poisoned(SimulatedEngine):
         return "pipeline 'wait' failed: row 700 is bad (4 times at the same place)" if self.starts > 3 else None
 
 
-def study_of(store: Store, clock: Time, fresh: Fresh, by: ByPolicy | None = None) -> MstStudy:
+def study_of(store: Store, clock: Time, fresh: Fresh, by: ReplicaPolicy | None = None) -> MstStudy:
     return MstStudy(
         app="waiting",
         fresh=fresh,
@@ -93,7 +92,7 @@ def study_in(store: Store, mode: str, made: list[tuple[Wanted, int]] | None = No
 
 def begun(at: Path) -> Store:
     store = Store(at)
-    store.begin_run(RunRecord(dataflow="waiting", kind="simulation", flow_file="-", pid=1, master="-", started_s=0.0))
+    store.begin_run(RunRecord(dataflow="waiting", flow_file="-", pid=1, master="simulated", started_s=0.0))
     return store
 
 
@@ -110,7 +109,9 @@ def test_both_definitions_find_the_capacity(tmp_path: Path, mode: str) -> None:
         assert second.rows_per_s == pytest.approx(first.rows_per_s, rel=0.15)
 
 
-def chain_study(store: Store, mode: str, costs: dict[str, float], each: int, by: ByPolicy | None = None) -> MstStudy:
+def chain_study(
+    store: Store, mode: str, costs: dict[str, float], each: int, by: ReplicaPolicy | None = None
+) -> MstStudy:
     """Keyed operators in a row, each a query of its own, on 4 executors."""
     flow = penstock.Dataflow("chain")
     stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
@@ -180,7 +181,7 @@ def test_sources_come_in_the_mix_that_is_declared(tmp_path: Path, mode: str) -> 
 def test_a_policy_sets_the_replicas_of_a_trial(tmp_path: Path, mode: str) -> None:
     costs = {"light": 0.01, "heavy": 0.05}
     settings = Settings(mode="active", smoothing=MovingAverage(2), micro_batch=mode == "micro-batch", warm_up_s=20.0)
-    drs = ByPolicy(policy=Drs(DrsSettings(goal=LeastLatency())), settings=settings)
+    drs = ReplicaPolicy(policy=Drs(DrsSettings(goal=LeastLatency())), settings=settings)
     with begun(tmp_path) as store:
         chain_study(store, mode, costs, each=4, by=drs).run([4], repeats=2)
         trials = store.trials()

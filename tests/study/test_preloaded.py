@@ -12,8 +12,8 @@ from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, Simu
 from penstock.engines.simulated.behaviour import BatchCosts
 from penstock.plan import Plan
 from penstock.study.mst.replicas import plan_for
+from penstock.study.mst.samples import Saturation
 from penstock.study.mst.saturated import measure_saturated
-from penstock.study.mst.settling import Saturation
 from tests.support.trial_clock import SLOTS_EACH, WAIT_S, Time
 
 

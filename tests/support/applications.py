@@ -1,4 +1,4 @@
-"""The two applications of the DRS paper as dataflows: their shape and their rates, not their work."""
+"""Dataflows for tests of policies: the two applications of the DRS paper without their work, and a chain that waits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 
 import penstock
-from penstock.control import scenarios
+from penstock.control.arena import scenarios
 from penstock.plan import Plan, default_plan
 from tests.support.queueing_engine import mmk_latency_s
 
@@ -47,3 +47,10 @@ def mean_s(
             return math.inf
         total += visits[name] * mmk_latency_s(arrival, service[name], k)
     return total
+
+
+def waiting() -> penstock.Dataflow:
+    flow = penstock.Dataflow("waiting")
+    rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
+    rows.stateless("wait", lambda frame: frame).sink("out", penstock.noop())
+    return flow

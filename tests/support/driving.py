@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.control.controller import Controller, Settings
-from penstock.control.loop import Clock, run
+from penstock.control.loop import Clock, Loop
+from penstock.control.policy import Policy
 from penstock.control.requests import Requests
-from penstock.control.situation import Policy
+from penstock.control.run import Schedule, run
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.smoothing import MovingAverage, Smoothing
 from penstock.store import DecisionRecord, RunRecord, Store
@@ -56,14 +57,7 @@ def drive(
         )
         controller = Controller(policy, chosen, engine, store)
         end_s = clock.time() + windows * every_s - every_s / 2
-        run(
-            engine,
-            store,
-            Requests(at),
-            every_s=every_s,
-            clock=Coarse(clock, every_s / 4),
-            until=lambda: clock.time() >= end_s,
-            on_window=look,
-            controller=controller,
-        )
+        coarse = Coarse(clock, every_s / 4)
+        loop = Loop(engine=engine, store=store, controller=controller, clock=coarse, on_window=look)
+        run(engine, loop, Requests(at), Schedule(every_s=every_s, until=lambda: clock.time() >= end_s))
         return [row for _, row in store.decisions()]

@@ -13,9 +13,10 @@ import msgspec
 
 import penstock
 from penstock.apps import wordcount
-from penstock.control.carry_out import change_plan
-from penstock.control.loop import run
+from penstock.control.loop import Loop
+from penstock.control.plan_changes import change_plan
 from penstock.control.requests import Requests
+from penstock.control.run import Schedule, run
 from penstock.engines.ports import RunnableEngine
 from penstock.engines.spark.engine import SparkEngine
 from penstock.measure.window import Window
@@ -88,13 +89,13 @@ def demonstrate(at: Path, *, seconds: float, master: str, viewer: Viewer) -> Out
                 if step.rows_per_s is not None:
                     engine.set_rate("lines", step.rows_per_s)
                 if step.plan is not None:
-                    answer = change_plan(engine, store, step.plan(engine), asked=step.says, at_s=time.time())
+                    answer = change_plan(engine, store, step.plan(engine), requester=step.says, at_s=time.time())
+                    loop.accept_plan()
                     changes.append(answer.text)
                     viewer.say(f"  {answer.text}")
 
-        ended = run(
-            engine, store, Requests(at), every_s=1.0, until=lambda: not left and engine.idle(), on_window=on_window
-        )
+        loop = Loop(engine=engine, store=store, on_window=on_window)
+        ended = run(engine, loop, Requests(at), Schedule(every_s=1.0, until=lambda: not left and engine.idle()))
     if left or ended.failed:
         return Outcome(lines=lines, words=0, changes=tuple(changes), differences=(f"it stopped early: {ended.why}",))
     differences = wordcount.check(engine.rows("out"), lines)

@@ -59,7 +59,8 @@ def command(
     from rich.progress import track
 
     from penstock.cli.given import read_text
-    from penstock.control.contest import hold
+    from penstock.control.arena.comparison import ArenaOptions, compare_policies
+    from penstock.control.simulation import Duration
     from penstock.planning.trace import parse_trace
     from penstock.report.arena import table
 
@@ -75,22 +76,23 @@ def command(
     found = []
     for engine in engines or ENGINES:
         for app in apps or APPLICATIONS:
-            contest = hold(
+            result = compare_policies(
                 app,
                 engine,
                 [policy.policy_of(one) for one in asked],
                 policy.settings_of(asked[0], every_s=every_s, micro_batch=engine == "micro-batch"),
-                slots=slots,
-                starts=starts,
-                windows=windows,
-                every_s=every_s,
-                seed=seed,
-                trace=course,
-                watched=watched,
+                ArenaOptions(
+                    slots=slots,
+                    starts=starts,
+                    duration=Duration(windows=windows, every_s=every_s),
+                    seed=seed,
+                    trace=course,
+                ),
+                watched,
             )
-            found.append(contest)
+            found.append(result)
             if not as_json:
-                Console().print(table(str(contest), contest.league))
+                Console().print(table(str(result), result.league))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from penstock.control.situation import Policy
+    from penstock.control.policy import Policy
     from penstock.dataflow import Dataflow
     from penstock.engines.ports import RunnableEngine
     from penstock.engines.spark.cluster import Asked, Cluster
     from penstock.store import RunRecord, Trial
-    from penstock.study.mst.arranged import ByPolicy
     from penstock.study.mst.design import Wanted
+    from penstock.study.mst.replica_search import ReplicaPolicy
 
 _LEVEL = click.option("--level", type=SHARE, default=0.9, show_default=True, help="Share of new samples inside.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of tables.")
@@ -83,9 +83,9 @@ def measure(
     from penstock.engines.spark import cluster
     from penstock.store import RunRecord, Store
     from penstock.study.mst.design import grid, with_result
+    from penstock.study.mst.fingerprint import fingerprint
     from penstock.study.mst.paced import Bisection
-    from penstock.study.mst.program import fingerprint
-    from penstock.study.mst.settling import Saturation
+    from penstock.study.mst.samples import Saturation
     from penstock.study.mst.study import MstStudy
 
     if paced and budget is not None:
@@ -256,16 +256,16 @@ def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[
     return fresh
 
 
-def _by(replicas: str, every_s: float, workers: int) -> ByPolicy | None:
+def _by(replicas: str, every_s: float, workers: int) -> ReplicaPolicy | None:
     """The policy without guards: a trial has nothing to lose by a change."""
     from penstock.control.controller import Settings
     from penstock.control.policies.drs import Drs
-    from penstock.control.policies.drs_problem import DrsSettings, LeastLatency
+    from penstock.control.policies.drs.problem import DrsSettings, LeastLatency
     from penstock.control.policies.stela import Stela
     from penstock.control.policies.threshold import Threshold
     from penstock.measure.smoothing import MovingAverage
     from penstock.store import REPLICAS_BY_RULE
-    from penstock.study.mst.arranged import ByPolicy
+    from penstock.study.mst.replica_search import ReplicaPolicy
 
     if replicas == REPLICAS_BY_RULE:
         return None
@@ -275,7 +275,7 @@ def _by(replicas: str, every_s: float, workers: int) -> ByPolicy | None:
         "threshold": Threshold(),
     }
     settings = Settings(mode="active", smoothing=MovingAverage(2), micro_batch=True, warm_up_s=2 * every_s)
-    return ByPolicy(policy=policies[replicas], settings=settings)
+    return ReplicaPolicy(policy=policies[replicas], settings=settings)
 
 
 def _row_bytes(flow: Dataflow, at: Path) -> float | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.control.controller import Settings
-    from penstock.control.situation import Policy
+    from penstock.control.policy import Policy
 
 NAMES = ("drs", "threshold", "stela", "ds2")  # that share out the slots there are
 ELASTIC = ("mst",)  # that change how many there are
@@ -155,7 +155,7 @@ def policy_of(asked: Asked) -> Policy:
     """Guards around the policy: bounds, a dead band, a pause that pays, time between changes."""
     from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
     from penstock.control.policies.drs import Drs
-    from penstock.control.policies.drs_problem import DrsSettings, FewestSlots, LeastLatency
+    from penstock.control.policies.drs.problem import DrsSettings, FewestSlots, LeastLatency
     from penstock.control.policies.ds2 import Ds2
     from penstock.control.policies.elastic import Elastic
     from penstock.control.policies.stela import Stela
@@ -208,13 +208,13 @@ def settings_of(asked: Asked, *, every_s: float, micro_batch: bool) -> Settings:
 def _mst(asked: Asked) -> Policy:
     """By the model of a study where there is one, otherwise by what the load shows."""
     from penstock.control.policies.mst import Mst, MstSettings
-    from penstock.control.policies.mst_seen import MstSeen
+    from penstock.control.policies.mst.observed import ObservedMst
 
     assert asked.executors is not None
     least, most = asked.executors
     slots_each = asked.slots_each or 1
     if asked.mst_study is None:
-        return MstSeen(slots_each=slots_each, least=least, most=most, catch_up_s=asked.catch_up_s)
+        return ObservedMst(slots_each=slots_each, least=least, most=most, catch_up_s=asked.catch_up_s)
 
     from penstock.study.mst.model import model_in
 

@@ -81,8 +81,9 @@ def command(
     import time
 
     from penstock.cli.given import kafka_cluster, named, read_plan
-    from penstock.control.loop import run
+    from penstock.control.loop import Loop
     from penstock.control.requests import Requests
+    from penstock.control.run import Schedule, run
     from penstock.dataflow.errors import PenstockError
     from penstock.dataflow.load import load
     from penstock.dataflow.sources import never_ends
@@ -152,12 +153,9 @@ def command(
             controller = Controller(decides, settings, engine, store)
         ended = run(
             engine,
-            store,
+            Loop(engine=engine, store=store, controller=controller, on_window=viewer.show),
             Requests(at),
-            every_s=every_s,
-            until=engine.idle if until_idle else None,
-            on_window=viewer.show,
-            controller=controller,
+            Schedule(every_s=every_s, until=engine.idle if until_idle else None),
         )
         where = f"--master {master}" if cluster_dir is None else f"--cluster {cluster_dir}"
         resume = f"resume with: penstock run {spec} --at {at} {where}"

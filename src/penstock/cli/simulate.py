@@ -72,7 +72,7 @@ def command(
     import msgspec
 
     from penstock.cli.given import read_plan, read_text
-    from penstock.control.rehearsal import rehearse
+    from penstock.control.simulation import Duration, LatencyTarget, simulate
     from penstock.dataflow.errors import PenstockError
     from penstock.dataflow.load import load
     from penstock.engines.simulated import SimulatedEngine
@@ -105,16 +105,16 @@ def command(
         store = stack.enter_context(Store(at or Path(stack.enter_context(tempfile.TemporaryDirectory()))))
         if store.last_run() is not None:  # what was decided there is of another time
             raise PenstockError(f"'{at}' has a run already; give another --at, or delete it")
-        sums, changes = rehearse(
+        sums, changes = simulate(
             policy.policy_of(asked),
             engine,
-            engine.clock,
             store,
-            windows=len(trace.rates) * trace.interval_s / every_s,
-            every_s=every_s,
-            settings=settings,
-            max_s=None if asked.latency_ms is None else asked.latency_ms / 1000,
-            quantile=asked.quantile,
+            settings,
+            clock=engine.clock,
+            duration=Duration(windows=len(trace.rates) * trace.interval_s / every_s, every_s=every_s),
+            target=None
+            if asked.latency_ms is None
+            else LatencyTarget(max_s=asked.latency_ms / 1000, quantile=asked.quantile),
         )
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(sums)).decode())

@@ -1,4 +1,10 @@
-"""One turn of the loop: monitor, analyse, plan, execute. What it does is in the store, row by row."""
+"""The controller: monitor, analyse, plan and execute once per window. The store has a row for every decision.
+
+- monitor: collect the windows of the current plan, and notice plan changes that others made;
+- analyse: hold while measurements are missing; evaluate the last change, and roll it back if it did not help;
+- plan: ask the policy and its guards;
+- execute: apply the plan, in mode "active".
+"""
 
 from __future__ import annotations
 
@@ -9,14 +15,30 @@ from typing import Literal
 
 import msgspec
 
-from penstock.control.carry_out import change_plan, described
-from penstock.control.correction import measured_s
-from penstock.control.decisions import Change, Decision, Hold, Reason
 from penstock.control.demand import load_of
+from penstock.control.evaluation import (
+    backlog_is_draining,
+    expectation_met,
+    measures_earlier_rows,
+    needs_its_resources,
+    observed_outcome,
+    old_plan_was_insufficient,
+)
 from penstock.control.guards import forbidden
-from penstock.control.promise import draining, kept, left_over, observed_outcome, outgrown, overrun
-from penstock.control.shape import Shape
-from penstock.control.situation import Memory, PastChange, Policy, Situation
+from penstock.control.plan_changes import change_plan, error_record
+from penstock.control.policy import (
+    Change,
+    Decision,
+    Hold,
+    Memory,
+    PastChange,
+    Policy,
+    Reason,
+    Situation,
+    latency_s,
+    stale_sentence,
+)
+from penstock.control.topology import Topology
 from penstock.engines.ports import Engine
 from penstock.measure.load import Load
 from penstock.measure.smoothing import MovingAverage, Smoothing
@@ -27,71 +49,76 @@ from penstock.store import DecisionRecord, InvalidRecordError, Store
 
 Mode = Literal["off", "recommend", "active"]
 Verdict = Literal["kept", "fell short", "rolled back", "load changed", "superseded"]
-_PATIENCE, _COLD = 6, 2  # warm-ups
-_TRIES = 3  # of a roll-back that fails
-_BETTER = 0.95  # of the latency before
+_PATIENCE, _COLD = 6, 2  # in warm-up times
+_ROLL_BACK_ATTEMPTS = 3
+_IMPROVEMENT = 0.95  # a latency below this share of the previous one is still improving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    """Settings of a controller."""
+
     mode: Mode = "recommend"
     smoothing: Smoothing = field(default_factory=MovingAverage)
-    micro_batch: bool = False  # whether stages of a query run one after another, as on Spark
-    warm_up_s: float = 10.0  # after a change, that is not measured
-    stale_after_s: float = 60.0
-    tolerance: float = 0.5  # of the promised step, that may be missing
-    load_change: float = 0.2  # from which on another load is another load
-    max_slots: int | None = None  # that may be had; None: those of the plan in force, where they cannot be changed
+    micro_batch: bool = False  # True: the stages of a query run one after another, as on Spark
+    warm_up_s: float = 10.0  # time after a change that is not measured
+    stale_after_s: float = 60.0  # older measurements are not used
+    tolerance: float = 0.5  # share of the expected improvement that may be missing
+    load_change: float = 0.2  # relative difference from which a load counts as another load
+    max_slots: int | None = None  # slots that can be acquired; None: the number of slots is fixed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Promise:
-    """A change that was carried out and is not judged yet."""
+class _PendingChange:
+    """A change that was applied and has not been evaluated yet."""
 
-    number: int  # of its row
+    number: int  # of its row in the store
     row: DecisionRecord
     load: Load
     at_s: float
 
 
 class Controller:
-    """Give it to the loop; its `turn` is called for each window. All it remembers is in its fields and in the store."""
+    """Decides once per window. Its state is in its fields and in the store, so that a resumed run continues with it."""
 
     def __init__(self, policy: Policy, settings: Settings, engine: Engine, store: Store) -> None:
         self.policy, self.settings = policy, settings
         self._engine, self._store = engine, store
-        self._shape = Shape.of(engine.flow)
-        self._plan: Plan | None = None  # None until the first turn
-        self._generation = 0  # windows of an earlier one are not of this plan
-        self._warm_s = 0.0  # windows that began before this moment do not count
-        self._started = False  # whether rows have come out that came when it was warm
+        self._topology = Topology.of(engine.flow)
+        self._plan: Plan | None = None  # None before the first turn
+        self._generation = 0  # windows of earlier generations belong to another plan
+        self._warm_s = 0.0  # windows that began before this time are not used
+        self._warmed_up = False  # rows have come out that arrived after the warm-up
         self._windows: deque[Window] = deque(maxlen=settings.smoothing.reach)
         self._latest: Window | None = None
         self._previous: Window | None = None
-        self._undoing: PlanOutcome | None = None  # what was observed of a change that is being rolled back
-        self._failures = 0  # of engines to apply, one after another
-        self._looked_s: float | None = None  # the latency when it was last looked whether it is kept
+        self._rejected_outcome: PlanOutcome | None = None  # observed under the change that is being rolled back
+        self._failures = 0  # consecutive failures of engine.apply
+        self._evaluated_latency_s: float | None = None  # at the previous evaluation of the pending change
         rows, last = store.applied_changes(), store.last_decision(policy.name)
-        self._promise: _Promise | None = _open_promise(rows)
-        self._refuted: list[tuple[Plan, Load]] = _refuted(rows)
-        self._changes = _made(rows)
+        self._pending: _PendingChange | None = _pending_change(rows)
+        self._refuted: list[tuple[Plan, Load]] = _refuted_plans(rows)
+        self._changes = _past_changes(rows)
         self._memory: Memory = {} if last is None else last.memory
 
-    def turn(self, window: Window | None, *, number: int | None, at_s: float) -> DecisionRecord | None:
-        """`window` is None where the engine could not say what happened."""
+    def decide(self, window: Window | None, *, number: int | None, at_s: float) -> DecisionRecord | None:
+        """Decide on a window, apply the decision in mode "active", and return its row; None in mode "off".
+
+        `window` is None if the engine could not be observed. `number` is the window's number in the store.
+        """
         mode = self.settings.mode
         if mode == "off":
             return None
         self._monitor(window, at_s)
         situation = self._situation(at_s)
-        decision = self._analyse(situation, fresh=window is not None)
+        decision = self._analyse(situation, observed=window is not None)
         if decision is None:
-            decision = self._again(self._policy(situation))
+            decision = self._unless_refuted(self._ask_policy(situation))
         try:
             row = self._row(decision, situation, number, mode)
-            row_number = self._store.add_decision(row)  # before it is done: a crash leaves what was intended
+            row_number = self._store.add_decision(row)  # before it is applied: a crash leaves the intent
         except InvalidRecordError as error:
-            decision, self._memory = self._failed(error, situation), {}
+            decision, self._memory = self._policy_failed(error, situation), {}
             row = self._row(decision, situation, number, mode)
             row_number = self._store.add_decision(row)
         if isinstance(decision, Change) and mode == "active":
@@ -103,23 +130,23 @@ class Controller:
     def _monitor(self, window: Window | None, at_s: float) -> None:
         if self._plan is None:
             self._plan = self._engine.plan
-            if self._promise is not None and self._promise.row.new != self._plan:
-                self._close_promise("superseded", None, at_s)
+            if self._pending is not None and self._pending.row.new != self._plan:
+                self._close_pending("superseded", None, at_s)
             self._warm_s = (at_s if window is None else window.start_s) + self.settings.warm_up_s
-        elif self._engine.plan != self._plan:  # somebody else changed it
-            self._changed(PastChange(at_s=at_s, old=self._plan, new=self._engine.plan), generation=0)
-            self._close_promise("superseded", None, at_s)
+        elif self._engine.plan != self._plan:  # changed by somebody else
+            self._plan_changed(PastChange(at_s=at_s, old=self._plan, new=self._engine.plan), generation=0)
+            self._close_pending("superseded", None, at_s)
         if window is None:
             return
         if self._latest is not None and window.start_s > self._latest.end_s + self.settings.stale_after_s:
-            self._latest = None  # what was before a gap is stale, and is no part of what is measured after it
+            self._latest = None  # windows from before a gap are stale
             self._windows.clear()
         self._previous, self._latest = self._latest, window
         self._generation = max(self._generation, window.generation)
         if window.start_s >= self._warm_s and window.generation >= self._generation:
             self._windows.append(window)
 
-    def _changed(self, change: PastChange, *, generation: int) -> None:
+    def _plan_changed(self, change: PastChange, *, generation: int) -> None:
         self._plan = change.new
         self._generation = max(self._generation, generation)
         self._changes = (*self._changes, change)
@@ -130,7 +157,7 @@ class Controller:
         plan = self._engine.plan
         return Situation(
             now_s=at_s,
-            shape=self._shape,
+            topology=self._topology,
             plan=plan,
             window=self.settings.smoothing.smoothed(tuple(self._windows)),
             latest=self._latest,
@@ -142,156 +169,162 @@ class Controller:
 
     # ---- analyse
 
-    def _analyse(self, situation: Situation, *, fresh: bool) -> Decision | None:
-        """None: nothing speaks against asking the policy."""
+    def _analyse(self, situation: Situation, *, observed: bool) -> Decision | None:
+        """Return a decision that needs no policy, or None if the policy is to decide."""
         latest, now_s = situation.latest, situation.now_s
-        if not fresh or latest is None:
-            return Hold(reason=Reason.MISSING, why="the engine could not be observed")
+        if not observed or latest is None:
+            return Hold(reason=Reason.MISSING, why="The engine could not be observed.")
         if (age_s := now_s - latest.end_s) > situation.stale_after_s:
-            return Hold(reason=Reason.STALE, why=f"the last window ended {age_s:.0f} s ago")
+            return Hold(reason=Reason.STALE, why=stale_sentence(age_s, situation.stale_after_s))
         if latest.start_s < self._warm_s:
-            why = f"{self.settings.warm_up_s:g} s after a start or a change are not measured"
+            why = f"The first {self.settings.warm_up_s:g} s after a start or a change are not measured."
             return Hold(reason=Reason.WARMING_UP, why=why)
         if situation.window is None:
-            why = f"{len(self._windows)} windows under this plan; {self.settings.smoothing.reach} make a measurement"
+            required = self.settings.smoothing.reach
+            why = f"{len(self._windows)} windows of the current plan are complete; {required} are required."
             return Hold(reason=Reason.SETTLING, why=why)
-        if not self._started and (stay := situation.window.latency) is not None:
+        if not self._warmed_up and (latency := situation.window.latency) is not None:
             cold = latest.start_s < self._warm_s + _COLD * self.settings.warm_up_s
-            if cold and latest.end_s - stay.mean_s < self._warm_s:
+            if cold and latest.end_s - latency.mean_s < self._warm_s:
                 self._windows.clear()
-                return Hold(reason=Reason.SETTLING, why="rows that came before it was warm are still on their way")
-            self._started = True
+                return Hold(reason=Reason.SETTLING, why="Rows that arrived during the warm-up are still in progress.")
+            self._warmed_up = True
         self._refuted = [(plan, load) for plan, load in self._refuted if self._same_load(load, situation)]
-        return None if self._promise is None else self._judged(self._promise, situation)
+        return None if self._pending is None else self._evaluate(self._pending, situation)
 
-    def _judged(self, promise: _Promise, situation: Situation) -> Decision | None:
-        """What became of the last change: kept, or back to what was before it."""
-        row, now_s = promise.row, situation.now_s
+    def _evaluate(self, pending: _PendingChange, situation: Situation) -> Decision | None:
+        """Evaluate the last change: return Hold to wait, Change to roll it back, or None once it is evaluated."""
+        row, now_s = pending.row, situation.now_s
         assert situation.window is not None and situation.latest is not None
         assert row.expected is not None and row.before is not None
-        # However long it takes: the plan before let the backlog grow, and going back to it would be worse.
-        if draining(situation, self._first()):
-            self._windows.clear()
-            return Hold(reason=Reason.CATCHING_UP, why="the backlog from before the change is still draining")
+        # Wait without a time limit: the backlog grew under the old plan, so a roll-back would be worse.
+        if backlog_is_draining(situation, self._baseline()):
+            return self._wait("The backlog from before the last change is still draining.")
         observed = observed_outcome(situation, row.expected.quantile)
-        patient = now_s < promise.at_s + _PATIENCE * self.settings.warm_up_s
-        if patient and left_over(row.before, observed, now_s=now_s, since_s=promise.at_s):
-            self._windows.clear()
-            return Hold(reason=Reason.CATCHING_UP, why="rows that came before the change are still on their way")
-        if not self._same_load(promise.load, situation):
-            self._close_promise("load changed", observed, now_s)
+        is_recent = now_s < pending.at_s + _PATIENCE * self.settings.warm_up_s
+        if is_recent and measures_earlier_rows(row.before, observed, now_s=now_s, since_s=pending.at_s):
+            return self._wait("Rows that arrived before the last change are still in progress.")
+        if not self._same_load(pending.load, situation):
+            self._close_pending("load changed", observed, now_s)
             return None
-        as_promised = row.reason == Reason.ROLL_BACK or kept(
-            row.before,
-            row.expected,
-            observed,
-            tolerance=self.settings.tolerance,
-            comes_per_s=situation.window.external_rows_per_s,
+        input_per_s = situation.window.external_rows_per_s
+        met = row.reason == Reason.ROLL_BACK or expectation_met(
+            row.before, row.expected, observed, tolerance=self.settings.tolerance, input_per_s=input_per_s
         )
-        if not (as_promised and row.expected.met_by(observed)) and self._gets_better(observed):
-            self._windows.clear()
-            return Hold(reason=Reason.CATCHING_UP, why="it still gets better after the change")
-        if as_promised:
-            self._close_promise("kept", observed, now_s)
+        if not (met and row.expected.met_by(observed)) and self._is_improving(observed):
+            return self._wait("The latency is still improving after the last change.")
+        if met:
+            self._close_pending("kept", observed, now_s)
             return None
-        too_little = overrun(row.before, observed, situation.window.external_rows_per_s)
-        if too_little or outgrown(situation, row.old, row.before, observed):
-            self._close_promise("fell short", observed, now_s)
+        if old_plan_was_insufficient(row.before, observed, input_per_s) or needs_its_resources(
+            situation, row.old, row.before, observed
+        ):
+            self._close_pending("fell short", observed, now_s)
             return None
-        if row.before.slots < row.expected.slots and promise.load.exceeded_by(load_of(situation)):
-            self._close_promise("load changed", observed, now_s)  # fewer slots would not do better with more to do
+        if row.before.slots < row.expected.slots and pending.load.exceeded_by(load_of(situation)):
+            self._close_pending("load changed", observed, now_s)  # the load grew: fewer slots would not help
             return None
-        back = Change(
+        return self._roll_back(pending, situation, observed)
+
+    def _roll_back(self, pending: _PendingChange, situation: Situation, observed: PlanOutcome) -> Decision:
+        row, now_s = pending.row, situation.now_s
+        assert row.expected is not None and row.before is not None
+        change = Change(
             plan=row.old,
             reason=Reason.ROLL_BACK,
-            why=f"the change {now_s - promise.at_s:.0f} s ago ({row.reason}) did not bring what it promised",
+            why=f"The change {now_s - pending.at_s:.0f} s ago ({row.reason}) did not have the expected effect"
+            f"{_comparison(row.expected, observed)}.",
             staying=observed,
             expected=PlanOutcome(
                 slots=row.before.slots, latency_s=row.before.latency_s, quantile=row.expected.quantile
             ),
         )
-        # What was allowed before need not be allowed now, or was started with and never was.
-        if (why := forbidden(self.policy, back.plan, situation)) is not None:
-            self._close_promise("fell short", observed, now_s)
-            return back.held(Reason.OUT_OF_BOUNDS, why)
-        self._undoing = observed
-        return back
+        # The limits may have changed since, or the run may have started with a plan beyond them.
+        if (why := forbidden(self.policy, change.plan, situation)) is not None:
+            self._close_pending("fell short", observed, now_s)
+            return change.vetoed(Reason.OUT_OF_BOUNDS, why)
+        self._rejected_outcome = observed
+        return change
 
-    def _gets_better(self, observed: PlanOutcome) -> bool:
-        """Since the last look; at the first one, since the first of the windows that it is made of."""
-        before_s, self._looked_s = self._looked_s, observed.latency_s
+    def _wait(self, why: str) -> Hold:
+        """Hold, and discard the windows that describe the past."""
+        self._windows.clear()
+        return Hold(reason=Reason.CATCHING_UP, why=why)
+
+    def _is_improving(self, observed: PlanOutcome) -> bool:
+        """Return whether the latency is lower than at the previous evaluation, or than in the baseline window."""
+        before_s, self._evaluated_latency_s = self._evaluated_latency_s, observed.latency_s
+        now_s = observed.latency_s
         if before_s is None:
-            first, last = self._first(), self._latest
+            baseline, last = self._baseline(), self._latest
             assert last is not None
-            before_s = None if first is None else measured_s(first.latency, observed.quantile)
-            now_s = measured_s(last.latency, observed.quantile)
-        else:
-            now_s = observed.latency_s
-        return before_s is not None and now_s is not None and now_s < _BETTER * before_s
+            before_s = None if baseline is None else latency_s(baseline.latency, observed.quantile)
+            now_s = latency_s(last.latency, observed.quantile)
+        return before_s is not None and now_s is not None and now_s < _IMPROVEMENT * before_s
 
-    def _first(self) -> Window | None:
-        """That the last one can be compared to: of those that count, or the one before it."""
+    def _baseline(self) -> Window | None:
+        """Return the window to compare the latest one with: the first one in use, or the previous one."""
         return self._windows[0] if len(self._windows) > 1 else self._previous
 
-    def _close_promise(self, verdict: Verdict, observed: PlanOutcome | None, at_s: float) -> None:
-        if self._promise is not None:
-            row = msgspec.structs.replace(self._promise.row, verdict=verdict, observed=observed, observed_at_s=at_s)
-            self._store.update_decision(self._promise.number, row)
-            self._promise = self._looked_s = None
+    def _close_pending(self, verdict: Verdict, observed: PlanOutcome | None, at_s: float) -> None:
+        if self._pending is not None:
+            row = msgspec.structs.replace(self._pending.row, verdict=verdict, observed=observed, observed_at_s=at_s)
+            self._store.update_decision(self._pending.number, row)
+            self._pending = self._evaluated_latency_s = None
 
     def _same_load(self, load: Load, situation: Situation) -> bool:
         return load.near(load_of(situation), within=self.settings.load_change)
 
     # ---- plan
 
-    def _policy(self, situation: Situation) -> Decision:
+    def _ask_policy(self, situation: Situation) -> Decision:
         try:
             decision, memory = self.policy.decide(situation, self._memory)
             if not isinstance(decision, Hold | Change):
-                raise TypeError(f"it decided {decision!r}, which is neither Hold nor Change")
-        except Exception as error:  # a policy may be anybody's; the run goes on without it
-            return self._failed(error, situation)
+                raise TypeError(f"The policy returned {decision!r}; it must return Hold or Change.")
+        except Exception as error:  # a faulty policy must not stop the run
+            return self._policy_failed(error, situation)
         self._memory = memory
         return decision
 
-    def _failed(self, error: Exception, situation: Situation) -> Hold:
-        self._store.add_error(described(error, where=f"policy {self.policy.name}", at_s=situation.now_s))
+    def _policy_failed(self, error: Exception, situation: Situation) -> Hold:
+        self._store.add_error(error_record(error, where=f"policy {self.policy.name}", at_s=situation.now_s))
         return Hold(reason=Reason.POLICY_FAILED, why=f"{type(error).__name__}: {error}")
 
-    def _again(self, decision: Decision) -> Decision:
-        """Not what failed under this load before."""
+    def _unless_refuted(self, decision: Decision) -> Decision:
+        """Veto a plan that has failed under the same load before."""
         if isinstance(decision, Change) and any(decision.plan == plan for plan, _ in self._refuted):
-            return decision.held(Reason.REFUTED, "this plan failed under this load before")
+            return decision.vetoed(Reason.REFUTED, "This plan has failed under the same load before.")
         return decision
 
     # ---- execute
 
     def _execute(self, change: Change, situation: Situation, number: int, row: DecisionRecord) -> DecisionRecord:
         load = load_of(situation)
-        asked = f"{self.policy.name}: {change.reason}"
-        answer = change_plan(self._engine, self._store, change.plan, asked=asked, at_s=situation.now_s)
-        row = msgspec.structs.replace(row, applied="ok" if answer.ok else "failed", applied_why=answer.text)
-        if (applied := answer.applied) is not None:
+        requester = f"{self.policy.name}: {change.reason}"
+        result = change_plan(self._engine, self._store, change.plan, requester=requester, at_s=situation.now_s)
+        row = msgspec.structs.replace(row, applied="ok" if result.ok else "failed", applied_why=result.text)
+        if (applied := result.applied) is not None:
             row = msgspec.structs.replace(row, pause_s=applied.pause_s, took_s=applied.took_s)
         self._store.update_decision(number, row)
-        undoing = change.reason is Reason.ROLL_BACK
-        if not answer.ok:
+        is_roll_back = change.reason is Reason.ROLL_BACK
+        if not result.ok:
             self._failures += 1
-            if not undoing:
+            if not is_roll_back:
                 self._refuted.append((change.plan, load))
-            elif self._failures >= _TRIES:  # the way back is closed as well
-                self._close_promise("fell short", self._undoing, situation.now_s)
+            elif self._failures >= _ROLL_BACK_ATTEMPTS:
+                self._close_pending("fell short", self._rejected_outcome, situation.now_s)
             return row
         self._failures = 0
-        if undoing:
-            self._close_promise("rolled back", self._undoing, situation.now_s)
+        if is_roll_back:
+            self._close_pending("rolled back", self._rejected_outcome, situation.now_s)
             self._refuted.append((situation.plan, load))
-        done_s = _done_s(row)
-        if self._engine.plan != change.plan:  # it settled on less: asking again would bring no more
+        finished_s = _finished_s(row)
+        if self._engine.plan != change.plan:  # the engine could acquire only part of it: do not ask again
             self._refuted.append((change.plan, load))
-        past = PastChange(at_s=done_s, old=situation.plan, new=self._engine.plan, pause_s=row.pause_s)
-        self._changed(past, generation=0 if applied is None else applied.generation)
-        self._promise = _Promise(number=number, row=row, load=load, at_s=done_s)
+        past = PastChange(at_s=finished_s, old=situation.plan, new=self._engine.plan, pause_s=row.pause_s)
+        self._plan_changed(past, generation=0 if applied is None else applied.generation)
+        self._pending = _PendingChange(number=number, row=row, load=load, at_s=finished_s)
         return row
 
     def _row(
@@ -323,17 +356,17 @@ class Controller:
         )
 
 
-def _made(rows: Sequence[tuple[int, DecisionRecord]]) -> tuple[PastChange, ...]:
-    """Changes of earlier starts of this run."""
+def _past_changes(rows: Sequence[tuple[int, DecisionRecord]]) -> tuple[PastChange, ...]:
+    """Return the changes of earlier starts of this run."""
     return tuple(
-        PastChange(at_s=_done_s(row), old=row.old, new=row.new, pause_s=row.pause_s)
+        PastChange(at_s=_finished_s(row), old=row.old, new=row.new, pause_s=row.pause_s)
         for _, row in rows
         if row.applied == "ok" and row.new is not None
     )
 
 
-def _refuted(rows: Sequence[tuple[int, DecisionRecord]]) -> list[tuple[Plan, Load]]:
-    """Plans that failed before the run was ended; under another load they are forgotten."""
+def _refuted_plans(rows: Sequence[tuple[int, DecisionRecord]]) -> list[tuple[Plan, Load]]:
+    """Return the plans that failed before the run was stopped, with the load at that time."""
     return [
         (row.new, row.load)
         for _, row in rows
@@ -341,13 +374,25 @@ def _refuted(rows: Sequence[tuple[int, DecisionRecord]]) -> list[tuple[Plan, Loa
     ]
 
 
-def _open_promise(rows: Sequence[tuple[int, DecisionRecord]]) -> _Promise | None:
-    """The last change, if the run was ended before it was judged."""
-    done = [(number, row) for number, row in rows if row.applied == "ok"]
-    if not done or (last := done[-1][1]).verdict is not None or last.load is None or last.expected is None:
+def _pending_change(rows: Sequence[tuple[int, DecisionRecord]]) -> _PendingChange | None:
+    """Return the last change if the run was stopped before it was evaluated."""
+    applied = [(number, row) for number, row in rows if row.applied == "ok"]
+    if not applied:
         return None
-    return _Promise(number=done[-1][0], row=last, load=last.load, at_s=_done_s(last))
+    number, row = applied[-1]
+    if row.verdict is not None or row.load is None or row.expected is None:
+        return None
+    return _PendingChange(number=number, row=row, load=row.load, at_s=_finished_s(row))
 
 
-def _done_s(row: DecisionRecord) -> float:
+def _finished_s(row: DecisionRecord) -> float:
     return row.at_s + (row.took_s or row.pause_s or 0.0)
+
+
+def _comparison(expected: PlanOutcome, observed: PlanOutcome) -> str:
+    """Return the expected and the observed latency or throughput in words; empty if neither is known."""
+    if expected.latency_s is not None and observed.latency_s is not None:
+        return f": expected latency {expected.latency_s:.3g} s, observed {observed.latency_s:.3g} s"
+    if expected.rows_per_s is not None and observed.rows_per_s is not None:
+        return f": expected {expected.rows_per_s:.4g} rows/s, observed {observed.rows_per_s:.4g}"
+    return ""

@@ -7,13 +7,13 @@ the rows appended at the sources and the measured selectivities, by the traffic 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import msgspec
 
-from penstock.control.decisions import Hold, Inputs, Reason
-from penstock.control.shape import Shape
-from penstock.control.situation import Situation
+from penstock.control.policy import Decision, Hold, Inputs, Memory, Reason, Situation
+from penstock.control.topology import Topology
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import Region
 from penstock.measure.load import Load
@@ -81,8 +81,8 @@ def load_of(situation: Situation) -> Load:
 
 
 def demand_of(situation: Situation) -> Demand | Hold:
-    if (found := situation.worked_out.get("demand")) is None:
-        found = situation.worked_out["demand"] = _demand_of(situation)
+    if (found := situation.cache.get("demand")) is None:
+        found = situation.cache["demand"] = _demand_of(situation)
     return found
 
 
@@ -99,15 +99,15 @@ def _demand_of(situation: Situation) -> Demand | Hold:
     if external <= 0:
         return Hold(reason=Reason.IDLE, why="no rows arrive", inputs={"external_rows_per_s": external})
     # A gain that is not known counts as 0 here; where rows do come by, `_load` reports it as missing.
-    regions = {region.name: region for region in situation.shape.regions}
+    regions = {region.name: region for region in situation.topology.regions}
     made = {name: _gain(region, seen) or 0.0 for name, region in regions.items()}
     gains = {
         (before, after): made[before] * _share_for(regions[before].operators[-1], after, seen)
-        for before, after in situation.shape.streams
+        for before, after in situation.topology.streams
         if before in made
     }
     try:
-        arrivals = _arrivals(situation.shape, entering, gains)
+        arrivals = _arrivals(situation.topology, entering, gains)
     except UnstableError as error:  # a loop that multiplies rows has no plan
         return Hold(reason=Reason.AT_LIMIT, why=str(error))
     loads: dict[str, RegionLoad] = {}
@@ -143,7 +143,7 @@ def _came(region: Region, seen: dict[str, OperatorWindow]) -> bool:
 
 def _entering(situation: Situation, window: Window, seen: dict[str, OperatorWindow]) -> dict[str, float] | Hold:
     """Rows/s appended at each source."""
-    sources = situation.shape.sources
+    sources = situation.topology.sources
     if len(sources) == 1 and window.external_rows_per_s is not None:
         return {sources[0]: window.external_rows_per_s}
     rates: dict[str, float] = {}
@@ -158,26 +158,26 @@ def _entering(situation: Situation, window: Window, seen: dict[str, OperatorWind
     return rates
 
 
-def traffic_of(shape: Shape, entering: dict[str, float], gains: Gains) -> Traffic:
+def traffic_of(topology: Topology, entering: dict[str, float], gains: Gains) -> Traffic:
     """The traffic equations between regions, solved."""
     external = math.fsum(entering.values())
     streams = [
         TrafficStream(source=None, target=after, gain=entering[before] / external)
         if before in entering
         else TrafficStream(source=before, target=after, gain=gains[before, after])
-        for before, after in shape.streams
+        for before, after in topology.streams
     ]
-    return solve_traffic([region.name for region in shape.regions], streams, external)
+    return solve_traffic([region.name for region in topology.regions], streams, external)
 
 
-def _arrivals(shape: Shape, entering: dict[str, float], gains: Gains) -> dict[str, float]:
+def _arrivals(topology: Topology, entering: dict[str, float], gains: Gains) -> dict[str, float]:
     """Without a loop the equations are a walk downstream, which takes no matrix."""
-    found = {region.name: 0.0 for region in shape.regions}
+    found = {region.name: 0.0 for region in topology.regions}
     rank = {name: place for place, name in enumerate(found)}
-    if any(before in rank and rank[before] >= rank[after] for before, after in shape.streams):
-        return traffic_of(shape, entering, gains).arrival_per_s
+    if any(before in rank and rank[before] >= rank[after] for before, after in topology.streams):
+        return traffic_of(topology, entering, gains).arrival_per_s
     # Streams are in the order of the regions that they lead to, so what they come from is complete.
-    for before, after in shape.streams:
+    for before, after in topology.streams:
         found[after] += entering[before] if before in entering else found[before] * gains[before, after]
     return found
 
@@ -202,7 +202,7 @@ def _load(
     situation: Situation, region: Region, seen: dict[str, OperatorWindow], arrival: float
 ) -> RegionLoad | list[str]:
     """Or what is missing for it. A sink without a cost is taken to cost nothing: engines seldom know it."""
-    operators = situation.shape.operators
+    operators = situation.topology.operators
     missing: list[str] = []
     row_s = variance_s2 = 0.0
     gain: float | None = 1.0
@@ -232,3 +232,17 @@ def _load(
         arrival_scv=None if first is None else first.arrival_scv,
         service_scv=variance_s2 / row_s**2 if scv_known and row_s > 0 else None,
     )
+
+
+class DemandPolicy(ABC):
+    """Base class of policies that decide by the current demand and learn nothing."""
+
+    __slots__ = ()
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        demand = demand_of(situation)
+        return demand if isinstance(demand, Hold) else self.decide_for(demand, situation), memory
+
+    @abstractmethod
+    def decide_for(self, demand: Demand, situation: Situation) -> Decision:
+        """Decide for a demand that is known; `situation.window` is not None then."""

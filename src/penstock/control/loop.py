@@ -1,4 +1,9 @@
-"""The loop of a run: observe, record, decide, do what is asked, until there is a reason to stop."""
+"""The control loop: observe the engine, record the window, let the controller decide and apply.
+
+`Loop.turn` is one pass; `Loop.run` repeats it. The callers differ only in how they wait for the end of a window and in
+when they stop: `control.run` (a run), `control.watch` (queries of another program), `control.simulation` (a policy in
+simulated time) and `study.mst.replica_search` (a policy during a trial).
+"""
 
 from __future__ import annotations
 
@@ -7,19 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.control.carry_out import carry_out, described, unasked
-from penstock.control.requests import Answer, Requests, Stop
-from penstock.control.signals import StopSignals
-from penstock.engines.ports import RunnableEngine
+from penstock.control.plan_changes import error_record, external_change
+from penstock.engines.ports import Engine
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
-from penstock.store import ErrorRecord, Store, declarations
+from penstock.store import DecisionRecord, Store
 
-if TYPE_CHECKING:  # a run that nobody decides for starts without the models
+if TYPE_CHECKING:  # a run without a policy starts without importing the models
     from penstock.control.controller import Controller
-
-POLL_S = 0.1  # how long a request may lie unseen
-OnWindow = Callable[[Window, Plan], None]
 
 
 class Clock(Protocol):
@@ -28,117 +28,77 @@ class Clock(Protocol):
     def sleep(self, seconds: float, /) -> None: ...
 
 
+OnWindow = Callable[[Window, Plan], None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Stopped:
+    """Why a loop ended."""
+
     why: str
     failed: bool = False
 
 
-def run(
-    engine: RunnableEngine,
-    store: Store,
-    requests: Requests,
-    *,
-    every_s: float = 2.0,
-    clock: Clock = time,
-    until: Callable[[], bool] | None = None,
-    on_window: OnWindow | None = None,
-    controller: Controller | None = None,
-    on_start: Callable[[], None] | None = None,
-    stop_reason: Callable[[], str | None] | None = None,
-) -> Ended:
-    """Runs the engine, one window every `every_s` seconds, until asked, signalled, failed or `until` (`engine.idle`).
+@dataclass(slots=True, kw_only=True)
+class Loop:
+    """One engine, its store, and the controller that decides for it (None: windows are only recorded)."""
 
-    The store has begun its run (`store.begin`). The controller takes its turn after each window but that of a stop. An
-    error of a window, a request or a policy is recorded and survived; one of starting, of the store or of `on_window`
-    stops the engine and is raised. `on_start` is called once the engine has started. `stop_reason` is called several
-    times per second; the run stops when it returns a text, which becomes the recorded reason.
-    """
-    ended: Ended | None = None
-    stop_ids: list[str] = []  # answered once it has stopped
-    requests.clear()
-    with StopSignals() as signals:
+    engine: Engine
+    store: Store
+    controller: Controller | None = None
+    clock: Clock = time
+    on_window: OnWindow | None = None  # called with each window and the plan in force, before the decision
+    observe: Callable[[], Window] | None = None  # replaces engine.observe
+    survives_failed_observation: bool = False  # record the error and decide without a window, instead of raising
+    decision: DecisionRecord | None = None  # the last one
+    _known_plan: Plan | None = None
+
+    def run(
+        self,
+        wait: Callable[[], Stopped | None],
+        on_error: Callable[[Exception], Stopped | None] | None = None,
+    ) -> Stopped:
+        """Take turns until `wait` or `on_error` returns a reason to stop.
+
+        `wait` returns at the end of the next window. Errors of a turn are raised, or passed to `on_error` if given.
+        """
+        stopped: Stopped | None = None
+        while stopped is None and (stopped := wait()) is None:
+            try:
+                self.turn()
+            except Exception as error:
+                if on_error is None:
+                    raise
+                stopped = on_error(error)
+        return stopped
+
+    def turn(self, *, decide: bool = True) -> None:
+        """Observe, record, decide and apply once."""
+        window: Window | None = None
+        number: int | None = None
         try:
-            engine.start()
-            signals.listen()
-            store.run_started(engine.plan, declarations(engine.flow))
-            if on_start is not None:
-                on_start()
-            due = clock.monotonic() + every_s
-            while ended is None:
-                stop_ids += _serve(requests, engine, store, clock)
-                _recover(engine, store, clock)
-                reason = signals.received or (stop_reason and stop_reason())
-                ended = _reason(engine, asked=bool(stop_ids), reason=reason)
-                if ended is not None or clock.monotonic() >= due:
-                    through = ended is None and until is not None and until()  # asked first: the window has all of it
-                    _observe(engine, store, clock, on_window, controller if ended is None else None)
-                    due = max(due + every_s, clock.monotonic())  # windows that were missed are not made up for
-                    if through:
-                        ended = Ended(why="all input is processed")
-                if ended is None:
-                    clock.sleep(max(0.0, min(POLL_S, due - clock.monotonic())))
-        except BaseException as error:
-            ended = Ended(why=f"{type(error).__name__}: {error}", failed=True)
-            raise
-        finally:
-            _stop(engine, store, ended or Ended(why="unknown", failed=True), clock)
-            for request_id in stop_ids:
-                requests.answer(request_id, Answer(ok=True, text="stopped"))
-            for request_id, request in requests.take():
-                requests.answer(request_id, Answer(ok=False, text=f"the run stopped before it came to '{request}'"))
-    return ended
+            window = (self.observe or self.engine.observe)()
+            self.record_external_change()
+            number = self.store.add_window(window)
+        except Exception as error:
+            if not self.survives_failed_observation:
+                raise
+            window = None  # a window that could not be recorded is not used for a decision
+            self.store.add_error(error_record(error, where="observe", at_s=self.clock.time()))
+        if window is not None and self.on_window is not None:
+            self.on_window(window, self.engine.plan)
+        if self.controller is not None and decide:
+            self.decision = self.controller.decide(window, number=number, at_s=self.clock.time())
+            if self.decision is not None and self.decision.applied == "ok":  # the controller has recorded this change
+                self.accept_plan()
 
+    def accept_plan(self) -> None:
+        """Note that the plan in force is recorded already."""
+        self._known_plan = self.engine.plan
 
-def _serve(requests: Requests, engine: RunnableEngine, store: Store, clock: Clock) -> list[str]:
-    """Does what was asked; returns the ids of those that ask to stop."""
-    stop_ids = []
-    for request_id, request in requests.take():
-        if isinstance(request, Stop):
-            stop_ids.append(request_id)
-        else:
-            requests.answer(request_id, carry_out(request, engine, store, at_s=clock.time()))
-    return stop_ids
-
-
-def _recover(engine: RunnableEngine, store: Store, clock: Clock) -> None:
-    plan = engine.plan
-    for recovery in engine.recover():
-        store.add_error(ErrorRecord(at_s=clock.time(), where="query", message=recovery))
-    if engine.plan != plan:
-        store.add_plan_change(unasked(plan, engine.plan, at_s=clock.time()))
-
-
-def _reason(engine: RunnableEngine, *, asked: bool, reason: str | None) -> Ended | None:
-    failure = engine.failure()
-    if failure is not None:
-        return Ended(why=failure, failed=True)
-    if reason is not None:
-        return Ended(why=reason)
-    return Ended(why="asked to stop") if asked else None
-
-
-def _observe(
-    engine: RunnableEngine, store: Store, clock: Clock, on_window: OnWindow | None, controller: Controller | None
-) -> None:
-    window, number = None, None
-    try:
-        window = engine.observe()
-        number = store.add_window(window)
-    except Exception as error:
-        window = None  # what could not be kept is not decided on either
-        store.add_error(described(error, where="observe", at_s=clock.time()))
-    if window is not None and on_window is not None:
-        on_window(window, engine.plan)
-    if controller is not None:
-        controller.turn(window, number=number, at_s=clock.time())
-
-
-def _stop(engine: RunnableEngine, store: Store, ended: Ended, clock: Clock) -> None:
-    try:
-        engine.stop()
-    except Exception as error:
-        store.add_error(described(error, where="stop", at_s=clock.time()))
-    if ended.failed:
-        store.add_error(ErrorRecord(at_s=clock.time(), where="run", message=ended.why))
-    store.end_run(at_s=clock.time(), reason=ended.why)
+    def record_external_change(self) -> None:
+        """Record a plan change that Penstock did not make, such as lost executors."""
+        before, now = self._known_plan, self.engine.plan
+        if before is not None and now != before:
+            self.store.add_plan_change(external_change(before, now, at_s=self.clock.time()))
+        self._known_plan = now

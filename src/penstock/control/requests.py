@@ -1,8 +1,8 @@
-"""How another terminal asks a running run for something: one JSON file a request, one an answer.
+"""Requests to a running run: one JSON file per request, and one per answer.
 
-`<run dir>/requests/<id>.json` is put there whole (written beside, then renamed). The run takes it by removing it, so a
-client that gives up knows by removing it first that it was never begun. The answer is `<id>.answer.json`. Files need no
-port, so nothing listens, and whoever may write the directory may ask.
+A client writes `<run dir>/requests/<id>.json` atomically. The run takes a request by deleting its file. A client that
+gives up deletes the file as well; if that succeeds, the run has not begun the request. The answer is
+`<id>.answer.json`. No port is opened: permission to write the directory is permission to send requests.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.control.plan_changes import change_plan, error_record, error_text
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.ports import Applied
-from penstock.plan.plan import Plan
+from penstock.engines.ports import Applied, RunnableEngine
+from penstock.plan import Plan, rescaled, validated
+from penstock.store import Store
 from penstock.store.errors import StoreError
 from penstock.store.lock import Owner, owner
 from penstock.store.reader import StoreReader
@@ -26,7 +28,7 @@ FOLDER = "requests"
 
 
 class RequestError(PenstockError):
-    """Nobody is there to ask, nobody answered, or the run said no."""
+    """No run is active, the run did not answer, or it refused the request."""
 
 
 class Apply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="apply"):
@@ -37,7 +39,7 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Rescale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="rescale"):
-    replicas: dict[str, int]  # by operator, or by region
+    replicas: dict[str, int]  # by operator
 
     def __str__(self) -> str:
         return " ".join(["rescale", *(f"{name}={count}" for name, count in self.replicas.items())])
@@ -61,48 +63,72 @@ Request = Apply | Rescale | Rate | Stop
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ok: bool
-    text: str  # what was done, or why not
-    applied: Applied | None = None  # of a plan change that went well
+    text: str  # the result, or why the request was refused
+    applied: Applied | None = None  # details of a successful plan change
 
 
 class Requests:
-    """The run's side."""
+    """The requests of a run directory, as the run sees them."""
 
     def __init__(self, run_dir: Path | str) -> None:
         self.folder = Path(run_dir) / FOLDER
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def clear(self) -> None:
-        """Before a run starts: what was asked of an earlier one is not done now, least of all its 'stop'."""
-        for file in self.folder.glob("*.answer.json"):  # of askers that gave up
+        """Refuse the requests that were sent to an earlier run, such as its 'stop'."""
+        for file in self.folder.glob("*.answer.json"):  # their clients gave up
             file.unlink(missing_ok=True)
         for request_id, request in self.take():
-            self.answer(request_id, Answer(ok=False, text=f"'{request}' was asked before this run began; ask again"))
+            text = f"The request '{request}' was sent before this run began; send it again."
+            self.answer(request_id, Answer(ok=False, text=text))
 
     def take(self) -> Iterator[tuple[str, Request]]:
-        """Requests with their ids, in the order in which they were asked; what cannot be read is answered here."""
+        """Yield requests with their ids, oldest first; refuse files that are not valid requests."""
         for file in sorted(self.folder.glob("*.json")):
             if file.name.endswith(".answer.json"):
                 continue
             try:
                 content = file.read_bytes()
                 file.unlink()
-            except FileNotFoundError:  # its asker gave up
+            except FileNotFoundError:  # the client gave up
                 continue
             try:
                 yield file.stem, msgspec.json.decode(content, type=Request)
             except msgspec.DecodeError as error:
-                self.answer(file.stem, Answer(ok=False, text=f"this is no request that a run understands: {error}"))
+                self.answer(file.stem, Answer(ok=False, text=f"This is not a valid request: {error}."))
 
     def answer(self, request_id: str, answer: Answer) -> None:
         _put(self.folder / f"{request_id}.answer.json", answer)
 
 
+def handle(request: Request, engine: RunnableEngine, store: Store, *, at_s: float) -> Answer:
+    """Execute a request on the run's engine. Errors become the answer and a record in the store."""
+    try:
+        match request:
+            case Apply(plan=plan):
+                plan = validated(engine.flow, plan)
+            case Rescale(replicas=replicas):
+                plan = rescaled(engine.flow, engine.plan, replicas)
+            case Rate(source=source, rows_per_s=rows_per_s):
+                engine.set_rate(source, rows_per_s)
+                return Answer(ok=True, text=f"{source} now appends {rows_per_s:g} rows/s")
+            case Stop():
+                return Answer(ok=True, text="stopped")
+        ok, text, applied = change_plan(engine, store, plan, requester=str(request), at_s=at_s)
+        return Answer(ok=ok, text=text, applied=applied)
+    except Exception as error:
+        store.add_error(error_record(error, where=str(request), at_s=at_s))
+        return Answer(ok=False, text=error_text(error))
+
+
 def ask(run_dir: Path | str, request: Request, *, timeout_s: float = 120.0, every_s: float = 0.05) -> Answer:
-    """The client's side: asks and waits. RequestError if no run is alive, if it dies, does not answer or refuses."""
+    """Send a request and wait for the answer.
+
+    Raises RequestError if no run is active in the directory, if it ends, does not answer in time, or refuses.
+    """
     running = _running(Path(run_dir))
     folder = Path(run_dir) / FOLDER
-    # Sorted by name they are in the order of asking.
+    # The time comes first, so that the order of names is the order of requests.
     request_id = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
     asked, answered = folder / f"{request_id}.json", folder / f"{request_id}.answer.json"
     folder.mkdir(exist_ok=True)
@@ -111,14 +137,16 @@ def ask(run_dir: Path | str, request: Request, *, timeout_s: float = 120.0, ever
     try:
         while (answer := _get(answered)) is None:
             if not running.alive() and (answer := _get(answered)) is None:
-                raise RequestError(f"process {running.pid} ended before it answered '{request}'; {_resume(run_dir)}")
+                raise RequestError(
+                    f"Process {running.pid} ended before it answered the request '{request}'; {_resume(run_dir)}."
+                )
             if answer is not None:
                 break
             if time.monotonic() > give_up:
-                begun = "it was not begun, and is withdrawn" if _withdraw(asked) else "it was begun and may yet be done"
+                state = "had not begun and was withdrawn" if _withdraw(asked) else "has begun and may still complete"
                 raise RequestError(
-                    f"process {running.pid} did not answer '{request}' within {timeout_s:g} s: {begun}; look at "
-                    f"'penstock status {run_dir}'"
+                    f"Process {running.pid} did not answer within {timeout_s:g} s; the request '{request}' {state}. "
+                    f"See 'penstock status {run_dir}'."
                 )
             time.sleep(every_s)
     finally:
@@ -130,29 +158,29 @@ def ask(run_dir: Path | str, request: Request, *, timeout_s: float = 120.0, ever
 
 
 def wait_until_gone(run_dir: Path | str, *, timeout_s: float = 60.0) -> None:
-    """After a stop: until the process has ended, so that the next `penstock run` finds the directory free."""
+    """Wait after a stop until the process has ended and a new run may use the directory."""
     give_up = time.monotonic() + timeout_s
     while (running := owner(Path(run_dir))) is not None:
         if time.monotonic() > give_up:
             raise RequestError(
-                f"the run stopped, but its process {running.pid} has not ended within {timeout_s:g} s; end it with "
-                f"with 'kill {running.pid}'"
+                f"The run stopped, but its process {running.pid} has not ended within {timeout_s:g} s; end it with "
+                f"'kill {running.pid}'."
             )
         time.sleep(0.05)
 
 
 def _running(run_dir: Path) -> Owner:
     if not run_dir.is_dir():
-        raise RequestError(f"there is no directory '{run_dir}'; give the one that 'penstock run --at' was given")
+        raise RequestError(f"Directory '{run_dir}' does not exist; give the directory of 'penstock run --at'.")
     running = owner(run_dir)
     if running is None:
-        raise RequestError(f"no run is alive in '{run_dir}'; {_resume(run_dir)}")
+        raise RequestError(f"No run is active in '{run_dir}'; {_resume(run_dir)}.")
     with contextlib.suppress(StoreError), StoreReader(run_dir) as store:
         run = store.last_run()
         if run is not None and not run.takes_requests:
             raise RequestError(
-                f"in '{run_dir}' there is {run.description}, which takes no requests; stop it with Ctrl-C in its "
-                f"terminal or with 'kill {running.pid}'"
+                f"'{run_dir}' contains {run.description}, which does not accept requests; stop it with Ctrl-C in its "
+                f"terminal or with 'kill {running.pid}'."
             )
     return running
 
@@ -162,7 +190,7 @@ def _resume(run_dir: Path | str) -> str:
 
 
 def _withdraw(asked: Path) -> bool:
-    """Whether it was still there, hence never begun."""
+    """Delete a request; return whether it was still there, and therefore had not begun."""
     try:
         asked.unlink()
     except FileNotFoundError:
@@ -171,9 +199,9 @@ def _withdraw(asked: Path) -> bool:
 
 
 def _put(file: Path, content: Request | Answer) -> None:
-    beside = file.with_name(f"{file.name}.tmp")
-    beside.write_bytes(msgspec.json.encode(content))
-    beside.replace(file)
+    temporary = file.with_name(f"{file.name}.tmp")
+    temporary.write_bytes(msgspec.json.encode(content))
+    temporary.replace(file)
 
 
 def _get(file: Path) -> Answer | None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from penstock.control.arena import Summary
+from penstock.control.arena.comparison import PolicySummary
 
 
-def table(title: str, ranked: Sequence[Summary]) -> Table:
+def table(title: str, ranked: Sequence[PolicySummary]) -> Table:
     drawn = Table(
         "policy", "share", "worst", "reached", "after", "most", "changes", "slot-h", "missed", "paused",
         box=box.SIMPLE, pad_edge=False, padding=0, title=title, title_justify="left", caption_justify="left",

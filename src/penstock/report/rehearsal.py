@@ -7,12 +7,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from penstock.control.rehearsal import Rehearsal
+from penstock.control.simulation import SimulationSummary
 from penstock.plan.plan import diff
 from penstock.store import DecisionRecord
 
 
-def table(sums: Rehearsal, changes: list[DecisionRecord]) -> Group:
+def table(sums: SimulationSummary, changes: list[DecisionRecord]) -> Group:
     drawn = Table(
         "policy", "hours", "slot-hours", "violations", "changes", "rolled back", "paused", "mean latency",
         box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),

@@ -33,7 +33,7 @@ from penstock.engines.spark.sources import kafka as kafka_source
 from penstock.engines.spark.sources.kafka import KafkaSource
 from penstock.store import Store
 from penstock.study.mst.design import Wanted
-from penstock.study.mst.settling import Saturation
+from penstock.study.mst.samples import Saturation
 from penstock.study.mst.study import MstStudy
 from tests.support.kafka_flows import counting, fill, rows_of, topics
 from tests.support.spark_runs import engine_for, plan_of, wait_until

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
-from penstock.control.watching import Watch
+from penstock.control.watch import Watch
 from penstock.engines.spark.watched import WatchedEngine, _backlog, _Query
 from penstock.store import StoreReader
 

@@ -15,10 +15,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from penstock.control.decisions import Change, Decision, Hold, Reason
-from penstock.control.demand import Demand
-from penstock.control.policies.memoryless import Memoryless
-from penstock.control.situation import Situation
+from penstock.control.demand import Demand, DemandPolicy
+from penstock.control.policy import Change, Decision, Hold, Reason, Situation
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 _ROUNDING = 1e-9  # 3 replicas' worth of rows that came out as 3.0000000000000004 is not 4
@@ -27,16 +25,16 @@ _ROOM = 0.05  # of the work, that those which stay must be able to do beside it 
 
 
 @dataclass(frozen=True, slots=True)
-class Ds2(Memoryless):
+class Ds2(DemandPolicy):
     target_ratio: float = 1.0  # rows to be able to take in, over those that arrive
     name: str = field(default="ds2", init=False)
 
-    def meet(self, demand: Demand, situation: Situation) -> Decision:
+    def decide_for(self, demand: Demand, situation: Situation) -> Decision:
         assert situation.window is not None
         inputs = demand.inputs(situation.window)
         work = {name: load.work for name, load in demand.loads.items()}
         if situation.micro_batch:  # stages of a query take turns: each has to be done in its part of the time
-            for query in situation.shape.queries(situation.plan.cuts):
+            for query in situation.topology.queries(situation.plan.cuts):
                 inside = [name for name in query if name in work]
                 work |= dict.fromkeys(inside, sum(demand.loads[name].work for name in inside))
         present = {name: load.replicas for name, load in demand.loads.items()}
@@ -45,8 +43,8 @@ class Ds2(Memoryless):
         counts = {name: 1 if demand.loads[name].most == 1 else count for name, count in wanted.items()}
         # What has no work needs one; in a query with others it has their number, and takes turns with them.
         others = {} if situation.micro_batch else dict.fromkeys(demand.idle, 1)
-        plan = situation.shape.rescaled(situation.plan, counts | others)
-        slots = situation.shape.slots(plan, micro_batch=situation.micro_batch)
+        plan = situation.topology.rescaled(situation.plan, counts | others)
+        slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
         limited = "" if stuck is None else f"; '{stuck}' has one replica and needs {wanted[stuck]}"
         if plan == situation.plan:
             held = Reason.BEST if stuck is None else Reason.AT_LIMIT
@@ -87,7 +85,7 @@ def _taken_in(situation: Situation, demand: Demand, counts: dict[str, int]) -> f
     """External rows/s that these counts sustain, of those that arrive."""
     busy = {name: load.work / counts[name] for name, load in demand.loads.items()}
     if situation.micro_batch:
-        queries = situation.shape.queries(situation.plan.cuts)
+        queries = situation.topology.queries(situation.plan.cuts)
         slowest = max(sum(busy.get(name, 0.0) for name in query) for query in queries)
     else:
         slowest = max(busy.values())

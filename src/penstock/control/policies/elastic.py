@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from penstock.control.decisions import Change, Decision
-from penstock.control.situation import Memory, Policy, Situation
+from penstock.control.policy import Change, Decision, Memory, Policy, Situation
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class Elastic:
     def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
         decision, memory = self.policy.decide(situation, memory)
         if isinstance(decision, Change):
-            slots = situation.shape.slots(decision.plan, micro_batch=situation.micro_batch)
+            slots = situation.topology.slots(decision.plan, micro_batch=situation.micro_batch)
             executors = min(self.most, max(self.least, math.ceil(slots / self.slots_each)))
             decision = replace(decision, plan=decision.plan.replace(slots=executors * self.slots_each))
         return decision, memory

@@ -16,20 +16,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.control.decisions import Change, Decision, Hold, Reason
-from penstock.control.demand import Demand
-from penstock.control.policies.memoryless import Memoryless
-from penstock.control.situation import Situation
+from penstock.control.demand import Demand, DemandPolicy
+from penstock.control.policy import Change, Decision, Hold, Reason, Situation
 from penstock.planning.plan_outcome import PlanOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Stela(Memoryless):
+class Stela(DemandPolicy):
     attempts: int = 1
     congestion: float = 1.2
     name: str = field(default="stela", init=False)
 
-    def meet(self, demand: Demand, situation: Situation) -> Decision:
+    def decide_for(self, demand: Demand, situation: Situation) -> Decision:
         assert situation.window is not None
         inputs = demand.inputs(situation.window)
         counts = {name: load.replicas for name, load in demand.loads.items()}
@@ -43,8 +41,8 @@ class Stela(Memoryless):
             takes = {name: demand.loads[name].work / counts[name] if situation.micro_batch else 0.0 for name in etp}
             target = max(etp, key=lambda name: (etp[name], takes[name]))
             inputs[f"{target}.etp"] = etp[target]
-            tried = situation.shape.rescaled(plan, {target: counts[target] + 1})
-            if situation.shape.slots(tried, micro_batch=situation.micro_batch) > situation.max_slots:
+            tried = situation.topology.rescaled(plan, {target: counts[target] + 1})
+            if situation.topology.slots(tried, micro_batch=situation.micro_batch) > situation.max_slots:
                 full = True
                 break
             counts[target] += 1
@@ -54,7 +52,7 @@ class Stela(Memoryless):
         if not added:
             return _held(situation, rates, inputs, full=full)
         after = _Rates.projected(situation, demand, counts, 1.0)
-        slots = situation.shape.slots(plan, micro_batch=situation.micro_batch)
+        slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
         return Change(
             plan=plan,
             reason=Reason.CONGESTION,
@@ -77,7 +75,7 @@ class _Rates:
     @staticmethod
     def projected(situation: Situation, demand: Demand, counts: Mapping[str, int], congestion: float) -> _Rates:
         arriving_over: dict[str, list[str]] = {}
-        for before, after in situation.shape.streams:
+        for before, after in situation.topology.streams:
             arriving_over.setdefault(after, []).append(before)
         processed: dict[str, float] = {}
         congested: list[str] = []
@@ -118,11 +116,11 @@ def _waiting(situation: Situation) -> dict[str, float]:
     span_s = max(situation.window.end_s - situation.window.start_s, 1e-3)
     rows = {one.operator: one.backlog_rows for one in situation.latest.operators}
     found: dict[str, float] = {}
-    for before, name in situation.shape.streams:
+    for before, name in situation.topology.streams:
         own = rows.get(name)
         if own is not None:
             found[name] = own / span_s
-        elif before in situation.shape.sources:
+        elif before in situation.topology.sources:
             found[name] = found.get(name, 0.0) + (rows.get(before) or 0) / span_s
     return found
 
@@ -133,7 +131,7 @@ def _able(situation: Situation, demand: Demand, counts: Mapping[str, int]) -> di
     if not situation.micro_batch:
         return alone
     found: dict[str, float] = {}
-    for query in situation.shape.queries(situation.plan.cuts):
+    for query in situation.topology.queries(situation.plan.cuts):
         inside = [name for name in query if name in alone]
         busy = sum(demand.arrivals[name] / alone[name] for name in inside)  # of all the time, for what arrives
         found |= {name: demand.arrivals[name] / busy for name in inside if busy}
@@ -143,7 +141,7 @@ def _able(situation: Situation, demand: Demand, counts: Mapping[str, int]) -> di
 def _etp(region: str, situation: Situation, rates: _Rates) -> float:
     """Throughput of the sinks that `region` reaches without a congested operator on the way, of that of all sinks."""
     after: dict[str, list[str]] = {}
-    for before, behind in situation.shape.streams:
+    for before, behind in situation.topology.streams:
         after.setdefault(before, []).append(behind)
     sinks = {name for name in rates.processed if name not in after}
     total = sum(rates.processed[name] for name in sinks)

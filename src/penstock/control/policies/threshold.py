@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.control.decisions import Change, Decision, Hold, Inputs, Reason
-from penstock.control.demand import Demand
-from penstock.control.policies.memoryless import Memoryless
-from penstock.control.situation import Situation
+from penstock.control.demand import Demand, DemandPolicy
+from penstock.control.policy import Change, Decision, Hold, Inputs, Reason, Situation
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold(Memoryless):
+class Threshold(DemandPolicy):
     above: float = 0.8
     name: str = field(default="threshold", init=False)
 
-    def meet(self, demand: Demand, situation: Situation) -> Decision:
+    def decide_for(self, demand: Demand, situation: Situation) -> Decision:
         capacity = _capacity(situation)
         known = [name for name in demand.loads if name in capacity]
         if len(known) < len(demand.loads):
@@ -40,8 +38,8 @@ class Threshold(Memoryless):
             if demand.loads[name].most == 1:
                 rejected.append(Alternative(replicas={name: count}, expected=staying, why=f"'{name}' has one replica"))
                 continue
-            plan = situation.shape.rescaled(situation.plan, {name: count})
-            slots = situation.shape.slots(plan, micro_batch=situation.micro_batch)
+            plan = situation.topology.rescaled(situation.plan, {name: count})
+            slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
             if slots > situation.max_slots:
                 why = f"{slots} slots, and {situation.max_slots} may be used"
                 rejected.append(Alternative(replicas={name: count}, expected=PlanOutcome(slots=slots), why=why))
@@ -74,12 +72,12 @@ def _capacity(situation: Situation) -> dict[str, float]:
     assert situation.window is not None
     busy = {one.operator: one.utilisation for one in situation.window.operators}
     found = {}
-    for region in situation.shape.regions:
+    for region in situation.topology.regions:
         shares = [share for name in region.operators if (share := busy.get(name)) is not None]
         if shares:
             found[region.name] = sum(shares)
     if situation.micro_batch:
-        for query in situation.shape.queries(situation.plan.cuts):
+        for query in situation.topology.queries(situation.plan.cuts):
             turns = {name: found[name] for name in query if name in found}
             found |= {name: share / max(turns.values()) * sum(turns.values()) for name, share in turns.items() if share}
     return found

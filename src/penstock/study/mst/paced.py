@@ -12,9 +12,9 @@ from penstock.dataflow.dataflow import Dataflow
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.stability import latency_grows
 from penstock.measure.window import Window
-from penstock.study.mst.on_trial import mended, on_trial
-from penstock.study.mst.settling import Measured
+from penstock.study.mst.samples import Measured
 from penstock.study.mst.throughput import mix, sustained
+from penstock.study.mst.trial_engine import mended, on_trial
 
 _TRIED = 20  # rates, at most, where all are kept up
 _LESS = 0.05  # of what comes: less is noise

@@ -9,11 +9,11 @@ from penstock.engines.ports import RunnableEngine
 from penstock.measure.smoothing import merged
 from penstock.measure.window import Window
 from penstock.plan import Plan
-from penstock.study.mst.arranged import ByPolicy, arrange
-from penstock.study.mst.on_trial import mended, on_trial
-from penstock.study.mst.settling import Measured, Samples, Saturation
+from penstock.study.mst.replica_search import ReplicaPolicy, ReplicaSearch
+from penstock.study.mst.samples import Measured, Samples, Saturation
 from penstock.study.mst.sources import FIRST_RATE, Sources
 from penstock.study.mst.throughput import sustained, waiting
+from penstock.study.mst.trial_engine import mended, on_trial
 
 Fresh = Callable[[Plan | None], RunnableEngine]  # with its own plan, or that one
 _IN_VAIN = 2  # readings: the first may just have found out how large a batch may be
@@ -22,7 +22,7 @@ _LONG = 0.5  # windows
 _WRITTEN = 2.0  # batches
 
 
-def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ByPolicy | None = None) -> Measured:
+def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ReplicaPolicy | None = None) -> Measured:
     """Of engines that were never started: of one, or where its source runs dry of one after another.
 
     The rate of sources is raised until rows always wait. What was preloaded has no rate, and is read again from its
@@ -30,7 +30,7 @@ def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ByPolicy 
     """
     found, rate = Samples(how), FIRST_RATE
     plan: Plan | None = None  # the policy's
-    to_arrange = 0 if by is None else by.most  # windows
+    to_arrange = 0 if by is None else by.max_windows  # windows
     in_vain = 0  # readings, one after another, that brought no sample and could have
     while in_vain < _IN_VAIN:
         cold, arranging = found.cold, to_arrange > 0
@@ -65,14 +65,14 @@ class _Reading:
     def rate(self) -> float:
         return self._sources.rate
 
-    def arrange(self, by: ByPolicy, most: int) -> int:
+    def arrange(self, by: ReplicaPolicy, most: int) -> int:
         """How many of so many windows are left to go on with, if a source ended before the policy was done."""
 
         def look() -> tuple[Window, Window | None] | None:
             window, before = self._look(self._found.how.every_s)
             return None if self._ended(window) else (window, before)
 
-        return arrange(self._engine, by, look, self._clock, most)
+        return ReplicaSearch(self._engine, self._clock, look, most).run(by)
 
     def measure(self) -> None:
         """In windows, or parts of them where a source ends: of its last batch nobody knows what would have fitted."""

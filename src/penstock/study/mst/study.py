@@ -10,11 +10,11 @@ from penstock.control.loop import Clock
 from penstock.engines.ports import RunnableEngine
 from penstock.plan import Plan
 from penstock.store import REPLICAS_BY_RULE, Store, Trial
-from penstock.study.mst.arranged import ByPolicy
 from penstock.study.mst.design import SATURATED, Wanted, grid, next_wanted, with_result
 from penstock.study.mst.paced import Bisection, measure_paced
+from penstock.study.mst.replica_search import ReplicaPolicy
+from penstock.study.mst.samples import Measured, Saturation
 from penstock.study.mst.saturated import measure_saturated
-from penstock.study.mst.settling import Measured, Saturation
 
 Fresh = Callable[[Wanted, int], RunnableEngine]  # a trial, and which of its runs -> an engine that was never started
 OnTrial = Callable[[Trial, int, int], None]  # one that has ended, how many have, of how many
@@ -30,7 +30,7 @@ class MstStudy:
     bisection: Bisection = field(default_factory=Bisection)
     slots_each: int = 1  # of an executor
     bytes_per_row: float | None = None
-    by: ByPolicy | None = None  # who sets replicas; None: the rule
+    by: ReplicaPolicy | None = None  # who sets replicas; None: the rule
     program: str | None = None  # its fingerprint
     memory_mb: int | None = None  # of an executor
 
@@ -98,7 +98,7 @@ class MstStudy:
             memory_mb=self.memory_mb,
         )
 
-    def _saturated(self, engines: _Opened, by: ByPolicy | None) -> Measured:
+    def _saturated(self, engines: _Opened, by: ReplicaPolicy | None) -> Measured:
         return measure_saturated(engines, self.saturation, self.clock, by)
 
     def _paced(self, engines: _Opened, known: list[Trial], executors: int) -> Measured:

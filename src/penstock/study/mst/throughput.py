@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.control.shares import shares
+from penstock.control.visit_ratios import pipeline_visits
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind
 from penstock.measure.window import PipelineWindow, Window
@@ -17,7 +17,7 @@ def sustained(flow: Dataflow, window: Window, before: Window | None, since: Wind
     source: what came to wait there since the window before was not taken. Sources count as they were read after
     `since`: one that has ended before adds nothing.
     """
-    known = shares(flow, window, _read(flow, window, since))
+    known = pipeline_visits(flow, window, _read(flow, window, since))
     if known is None:
         return None
     found = []

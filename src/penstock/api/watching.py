@@ -1,0 +1,122 @@
+"""`penstock.watch`: observe the streaming queries of an existing PySpark program, and scale its executors."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.dataflow.errors import PenstockError
+from penstock.plan.validation import MAX_REPLICAS
+
+if TYPE_CHECKING:
+    from penstock.control.watch import Watch, WatchedProgram
+
+_SLOTS_TIMEOUT_S = 60.0  # time to wait for the first executor
+
+
+def watch(
+    spark: Any,
+    *,
+    at: str | Path,
+    policy: Literal["mst"] = "mst",
+    executors: tuple[int, int] = (1, 4),
+    mode: Literal["recommend", "active"] = "recommend",
+    every_s: float = 10.0,
+    catch_up_s: float = 120.0,
+) -> Watch:
+    """Watch all streaming queries of a Spark session; recommend a number of executors for their load, or set it.
+
+    Measurements and decisions are recorded in the directory `at` for 'penstock status', 'penstock decisions' and
+    'penstock report'. The queries, their checkpoints and the session settings are not changed. Errors inside the watch
+    are logged and never reach the program.
+
+    `executors` is the least and the largest number of executors. A window ends every `every_s` seconds. A backlog is to
+    be processed within `catch_up_s` seconds.
+
+    Mode "active" sets the number of executors. It requires a session whose dynamic allocation is off or never acts on
+    its own, and that was started with spark.decommission.enabled and spark.storage.decommission.enabled.
+
+    Raises PenstockError if an argument is invalid.
+    """
+    if policy != "mst":
+        raise PenstockError(
+            f"policy='{policy}' cannot be used by watch, because it needs measurements per operator; use policy='mst'."
+        )
+    if mode not in ("recommend", "active"):
+        raise PenstockError(f"mode='{mode}' is unknown; use 'recommend' or 'active'.")
+    match executors:
+        case (int(least), int(most)) if 1 <= least <= most <= MAX_REPLICAS:
+            pass
+        case _:
+            raise PenstockError(
+                f"executors={executors} is invalid; give the least and the largest number of executors, from 1 to "
+                f"{MAX_REPLICAS:,}, such as (1, 6)."
+            )
+    for name, seconds in {"every_s": every_s, "catch_up_s": catch_up_s}.items():
+        if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+            raise PenstockError(f"{name}={seconds} is invalid; give a finite number of seconds above 0.")
+
+    from penstock.control.watch import Watch
+
+    def connect() -> WatchedProgram:
+        return _connect(spark, Path(at), (least, most), mode, every_s=every_s, catch_up_s=catch_up_s)
+
+    return Watch(connect, every_s=every_s)
+
+
+def _connect(
+    spark: Any,
+    at: Path,
+    executors: tuple[int, int],
+    mode: Literal["recommend", "active"],
+    *,
+    every_s: float,
+    catch_up_s: float,
+) -> WatchedProgram:
+    """Open the engine, the store and the controller. Runs in the thread of the watch."""
+    from penstock.control.controller import Controller, Settings
+    from penstock.control.guards import Cooldown
+    from penstock.control.policies.mst import ObservedMst
+    from penstock.control.watch import WatchedProgram
+    from penstock.engines.spark.watched import WatchedEngine
+    from penstock.measure.smoothing import MovingAverage
+    from penstock.store import RunRecord, Store
+
+    least, most = executors
+    engine = WatchedEngine(spark)
+    engine.await_executors(_SLOTS_TIMEOUT_S)
+    _, slots_each = engine.executors()
+    store = Store(at)
+    try:
+        store.begin_run(
+            RunRecord(
+                dataflow=engine.flow.name,
+                kind="watch",
+                flow_file="-",
+                pid=os.getpid(),
+                master=str(spark.sparkContext.master),
+                slots_each=slots_each,
+                started_s=time.time(),
+            )
+        )
+        policy = Cooldown(
+            ObservedMst(slots_each=slots_each, least=least, most=most, catch_up_s=catch_up_s), seconds=6 * every_s
+        )
+        settings = Settings(
+            mode=mode,
+            smoothing=MovingAverage(3),
+            micro_batch=True,
+            warm_up_s=every_s,
+            stale_after_s=max(30.0, 5 * every_s),
+            tolerance=0.9,  # executors for a future load have no effect before it arrives
+            max_slots=most * slots_each,
+        )
+        controller = Controller(policy, settings, engine, store)
+        engine.attach()
+        return WatchedProgram(engine=engine, store=store, controller=controller, ended=engine.session_end)
+    except BaseException:
+        store.close()
+        raise

@@ -1,0 +1,94 @@
+"""What comes and what waits, as policy mst looks at it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.control.policy import Hold, Memory, Reason, Situation
+from penstock.control.visit_ratios import external_backlog, operator_visits, pipeline_visits, rows_read
+from penstock.dataflow.dataflow import Dataflow
+from penstock.measure.window import Window
+
+LEVEL, SLOPE, AT_S = "mst.level", "mst.slope", "mst.at_s"
+GAP_S = 120.0  # between turns: a longer one is a new beginning
+_LEVEL_OVER, _SLOPE_OVER = 0.25, 0.5  # of the time that is looked ahead, in which what was before fades away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLoad:
+    at_s: float
+    arriving: float  # rows/s
+    latest: float  # rows/s that came in the latest window
+    earlier: float  # rows/s that came in the windows before it
+    worked: float | None  # rows/s that were worked through, in all windows under this plan; None: they do not say
+    backlog: float  # rows that wait at sources and cuts, each as so many rows from outside
+    within_a_batch: bool  # no batch has ended, and what came meanwhile waits however fast it is
+    ordinary: float  # rows that come during a batch, and a second more: they wait for the next one however fast it is
+
+
+def input_load(situation: Situation) -> InputLoad | Hold:
+    measured = situation.measured()
+    if isinstance(measured, Hold):
+        return measured
+    window, latest = measured
+    arriving = window.external_rows_per_s
+    if arriving is None:
+        return Hold(reason=Reason.MISSING, why="not known yet: the rows that arrive")
+    flow = situation.topology.flow
+    if any(one.backlog_rows is None for one in latest.operators if one.operator in situation.topology.sources):
+        return Hold(reason=Reason.MISSING, why="not known yet: the rows that wait")
+    read = rows_read(flow, window)
+    known = pipeline_visits(flow, latest, read) or {}
+    ordinary = arriving
+    coming = {one.pipeline: one for one in window.pipelines}
+    for one in latest.pipelines:
+        share = known.get(one.pipeline) or 1.0
+        if (mean := coming.get(one.pipeline)) is not None:
+            taken = mean.rows_in / share / max(window.end_s - window.start_s, 1e-3)
+            ordinary += (mean.batch_s or 0.0) * min(arriving, taken)
+    came = arriving if latest.external_rows_per_s is None else latest.external_rows_per_s
+    span_s, all_s = latest.end_s - latest.start_s, window.end_s - window.start_s
+    return InputLoad(
+        at_s=latest.end_s,
+        arriving=arriving,
+        latest=came,
+        earlier=(arriving * all_s - came * span_s) / (all_s - span_s) if all_s > span_s else arriving,
+        worked=_worked(flow, window, read),
+        backlog=external_backlog(flow, latest, read),
+        within_a_batch=situation.micro_batch and any(one.backlog_rows and not one.batches for one in latest.pipelines),
+        ordinary=ordinary,
+    )
+
+
+def _worked(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float | None:
+    """Rows/s from outside, by whoever did the least: in batches by their own time, as a window may cut one in two."""
+    by_query, by_operator = pipeline_visits(flow, window, read), operator_visits(flow, window, read)
+    if by_query is None or by_operator is None:
+        return None
+    span_s = max(window.end_s - window.start_s, 1e-3)
+    found = []
+    for one in window.pipelines:
+        share = by_query.get(one.pipeline, 0.0)
+        if one.batches and one.batch_s and share > 0:
+            found.append(one.rows_in / (one.batches * one.batch_s) / share)
+    if not found:
+        rows = {one.operator: one.rows_in for one in window.operators}
+        found = [(rows.get(name) or 0) / visited / span_s for name, visited in by_operator.items() if visited > 0]
+    return min(found, default=None)
+
+
+def with_forecast(memory: Memory, rate: float, now_s: float, lead_s: float) -> dict[str, float]:
+    """Holt's two equations, for turns that are not evenly apart; over a gap no slope reaches.
+
+    What is new weighs by the time that it is of, so that it does not matter how often one looks: the slope of a window
+    of two seconds would be carried on for thirty, and every wiggle of the load with it.
+    """
+    if LEVEL not in memory or now_s - memory[AT_S] > max(GAP_S, 4 * lead_s):
+        return {**memory, LEVEL: rate, SLOPE: 0.0, AT_S: now_s}
+    span_s, lead_s = max(now_s - memory[AT_S], 1e-3), max(lead_s, 1e-3)
+    new, newly = (1.0 - math.exp(-span_s / (over * lead_s)) for over in (_LEVEL_OVER, _SLOPE_OVER))
+    level = max(0.0, new * rate + (1.0 - new) * (memory[LEVEL] + memory[SLOPE] * min(span_s, lead_s)))
+    slope = newly * (level - memory[LEVEL]) / span_s + (1.0 - newly) * memory[SLOPE]
+    return {**memory, LEVEL: level, SLOPE: slope, AT_S: now_s}

@@ -1,0 +1,118 @@
+"""Rows that come to each pipeline for each row from outside, by the selectivities of the operators before it.
+
+Not by the rows themselves: those that wait between two pipelines have come out of one and not yet to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.operators import Kind
+from penstock.measure.window import OperatorWindow, PipelineWindow, Window
+from penstock.models.network.traffic import TrafficStream, solve_traffic
+from penstock.models.queueing.errors import UnstableError
+
+
+def pipeline_visits(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, float] | None:
+    """`read` has the rows of each source, over whatever time its mix is of; None where windows do not say."""
+    found = _inflows(flow, window, read)
+    return None if found is None else {name: sum(coming.values()) for name, coming in found.items()}
+
+
+def external_backlog(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float:
+    """So many rows from outside would keep the busiest pipeline as long as what waits: before it, and on the way to it.
+
+    Where windows do not say how rows come by, those that wait anywhere.
+    """
+    own = {one.pipeline: float(one.backlog_rows or 0) for one in window.pipelines}
+    found = _inflows(flow, window, read)
+    if found is None:
+        return sum(own.values())
+
+    ahead: dict[str, float] = {}
+
+    def worked_out(name: str) -> float:
+        if name not in ahead:
+            ahead[name] = 0.0  # round a loop nothing is counted twice
+            share = sum(found[name].values())
+            coming = {before: part / share for before, part in found[name].items() if share and before is not None}
+            ahead[name] = own[name] / (share or 1.0) + sum(part * worked_out(one) for one, part in coming.items())
+        return ahead[name]
+
+    return max((worked_out(name) for name in own), default=0.0)
+
+
+def operator_visits(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, float] | None:
+    """Rows that come to each operator but the sources for each row from outside; None where windows do not say."""
+    external = sum(read.values())
+    if external <= 0:
+        return None
+    seen = {one.operator: one for one in window.operators}
+    gains = {one.name: _gain(seen.get(one.name)) for one in flow.operators if one.kind is not Kind.SOURCE}
+    streams = [
+        TrafficStream(source=None, target=name, gain=read[before] / external)
+        if before in read
+        else TrafficStream(source=before, target=name, gain=(gains[before] or 0.0) * _sent(seen, before, name))
+        for name in gains
+        for before in flow[name].inputs
+    ]
+    try:
+        found = solve_traffic(list(gains), streams, 1.0).arrival_per_s
+    except UnstableError:  # a loop that multiplies rows
+        return None
+    # Behind an operator that rows should come to and have not come to, nothing is known.
+    if any(found[name] > 0 and gain is None and flow[name].kind is not Kind.SINK for name, gain in gains.items()):
+        return None
+    return found
+
+
+def _inflows(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, dict[str | None, float]] | None:
+    """Of each pipeline: rows for each one from outside, by the pipeline that they come from; None: from a source."""
+    coming_by = operator_visits(flow, window, read)
+    if coming_by is None:
+        return None
+    external = sum(read.values())
+    seen = {one.operator: one for one in window.operators}
+    out = {name: rows / external for name, rows in read.items()}
+    out |= {name: rows * (_gain(seen.get(name)) or 0.0) for name, rows in coming_by.items()}
+    readers = {name: [one for one in window.pipelines if name in one.operators] for name in read}
+
+    home = {name: one.pipeline for one in window.pipelines for name in one.operators}
+
+    def inflow(pipeline: PipelineWindow) -> dict[str | None, float]:
+        inside = pipeline.operators
+        coming: dict[str | None, float] = {
+            None: sum(out[name] * _part(pipeline, readers[name]) for name in inside if name in read)
+        }
+        for name in inside:
+            for before in flow[name].inputs:
+                if before not in inside:
+                    where = home.get(before)
+                    coming[where] = coming.get(where, 0.0) + out[before] * _sent(seen, before, name)
+        return coming
+
+    return {one.pipeline: inflow(one) for one in window.pipelines}
+
+
+def rows_read(flow: Dataflow, window: Window) -> dict[str, float]:
+    """Rows of each source in this window."""
+    seen = {one.operator: one for one in window.operators}
+    sources = [one.name for one in flow.operators if one.kind is Kind.SOURCE]
+    return {name: float(seen[name].rows_in or 0) if name in seen else 0.0 for name in sources}
+
+
+def _part(pipeline: PipelineWindow, readers: list[PipelineWindow]) -> float:
+    """Of a source that several read, as all queries of a black box do: what each reads is its own."""
+    total = sum(one.rows_in for one in readers)
+    return 1.0 if len(readers) == 1 else pipeline.rows_in / total if total else 0.0
+
+
+def _sent(seen: Mapping[str, OperatorWindow], before: str, name: str) -> float:
+    return seen[before].share_for(name) if before in seen else 1.0
+
+
+def _gain(one: OperatorWindow | None) -> float | None:
+    if one is None or not one.rows_in_total or one.rows_out_total is None:
+        return None
+    return one.rows_out_total / one.rows_in_total

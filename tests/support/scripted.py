@@ -1,0 +1,63 @@
+"""A policy by a script, and the engine that it acts on in tests of the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.control.policy import Change, Decision, Hold, Memory, Reason, Situation
+from penstock.planning.plan_outcome import PlanOutcome
+from penstock.store import DecisionRecord
+from tests.support.applications import plan_of, video
+from tests.support.memory_engine import FakeClock
+from tests.support.queueing_engine import QueueingEngine
+
+SERVICE = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
+START = {"extract": 3, "match": 3, "aggregate": 1}
+
+
+def engine(clock: FakeClock, *, rate: float = 6.0, counts: dict[str, int] = START, **known: Any) -> QueueingEngine:
+    flow = video()
+    return QueueingEngine(
+        flow,
+        plan_of(flow, counts),
+        clock=clock,
+        **{"rate": lambda _: rate, "service_per_s": SERVICE} | known,
+    )
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """Decides by a function of the situation; for what the loop makes of decisions."""
+
+    decides: Callable[[Situation], Decision]
+    name: str = field(default="scripted", init=False)
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        return self.decides(situation), memory
+
+
+def changing(**counts: int) -> Scripted:
+    """Always wants these replicas, and promises half the latency."""
+
+    def decides(situation: Situation) -> Decision:
+        plan = situation.plan.replace(replicas=situation.plan.replicas | counts)
+        if plan == situation.plan:
+            return Hold(reason=Reason.BEST, why="there already")
+        assert situation.window is not None and situation.window.latency is not None
+        now_s = situation.window.latency.mean_s
+        staying = PlanOutcome(slots=situation.slots, latency_s=now_s)
+        return Change(
+            plan=plan,
+            reason=Reason.SHORTAGE,
+            why="as scripted",
+            staying=staying,
+            expected=PlanOutcome(slots=sum(plan.replicas.values()), latency_s=now_s / 2),
+        )
+
+    return Scripted(decides)
+
+
+def reasons(rows: list[DecisionRecord]) -> list[str]:
+    return [row.reason for row in rows]
