@@ -46,9 +46,9 @@ class Full(Store):
         self._room()
         super().add_error(error)
 
-    def ended(self, *, at_s: float, why: str) -> None:
+    def end_run(self, *, at_s: float, reason: str) -> None:
         self._room()
-        super().ended(at_s=at_s, why=why)
+        super().end_run(at_s=at_s, reason=reason)
 
     def _room(self) -> None:
         if self.full:
