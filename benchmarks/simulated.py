@@ -15,11 +15,11 @@ from collections.abc import Callable
 import penstock
 from penstock.dataflow import Dataflow
 from penstock.engines.simulated import (
-    BatchCosts,
     Behaviour,
     Exponential,
     Mode,
     OperatorBehaviour,
+    SimulatedBatchCosts,
     SimulatedEngine,
     SourceBehaviour,
 )
@@ -41,13 +41,13 @@ def chain(network: Network) -> Dataflow:
     return flow
 
 
-def engine_for(network: Network, rate: float, mode: Mode, batch: BatchCosts | None = None) -> SimulatedEngine:
+def engine_for(network: Network, rate: float, mode: Mode, batch: SimulatedBatchCosts | None = None) -> SimulatedEngine:
     flow = chain(network)
     replicas = {f"op{i}": count for i, (count, _) in enumerate(network)}
     behaviour = Behaviour(
         operators={f"op{i}": OperatorBehaviour(service_s=Exponential(mean=s)) for i, (_, s) in enumerate(network)},
         sources={"source": SourceBehaviour(rates=((0.0, rate),))},
-        batch=batch or BatchCosts(),
+        batch=batch or SimulatedBatchCosts(),
     )
     plan = default_plan(flow, slots=sum(replicas.values()), replicas=replicas)
     engine = SimulatedEngine(flow, behaviour, plan=plan, mode=mode)
@@ -148,7 +148,7 @@ def large(operators: int = 100, replicas: int = 100) -> Network:
 
 def at_scale() -> list[dict[str, object]]:
     rows = []
-    batch = BatchCosts(batch_s=0.1, task_s=0.0005, trigger_s=1.0)
+    batch = SimulatedBatchCosts(batch_s=0.1, task_s=0.0005, trigger_s=1.0)
     for mode in (Mode.FLUID, Mode.MICRO_BATCH):
         engine = engine_for(large(), 1e6, mode, batch)
         began, cpu = time.perf_counter(), time.process_time()

@@ -28,7 +28,7 @@ from penstock.engines.simulated import (
     SourceBehaviour,
     Uniform,
 )
-from penstock.engines.simulated.behaviour import BatchCosts
+from penstock.engines.simulated.behaviour import SimulatedBatchCosts
 from penstock.measure.smoothing import MovingAverage
 from penstock.store import DecisionRecord, Store, StoreReader
 from tests.support.applications import PATTERNS_SERVICE, VIDEO_SERVICE, allocations, mean_s, plan_of
@@ -259,7 +259,7 @@ def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
     costs = {"map_left": 0.0006, "map_right": 0.0006, "join": 0.0003}  # 0.6 slots each, one after another
     behaviour = Behaviour(
         operators={name: OperatorBehaviour(service_s=Fixed(value=s)) for name, s in costs.items()},
-        batch=BatchCosts(aim_s=2.0),
+        batch=SimulatedBatchCosts(target_s=2.0),
     )
     one = plan_of(flow, dict.fromkeys(costs, 1), slots=16)
     engine = SimulatedEngine(flow, behaviour, plan=one, mode="micro-batch")

@@ -18,7 +18,7 @@ from penstock.engines.simulated import (
     SimulatedEngine,
     SourceBehaviour,
 )
-from penstock.engines.simulated.behaviour import ChangePause, Cluster
+from penstock.engines.simulated.behaviour import ChangePause, SimulatedCluster
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import default_plan
 from tests.support.applications import waiting
@@ -171,7 +171,7 @@ def test_a_steady_load_gets_what_it_needs(
     behaviour = Behaviour(
         operators={"wait": OperatorBehaviour(service_s=Fixed(value=0.01))},
         sources={"rows": SourceBehaviour(rates=((0.0, rate),))},
-        cluster=Cluster(slots_per_executor=1, most_executors=6, start_up_s=10.0),
+        cluster=SimulatedCluster(slots_per_executor=1, max_executors=6, start_up_s=10.0),
         change=ChangePause(fixed_s=1.0),
     )
     engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=first), mode=mode)
@@ -264,7 +264,7 @@ def test_a_step_and_back_leaves_no_executors_too_few(tmp_path: Path) -> None:
     behaviour = Behaviour(
         operators={"wait": OperatorBehaviour(service_s=Fixed(value=0.01))},
         sources={"rows": SourceBehaviour(rates=((0.0, 80.0), (600.0, 450.0), (1500.0, 80.0)))},
-        cluster=Cluster(slots_per_executor=1, most_executors=6, start_up_s=10.0),
+        cluster=SimulatedCluster(slots_per_executor=1, max_executors=6, start_up_s=10.0),
         change=ChangePause(fixed_s=1.0),
     )
     engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=1), mode="row-by-row")
@@ -287,7 +287,7 @@ def test_a_load_at_the_edge_of_an_executor_is_not_followed_up_and_down(tmp_path:
     behaviour = Behaviour(
         operators={"wait": OperatorBehaviour(service_s=Exponential(mean=0.01))},
         sources={"rows": SourceBehaviour(rates=((0.0, 100.0),))},
-        cluster=Cluster(slots_per_executor=1, most_executors=6, start_up_s=10.0),
+        cluster=SimulatedCluster(slots_per_executor=1, max_executors=6, start_up_s=10.0),
         change=ChangePause(fixed_s=1.0),
     )
     engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=1), mode="row-by-row")

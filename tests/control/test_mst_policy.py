@@ -21,7 +21,7 @@ from penstock.control.simulation import Duration, LatencyTarget, SimulationSumma
 from penstock.control.topology import Topology
 from penstock.engines.ports import Applied
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
-from penstock.engines.simulated.behaviour import ChangePause, Cluster
+from penstock.engines.simulated.behaviour import ChangePause, SimulatedCluster
 from penstock.measure.smoothing import MovingAverage
 from penstock.plan import Plan, default_plan, validated
 from penstock.store import DecisionRecord, Store
@@ -42,7 +42,7 @@ def engine_at(rates: tuple[tuple[float, float], ...], slots: int = 1, *, row_s: 
     behaviour = Behaviour(
         operators={"wait": OperatorBehaviour(service_s=Fixed(value=row_s))},
         sources={"rows": SourceBehaviour(rates=rates)},
-        cluster=Cluster(slots_per_executor=1, most_executors=6, start_up_s=10.0),
+        cluster=SimulatedCluster(slots_per_executor=1, max_executors=6, start_up_s=10.0),
         change=ChangePause(fixed_s=1.0),
     )
     return SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=slots), mode="fluid")
@@ -357,7 +357,7 @@ def test_what_waits_behind_a_cut_is_a_backlog(tmp_path: Path) -> None:
             "second": OperatorBehaviour(service_s=Fixed(value=0.01)),
         },
         sources={"rows": SourceBehaviour(rates=((0.0, 250.0), (300.0, 20.0)))},
-        cluster=Cluster(slots_per_executor=2, most_executors=3),
+        cluster=SimulatedCluster(slots_per_executor=2, max_executors=3),
         change=ChangePause(fixed_s=1.0),
     )
     plan = Plan(dataflow="cut", cuts=frozenset({"first"}), replicas={"first": 2, "second": 2}, slots=4)

@@ -14,7 +14,7 @@ from penstock.control.controller import Settings
 from penstock.control.policies.drs import Drs, DrsSettings, LeastLatency
 from penstock.dataflow import Dataflow, PenstockError
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
-from penstock.engines.simulated.behaviour import BatchCosts, ChangePause, Cluster
+from penstock.engines.simulated.behaviour import ChangePause, SimulatedBatchCosts, SimulatedCluster
 from penstock.measure.smoothing import MovingAverage
 from penstock.measure.stability import latency_grows, latency_slope
 from penstock.plan import Plan, default_plan
@@ -41,8 +41,8 @@ def engine_of(executors: int, *, mode: str, seed: int = 0) -> SimulatedEngine:
     flow = waiting_bound()
     behaviour = Behaviour(
         operators={"wait": OperatorBehaviour(service_s=Fixed(value=WAIT_S))},
-        cluster=Cluster(slots_per_executor=SLOTS_EACH, most_executors=4),
-        batch=BatchCosts(batch_s=0.05, task_s=0.0, most_rows=2_000),
+        cluster=SimulatedCluster(slots_per_executor=SLOTS_EACH, max_executors=4),
+        batch=SimulatedBatchCosts(batch_s=0.05, task_s=0.0, max_rows=2_000),
     )
     return SimulatedEngine(flow, behaviour, plan=plan_for(flow, executors, SLOTS_EACH), mode=mode, seed=seed)
 
@@ -120,8 +120,8 @@ def chain_study(
     stream.sink("out", penstock.noop())
     behaviour = Behaviour(
         operators={name: OperatorBehaviour(service_s=Fixed(value=cost)) for name, cost in costs.items()},
-        cluster=Cluster(slots_per_executor=SLOTS_EACH, most_executors=4),
-        batch=BatchCosts(batch_s=0.05, task_s=0.0, most_rows=2_000),
+        cluster=SimulatedCluster(slots_per_executor=SLOTS_EACH, max_executors=4),
+        batch=SimulatedBatchCosts(batch_s=0.05, task_s=0.0, max_rows=2_000),
     )
     clock, cuts = Time(), frozenset(list(costs)[:-1])
     even = Plan(dataflow="chain", cuts=cuts, replicas=dict.fromkeys(costs, each), slots=4 * SLOTS_EACH)
@@ -160,8 +160,8 @@ def test_sources_come_in_the_mix_that_is_declared(tmp_path: Path, mode: str) -> 
     costs = {"orders_work": 0.05, "clicks_work": 0.0005}
     behaviour = Behaviour(
         operators={name: OperatorBehaviour(service_s=Fixed(value=cost)) for name, cost in costs.items()},
-        cluster=Cluster(slots_per_executor=SLOTS_EACH, most_executors=2),
-        batch=BatchCosts(batch_s=0.05, task_s=0.0, most_rows=2_000),
+        cluster=SimulatedCluster(slots_per_executor=SLOTS_EACH, max_executors=2),
+        batch=SimulatedBatchCosts(batch_s=0.05, task_s=0.0, max_rows=2_000),
     )
     clock = Time()
 

@@ -9,7 +9,7 @@ import pytest
 import penstock
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
-from penstock.engines.simulated.behaviour import BatchCosts
+from penstock.engines.simulated.behaviour import SimulatedBatchCosts
 from penstock.plan import Plan
 from penstock.study.mst.replicas import plan_for
 from penstock.study.mst.samples import Saturation
@@ -35,7 +35,7 @@ def readings_of(
     flow: Dataflow,
     plan: Plan | None = None,
     *,
-    most_rows: int = 400,
+    max_rows: int = 400,
     kind: type[Preloaded] = Preloaded,
     mode: str = "micro-batch",
 ) -> tuple[Callable[[Plan | None], Preloaded], Time, list[Preloaded]]:
@@ -44,7 +44,7 @@ def readings_of(
     names = [one.name for one in flow.operators if one.kind not in (Kind.SOURCE, Kind.SINK)]
     behaviour = Behaviour(
         operators={name: OperatorBehaviour(service_s=Fixed(value=WAIT_S)) for name in names},
-        batch=BatchCosts(batch_s=0.05, task_s=0.0, most_rows=most_rows),
+        batch=SimulatedBatchCosts(batch_s=0.05, task_s=0.0, max_rows=max_rows),
     )
 
     def fresh(other: Plan | None) -> Preloaded:
@@ -76,7 +76,7 @@ def test_a_source_that_has_ended_is_not_waited_for(mode: str) -> None:
 
 @pytest.mark.parametrize("rows_per_s", [20.0, 60.0])
 def test_a_topic_that_somebody_still_writes_to_is_not_measured_by_what_comes(rows_per_s: float) -> None:
-    fresh, clock, _ = readings_of(few(None, rows_per_s), most_rows=100_000)
+    fresh, clock, _ = readings_of(few(None, rows_per_s), max_rows=100_000)
     measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
     assert measured.rows_per_s is None and "ran dry" in str(measured.why), measured
 
@@ -89,7 +89,7 @@ def test_a_query_that_has_the_slots_of_one_that_has_ended_is_no_measure(rows: in
     one = stream.keyed("one", lambda frame: frame, keys=["n"], columns=["n", "m"])
     one.keyed("two", lambda frame: frame, keys=["m"], columns=["n", "m"]).sink("out", penstock.noop())
     plan = Plan(dataflow="pair", cuts=frozenset({"one"}), replicas={"one": 2, "two": 2}, slots=2)
-    fresh, clock, _ = readings_of(flow, plan, most_rows=800)
+    fresh, clock, _ = readings_of(flow, plan, max_rows=800)
     measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
     assert measured.rows_per_s == (pytest.approx(50.0, rel=0.03) if rows >= 3000 else None), measured
 

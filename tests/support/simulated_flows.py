@@ -72,7 +72,11 @@ def mean_latency_s(
 
 def accounted(engine: SimulatedEngine) -> None:
     """Every row that came to an operator was dealt with, waits or is in hand; none came that was not sent."""
-    counts, waiting, in_hand = engine.world.counts.operators, engine.world.waiting(), engine.world.in_hand()
+    counts, waiting, in_hand = (
+        engine.simulation.counts.operators,
+        engine.simulation.waiting_rows(),
+        engine.simulation.in_service_rows(),
+    )
     index = {operator.name: i for i, operator in enumerate(engine.flow.operators)}
     for operator in engine.flow.operators:
         at = index[operator.name]

@@ -147,8 +147,8 @@ def _behaviour(flow: Dataflow, file: Path | None, like: Path | None, trace: Trac
     from penstock.cli.given import read
     from penstock.dataflow import Kind
     from penstock.engines.simulated import Behaviour, BehaviourError, SourceBehaviour
-    from penstock.engines.simulated.measured import behaviour_of
-    from penstock.engines.simulated.stations import NO_BOUND
+    from penstock.engines.simulated.behaviour import UNLIMITED_ROWS
+    from penstock.engines.simulated.calibration import behaviour_from_window
     from penstock.measure.smoothing import merged
     from penstock.store import StoreReader
 
@@ -165,15 +165,15 @@ def _behaviour(flow: Dataflow, file: Path | None, like: Path | None, trace: Trac
         windows = [(one, float(of)) for one, of in zip(looked_at, rows, strict=True) if of][-_ALIKE:]
         if not windows:
             raise BehaviourError(f"no row went through the run in '{like}' yet; let it run longer, or give --behaviour")
-        given = behaviour_of(flow, merged(*zip(*windows, strict=True)))
+        given = behaviour_from_window(flow, merged(*zip(*windows, strict=True)))
     rates = tuple((index * trace.interval_s, rate) for index, rate in enumerate(trace.rates))
     sources = {one.name: given.source(one.name) for one in flow.operators if one.kind is Kind.SOURCE}
     # How many rows a trial run of the dataflow is to have says nothing of the load that it is planned for.
     on_trace: dict[str, SourceBehaviour] = {
-        name: msgspec.structs.replace(one, rates=rates, rows=NO_BOUND if one.rows is None else one.rows)
+        name: msgspec.structs.replace(one, rates=rates, rows=UNLIMITED_ROWS if one.rows is None else one.rows)
         for name, one in sources.items()
     }
     batch = given.batch
-    if batch.aim_s is None and batch.most_rows is None:  # else one batch would take in all of an overload
-        batch = msgspec.structs.replace(batch, aim_s=_BATCH_S)
+    if batch.target_s is None and batch.max_rows is None:  # else one batch would take in all of an overload
+        batch = msgspec.structs.replace(batch, target_s=_BATCH_S)
     return given.replace(sources=on_trace, batch=batch)

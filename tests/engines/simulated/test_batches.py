@@ -8,13 +8,13 @@ import pytest
 
 import penstock
 from penstock.engines.simulated import (
-    BatchCosts,
     Behaviour,
     BehaviourError,
     Exponential,
     Fixed,
     OperatorBehaviour,
     Poisson,
+    SimulatedBatchCosts,
     SimulatedEngine,
     SourceBehaviour,
 )
@@ -37,7 +37,7 @@ def test_one_stage_settles_where_the_model_says(replicas: int, slots: int) -> No
     behaviour = Behaviour(
         operators={"work": OperatorBehaviour(service_s=Fixed(value=0.001))},
         sources={"source": SourceBehaviour(rates=((0.0, 2_000.0),))},
-        batch=BatchCosts(batch_s=0.1, task_s=0.02),
+        batch=SimulatedBatchCosts(batch_s=0.1, task_s=0.02),
     )
     plan = plan_for(flow, slots=slots, work=replicas)
     window = settled(SimulatedEngine(flow, behaviour, plan=plan, mode="micro-batch"))
@@ -57,7 +57,7 @@ def test_two_stages_in_one_query() -> None:
             "parse": OperatorBehaviour(service_s=Fixed(value=0.001), selectivity=Poisson(mean=3.0)),
             "count": OperatorBehaviour(service_s=Exponential(mean=0.0005)),
         },
-        batch=BatchCosts(batch_s=0.2, task_s=0.01),
+        batch=SimulatedBatchCosts(batch_s=0.2, task_s=0.01),
     )
     replicas = {"parse": 2, "count": 4}
     window = settled(SimulatedEngine(flow, behaviour, plan=plan_for(flow, slots=8, **replicas), mode="micro-batch"))
@@ -75,7 +75,7 @@ def test_a_cut_lets_a_slow_query_hold_up_itself_only() -> None:
             "fast": OperatorBehaviour(service_s=Fixed(value=0.001)),
             "slow": OperatorBehaviour(service_s=Fixed(value=0.02)),
         },
-        batch=BatchCosts(batch_s=0.05, task_s=0.0, trigger_s=0.5),
+        batch=SimulatedBatchCosts(batch_s=0.05, task_s=0.0, trigger_s=0.5),
     )
     engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow, slots=4), mode="micro-batch")
     window = settled(engine, 200.0)
@@ -92,7 +92,7 @@ def test_queries_share_slots_fairly() -> None:
         numbers = flow.source(f"source_{name}", penstock.generate(int, schema="n bigint", rows_per_s=1_000.0))
         numbers.stateless(name, lambda df: df).sink(f"out_{name}", penstock.noop())
     service = OperatorBehaviour(service_s=Fixed(value=0.01))
-    behaviour = Behaviour(operators={"a": service, "b": service}, batch=BatchCosts(task_s=0.0, most_rows=200))
+    behaviour = Behaviour(operators={"a": service, "b": service}, batch=SimulatedBatchCosts(task_s=0.0, max_rows=200))
     window = settled(
         SimulatedEngine(flow, behaviour, plan=plan_for(flow, slots=4, a=4, b=4), mode="micro-batch"), 500.0
     )
@@ -106,7 +106,7 @@ def test_pairing_is_refused() -> None:
 
     flow = joined(rows=5)
     behaviour = Behaviour(operators={"match": OperatorBehaviour(pairs=True)})
-    with pytest.raises(BehaviourError, match="pairs rows one by one"):
+    with pytest.raises(BehaviourError, match="pairs rows, which mode"):
         SimulatedEngine(flow, behaviour, plan=plan_for(flow), mode="micro-batch").start()
 
 
@@ -115,7 +115,7 @@ def heavy(**costs: Any) -> tuple[penstock.Dataflow, Behaviour]:
     return flow, Behaviour(
         operators={"work": OperatorBehaviour(service_s=Exponential(mean=0.01))},
         sources={"source": SourceBehaviour(rates=((0.0, 300.0),))},
-        batch=BatchCosts(batch_s=0.1, task_s=0.02, **costs),
+        batch=SimulatedBatchCosts(batch_s=0.1, task_s=0.02, **costs),
     )
 
 
@@ -133,13 +133,16 @@ def test_a_stage_waits_for_its_slowest_task_as_the_model_says(replicas: int) -> 
 
 def test_batches_are_cut_short_where_rows_pile_up() -> None:
     """One replica has work for three: what it cannot take stays in the log, and a batch lasts about as asked for."""
-    flow, behaviour = heavy(aim_s=2.0)
+    flow, behaviour = heavy(target_s=2.0)
     engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow, work=1), mode="micro-batch")
     window = settled(engine, 400.0)
     assert window.pipelines[0].batch_s == pytest.approx(2.0, rel=0.1)
     assert window.operator("work").processed_rows_per_s == pytest.approx((2.0 - 0.12) / 0.01 / 2.0, rel=0.1)
     assert window.pipelines[0].backlog_rows > 400 * 150
-    for wrong, said in ((BatchCosts(aim_s=0.0), "aim_s is 0"), (BatchCosts(most_rows=-10), "most_rows is -10")):
+    for wrong, said in (
+        (SimulatedBatchCosts(target_s=0.0), "target_s is 0"),
+        (SimulatedBatchCosts(max_rows=-10), "max_rows is -10"),
+    ):
         with pytest.raises(BehaviourError, match=said):
             SimulatedEngine(flow, behaviour.replace(batch=wrong))
 
@@ -150,7 +153,7 @@ def test_sources_of_a_query_share_its_batches() -> None:
     behaviour = Behaviour(
         operators={"match": OperatorBehaviour(service_s=Fixed(value=0.001))},
         sources={name: SourceBehaviour(rates=((0.0, 600.0),)) for name in ("l", "r")},
-        batch=BatchCosts(aim_s=2.0),
+        batch=SimulatedBatchCosts(target_s=2.0),
     )
     window = settled(SimulatedEngine(flow, behaviour, plan=plan_for(flow, match=1), mode="micro-batch"), 400.0)
     left, right = (window.operator(name).backlog_rows or 0 for name in ("l", "r"))

@@ -143,5 +143,5 @@ def test_rows_between_stations_at_a_change_of_plan_arrive() -> None:
         engine.apply(plan_for(flow, a=replicas, b=3))
     while not engine.idle():
         engine.advance(10.0)
-    counted = engine.world.counts.operators[[1, 2]]
+    counted = engine.simulation.counts.operators[[1, 2]]
     assert counted["arrived"].tolist() == counted["rows_in"].tolist() == [20_000] * 2

@@ -10,13 +10,13 @@ from penstock.engines.simulated import (
     Behaviour,
     BehaviourError,
     ChangePause,
-    Cluster,
     Exponential,
     Fixed,
     Gamma,
     OperatorBehaviour,
     Poisson,
     Queue,
+    SimulatedCluster,
     SimulatedEngine,
     SourceBehaviour,
     Uniform,
@@ -54,7 +54,7 @@ def test_every_row_arrives_once(mode: str) -> None:
         15_000,
         15_000,
     ]
-    assert engine.world.counts.stay_sum[0] == 15_000
+    assert engine.simulation.counts.latency_sums[0] == 15_000
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -64,7 +64,7 @@ def test_same_seed_same_windows_other_seed_others(mode: str) -> None:
         behaviour = Behaviour(
             operators={"a": OperatorBehaviour(service_s=Exponential(mean=0.01), selectivity=Poisson(mean=1.5))},
             sources={"source": SourceBehaviour(rates=((0.0, 50.0), (10.0, 90.0)), repeat_s=20.0)},
-            cluster=Cluster(mean_time_to_failure_s=8.0, start_up_s=1.0),
+            cluster=SimulatedCluster(mean_time_to_failure_s=8.0, start_up_s=1.0),
         )
         engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow, a=2), mode=mode, seed=seed)
         engine.start()
@@ -121,7 +121,9 @@ def test_back_pressure_keeps_rows_in_the_source() -> None:
             continue
         engine.start()
         engine.advance(100.0)
-        waiting = dict(zip([one.name for one in flow.operators], engine.world.waiting().tolist(), strict=True))
+        waiting = dict(
+            zip([one.name for one in flow.operators], engine.simulation.waiting_rows().tolist(), strict=True)
+        )
         assert waiting["b"] > 5_000 and waiting["source"] == 0
 
 
@@ -138,7 +140,7 @@ def test_a_full_buffer_blocks_those_upstream() -> None:
     engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow))
     engine.start()
     engine.advance(100.0)
-    waiting = engine.world.waiting().tolist()
+    waiting = engine.simulation.waiting_rows().tolist()
     assert waiting[1:3] == [7, 10]  # both buffers are full, and the rest is still the source's
     window = engine.observe()
     assert window.operator("b").processed_rows_per_s == pytest.approx(10, rel=0.02)
@@ -216,11 +218,11 @@ def test_fan_out_gives_every_reader_every_row_and_a_loop_ends() -> None:
 def test_bad_behaviour_is_refused_in_one_sentence() -> None:
     flow = chain("a")
     for behaviour, said in (
-        (Behaviour(operators={"x": OperatorBehaviour()}), "'x', which is no operator of 'chain'"),
-        (Behaviour(sources={"a": SourceBehaviour()}), "'a', which is no source"),
+        (Behaviour(operators={"x": OperatorBehaviour()}), "'x', which is not an operator of dataflow 'chain'"),
+        (Behaviour(sources={"a": SourceBehaviour()}), "'a', which is not a source"),
         (Behaviour(operators={"a": OperatorBehaviour(routes={"source": 0.5})}), "does not read it"),
-        (Behaviour(sources={"source": SourceBehaviour(rates=((5.0, 1.0),))}), "begin at second 0"),
-        (Behaviour(cluster=Cluster(mean_time_to_failure_s=0.0)), "mean_time_to_failure_s is 0"),
+        (Behaviour(sources={"source": SourceBehaviour(rates=((5.0, 1.0),))}), "must start at second 0"),
+        (Behaviour(cluster=SimulatedCluster(mean_time_to_failure_s=0.0)), "mean_time_to_failure_s is 0"),
     ):
         with pytest.raises(BehaviourError, match=said):
             SimulatedEngine(flow, behaviour)

@@ -37,7 +37,7 @@ def pass_time(engine: RunnableEngine) -> None:
 
 def delivered(engine: RunnableEngine) -> int:
     assert isinstance(engine, SimulatedEngine)
-    return round(engine.world.counts.stay_sum[0])
+    return round(engine.simulation.counts.latency_sums[0])
 
 
 @pytest.mark.parametrize("mode", ["row-by-row", "micro-batch", "fluid"])

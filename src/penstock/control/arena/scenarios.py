@@ -15,11 +15,11 @@ from collections.abc import Mapping
 import penstock
 from penstock.dataflow import Dataflow, Kind
 from penstock.engines.simulated import (
-    BatchCosts,
     Behaviour,
     Exponential,
     Fixed,
     OperatorBehaviour,
+    SimulatedBatchCosts,
     SourceBehaviour,
 )
 
@@ -73,7 +73,7 @@ def _behaviour(
     return Behaviour(
         operators=operators,
         sources={name: SourceBehaviour(rates=((0.0, rows_per_s * grain),)) for name in sources},
-        batch=BatchCosts(batch_s=0.1, task_s=0.02, aim_s=10.0),
+        batch=SimulatedBatchCosts(batch_s=0.1, task_s=0.02, target_s=10.0),
     )
 
 

@@ -1,12 +1,15 @@
-"""A simulated engine: dataflows of any size under any plan, in simulated time."""
+"""A simulated engine: runs dataflows of any size under any plan in simulated time.
+
+Modes: `rows/` simulates every row, `batches/` micro-batches, `fluid/` a continuous volume of rows.
+"""
 
 from penstock.engines.simulated.behaviour import (
-    BatchCosts,
     Behaviour,
     ChangePause,
-    Cluster,
     OperatorBehaviour,
     Queue,
+    SimulatedBatchCosts,
+    SimulatedCluster,
     SourceBehaviour,
 )
 from penstock.engines.simulated.clock import SimulatedClock
@@ -22,16 +25,13 @@ from penstock.engines.simulated.distributions import (
     Lognormal,
     Poisson,
     Uniform,
-    erlang,
 )
 from penstock.engines.simulated.engine import Mode, SimulatedEngine
 
 __all__ = [
-    "BatchCosts",
     "Behaviour",
     "BehaviourError",
     "ChangePause",
-    "Cluster",
     "Distribution",
     "Empirical",
     "Exponential",
@@ -44,9 +44,10 @@ __all__ = [
     "OperatorBehaviour",
     "Poisson",
     "Queue",
+    "SimulatedBatchCosts",
     "SimulatedClock",
+    "SimulatedCluster",
     "SimulatedEngine",
     "SourceBehaviour",
     "Uniform",
-    "erlang",
 ]

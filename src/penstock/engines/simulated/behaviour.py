@@ -1,7 +1,7 @@
-"""Behaviour: what the operators of a dataflow cost and do when nothing real runs. A pure value, JSON in and out.
+"""The behaviour of a simulated dataflow: costs, selectivities, arrivals, executors and changes. A value with JSON form.
 
-The dataflow says what is connected to what, the plan how it is spread; this says how long a row takes, how many rows it
-becomes, where they go, how rows arrive, and what machines and changes are like.
+The dataflow defines the graph and the plan defines the parallelism. The behaviour defines everything that a real run
+would measure.
 """
 
 from __future__ import annotations
@@ -18,63 +18,68 @@ from penstock.dataflow.document import Document
 from penstock.engines.simulated.distributions import BehaviourError, Distribution, Exponential, Fixed
 from penstock.models.curve import CurvePoint
 
+UNLIMITED_ROWS = 2**62  # `SourceBehaviour.rows` of a source that never ends
+
 
 class Queue(StrEnum):
-    SHARED = "shared"  # one queue, and whoever is free takes from it: M/M/k
-    REPLICA = "replica"  # a queue for each replica: by key where the operator is keyed, else in turn
+    SHARED = "shared"  # one queue for all replicas, as in M/M/k
+    REPLICA = "replica"  # one queue per replica: by key if the operator is keyed, else round-robin
 
 
 class OperatorBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    service_s: Distribution = Fixed(value=0.0)  # seconds of one replica for one row
-    selectivity: Distribution | None = None  # rows out for a row in; None: as declared in the dataflow, else 1
-    # Consumer -> share of the rows out that go there and nowhere else. Without it every consumer gets every row.
+    service_s: Distribution = Fixed(value=0.0)  # seconds per row on one replica
+    selectivity: Distribution | None = None  # rows out per row in; None: as declared in the dataflow, else 1
+    # Consumer -> share of the rows that go to this consumer only. Empty: every consumer receives every row.
     routes: dict[str, float] = {}
     queue: Queue = Queue.SHARED
-    keys: int = 0  # how many there are; 0: rows are spread evenly over the replicas
-    zipf: float = 0.0  # skew of the keys: the i-th most frequent has weight i^-zipf
-    buffer_rows: int | None = None  # rows that may wait within a pipeline before those upstream must; None: any number
-    pairs: bool = False  # a join that waits for one row of each input and takes them together
+    keys: int = 0  # number of distinct keys; 0: rows are spread evenly over the replicas
+    zipf: float = 0.0  # skew of the keys: the i-th most frequent key has the weight i^-zipf
+    buffer_rows: int | None = None  # size of its input buffer within a pipeline; a full buffer blocks the producer
+    pairs: bool = False  # the operator is a join that takes one row of each input together
     state_bytes: int = 0
-    curve: dict[str, CurvePoint] = {}  # threads on one slot -> their peak rate: how they slow each other down
+    curve: dict[str, CurvePoint] = {}  # threads on one slot -> their peak rate together
 
 
 class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    # (from second, rows/s), ascending; the last one stays. None: as declared in the dataflow.
+    # (second, rows/s) pairs in ascending order; the last rate stays. None: as declared in the dataflow.
     rates: tuple[tuple[float, float], ...] | None = None
-    repeat_s: float | None = None  # the rates begin anew after so long
-    interarrival: Distribution = Exponential(mean=1.0)  # only its shape counts: the rate sets its mean
+    repeat_s: float | None = None  # period after which the rates start again
+    interarrival: Distribution = Exponential(mean=1.0)  # only its shape matters: the rate sets the mean
     batch: Distribution = Fixed(value=1.0)  # rows that arrive together
-    rows: int | None = None  # in all; None: as declared in the dataflow
+    rows: int | None = None  # total number of rows; None: as declared in the dataflow
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slots_per_executor: int = 4
-    most_executors: int | None = None
-    start_up_s: float = 0.0  # until a new executor takes work
-    mean_time_to_failure_s: float | None = None  # of one executor, exponential; None: they never fail
+    max_executors: int | None = None
+    start_up_s: float = 0.0  # from the request of an executor until it takes work
+    mean_time_to_failure_s: float | None = None  # per executor, exponential; None: executors never fail
 
 
 class ChangePause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long what is changed stands still: fixed_s + state moved x seconds_per_state_mb."""
+    """The pause of the pipelines that a plan change affects: fixed_s + moved state x seconds_per_state_mb."""
 
     fixed_s: float = 1.0
     seconds_per_state_mb: float = 0.01
 
 
-class BatchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """D(n) = batch_s + sum over stages of [ n v c / min(k, slots) + task_s k ]."""
+class SimulatedBatchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The duration of a batch of n rows: D(n) = batch_s + sum over stages of [n v c / min(k, slots) + task_s k].
+
+    The stage has v rows per row of the batch, c seconds per row and k tasks.
+    """
 
     batch_s: float = 0.1
     task_s: float = 0.01
-    trigger_s: float = 0.0  # least time from the start of a batch to the next one's
-    most_rows: int | None = None  # of one batch
-    # How long batches should last where rows have piled up: they are cut short for that, as Penstock does on Spark.
-    aim_s: float | None = None
-    poll_s: float = 0.01  # how often an idle query looks for rows
+    trigger_s: float = 0.0  # minimum time between the starts of two batches
+    max_rows: int | None = None  # limit per batch
+    target_s: float | None = None  # batches under a backlog are limited to about this duration, as on Spark
+    poll_s: float = 0.01  # interval at which an idle query looks for rows
 
 
 class Behaviour(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """
+    """The behaviour of all operators and sources, of the cluster, of batches and of plan changes.
+
     >>> cost = OperatorBehaviour(service_s=Exponential(mean=0.01))
     >>> behaviour = Behaviour(operators={"match": cost}, sources={"frames": SourceBehaviour(rates=((0.0, 50.0),))})
     >>> Behaviour.from_json(behaviour.to_json()) == behaviour
@@ -88,11 +93,11 @@ class Behaviour(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unkn
     )
     refused_with: ClassVar[type[PenstockError]] = BehaviourError
 
-    operators: dict[str, OperatorBehaviour] = {}  # those not named cost nothing
+    operators: dict[str, OperatorBehaviour] = {}  # operators that are not named cost nothing
     sources: dict[str, SourceBehaviour] = {}
-    cluster: Cluster = Cluster()
+    cluster: SimulatedCluster = SimulatedCluster()
     change: ChangePause = ChangePause()
-    batch: BatchCosts = BatchCosts()
+    batch: SimulatedBatchCosts = SimulatedBatchCosts()
 
     def of(self, operator: str) -> OperatorBehaviour:
         return self.operators.get(operator, _FREE)
@@ -105,74 +110,97 @@ class Behaviour(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unkn
         return self.of(name).selectivity or Fixed(value=1.0 if declared is None else declared)
 
     def check(self, flow: Dataflow) -> None:
-        """Refuses what does not fit the dataflow or cannot be."""
-        for name, one in self.operators.items():
+        """Raise BehaviourError if a value is invalid or does not fit the dataflow."""
+        for name, operator in self.operators.items():
             if name not in flow or flow[name].kind is Kind.SOURCE:
-                raise BehaviourError(f"behaviour is given for '{name}', which is no operator of '{flow.name}'")
-            _check_operator(flow, name, one)
+                raise BehaviourError(
+                    f"The behaviour names '{name}', which is not an operator of dataflow '{flow.name}'."
+                )
+            _check_operator(flow, name, operator)
         for name, source in self.sources.items():
             if name not in flow or flow[name].kind is not Kind.SOURCE:
-                raise BehaviourError(f"rates are given for '{name}', which is no source of '{flow.name}'")
+                raise BehaviourError(f"The behaviour names '{name}', which is not a source of '{flow.name}'.")
             _check_source(name, source)
-        if self.cluster.slots_per_executor < 1:
-            raise BehaviourError(f"an executor has {self.cluster.slots_per_executor} slots; it has 1 or more")
-        for what, seconds in (
-            ("start_up_s", self.cluster.start_up_s),
-            ("fixed_s", self.change.fixed_s),
-            ("seconds_per_state_mb", self.change.seconds_per_state_mb),
-            ("batch_s", self.batch.batch_s),
-            ("task_s", self.batch.task_s),
-            ("trigger_s", self.batch.trigger_s),
-        ):
-            if not (math.isfinite(seconds) and seconds >= 0):
-                raise BehaviourError(f"{what} is {seconds}; it must be a number of seconds, 0 or more")
-        if self.batch.most_rows is not None and self.batch.most_rows < 1:
-            raise BehaviourError(f"most_rows is {self.batch.most_rows}; a batch has 1 row or more")
-        mean_s = self.cluster.mean_time_to_failure_s
-        if mean_s is not None and not mean_s > 0:
-            raise BehaviourError(f"mean_time_to_failure_s is {mean_s}; it must be above 0, or null for never")
-        if self.batch.aim_s is not None and not self.batch.aim_s > 0:
-            raise BehaviourError(f"aim_s is {self.batch.aim_s}; batches are to last for a time above 0, or any (null)")
-        if not self.batch.poll_s > 0:
-            raise BehaviourError(f"poll_s is {self.batch.poll_s}; an idle query looks for rows at times above 0 apart")
+        _check_cluster(self.cluster)
+        _check_seconds("fixed_s", self.change.fixed_s)
+        _check_seconds("seconds_per_state_mb", self.change.seconds_per_state_mb)
+        _check_batch(self.batch)
 
 
-def _check_operator(flow: Dataflow, name: str, one: OperatorBehaviour) -> None:
+def _check_seconds(field: str, seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise BehaviourError(f"{field} is {seconds}; it must be a finite number of seconds, 0 or more.")
+
+
+def _check_cluster(cluster: SimulatedCluster) -> None:
+    _check_seconds("start_up_s", cluster.start_up_s)
+    if cluster.slots_per_executor < 1:
+        raise BehaviourError(f"slots_per_executor is {cluster.slots_per_executor}; an executor needs at least 1 slot.")
+    mean_s = cluster.mean_time_to_failure_s
+    if mean_s is not None and not mean_s > 0:
+        raise BehaviourError(f"mean_time_to_failure_s is {mean_s}; it must be above 0, or null for no failures.")
+
+
+def _check_batch(batch: SimulatedBatchCosts) -> None:
+    _check_seconds("batch_s", batch.batch_s)
+    _check_seconds("task_s", batch.task_s)
+    _check_seconds("trigger_s", batch.trigger_s)
+    if batch.max_rows is not None and batch.max_rows < 1:
+        raise BehaviourError(f"max_rows is {batch.max_rows}; a batch needs at least 1 row, or null for no limit.")
+    if batch.target_s is not None and not batch.target_s > 0:
+        raise BehaviourError(f"target_s is {batch.target_s}; it must be above 0, or null for no target.")
+    if not batch.poll_s > 0:
+        raise BehaviourError(f"poll_s is {batch.poll_s}; it must be above 0.")
+
+
+def _check_operator(flow: Dataflow, name: str, operator: OperatorBehaviour) -> None:
     consumers = {consumer.name for consumer in flow.consumers(name)}
-    for target, share in one.routes.items():
+    for target, share in operator.routes.items():
         if target not in consumers:
             raise BehaviourError(
-                f"'{name}' routes rows to '{target}', which does not read it; {', '.join(sorted(consumers))} do"
+                f"Operator '{name}' routes rows to '{target}', which does not read it. Its consumers are "
+                f"{', '.join(sorted(consumers))}."
             )
         if not 0 <= share <= 1:
-            raise BehaviourError(f"'{name}' routes a share of {share} to '{target}'; a share is between 0 and 1")
-    if math.fsum(one.routes.values()) > 1.0 + 1e-9:
-        raise BehaviourError(f"the shares that '{name}' routes add up to more than 1; leave routes out to copy rows")
-    if len(consumers) == 1 and one.routes and math.fsum(one.routes.values()) < 1.0 - 1e-9:
-        raise BehaviourError(f"'{name}' routes a part of its rows to its only reader; give it a selectivity instead")
-    if one.buffer_rows is not None and one.buffer_rows < 1:
-        raise BehaviourError(f"the buffer of '{name}' holds {one.buffer_rows} rows; it must hold 1 or more")
-    if one.keys < 0 or not one.zipf >= 0 or one.state_bytes < 0:
-        raise BehaviourError(f"'{name}' has keys={one.keys}, zipf={one.zipf}, state_bytes={one.state_bytes}: 0 or more")
-    if one.pairs and len(flow[name].inputs) < 2:
-        raise BehaviourError(f"'{name}' pairs the rows of its inputs but has one input only")
+            raise BehaviourError(f"Operator '{name}' routes a share of {share} to '{target}'; it must be 0 to 1.")
+    total = math.fsum(operator.routes.values())
+    if total > 1.0 + 1e-9:
+        raise BehaviourError(
+            f"The routes of operator '{name}' add up to {total:g}; the sum must not exceed 1. Omit routes to send "
+            "every row to every consumer."
+        )
+    if len(consumers) == 1 and operator.routes and total < 1.0 - 1e-9:
+        raise BehaviourError(
+            f"Operator '{name}' routes a share of {total:g} to its only consumer; set its selectivity instead."
+        )
+    if operator.buffer_rows is not None and operator.buffer_rows < 1:
+        raise BehaviourError(
+            f"buffer_rows of operator '{name}' is {operator.buffer_rows}; it must be at least 1, or null for no limit."
+        )
+    for field, value in (("keys", operator.keys), ("zipf", operator.zipf), ("state_bytes", operator.state_bytes)):
+        if not value >= 0:
+            raise BehaviourError(f"{field} of operator '{name}' is {value}; it must be 0 or more.")
+    if operator.pairs and len(flow[name].inputs) < 2:
+        raise BehaviourError(f"Operator '{name}' pairs rows but has only one input; pairing needs at least 2 inputs.")
 
 
 def _check_source(name: str, source: SourceBehaviour) -> None:
     if source.rates is not None:
-        times = [at_s for at_s, _ in source.rates]
+        times = [from_s for from_s, _ in source.rates]
         if not times or times[0] != 0 or any(after <= before for before, after in pairwise(times)):
             raise BehaviourError(
-                f"the rates of '{name}' must begin at second 0 and ascend, but their times are {times}"
+                f"The rates of source '{name}' have the times {times}; they must start at second 0 and ascend."
             )
         for _, rate in source.rates:
             if not (math.isfinite(rate) and rate >= 0):
-                raise BehaviourError(f"a rate of '{name}' is {rate}; a rate is a number of rows/s, 0 or more")
+                raise BehaviourError(f"A rate of source '{name}' is {rate}; it must be a finite number, 0 or more.")
         if source.repeat_s is not None and source.repeat_s <= times[-1]:
-            raise BehaviourError(f"the rates of '{name}' repeat after {source.repeat_s} s, before their last change")
-    for what, mean in (("time between arrivals", source.interarrival.mean), ("batch size", source.batch.mean)):
+            raise BehaviourError(
+                f"repeat_s of source '{name}' is {source.repeat_s}; it must exceed the time of the last rate."
+            )
+    for field, mean in (("interarrival", source.interarrival.mean), ("batch", source.batch.mean)):
         if not mean > 0:
-            raise BehaviourError(f"the mean {what} of '{name}' is {mean}; it must be above 0")
+            raise BehaviourError(f"The mean of {field} of source '{name}' is {mean}; it must be above 0.")
 
 
 _FREE = OperatorBehaviour()

@@ -1,4 +1,4 @@
-"""Simulated time as a clock: whoever sleeps on it makes the simulation go on."""
+"""A clock that shows simulated time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 
 class SimulatedClock:
-    """Has what the loop asks of a clock: `time`, `monotonic` and `sleep`."""
+    """The clock of a simulated engine, with the methods of the module `time` that the control loop uses.
+
+    `sleep` advances the simulation.
+    """
 
     def __init__(self, now_s: Callable[[], float], advance: Callable[[float], None], *, epoch_s: float) -> None:
         self._now_s = now_s

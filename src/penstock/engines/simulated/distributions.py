@@ -1,7 +1,7 @@
-"""Distributions: of service times, times between arrivals, batch sizes and rows out. Plain values, JSON in and out.
+"""Distributions of service times, times between arrivals, batch sizes and selectivities. Values with a JSON form.
 
-As a count (a batch size, rows out for a row in) a draw x means floor(x) rows, and one more with the probability of its
-fraction, so that the mean stays what it was: `Fixed(value=0.3)` keeps 3 rows of 10.
+A draw x that is used as a count (rows) is rounded at random: up with the probability of its fraction, else down. This
+keeps the mean: `Fixed(value=0.3)` as a selectivity keeps 3 of 10 rows.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from penstock.dataflow.errors import PenstockError
 
 
 class BehaviourError(PenstockError):
-    """A behaviour, a cluster or a distribution that cannot be."""
+    """A behaviour, cluster or distribution is invalid."""
 
 
-class Code(NamedTuple):
-    """A distribution as the compiled loops read it. `kind` is a number of draws.py."""
+class DistributionCode(NamedTuple):
+    """A distribution as the compiled loops read it. `kind` is one of the constants below."""
 
     kind: int
     a: float
@@ -39,7 +39,7 @@ class Fixed(_Value, frozen=True, tag="fixed"):
     value: float
 
     def __post_init__(self) -> None:
-        _not_negative("the value", self.value)
+        _not_negative("value", self.value)
 
     @property
     def mean(self) -> float:
@@ -49,48 +49,40 @@ class Fixed(_Value, frozen=True, tag="fixed"):
     def scv(self) -> float:
         return 0.0
 
-    def code(self) -> Code:
-        return Code(FIXED, self.value, 0.0, 0.0)
+    def code(self) -> DistributionCode:
+        return DistributionCode(FIXED, self.value, 0.0, 0.0)
 
 
 class Exponential(_Value, frozen=True, tag="exponential"):
     mean: float
 
     def __post_init__(self) -> None:
-        _not_negative("the mean", self.mean)
+        _not_negative("mean", self.mean)
 
     @property
     def scv(self) -> float:
         return 1.0
 
-    def code(self) -> Code:
-        return Code(EXPONENTIAL, self.mean, 0.0, 0.0)
+    def code(self) -> DistributionCode:
+        return DistributionCode(EXPONENTIAL, self.mean, 0.0, 0.0)
 
 
 class Gamma(_Value, frozen=True, tag="gamma"):
-    """An SCV of 1/m is the sum of m exponentials: Erlang's."""
+    """A gamma distribution. With scv = 1/m it is the Erlang distribution of m phases."""
 
     mean: float
     scv: float
 
     def __post_init__(self) -> None:
-        _not_negative("the mean", self.mean)
-        _positive("the squared coefficient of variation", self.scv)
+        _not_negative("mean", self.mean)
+        _positive("scv", self.scv)
 
-    def code(self) -> Code:
-        return Code(GAMMA, 1.0 / self.scv, self.mean * self.scv, 0.0)
-
-
-def erlang(*, mean: float, phases: int) -> Gamma:
-    """
-    >>> erlang(mean=2.0, phases=4).scv
-    0.25
-    """
-    return Gamma(mean=mean, scv=1.0 / phases)
+    def code(self) -> DistributionCode:
+        return DistributionCode(GAMMA, 1.0 / self.scv, self.mean * self.scv, 0.0)
 
 
 class Hyperexponential(_Value, frozen=True, tag="hyperexponential"):
-    """Of two exponentials with balanced means, p m1 = (1 - p) m2: bursty, with an SCV of 1 or more.
+    """A mixture of two exponentials with balanced means, p m1 = (1 - p) m2. Its SCV is 1 or more.
 
     p = (1 + sqrt((scv - 1) / (scv + 1))) / 2,   m1 = mean / (2 p),   m2 = mean / (2 (1 - p))
     """
@@ -99,13 +91,15 @@ class Hyperexponential(_Value, frozen=True, tag="hyperexponential"):
     scv: float
 
     def __post_init__(self) -> None:
-        _not_negative("the mean", self.mean)
+        _not_negative("mean", self.mean)
         if not (math.isfinite(self.scv) and self.scv >= 1):
-            raise BehaviourError(f"a hyperexponential has an SCV of 1 or more, not {self.scv}; below 1 use gamma")
+            raise BehaviourError(
+                f"The SCV of a hyperexponential distribution is {self.scv}; it must be 1 or more. Use gamma below 1."
+            )
 
-    def code(self) -> Code:
+    def code(self) -> DistributionCode:
         p = (1.0 + math.sqrt((self.scv - 1.0) / (self.scv + 1.0))) / 2.0
-        return Code(HYPEREXPONENTIAL, p, self.mean / (2.0 * p), self.mean / (2.0 * (1.0 - p)))
+        return DistributionCode(HYPEREXPONENTIAL, p, self.mean / (2.0 * p), self.mean / (2.0 * (1.0 - p)))
 
 
 class Lognormal(_Value, frozen=True, tag="lognormal"):
@@ -113,12 +107,12 @@ class Lognormal(_Value, frozen=True, tag="lognormal"):
     scv: float
 
     def __post_init__(self) -> None:
-        _positive("the mean", self.mean)
-        _positive("the squared coefficient of variation", self.scv)
+        _positive("mean", self.mean)
+        _positive("scv", self.scv)
 
-    def code(self) -> Code:
+    def code(self) -> DistributionCode:
         sigma2 = math.log1p(self.scv)
-        return Code(LOGNORMAL, math.log(self.mean) - sigma2 / 2.0, math.sqrt(sigma2), 0.0)
+        return DistributionCode(LOGNORMAL, math.log(self.mean) - sigma2 / 2.0, math.sqrt(sigma2), 0.0)
 
 
 class Uniform(_Value, frozen=True, tag="uniform"):
@@ -126,9 +120,11 @@ class Uniform(_Value, frozen=True, tag="uniform"):
     high: float
 
     def __post_init__(self) -> None:
-        _not_negative("the low end", self.low)
+        _not_negative("low", self.low)
         if not (math.isfinite(self.high) and self.high >= self.low):
-            raise BehaviourError(f"a uniform distribution from {self.low} to {self.high}; its high end comes second")
+            raise BehaviourError(
+                f"A uniform distribution has low={self.low} and high={self.high}; 'high' must not be below 'low'."
+            )
 
     @property
     def mean(self) -> float:
@@ -138,20 +134,20 @@ class Uniform(_Value, frozen=True, tag="uniform"):
     def scv(self) -> float:
         return (self.high - self.low) ** 2 / 12.0 / self.mean**2 if self.mean else 0.0
 
-    def code(self) -> Code:
-        return Code(UNIFORM, self.low, self.high, 0.0)
+    def code(self) -> DistributionCode:
+        return DistributionCode(UNIFORM, self.low, self.high, 0.0)
 
 
 class Empirical(_Value, frozen=True, tag="empirical"):
-    """One of the values seen, each as likely as the other."""
+    """One of the given values, all equally likely."""
 
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
         if not self.values:
-            raise BehaviourError("an empirical distribution without values; give at least one")
+            raise BehaviourError("An empirical distribution has no values; give at least one.")
         for value in self.values:
-            _not_negative("a value", value)
+            _not_negative("value", value)
 
     @property
     def mean(self) -> float:
@@ -162,49 +158,52 @@ class Empirical(_Value, frozen=True, tag="empirical"):
         mean = self.mean
         return math.fsum((value - mean) ** 2 for value in self.values) / len(self.values) / mean**2 if mean else 0.0
 
-    def code(self) -> Code:
-        return Code(EMPIRICAL, 0.0, 0.0, 0.0, self.values)
+    def code(self) -> DistributionCode:
+        return DistributionCode(EMPIRICAL, 0.0, 0.0, 0.0, self.values)
 
 
 class Poisson(_Value, frozen=True, tag="poisson"):
-    """For counts."""
+    """A Poisson distribution, for counts."""
 
     mean: float
 
     def __post_init__(self) -> None:
-        _not_negative("the mean", self.mean)
+        _not_negative("mean", self.mean)
 
     @property
     def scv(self) -> float:
         return 1.0 / self.mean if self.mean else 0.0
 
-    def code(self) -> Code:
-        return Code(POISSON, self.mean, 0.0, 0.0)
+    def code(self) -> DistributionCode:
+        return DistributionCode(POISSON, self.mean, 0.0, 0.0)
 
 
 class Geometric(_Value, frozen=True, tag="geometric"):
-    """For counts: 1, 2, 3, ... with this mean."""
+    """A geometric distribution over 1, 2, 3, ..., for counts."""
 
     mean: float
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mean) and self.mean >= 1):
-            raise BehaviourError(f"a geometric distribution counts from 1, so its mean is 1 or more, not {self.mean}")
+            raise BehaviourError(f"The mean of a geometric distribution is {self.mean}; it must be 1 or more.")
 
     @property
     def scv(self) -> float:
         return 1.0 - 1.0 / self.mean
 
-    def code(self) -> Code:
-        return Code(GEOMETRIC, self.mean, 0.0, 0.0)
+    def code(self) -> DistributionCode:
+        return DistributionCode(GEOMETRIC, self.mean, 0.0, 0.0)
 
 
 Distribution = Fixed | Exponential | Gamma | Hyperexponential | Lognormal | Uniform | Empirical | Poisson | Geometric
 
 
 def count_variance(distribution: Distribution) -> float:
-    """Of a draw taken as a count. Exact for whole values and for `Fixed`; else f (1 - f) of a fraction is taken as 1/6,
-    its mean over fractions that are spread evenly, or as the mean of the draws where that is less: it is no more."""
+    """Return the variance of a draw that is rounded to a count.
+
+    It is exact for `Fixed`, `Empirical`, `Poisson` and `Geometric`. Otherwise rounding adds f (1 - f) for a fraction f.
+    Its mean over evenly spread fractions is 1/6, and it never exceeds the mean of the draws.
+    """
     variance = distribution.scv * distribution.mean**2
     if isinstance(distribution, Poisson | Geometric):
         return variance
@@ -216,11 +215,11 @@ def count_variance(distribution: Distribution) -> float:
     return variance + min(1.0 / 6.0, distribution.mean)
 
 
-def _not_negative(what: str, value: float) -> None:
+def _not_negative(field: str, value: float) -> None:
     if not (math.isfinite(value) and value >= 0):
-        raise BehaviourError(f"{what} of a distribution is {value}; it must be a finite number, 0 or more")
+        raise BehaviourError(f"'{field}' of a distribution is {value}; it must be a finite number, 0 or more.")
 
 
-def _positive(what: str, value: float) -> None:
+def _positive(field: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
-        raise BehaviourError(f"{what} of a distribution is {value}; it must be a finite number above 0")
+        raise BehaviourError(f"'{field}' of a distribution is {value}; it must be a finite number above 0.")

@@ -1,7 +1,7 @@
-"""The simulated engine: a dataflow under a plan, in simulated time. The same contract and the same windows as Spark.
+"""The simulated engine runs a dataflow under a plan in simulated time, with the contract and the windows of Spark.
 
-Time passes only when somebody advances it: `advance(seconds)`, or sleeping on `clock`. Everything that happens is
-decided by the seed: two engines that are asked the same do the same.
+Time passes only in `advance(seconds)` and `clock.sleep(seconds)`. A run is deterministic: two engines with the same
+seed and the same calls produce the same windows.
 """
 
 from __future__ import annotations
@@ -14,24 +14,28 @@ from penstock.dataflow import Dataflow, Kind, PenstockError, PlanError
 from penstock.engines.ports import Applied
 from penstock.engines.simulated.behaviour import Behaviour
 from penstock.engines.simulated.clock import SimulatedClock
-from penstock.engines.simulated.executors import Executors
-from penstock.engines.simulated.placement import executors_of
-from penstock.engines.simulated.rates import RateSteps
+from penstock.engines.simulated.executors import SimulatedExecutors, executors_of
+from penstock.engines.simulated.source_load import RateSteps
 from penstock.measure.window import Window
 from penstock.plan import Plan, default_plan, diff, pipelines, validated
 
-if TYPE_CHECKING:  # the compiled loops are heavy to import
-    from penstock.engines.simulated.meter import Meter
-    from penstock.engines.simulated.world import World
+if TYPE_CHECKING:  # importing compiled modules is slow
+    from penstock.engines.simulated.meter import SimulationMeter
+    from penstock.engines.simulated.simulation import Simulation
 
 
 class Mode(StrEnum):
-    ROW_BY_ROW = "row-by-row"  # operators with queues, as Storm and Flink work
-    MICRO_BATCH = "micro-batch"  # queries with stages and tasks, as Spark works
-    FLUID = "fluid"  # row by row, for sizes where rows cannot be counted one by one
+    ROW_BY_ROW = "row-by-row"  # operators with queues, like Storm and Flink
+    MICRO_BATCH = "micro-batch"  # queries with stages and tasks, like Spark
+    FLUID = "fluid"  # approximates row-by-row mode for very high rates
 
 
 class SimulatedEngine:
+    """Simulates one dataflow under one plan at a time.
+
+    `epoch_s` is the wall-clock time of the start, as windows and `clock` show it.
+    """
+
     def __init__(
         self,
         flow: Dataflow,
@@ -53,15 +57,15 @@ class SimulatedEngine:
         self._plan = default_plan(flow, slots=slots) if plan is None else validated(flow, plan)
         self._check_slots(self._plan)
         self._generation = 1
-        self._executors = Executors(behaviour.cluster, seed=seed)
-        self._world: World | None = None
-        self._meter: Meter | None = None
+        self._executors = SimulatedExecutors(behaviour.cluster, seed=seed)
+        self._simulation: Simulation | None = None
+        self._meter: SimulationMeter | None = None
         self._running = False
-        self._halted: frozenset[str] = frozenset()
-        self._next_change_fails: str | None = None
+        self._suspended_pipelines: frozenset[str] = frozenset()
+        self._next_failure: str | None = None
         self.clock = SimulatedClock(lambda: self.now_s, self.advance, epoch_s=epoch_s)
 
-    # ---- the contract
+    # ---- the engine contract
 
     @property
     def plan(self) -> Plan:
@@ -72,48 +76,53 @@ class SimulatedEngine:
         return self._generation
 
     def start(self) -> None:
-        if self._world is None:
-            self._world = self._new_world()
-            from penstock.engines.simulated.meter import Meter
+        """Start the simulation, or resume it after `stop`. The first executors are ready at once."""
+        if self._simulation is None:
+            self._simulation = self._new_simulation()
+            from penstock.engines.simulated.meter import SimulationMeter
 
-            micro_batches = self.mode is Mode.MICRO_BATCH
-            self._meter = Meter(self.flow, self.behaviour, self._world, micro_batches=micro_batches)
-            self._executors.scale(executors_of(self._plan, self.behaviour.cluster), 0.0, at_once=True)
+            is_micro_batch = self.mode is Mode.MICRO_BATCH
+            self._meter = SimulationMeter(self.flow, self.behaviour, self._simulation, is_micro_batch=is_micro_batch)
+            self._executors.scale(executors_of(self._plan, self.behaviour.cluster), 0.0, start_up_s=0.0)
         self._running = True
-        self._stand_still()
+        self._update_suspension()
 
     def observe(self) -> Window:
-        self._started()
+        """Return the window since the last call."""
+        self._running_simulation()
         assert self._meter is not None
         return self._meter.window(self._plan, self._generation, self.epoch_s)
 
     def apply(self, plan: Plan) -> Applied:
-        """Takes simulated time: the old plan goes on while new executors start up, and then comes the pause."""
-        world = self._started()
+        """Change the plan. This takes simulated time.
+
+        The old plan continues while new executors start up. The affected pipelines then pause.
+        """
+        simulation = self._running_simulation()
         plan = validated(self.flow, plan)
         self._check_slots(plan)
-        old, words = self._plan, str(diff(self._plan, plan))
-        if diff(old, plan).empty:
-            return Applied(plan=old, generation=self._generation, changed=words, pause_s=0.0, stopped=())
+        old, change = self._plan, diff(self._plan, plan)
+        if change.empty:
+            return Applied(plan=old, generation=self._generation, changed=str(change), pause_s=0.0, stopped=())
         before, after = set(pipelines(self.flow, old)), set(pipelines(self.flow, plan))
-        stopped = tuple(one.name for one in pipelines(self.flow, old) if one not in after)
-        changed = frozenset(one.name for one in after - before)
-        pause_s = self._pause_s(stopped, changed)
+        stopped = tuple(pipeline.name for pipeline in pipelines(self.flow, old) if pipeline not in after)
+        started = frozenset(pipeline.name for pipeline in after - before)
+        pause_s = self._pause_s(stopped, started)
         waited_s = self._await_executors(plan)
-        if self._next_change_fails is not None:
-            reason, self._next_change_fails = self._next_change_fails, None
-            self._executors.scale(executors_of(old, self.behaviour.cluster), self.now_s)
+        if self._next_failure is not None:
+            reason, self._next_failure = self._next_failure, None
+            self._scale(old)
             self._pause(frozenset(stopped), pause_s)
-            raise PenstockError(f"the plan could not be applied ({words}): {reason}; the old plan is in force again")
-        world.replan(plan)
+            raise PenstockError(f"The plan could not be applied ({change}): {reason}. The old plan is active again.")
+        simulation.change_plan(plan)
         self._plan = plan
         self._generation += 1
-        self._executors.scale(executors_of(plan, self.behaviour.cluster), self.now_s)
-        self._pause(changed, pause_s)
+        self._scale(plan)
+        self._pause(started, pause_s)
         return Applied(
             plan=plan,
             generation=self._generation,
-            changed=words,
+            changed=str(change),
             pause_s=pause_s,
             stopped=stopped,
             took_s=waited_s + pause_s,
@@ -122,10 +131,12 @@ class SimulatedEngine:
     def set_rate(self, source: str, rows_per_s: float) -> None:
         sources = [operator.name for operator in self.flow.operators if operator.kind is Kind.SOURCE]
         if source not in sources:
-            raise PenstockError(f"'{source}' is no source of '{self.flow.name}'; it has {', '.join(sources)}")
+            raise PenstockError(
+                f"'{source}' is not a source of dataflow '{self.flow.name}'; its sources are {', '.join(sources)}."
+            )
         if not 0 <= rows_per_s < math.inf:
-            raise PenstockError(f"a rate of {rows_per_s} rows/s: give a number, 0 or more")
-        self._started().set_rate(source, RateSteps(from_s=(0.0,), rows_per_s=(rows_per_s,)))
+            raise PenstockError(f"The rate is {rows_per_s} rows/s; it must be a finite number, 0 or more.")
+        self._running_simulation().set_rate(source, RateSteps.constant(rows_per_s))
 
     def recover(self) -> tuple[str, ...]:
         """Return no recoveries: simulated queries do not fail."""
@@ -135,101 +146,108 @@ class SimulatedEngine:
         return None
 
     def idle(self) -> bool:
-        return self._started().idle()
+        return self._running_simulation().is_idle()
 
     def stop(self) -> None:
-        """Time no longer passes, until it is started again."""
+        """Stop the simulated time until the next `start`."""
         self._running = False
 
     # ---- time
 
     @property
     def now_s(self) -> float:
-        """Seconds since the start."""
-        return self._world.now_s if self._world is not None else 0.0
+        """Simulated seconds since the start."""
+        return self._simulation.now_s if self._simulation is not None else 0.0
 
     def advance(self, seconds: float) -> None:
-        """Lets the simulation run for so long; executors come and go on the way."""
-        world = self._started()
+        """Simulate for `seconds`. Executors start and fail at their times."""
+        simulation = self._running_simulation()
         if not (math.isfinite(seconds) and seconds >= 0):
-            raise PenstockError(f"time cannot pass for {seconds} s; give a number, 0 or more")
-        until_s = world.now_s + seconds
-        while (change_s := self._executors.next_change_s(world.now_s)) <= until_s:
-            world.advance(change_s)
-            self._executors.pass_time(change_s)
-            self._stand_still()
-        world.advance(until_s)
+            raise PenstockError(f"Cannot advance the time by {seconds} s; give a finite number, 0 or more.")
+        until_s = simulation.now_s + seconds
+        while (change_s := self._executors.next_change_s(simulation.now_s)) <= until_s:
+            simulation.advance(change_s)
+            self._executors.fail_due(change_s)
+            self._update_suspension()
+        simulation.advance(until_s)
 
-    # ---- faults, for tests and trials
+    # ---- faults, for tests and experiments
 
     def fail_executor(self, executor: int) -> None:
-        """It is lost now; what it was working on is done again, and another takes its place after its start-up."""
-        self._started()
+        """Let an executor fail now. Its work starts again, and a replacement is ready after its start-up time."""
+        self._running_simulation()
         if not 0 <= executor < len(self._executors):
-            raise PenstockError(f"there is no executor {executor}; there are {len(self._executors)}, counted from 0")
+            raise PenstockError(f"Executor {executor} does not exist; the numbers are 0 to {len(self._executors) - 1}.")
         self._executors.fail(executor, self.now_s)
-        self._stand_still()
+        self._update_suspension()
 
     def fail_next_change(self, reason: str) -> None:
-        """The next plan change goes wrong half-way and is rolled back."""
-        self._next_change_fails = reason
+        """Let the next plan change fail and roll back."""
+        self._next_failure = reason
 
     @property
-    def world(self) -> World:
-        """The simulation itself: its counts since the start."""
-        return self._started()
+    def simulation(self) -> Simulation:
+        """The running simulation, with its counts since the start."""
+        return self._running_simulation()
 
-    # ---- what they share
+    # ---- internals
 
-    def _new_world(self) -> World:
+    def _new_simulation(self) -> Simulation:
         if self.mode is Mode.ROW_BY_ROW:
-            from penstock.engines.simulated.rowwise import RowByRow
+            from penstock.engines.simulated.rows.simulation import RowSimulation
 
-            return RowByRow(self.flow, self.behaviour, self._plan, seed=self._seed)
+            return RowSimulation(self.flow, self.behaviour, self._plan, seed=self._seed)
         if self.mode is Mode.FLUID:
-            from penstock.engines.simulated.fluid import Fluid
+            from penstock.engines.simulated.fluid.simulation import FluidSimulation
 
-            return Fluid(self.flow, self.behaviour, self._plan)
-        from penstock.engines.simulated.batches import MicroBatches
+            return FluidSimulation(self.flow, self.behaviour, self._plan)
+        from penstock.engines.simulated.batches.simulation import BatchSimulation
 
-        return MicroBatches(self.flow, self.behaviour, self._plan, seed=self._seed)
+        return BatchSimulation(self.flow, self.behaviour, self._plan, seed=self._seed)
 
-    def _started(self) -> World:
-        if self._world is None or not self._running:
-            raise PenstockError("the simulation is not running: start it first")
-        return self._world
+    def _running_simulation(self) -> Simulation:
+        if self._simulation is None or not self._running:
+            raise PenstockError("The simulation is not running; call start() first.")
+        return self._simulation
 
     def _check_slots(self, plan: Plan) -> None:
         cluster = self.behaviour.cluster
-        if cluster.most_executors is not None and executors_of(plan, cluster) > cluster.most_executors:
-            most = cluster.most_executors * cluster.slots_per_executor
-            raise PlanError(f"the plan has {plan.slots} slots but the cluster has {most} at most; ask for fewer")
+        if cluster.max_executors is not None and executors_of(plan, cluster) > cluster.max_executors:
+            available = cluster.max_executors * cluster.slots_per_executor
+            raise PlanError(f"The plan has {plan.slots} slots but the cluster has at most {available}; use fewer.")
+
+    def _scale(self, plan: Plan) -> None:
+        cluster = self.behaviour.cluster
+        self._executors.scale(executors_of(plan, cluster), self.now_s, start_up_s=cluster.start_up_s)
 
     def _await_executors(self, plan: Plan) -> float:
-        count = executors_of(plan, self.behaviour.cluster)
-        if count <= len(self._executors):
+        """Start the additional executors of a plan. Return the time until they are ready."""
+        if executors_of(plan, self.behaviour.cluster) <= len(self._executors):
             return 0.0
-        self._executors.scale(count, self.now_s)
+        self._scale(plan)
         self.advance(self.behaviour.cluster.start_up_s)
         return self.behaviour.cluster.start_up_s
 
-    def _pause_s(self, stopped: tuple[str, ...], changed: frozenset[str]) -> float:
-        """fixed_s + state moved x seconds_per_state_mb, of the pipelines that stop."""
-        if not stopped and not changed:
+    def _pause_s(self, stopped: tuple[str, ...], started: frozenset[str]) -> float:
+        """Return the pause of a change: fixed_s + state of the stopped pipelines x seconds_per_state_mb."""
+        if not stopped and not started:
             return 0.0
-        by_name = {one.name: one for one in pipelines(self.flow, self._plan)}
-        moved = sum(self.behaviour.of(name).state_bytes for pipeline in stopped for name in by_name[pipeline].state)
-        return self.behaviour.change.fixed_s + moved / 1e6 * self.behaviour.change.seconds_per_state_mb
+        by_name = {pipeline.name: pipeline for pipeline in pipelines(self.flow, self._plan)}
+        moved_bytes = sum(
+            self.behaviour.of(name).state_bytes for pipeline in stopped for name in by_name[pipeline].state
+        )
+        return self.behaviour.change.fixed_s + moved_bytes / 1e6 * self.behaviour.change.seconds_per_state_mb
 
-    def _pause(self, halted: frozenset[str], seconds: float) -> None:
-        self._halted = halted
+    def _pause(self, suspended: frozenset[str], seconds: float) -> None:
+        self._suspended_pipelines = suspended
         try:
-            self._stand_still()
+            self._update_suspension()
             self.advance(seconds)
         finally:
-            self._halted = frozenset()
-            self._stand_still()
+            self._suspended_pipelines = frozenset()
+            self._update_suspension()
 
-    def _stand_still(self) -> None:
-        world = self._started()
-        world.stand_still(pipelines=self._halted, executors=self._executors.not_ready(world.now_s))
+    def _update_suspension(self) -> None:
+        simulation = self._running_simulation()
+        unavailable = self._executors.unavailable(simulation.now_s)
+        simulation.suspend(pipelines=self._suspended_pipelines, executors=unavailable)

@@ -1,152 +1,144 @@
-"""Stations: what a dataflow under a plan is made of when operators work row by row.
+"""Stations: the units of replication of a dataflow under a plan, and the slots of their replicas.
 
-A station is a run of operators that no cut divides and that the plan replicates as one; each of its replicas takes a
-row through all of them. Sources are stations too, with one replica that takes no time. Between stations rows wait.
+A station is a run of operators that no cut divides and that the plan replicates together. Each of its replicas takes a
+row through all of these operators. Rows wait between stations. A source is a station with one replica that takes no
+time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from penstock.dataflow import Dataflow, Kind, regions
 from penstock.engines.simulated.behaviour import Behaviour, Queue
-from penstock.engines.simulated.distributions import Fixed
-from penstock.engines.simulated.placement import Seat, key_shares, seats
-from penstock.engines.simulated.records import BY_SHARE, IN_TURN, OPERATOR, SERVER, SHARED, STATION, STREAM, Records
+from penstock.engines.simulated.distributions import BehaviourError, Fixed
+from penstock.models.curve import Curve, CurvePoint, curve_from_points
 from penstock.plan import Plan, pipelines
-
-NO_BOUND = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Station:
+class ReplicaSlot:
+    """The slot of one replica."""
+
+    slot: int
+    executor: int
+    slowdown: float  # service time relative to a replica that has the slot for itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedStation:
     operators: tuple[str, ...]
     pipeline: str
     replicas: int
-    seats: tuple[Seat, ...]  # empty where it costs nothing and so needs no slot
-    shares: tuple[float, ...]  # by replica, where rows go by key
+    slots: tuple[ReplicaSlot, ...]  # by replica; empty if the station takes no time and needs no slot
+    key_shares: tuple[float, ...]  # by replica: its share of the rows; empty if rows are not distributed by key
 
     @property
     def name(self) -> str:
         return self.operators[0]
 
 
-class Layout(NamedTuple):
-    """Stations as the compiled loop reads them. Operators go by their place in `flow.operators`."""
-
-    operators: Records
-    stations: Records
-    chain: np.ndarray  # operators, station by station
-    streams: Records
-    shares: np.ndarray  # cumulated, by replica
-    servers: Records
-
-
-def stations(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> tuple[Station, ...]:
-    """Upstream first."""
+def stations(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> tuple[SimulatedStation, ...]:
+    """Return the stations of a dataflow under a plan, upstream first."""
     pipeline_of = {name: pipeline.name for pipeline in pipelines(flow, plan) for name in pipeline.operators}
+    runs = _runs(flow, plan)
+    working = [(run[0], replicas) for run, replicas in runs if any(_takes_time(behaviour, name) for name in run)]
+    slots = replica_slots(working, plan, behaviour)
+    result = []
+    for names, replicas in runs:
+        first = behaviour.of(names[0])
+        by_key = first.keys > 0 or (first.queue is Queue.REPLICA and flow[names[0]].kind is Kind.KEYED)
+        result.append(
+            SimulatedStation(
+                operators=names,
+                pipeline=pipeline_of[names[0]],
+                replicas=replicas,
+                slots=slots.get(names[0], ()),
+                key_shares=tuple(key_shares(first.keys, first.zipf, replicas).tolist()) if by_key else (),
+            )
+        )
+    return tuple(result)
+
+
+def _runs(flow: Dataflow, plan: Plan) -> list[tuple[tuple[str, ...], int]]:
+    """Return the operators and the replicas of each station: a region, divided at its cuts."""
     runs: list[tuple[tuple[str, ...], int]] = []
     for region in regions(flow):
+        replicas = 1 if region.kind is Kind.SOURCE else plan.replicas[region.name]
         run: list[str] = []
         for name in region.operators:
             run.append(name)
             if name in plan.cuts or name == region.operators[-1]:
-                runs.append((tuple(run), 1 if region.kind is Kind.SOURCE else plan.replicas[region.name]))
+                runs.append((tuple(run), replicas))
                 run = []
-    costly = [(run[0], replicas) for run, replicas in runs if any(_costs(behaviour, name) for name in run)]
-    seated = seats(costly, plan, behaviour)
-    found = []
-    for names, replicas in runs:
-        first = behaviour.of(names[0])
-        by_key = first.keys > 0 or (first.queue is Queue.REPLICA and flow[names[0]].kind is Kind.KEYED)
-        shares = tuple(key_shares(first.keys, first.zipf, replicas).tolist()) if by_key else ()
-        found.append(
-            Station(
-                operators=names,
-                pipeline=pipeline_of[names[0]],
-                replicas=replicas,
-                seats=seated.get(names[0], ()),
-                shares=shares,
-            )
-        )
-    return tuple(found)
+    return runs
 
 
-def _costs(behaviour: Behaviour, name: str) -> bool:
-    service = behaviour.of(name).service_s
+def _takes_time(behaviour: Behaviour, operator: str) -> bool:
+    service = behaviour.of(operator).service_s
     return not (isinstance(service, Fixed) and service.value == 0)
 
 
-def layout(flow: Dataflow, plan: Plan, behaviour: Behaviour, found: tuple[Station, ...]) -> Layout:
-    index = {operator.name: i for i, operator in enumerate(flow.operators)}
-    operators, waits_on = _operators(flow, behaviour)
-    records = np.zeros(len(found), STATION)
-    for field in ("idle", "blocked_head", "blocked_tail"):
-        records[field] = -1
-    records["replicas"] = [station.replicas for station in found]
-    records["chain_size"] = [len(station.operators) for station in found]
-    records["out_size"] = [len(flow.consumers(station.operators[-1])) for station in found]
-    records["dealing"] = [_dealing(behaviour, station) for station in found]
-    buffers = [behaviour.of(station.name).buffer_rows for station in found]
-    records["capacity"] = [NO_BOUND if rows is None else rows for rows in buffers]
-    records["routed"] = [bool(behaviour.of(station.operators[-1]).routes) for station in found]
-    records["sink"] = [flow[station.operators[-1]].kind is Kind.SINK for station in found]
-    records["first_server"] = _starts(records["replicas"])
-    records["chain_first"] = _starts(records["chain_size"])
-    records["out_first"] = _starts(records["out_size"])
-    records["first_queue"] = _starts(np.where(records["dealing"] == SHARED, 1, records["replicas"]))
-    records["share_first"] = _starts(np.array([len(station.shares) for station in found]))
-    streams: list[tuple[int, float, bool, int]] = []
-    for number, station in enumerate(found):
-        for at, name in enumerate(station.operators):
-            operators["station"][index[name]], operators["place"][index[name]] = number, at
-        last = station.operators[-1]
-        routes = behaviour.of(last).routes
-        share = 0.0
-        for consumer in flow.consumers(last):
-            share += routes.get(consumer.name, 0.0)
-            pair = waits_on.get((last, consumer.name), -1)
-            bounded = behaviour.of(consumer.name).buffer_rows is not None and last not in plan.cuts
-            streams.append((index[consumer.name], share, bounded, pair))
-    servers = np.zeros(int(records["replicas"].sum()), SERVER)
-    servers["station"] = np.repeat(np.arange(len(found)), records["replicas"])
-    servers["source"] = np.repeat([flow[station.name].kind is Kind.SOURCE for station in found], records["replicas"])
-    seated = [[seat.slowdown for seat in station.seats] or [1.0] * station.replicas for station in found]
-    servers["slowdown"] = np.concatenate(seated)
-    servers["due"] = np.inf
-    servers["stream"] = servers["after"] = -1
-    return Layout(
-        operators=operators,
-        stations=records,
-        chain=np.array([index[name] for station in found for name in station.operators], np.int64),
-        streams=np.array(streams, STREAM),
-        shares=np.concatenate([np.zeros(0), *(np.cumsum(station.shares) for station in found)]),
-        servers=servers,
-    )
+def replica_slots(
+    working: Sequence[tuple[str, int]], plan: Plan, behaviour: Behaviour
+) -> dict[str, tuple[ReplicaSlot, ...]]:
+    """Assign replicas to slots round-robin. Return the slots by the first operator of each station.
+
+    `working` are the stations that need slots: first operator and replicas. The slowdown assumes that all replicas of
+    a slot are busy. This is exact for one replica per slot and pessimistic otherwise.
+    """
+    order = [operator for operator, replicas in working for _ in range(replicas)]
+    threads_on_slot = np.bincount(np.arange(len(order)) % plan.slots, minlength=plan.slots)
+    curves = {operator: _curve(operator, behaviour.of(operator).curve) for operator, _ in working}
+    result: dict[str, list[ReplicaSlot]] = {operator: [] for operator, _ in working}
+    slowdowns: dict[tuple[str, int], float] = {}
+    for i, operator in enumerate(order):
+        slot = i % plan.slots
+        threads = int(threads_on_slot[slot])
+        if (operator, threads) not in slowdowns:
+            slowdowns[operator, threads] = slowdown(curves[operator], threads)
+        executor = slot // behaviour.cluster.slots_per_executor
+        result[operator].append(ReplicaSlot(slot=slot, executor=executor, slowdown=slowdowns[operator, threads]))
+    return {operator: tuple(slots) for operator, slots in result.items()}
 
 
-def _operators(flow: Dataflow, behaviour: Behaviour) -> tuple[np.ndarray, dict[tuple[str, str], int]]:
-    """Records of operators; and stream -> pairing list. Lists go by operator, so they are the same for every plan."""
-    records = np.zeros(len(flow.operators), OPERATOR)
-    records["inputs"] = 1
-    waits_on: dict[tuple[str, str], int] = {}
-    for at, operator in enumerate(flow.operators):
-        if behaviour.of(operator.name).pairs:
-            size = len(operator.inputs)
-            records["inputs"][at] = records["pair_size"][at] = size
-            records["pair_first"][at] = len(waits_on)
-            waits_on |= {(name, operator.name): len(waits_on) + i for i, name in enumerate(operator.inputs)}
-    return records, waits_on
+def slowdown(curve: Curve | None, threads: int) -> float:
+    """Return how much slower each thread on a slot is: threads x rate(1) / rate(threads).
+
+    Without a curve the threads share one core.
+
+    >>> slowdown(None, 3)
+    3.0
+    """
+    if curve is None:
+        return float(threads)
+    return threads * curve.single.rows_per_s / curve.at(threads).rows_per_s
 
 
-def _dealing(behaviour: Behaviour, station: Station) -> int:
-    if station.shares:
-        return BY_SHARE
-    return IN_TURN if behaviour.of(station.name).queue is Queue.REPLICA else SHARED
+def _curve(operator: str, points: Mapping[str, CurvePoint]) -> Curve | None:
+    if not points:
+        return None
+    if not all(threads.isdigit() for threads in points):
+        raise BehaviourError(
+            f"The curve of '{operator}' has the keys {list(points)}; they must be thread counts such as '1' and '4'."
+        )
+    return curve_from_points({int(threads): point for threads, point in points.items()})
 
 
-def _starts(sizes: np.ndarray) -> np.ndarray:
-    return np.asarray(np.cumsum(sizes) - sizes)
+def key_shares(keys: int, zipf: float, replicas: int) -> np.ndarray:
+    """Return the share of the rows of each replica: key i has the weight i^-zipf, and a hash assigns it to a replica.
+
+    >>> key_shares(keys=0, zipf=0.0, replicas=2).tolist()
+    [0.5, 0.5]
+    """
+    if keys <= 0:
+        return np.full(replicas, 1.0 / replicas)
+    weights = np.arange(1, keys + 1, dtype=float) ** -zipf
+    hashed = np.arange(1, keys + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    hashed ^= hashed >> np.uint64(29)
+    hashed *= np.uint64(0xBF58476D1CE4E5B9)
+    replica = ((hashed >> np.uint64(32)) % np.uint64(replicas)).astype(np.int64)
+    return np.asarray(np.bincount(replica, weights=weights, minlength=replicas) / weights.sum())

@@ -1,0 +1,1 @@
+"""Micro-batch mode: queries run batches in stages and tasks on shared slots, like Spark Structured Streaming."""

@@ -1,0 +1,1 @@
+"""Compiled (numba) parts that both event-driven modes use: random draws, counts and the event heap."""

@@ -1,0 +1,50 @@
+"""Decorators for functions that numba compiles. Import this module only when a simulation is about to run: it is slow.
+
+Numba caches compiled functions on disk and invalidates an entry when the function's own file changes. A compiled loop
+also contains the functions that it calls from other files. `discard_stale_cache` therefore deletes all entries when any
+source changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from numba import njit
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(function: Function) -> Function:
+    """Compile a function that allocates no arrays; cache the result on disk.
+
+    Without allocations no reference counts are needed. Together with inlining, this makes the loops five times faster.
+    """
+    return cast(Function, njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)(function))
+
+
+def compiled_with_arrays(function: Function) -> Function:
+    """Compile a function that allocates arrays; cache the result on disk."""
+    return cast(Function, njit(cache=True, error_model="numpy")(function))
+
+
+def discard_stale_cache(package: Path) -> None:
+    """Delete the compiled functions of `package` unless they were compiled from the current sources."""
+    stamp = package / "__pycache__" / "compiled-sources.sha256"
+    sources = b"".join(file.read_bytes() for file in sorted(package.rglob("*.py")))
+    digest = hashlib.sha256(sources).hexdigest()
+    try:
+        if stamp.exists() and stamp.read_text() == digest:
+            return
+        stamp.parent.mkdir(exist_ok=True)
+        for pattern in ("*.nbi", "*.nbc"):
+            for file in package.rglob(f"__pycache__/{pattern}"):
+                file.unlink(missing_ok=True)
+        stamp.write_text(digest)
+    except OSError:  # an installed package that is read-only does not change either
+        return
+
+
+discard_stale_cache(Path(__file__).parents[1])
