@@ -26,7 +26,7 @@ from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Latency, OperatorWindow, PipelineWindow, Window
 from penstock.models.queueing import MMk
 from penstock.plan import Plan, default_plan, pipelines
-from penstock.store import RunRecord, Store
+from penstock.store import RunStart, Store
 
 OPERATORS = 100
 SLOTS = 1000
@@ -104,7 +104,7 @@ def timed(
     Not by the wall: what else runs on the machine is not ours.
     """
     with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:
-        store.begin_run(RunRecord(dataflow=flow.name, flow_file="-", pid=1, master="-", started_s=1000.0))
+        store.begin_run(RunStart(dataflow=flow.name, flow_file="-", pid=1, master="-", started_s=1000.0))
         chosen = Settings(mode="recommend", smoothing=MovingAverage(5), micro_batch=micro_batch, warm_up_s=0.0)
         controller = Controller(policy, chosen, Still(flow, plan), store)  # type: ignore[arg-type]
         took = []

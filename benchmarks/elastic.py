@@ -31,7 +31,7 @@ from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Window
 from penstock.models.mst.prediction import MstModel, fit_mst
 from penstock.plan import Plan
-from penstock.store import RunRecord, Store
+from penstock.store import RunStart, Store
 from penstock.study.mst.design import PACED, SATURATED, Wanted, samples_of
 from penstock.study.mst.replicas import plan_for
 from penstock.study.mst.samples import Saturation
@@ -68,7 +68,7 @@ def measured(spark: Any, at: Path) -> tuple[MstModel, MstModel, dict[tuple[str, 
         return SparkEngine(flow, folder, spark=spark, plan=plan_for(flow, wanted.executors, SLOTS_EACH))
 
     with Store(at) as store:
-        store.begin_run(RunRecord(dataflow="waiting", flow_file="-", pid=0, master="bench", started_s=time.time()))
+        store.begin_run(RunStart(dataflow="waiting", flow_file="-", pid=0, master="bench", started_s=time.time()))
         study = MstStudy(
             app="waiting",
             fresh=fresh,
@@ -157,7 +157,7 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
         engine.set_rate("rows", seen.rate())
 
     with Store(at) as store:
-        store.begin_run(RunRecord(dataflow="waiting", flow_file="-", pid=0, master="bench", started_s=time.time()))
+        store.begin_run(RunStart(dataflow="waiting", flow_file="-", pid=0, master="bench", started_s=time.time()))
         settings = Settings(
             mode="active",
             smoothing=MovingAverage(2),

@@ -21,7 +21,7 @@ from penstock.cli.main import cli
 from penstock.dataflow.load import load
 from penstock.engines.spark.cluster.record import Asked, Record
 from penstock.plan import Plan
-from penstock.store import Owner, RunLock, RunRecord, Store, Trial
+from penstock.store import Owner, RunLock, RunStart, Store, Trial
 from penstock.study.mst.fingerprint import fingerprint
 
 
@@ -33,7 +33,7 @@ def printed(*words: str, fails: bool = False) -> str:
 
 def study_in(at: Path, rates: dict[int, list[float]], **known: Any) -> None:
     with Store(at) as store:
-        store.begin_run(RunRecord(dataflow="waiting", kind="study", flow_file="-", pid=1, master="-", started_s=0.0))
+        store.begin_run(RunStart(dataflow="waiting", kind="study", flow_file="-", pid=1, master="-", started_s=0.0))
         for executors, seen in rates.items():
             for repeat, rate in enumerate(seen):
                 store.add_trial(
@@ -184,7 +184,7 @@ def test_a_run_and_a_study_do_not_share_a_directory(tmp_path: Path) -> None:
     said = printed("run", str(flow), "--at", str(tmp_path / "study"), fails=True)
     assert "holds a study of dataflow 'waiting', so it cannot hold a run" in said
     with Store(run) as store:
-        store.begin_run(RunRecord(dataflow="waiting", flow_file=str(flow), pid=1, master="local[2]", started_s=0.0))
+        store.begin_run(RunStart(dataflow="waiting", flow_file=str(flow), pid=1, master="local[2]", started_s=0.0))
     said = printed("mst", "measure", str(flow), "--at", str(run), "--executors", "1,2", fails=True)
     assert "holds a run of dataflow 'waiting', so it cannot hold a study" in said
 

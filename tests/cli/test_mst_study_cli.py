@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from penstock.cli.main import cli
 from penstock.cli.mst_measure import _Shown
 from penstock.plan import Plan
-from penstock.store import RunRecord, Store, StoreReader, Trial
+from penstock.store import RunStart, Store, StoreReader, Trial
 from penstock.study.mst.design import SATURATED
 from penstock.study.mst.model import model_in
 
@@ -36,7 +36,7 @@ def trial(plan: Plan, rate: float, repeat: int = 0) -> Trial:
 def study(tmp_path: Path) -> Path:
     """100 rows/s an executor, give or take 1%: on 5 of them 500."""
     with Store(tmp_path / "study") as store:
-        store.begin_run(RunRecord(dataflow="one", flow_file="one.py", pid=0, master="x", started_s=0.0))
+        store.begin_run(RunStart(dataflow="one", flow_file="one.py", pid=0, master="x", started_s=0.0))
         for executors in (1, 2, 3, 4):
             plan = Plan(dataflow="one", slots=2 * executors, replicas={"work": 2 * executors})
             for repeat in range(3):
@@ -66,7 +66,7 @@ def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
 def test_executors_that_bring_no_replica_bring_nothing(tmp_path: Path) -> None:
     """Three queries on executors of 2 slots have floor(2 m / 3) replicas each, of 100 rows/s: 1, 1, 2, 2, 3, 4."""
     with Store(tmp_path) as store:
-        store.begin_run(RunRecord(dataflow="three", flow_file="three.py", pid=0, master="x", started_s=0.0))
+        store.begin_run(RunStart(dataflow="three", flow_file="three.py", pid=0, master="x", started_s=0.0))
         for executors, replicas, rate in [(1, 1, 101.0), (2, 1, 99.0), (3, 2, 200.0)]:
             each = dict.fromkeys(("a", "b", "c"), replicas)
             plan = Plan(dataflow="three", slots=2 * executors, cuts=frozenset({"a", "b"}), replicas=each)

@@ -19,7 +19,7 @@ from penstock.control.policy import Decision, Hold, Memory, Policy, Reason, Situ
 from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Window
 from penstock.plan import Plan
-from penstock.store import RunRecord, Store, StoreReader
+from penstock.store import RunStart, Store, StoreReader
 from tests.support.driving import drive
 from tests.support.memory_engine import FakeClock
 from tests.support.scripted import START, Scripted, changing, engine, reasons
@@ -276,7 +276,7 @@ def test_what_was_intended_is_on_record_before_it_is_done(tmp_path: Path) -> Non
 
     one.apply = killed  # type: ignore[method-assign]
     with Store(tmp_path) as store:
-        store.begin_run(RunRecord(dataflow="video", flow_file="flow.py", pid=1, master="fake", started_s=1000.0))
+        store.begin_run(RunStart(dataflow="video", flow_file="flow.py", pid=1, master="fake", started_s=1000.0))
         one.start()
         chosen = Settings(mode="active", smoothing=MovingAverage(1), warm_up_s=0.0)
         controller = Controller(changing(match=4), chosen, one, store)

@@ -18,7 +18,7 @@ from penstock.control.requests import Answer, Apply, Rate, Request, Requests, Re
 from penstock.control.run import Schedule, run
 from penstock.measure.window import Window
 from penstock.plan import Plan
-from penstock.store import RunRecord, Store
+from penstock.store import RunStart, Store
 from tests.support.memory_engine import FakeClock, MemoryEngine
 
 
@@ -58,7 +58,7 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     clock = FakeClock()
     with Store(tmp_path) as store:
-        store.begin_run(RunRecord(dataflow="double", flow_file="double.py", pid=1, master="local[2]", started_s=1000.0))
+        store.begin_run(RunStart(dataflow="double", flow_file="double.py", pid=1, master="local[2]", started_s=1000.0))
         yield Bench(MemoryEngine(double(), tmp_path, clock=clock), store, Requests(tmp_path), clock)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.control.requests import Answer, Rate, RequestError, Requests, Rescale, Stop, ask, wait_until_gone
-from penstock.store import RunLock, RunRecord, Store
+from penstock.store import RunLock, RunStart, Store
 
 HOLD = """
 import pathlib, sys, penstock.store
@@ -128,7 +128,7 @@ def test_waiting_for_the_end_of_the_process(tmp_path: Path, silent: subprocess.P
 def test_what_takes_no_requests_says_so_at_once(file: str, kind: str, what: str, tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.begin_run(
-            RunRecord(dataflow="wc", kind=kind, flow_file=file, pid=os.getpid(), master="local[2]", started_s=0.0)
+            RunStart(dataflow="wc", kind=kind, flow_file=file, pid=os.getpid(), master="local[2]", started_s=0.0)
         )
         with pytest.raises(RequestError, match=rf"{what}, which does not accept requests; .*'kill {os.getpid()}'"):
             ask(tmp_path, Stop(), timeout_s=600.0)

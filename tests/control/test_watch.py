@@ -13,7 +13,7 @@ from penstock.control.controller import Controller, Settings
 from penstock.control.policies.threshold import Threshold
 from penstock.control.watch import Watch, WatchedProgram
 from penstock.measure.window import Window
-from penstock.store import ErrorRecord, RunRecord, Store, StoreError, StoreReader
+from penstock.store import ErrorRecord, RunStart, Store, StoreError, StoreReader
 from tests.support.memory_engine import MemoryEngine
 
 
@@ -81,7 +81,7 @@ def watched(at: Path, opened: type[Store]) -> tuple[MemoryEngine, Watch]:
     def begin() -> WatchedProgram:
         store = opened(at)
         store.begin_run(
-            RunRecord(dataflow="theirs", kind="watch", flow_file="-", pid=1, master="local[2]", started_s=time.time())
+            RunStart(dataflow="theirs", kind="watch", flow_file="-", pid=1, master="local[2]", started_s=time.time())
         )
         engine.start()
         controller = Controller(Threshold(), Settings(mode="recommend"), engine, store)

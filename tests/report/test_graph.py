@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.report.operators import OperatorSummary
-from penstock.report.page.graph import laid_out
+from penstock.report.page.graph import layout
 
 
 def summary(name: str, inputs: tuple[str, ...] = (), feedback: tuple[str, ...] = ()) -> OperatorSummary:
@@ -34,7 +34,7 @@ def numbers(path: str) -> list[float]:
 @settings(deadline=None)
 @given(dataflows())
 def test_boxes_lie_apart_and_edges_go_forward(operators: list[OperatorSummary]) -> None:
-    graph = laid_out(operators)
+    graph = layout(operators)
     place = {one.operator.operator: (one.layer, one.lane) for one in graph.nodes}
     assert len(place) == len(operators)
     for one in place.values():
@@ -53,7 +53,7 @@ def test_boxes_lie_apart_and_edges_go_forward(operators: list[OperatorSummary]) 
 @given(dataflows())
 def test_no_edge_passes_behind_a_box(operators: list[OperatorSummary]) -> None:
     """Where an edge crosses the middle of a layer, its lane is nobody's."""
-    graph = laid_out(operators)
+    graph = layout(operators)
     for edge in graph.edges:
         found = numbers(edge.across)
         ends = [found[:2], *(found[at + 4 : at + 6] for at in range(2, len(found), 6))]
@@ -64,7 +64,7 @@ def test_no_edge_passes_behind_a_box(operators: list[OperatorSummary]) -> None:
 
 
 def test_a_chain_a_join_and_a_loop() -> None:
-    graph = laid_out(
+    graph = layout(
         [
             summary("a"),
             summary("b", ("a", "d"), feedback=("d",)),
@@ -84,7 +84,7 @@ def test_a_chain_a_join_and_a_loop() -> None:
 
 
 def test_where_nothing_says_what_feeds_what() -> None:
-    graph = laid_out([summary("a"), summary("b")])
+    graph = layout([summary("a"), summary("b")])
     assert not graph.connected and [one.layer for one in graph.nodes] == [0, 1]
-    circle = laid_out([summary("a", ("b",)), summary("b", ("a",))])
+    circle = layout([summary("a", ("b",)), summary("b", ("a",))])
     assert [one.layer for one in circle.nodes] == [0, 1]

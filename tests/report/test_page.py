@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import ThroughputSamples
 from penstock.report.mst_curve import mst_curve
-from penstock.report.page import rendered
-from penstock.report.record import report
+from penstock.report.page import run_page
+from penstock.report.run_report import run_report
 from penstock.store import StoreReader
 from tests.support.sample_runs import HOSTILE, START_S, eventful
 
@@ -62,8 +62,8 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = fit_mst(ThroughputSamples.of("grep", trials), max_vms=6, resamples=200)
     curve = mst_curve(HOSTILE, [(count, rate) for count, rates in trials.items() for rate in rates], model)
     with StoreReader(at) as reader:
-        made = report(at, reader, now_s=START_S + 1e6, price_per_slot_hour=0.05, mst=(curve,))
-    (at / "report.html").write_text(rendered(made))
+        made = run_report(at, reader, now_s=START_S + 1e6, price_per_slot_hour=0.05, mst=(curve,))
+    (at / "report.html").write_text(run_page(made))
     return at / "report.html"
 
 

@@ -17,16 +17,16 @@ from penstock.dataflow import PenstockError
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import ThroughputSamples
 from penstock.report.mst_curve import mst_curve
-from penstock.report.page import rendered
-from penstock.report.record import Report, report
-from penstock.store import ErrorRecord, RunRecord, Store, StoreReader, Trial
+from penstock.report.page import run_page
+from penstock.report.run_report import RunReport, run_report
+from penstock.store import ErrorRecord, RunStart, Store, StoreReader, Trial
 from tests.support.applications import plan_of, video
 from tests.support.driving import drive
 from tests.support.memory_engine import FakeClock
 from tests.support.queueing_engine import QueueingEngine
 from tests.support.sample_runs import HOSTILE, START_S, changed, decided, eventful, plan, window_at
 
-RUN = RunRecord(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=START_S)
+RUN = RunStart(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=START_S)
 
 
 class Parsed(HTMLParser):
@@ -66,9 +66,9 @@ def page_of(at: Path) -> Parsed:
     return page
 
 
-def read(at: Path, **options: object) -> Report:
+def read(at: Path, **options: object) -> RunReport:
     with StoreReader(at) as reader:
-        return report(at, reader, now_s=START_S + 1e6, **options)  # type: ignore[arg-type]
+        return run_report(at, reader, now_s=START_S + 1e6, **options)  # type: ignore[arg-type]
 
 
 def test_everything_is_on_the_page(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_what_a_run_is_called_is_never_markup(tmp_path: Path) -> None:
 
 def test_json_is_the_same_report(tmp_path: Path) -> None:
     eventful(tmp_path)
-    made = msgspec.json.decode(printed(tmp_path, "--json", "--price", "0.1"), type=Report)
+    made = msgspec.json.decode(printed(tmp_path, "--json", "--price", "0.1"), type=RunReport)
     assert msgspec.structs.replace(made, made_s=START_S + 1e6) == read(tmp_path, price_per_slot_hour=0.1)
 
 
@@ -114,7 +114,7 @@ def test_a_run_that_hardly_began(tmp_path: Path, windows: int, ended: bool) -> N
 
 def test_an_empty_store(tmp_path: Path) -> None:
     Store(tmp_path).close()
-    assert "nothing has been run here yet" in page_of(tmp_path).text
+    assert "no run has started here yet" in page_of(tmp_path).text
 
 
 def test_no_store_or_a_broken_one_is_one_error(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_no_store_or_a_broken_one_is_one_error(tmp_path: Path) -> None:
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     eventful(tmp_path)
-    assert "give another place with -o" in printed(tmp_path, "-o", tmp_path / "no" / "such" / "page.html", fails=True)
+    assert "Choose another path" in printed(tmp_path, "-o", tmp_path / "no" / "such" / "page.html", fails=True)
     assert printed(tmp_path, "-o", "-").startswith("<!DOCTYPE html>")
 
 
@@ -225,7 +225,7 @@ def test_a_run_of_the_loop_records_its_graph_and_its_decisions(tmp_path: Path) -
     assert {one.operator: one.inputs for one in made.operators} == {one.name: one.inputs for one in flow.operators}
     assert [one.replicas for one in made.operators if one.operator in ("extract", "match")] == [3, 3]
     (change,), (decision,) = made.plan_changes, made.change_decisions
-    assert change.decision == decision.number and decision.decided.verdict == "kept"
+    assert change.decision == decision.number and decision.decision.verdict == "kept"
 
 
 def test_trials_of_a_study_with_the_curve_through_them(tmp_path: Path) -> None:
@@ -235,8 +235,8 @@ def test_trials_of_a_study_with_the_curve_through_them(tmp_path: Path) -> None:
     curve = mst_curve("grep", trials, fit_mst(samples, max_vms=6))
     assert [one.executors for one in curve.fitted] == [1, 2, 3, 4, 5, 6]
     assert all(one.low <= one.rows_per_s <= one.high for one in curve.fitted)
-    page = rendered(read(tmp_path, mst=(curve, mst_curve("alone", [(1, 10.0)]))))
-    assert "Maximum sustainable throughput" in page and "90% of new trials" in page and "alone" in page
+    page = run_page(read(tmp_path, mst=(curve, mst_curve("alone", [(1, 10.0)]))))
+    assert "Maximum sustainable throughput" in page and "90% of new measurements" in page and "alone" in page
 
 
 def without_result(why: str) -> Trial:

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from penstock.plan import Plan
-from penstock.report.table import line, table
+from penstock.report.live_table import window_line, window_table
 from tests.support.sample_windows import operator, window
 
 PLAN = Plan(dataflow="wordcount", cuts=frozenset({"split"}), replicas={"split": 2, "count": 4}, slots=4)
@@ -24,7 +24,7 @@ def test_every_number_is_whole_at_this_width(width: int) -> None:
     )
     one = window()
     one = msgspec.structs.replace(one, operators=(*one.operators, long))
-    lines = drawn(width, table(one, PLAN))
+    lines = drawn(width, window_table(one, PLAN))
     assert all(len(text) <= width for text in lines)
     assert lines[0].strip() == "wordcount · 2,000 rows/s · latency p50 810 ms p95 1.62 s · 4 slots · plan 1"
     cells = [text.split() for text in lines]
@@ -35,7 +35,7 @@ def test_every_number_is_whole_at_this_width(width: int) -> None:
 
 
 def test_a_line_under_each_cut() -> None:
-    lines = drawn(80, table(window(), PLAN))
+    lines = drawn(80, window_table(window(), PLAN))
     (split,) = (number for number, text in enumerate(lines) if text.strip().startswith("split"))
     assert set(lines[split + 1].strip()) == {"─"}
     assert "count" in lines[split + 2]
@@ -43,7 +43,7 @@ def test_a_line_under_each_cut() -> None:
 
 def test_what_is_not_known_is_a_dash() -> None:
     nothing = msgspec.structs.replace(window(latency=False), external_rows_per_s=None, operators=(operator("a"),))
-    lines = drawn(80, table(nothing))
+    lines = drawn(80, window_table(nothing))
     assert lines[0].strip() == "run · - rows/s · latency p50 - p95 - · plan 1"
     assert ["a", *"------"] in [text.split() for text in lines]
-    assert line(nothing) == "- rows/s | a ->-/s"
+    assert window_line(nothing) == "- rows/s | a ->-/s"

@@ -26,7 +26,7 @@ from penstock.engines.spark.sources.paced import PaceFile
 from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Window
 from penstock.plan import Plan
-from penstock.store import RunRecord, Store
+from penstock.store import RunStart, Store
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]  # minutes of a load that comes and goes
 
@@ -123,7 +123,7 @@ def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path
     settings = Settings(mode="active", smoothing=MovingAverage(3), micro_batch=True, warm_up_s=6.0)
     with Store(tmp_path) as store:
         store.begin_run(
-            RunRecord(dataflow=flow.name, flow_file="", pid=os.getpid(), master="local", started_s=time.time())
+            RunStart(dataflow=flow.name, flow_file="", pid=os.getpid(), master="local", started_s=time.time())
         )
         load = Load(engine, store)
         run(

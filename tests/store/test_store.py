@@ -18,7 +18,7 @@ from penstock.store import (
     ErrorRecord,
     InvalidRecordError,
     PlanChange,
-    RunRecord,
+    RunStart,
     Store,
     StoreError,
     StoreReader,
@@ -26,7 +26,7 @@ from penstock.store import (
 from tests.support.sample_windows import window
 
 PLAN = Plan(dataflow="wordcount", cuts=frozenset({"split"}), replicas={"split": 1, "count": 2}, slots=2)
-RUN = RunRecord(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=1000.0)
+RUN = RunStart(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="local[2]", started_s=1000.0)
 
 
 def change(at_s: float, *, count: int, outcome: str = "ok") -> PlanChange:

@@ -18,7 +18,7 @@ from penstock.engines.simulated.behaviour import ChangePause, SimulatedBatchCost
 from penstock.measure.smoothing import MovingAverage
 from penstock.measure.stability import latency_grows, latency_slope
 from penstock.plan import Plan, default_plan
-from penstock.store import RunRecord, Store, StoreReader, Trial
+from penstock.store import RunStart, Store, StoreReader, Trial
 from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wanted, samples_of
 from penstock.study.mst.paced import Bisection, keeps_up, measure_paced
 from penstock.study.mst.replica_search import ReplicaPolicy
@@ -92,7 +92,7 @@ def study_in(store: Store, mode: str, made: list[tuple[Wanted, int]] | None = No
 
 def begun(at: Path) -> Store:
     store = Store(at)
-    store.begin_run(RunRecord(dataflow="waiting", flow_file="-", pid=1, master="simulated", started_s=0.0))
+    store.begin_run(RunStart(dataflow="waiting", flow_file="-", pid=1, master="simulated", started_s=0.0))
     return store
 
 

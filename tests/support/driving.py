@@ -12,7 +12,7 @@ from penstock.control.requests import Requests
 from penstock.control.run import Schedule, run
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.smoothing import MovingAverage, Smoothing
-from penstock.store import DecisionRecord, RunRecord, Store
+from penstock.store import DecisionRecord, RunStart, Store
 
 
 class Coarse:
@@ -53,7 +53,7 @@ def drive(
     )
     with Store(at) as store:
         store.begin_run(
-            RunRecord(dataflow=engine.flow.name, flow_file="flow.py", pid=1, master="fake", started_s=clock.time())
+            RunStart(dataflow=engine.flow.name, flow_file="flow.py", pid=1, master="fake", started_s=clock.time())
         )
         controller = Controller(policy, chosen, engine, store)
         end_s = clock.time() + windows * every_s - every_s / 2

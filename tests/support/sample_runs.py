@@ -10,7 +10,7 @@ import msgspec
 from penstock.measure.window import Latency, Window
 from penstock.plan import Plan
 from penstock.planning.plan_outcome import PlanOutcome
-from penstock.store import DecisionRecord, ErrorRecord, OperatorDeclaration, PlanChange, RunRecord, Store
+from penstock.store import DecisionRecord, ErrorRecord, OperatorDeclaration, PlanChange, RunStart, Store
 from tests.support.sample_windows import operator, window
 
 START_S = 1_700_000_000.0
@@ -93,7 +93,7 @@ def eventful(at: Path, *, name: str = "wordcount", windows: int = 60) -> None:
         OperatorDeclaration(operator=name, kind="keyed", inputs=("split", "count"), feedback=("count",)),
     )
     extra = operator(name, replicas=4, rows_in=3000, rows_out=10, seconds_per_row=0.0021, utilisation=0.93)
-    run = RunRecord(dataflow=name, flow_file=f"{name}.py", pid=1, master="local[2]", started_s=START_S)
+    run = RunStart(dataflow=name, flow_file=f"{name}.py", pid=1, master="local[2]", started_s=START_S)
     with Store(at) as store:
         store.begin_run(run)
         store.run_started(plan(name), declared)

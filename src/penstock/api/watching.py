@@ -83,7 +83,7 @@ def _connect(
     from penstock.control.watch import WatchedProgram
     from penstock.engines.spark.watched import WatchedEngine
     from penstock.measure.smoothing import MovingAverage
-    from penstock.store import RunRecord, Store
+    from penstock.store import RunStart, Store
 
     least, most = executors
     engine = WatchedEngine(spark)
@@ -92,7 +92,7 @@ def _connect(
     store = Store(at)
     try:
         store.begin_run(
-            RunRecord(
+            RunStart(
                 dataflow=engine.flow.name,
                 kind="watch",
                 flow_file="-",

@@ -21,8 +21,8 @@ from penstock.engines.ports import RunnableEngine
 from penstock.engines.spark.engine import SparkEngine
 from penstock.measure.window import Window
 from penstock.plan import Plan, rescaled
-from penstock.report.live import Viewer
-from penstock.store import RunRecord, Store
+from penstock.report.live_table import LiveTable
+from penstock.store import RunStart, Store
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ STEPS = (
 )
 
 
-def demonstrate(at: Path, *, seconds: float, master: str, viewer: Viewer) -> Outcome:
+def demonstrate(at: Path, *, seconds: float, master: str, viewer: LiveTable) -> Outcome:
     """Runs for about so long in a fresh directory; all of it is in the run's store afterwards."""
     shutil.rmtree(at, ignore_errors=True)
     lines = round(2_000 * seconds)
@@ -73,7 +73,7 @@ def demonstrate(at: Path, *, seconds: float, master: str, viewer: Viewer) -> Out
     began: list[float] = []
     with Store(at) as store:
         store.begin_run(
-            RunRecord(dataflow=flow.name, flow_file="demo", pid=os.getpid(), master=master, started_s=time.time())
+            RunStart(dataflow=flow.name, flow_file="demo", pid=os.getpid(), master=master, started_s=time.time())
         )
         engine = SparkEngine(flow, at, master=master, batch_s=1.0)
 

@@ -27,7 +27,7 @@ def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) 
     import msgspec
     from rich.console import Console
 
-    from penstock.report.decisions import table, told
+    from penstock.report.decisions import decision_list, decision_table
     from penstock.store import DecisionRecord, StoreReader
 
     made, kept = 0, deque[DecisionRecord](maxlen=last)  # those of a month do not fit into memory
@@ -50,4 +50,4 @@ def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) 
             soft_wrap=True,
         )
     else:
-        console.print(table(rows) if console.width >= WIDE else told(rows))
+        console.print(decision_table(rows) if console.width >= WIDE else decision_list(rows))

@@ -31,9 +31,9 @@ def command(seconds: float, master: str, at: Path, as_json: bool) -> None:
     """
     import msgspec
 
-    from penstock.report.live import Viewer
+    from penstock.report.live_table import LiveTable
 
-    with Viewer(quiet=as_json) as viewer:
+    with LiveTable(quiet=as_json) as viewer:
         viewer.say(f"Starting Spark on {master}; word count runs in {at} ...")
 
         from penstock.apps.demonstration import demonstrate

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.given import ABOVE_0, SHARE, Counts, Finite, Picture, read_text
+from penstock.cli.given import ABOVE_0, SHARE, Counts, Finite, HtmlFile, read_text
 
 
 @click.command()
@@ -23,7 +23,7 @@ from penstock.cli.given import ABOVE_0, SHARE, Counts, Finite, Picture, read_tex
 @click.option("--max-vms", type=int, help="The most VMs; the largest count measured, if not given.")
 @click.option("--peak", type=ABOVE_0, help="Scale the trace to this peak rate.")
 @click.option("--choose-share", type=SHARE, default=0.5, show_default=True, help="Part of the trace to choose on.")
-@click.option("--plot", type=Picture(), help="Write load, capacity and VMs to this .png, .svg or .pdf.")
+@click.option("--plot", type=HtmlFile(), help="Write load, capacity and VMs to this HTML file.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
 def command(
     trace: Path,
@@ -46,13 +46,13 @@ def command(
 
     \b
     Example:
-      penstock elastic trace.csv --samples samples.csv --app grep --plot schedule.png
+      penstock elastic trace.csv --samples samples.csv --app grep --plot schedule.html
     """
     from penstock.models.mst.samples import parse_samples, samples_of_app
     from penstock.planning.elastic_comparison import compare
     from penstock.planning.elastic_schedule import RentalTerms
     from penstock.planning.trace import parse_trace
-    from penstock.report.mst import default_validation, elastic_report
+    from penstock.report.mst_results import default_validation, elastic_result
 
     load = parse_trace(read_text(trace), source=str(trace))
     measured = samples_of_app(parse_samples(read_text(samples), source=str(samples)), app)
@@ -69,10 +69,10 @@ def command(
         choose_share=choose_share,
     )
     if plot:
-        from penstock.report.mst_plot import plot_elastic
+        from penstock.report.page import elastic_page, write_page
 
-        plot_elastic(load if peak is None else load.scaled_to(peak), comparison, plot)
-    report = elastic_report(comparison)
+        write_page(plot, elastic_page(load if peak is None else load.scaled_to(peak), comparison))
+    report = elastic_result(comparison)
     if as_json:
         import msgspec
 

@@ -103,18 +103,16 @@ class Counts(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
         return counts
 
 
-class Picture(click.Path):
-    """A file for a plot; the kind goes by its name."""
-
-    kinds = (".png", ".svg", ".pdf")
+class HtmlFile(click.Path):
+    """The path of an HTML file to write."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(value)
-        if path.suffix.lower() not in self.kinds:
-            self.fail(f"'{path}' is no picture that can be written; give a name that ends in {' or '.join(self.kinds)}")
+        if path.suffix.lower() not in (".html", ".htm"):
+            self.fail(f"'{path}' does not end in .html; plots are written as one HTML file", param, ctx)
         return super().convert(path, param, ctx)
 
 

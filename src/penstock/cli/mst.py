@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from penstock.cli import mst_measure
-from penstock.cli.given import SHARE, Counts, Finite, Picture, read_text
+from penstock.cli.given import SHARE, Counts, Finite, HtmlFile, read_text
 
 
 @click.group()
@@ -44,7 +44,7 @@ command.add_command(mst_measure.predict)
     show_default=True,
     help="Of the redrawn samples behind the intervals.",
 )
-@click.option("--plot", type=Picture(), help="Write curves, intervals and samples to this .png, .svg or .pdf.")
+@click.option("--plot", type=HtmlFile(), help="Write curves, intervals and samples to this HTML file.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
 def fit(
     samples: Path,
@@ -61,19 +61,21 @@ def fit(
 
     \b
     Example:
-      penstock mst fit samples.csv --app grep --predict 48,64,128 --plot grep.png
+      penstock mst fit samples.csv --app grep --predict 48,64,128 --plot grep.html
     """
     from penstock.models.mst.samples import parse_samples, samples_of_app
-    from penstock.report.mst import MstReport, fit_app
+    from penstock.report.mst_results import MstFits, fit_app
 
     found = parse_samples(read_text(samples), source=str(samples))
     chosen = [samples_of_app(found, app)] if app else list(found.values())
     fitted = [fit_app(item, predict=predict, validation=validate, step=step, level=level, seed=seed) for item in chosen]
     if plot:
-        from penstock.report.mst_plot import plot_mst
+        from penstock.report.mst_curve import sample_curve
+        from penstock.report.page import mst_page, write_page
 
-        plot_mst([model for model, _ in fitted], chosen, plot, level=level)
-    report = MstReport(apps=[item for _, item in fitted])
+        curves = [sample_curve(item, model, level=level) for item, (model, _) in zip(chosen, fitted, strict=True)]
+        write_page(plot, mst_page(curves))
+    report = MstFits(apps=[item for _, item in fitted])
     if as_json:
         _print_json(report)
         return
@@ -125,10 +127,10 @@ def subset(samples: Path, max_vms: int, sizes: tuple[int, ...], seed: int, as_js
     """
     from penstock.models.mst.samples import parse_samples
     from penstock.models.mst.training_subset import best_training_subset
-    from penstock.report.mst import subset_report
+    from penstock.report.mst_results import vm_count_choice
 
     found = parse_samples(read_text(samples), source=str(samples))
-    report = subset_report(best_training_subset(list(found.values()), max_vms=max_vms, sizes=sizes, seed=seed))
+    report = vm_count_choice(best_training_subset(list(found.values()), max_vms=max_vms, sizes=sizes, seed=seed))
     if as_json:
         _print_json(report)
         return

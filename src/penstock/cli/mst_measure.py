@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.dataflow import Dataflow
     from penstock.engines.ports import RunnableEngine
     from penstock.engines.spark.cluster import Asked, Cluster
-    from penstock.store import RunRecord, Trial
+    from penstock.store import RunStart, Trial
     from penstock.study.mst.design import Wanted
     from penstock.study.mst.replica_search import ReplicaPolicy
 
@@ -81,7 +81,7 @@ def measure(
 
     from penstock.dataflow.load import load
     from penstock.engines.spark import cluster
-    from penstock.store import RunRecord, Store
+    from penstock.store import RunStart, Store
     from penstock.study.mst.design import grid, with_result
     from penstock.study.mst.fingerprint import fingerprint
     from penstock.study.mst.paced import Bisection
@@ -110,7 +110,7 @@ def measure(
             done, total = len(wanted & {one.key for one in trials if one.rows_per_s is not None}), len(wanted)
         else:
             done, total = with_result(trials), budget
-        run = RunRecord(
+        run = RunStart(
             dataflow=flow.name, kind="study", flow_file=spec, pid=os.getpid(), master="-", started_s=time.time()
         )
         store.begin_run(run)
@@ -142,7 +142,7 @@ def measure(
     _print(at, tuple(sorted({*executors, *predict})), level, as_json)
 
 
-def _check_same(at: Path, run: RunRecord | None, trials: list[Trial], flow: Dataflow, by: str) -> None:
+def _check_same(at: Path, run: RunStart | None, trials: list[Trial], flow: Dataflow, by: str) -> None:
     """Trials of other things do not make one curve."""
     from penstock.dataflow.errors import PenstockError
 
@@ -322,7 +322,7 @@ class _Shown:
 
 def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool, *, curve: bool = False) -> None:
     from penstock.dataflow.errors import PenstockError
-    from penstock.report.mst import app_report
+    from penstock.report.mst_results import mst_fit
     from penstock.store import StoreReader
     from penstock.study.mst.design import PACED, SATURATED
     from penstock.study.mst.model import model_of, samples_in
@@ -334,7 +334,7 @@ def _print(study: Path, executors: tuple[int, ...], level: float, as_json: bool,
     report = None
     if len(samples.vms) > 1:
         model = model_of(samples, trials, max(executors, default=1))
-        report = app_report(model, samples, predict=executors, level=level)
+        report = mst_fit(model, samples, predict=executors, level=level)
     elif curve:
         raise PenstockError(
             f"'{study}' has trials on {samples.vms[0]} executors only; a curve needs two counts: measure another"

@@ -37,35 +37,18 @@ def command(run_dir: Path, output: Path | None, price: float | None, study: Path
     import msgspec
 
     from penstock.report.mst_curve import curves_in
-    from penstock.report.page import rendered
-    from penstock.report.record import report
+    from penstock.report.page import run_page, write_page
+    from penstock.report.run_report import run_report
     from penstock.store import StoreReader
 
     with contextlib.ExitStack() as stack:
         curves = () if study is None else curves_in(stack.enter_context(StoreReader(study)))
         reader = stack.enter_context(StoreReader(run_dir))
-        made = report(run_dir, reader, now_s=time.time(), price_per_slot_hour=price, mst=curves)
-    text = msgspec.json.format(msgspec.json.encode(made)).decode() if as_json else rendered(made)
+        made = run_report(run_dir, reader, now_s=time.time(), price_per_slot_hour=price, mst=curves)
+    text = msgspec.json.format(msgspec.json.encode(made)).decode() if as_json else run_page(made)
     if str(output) == "-" or (output is None and as_json):
         click.echo(text)
         return
     output = output or run_dir / "report.html"
-    _write(output, text)
+    write_page(output, text)
     click.echo(f"{output} ({len(text.encode()) / 1e3:,.0f} kB)")
-
-
-def _write(path: Path, text: str) -> None:
-    """Whoever has the page open sees the old one or the new one, never half of it."""
-    import os
-
-    from penstock.dataflow.errors import PenstockError
-
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise PenstockError(
-            f"the report cannot be written to '{path}' ({error.strerror}); give another place with -o FILE"
-        ) from None

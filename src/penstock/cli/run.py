@@ -88,8 +88,8 @@ def command(
     from penstock.dataflow.load import load
     from penstock.dataflow.sources import never_ends
     from penstock.plan import validated
-    from penstock.report.live import Viewer
-    from penstock.store import RunRecord, Store
+    from penstock.report.live_table import LiveTable
+    from penstock.store import RunStart, Store
 
     confs = named(given_confs, "--conf")
     room = None  # for executors
@@ -124,10 +124,10 @@ def command(
     decides = None if asked.policy is None else policy.policy_of(asked)
     plan = None if plan_file is None else validated(flow, read_plan(plan_file))
     at = at or Path("runs") / flow.name
-    with Store(at) as store, Viewer(quiet=quiet, as_json=as_json) as viewer:
+    with Store(at) as store, LiveTable(quiet=quiet, as_json=as_json) as viewer:
         resumed = store.last_run() is not None
         store.begin_run(
-            RunRecord(
+            RunStart(
                 dataflow=flow.name,
                 flow_file=spec,
                 pid=os.getpid(),

@@ -17,16 +17,16 @@ SCHEMAS: dict[str, tuple[str, str]] = {
     "curves": ("penstock.models.curve", "CurvesFormat"),
     "sizes": ("penstock.planning.vms", "SizesFormat"),
     "allocation": ("penstock.planning.thread_schedule", "ScheduleReport"),
-    "mst-fit": ("penstock.report.mst", "MstReport"),
-    "mst-subset": ("penstock.report.mst", "SubsetReport"),
-    "elastic": ("penstock.report.mst", "ElasticReport"),
+    "mst-fit": ("penstock.report.mst_results", "MstFits"),
+    "mst-subset": ("penstock.report.mst_results", "VmCountChoice"),
+    "elastic": ("penstock.report.mst_results", "ElasticResult"),
     "window": ("penstock.measure.window", "Window"),
     "decision": ("penstock.store.records", "DecisionRecord"),
     "request": ("penstock.control.requests", "Request"),
     "answer": ("penstock.control.requests", "Answer"),
-    "outline": ("penstock.report.outline", "Outline"),
-    "report": ("penstock.report.record", "Report"),
-    "status": ("penstock.report.status", "Status"),
+    "outline": ("penstock.report.dataflow_outline", "DataflowOutline"),
+    "report": ("penstock.report.run_report", "RunReport"),
+    "status": ("penstock.report.status", "RunStatus"),
 }
 
 

@@ -22,11 +22,11 @@ def command(spec: str, slots: int, as_json: bool) -> None:
 
     from penstock.dataflow.load import load
     from penstock.plan import default_plan
-    from penstock.report.outline import outline, tree
+    from penstock.report.dataflow_outline import dataflow_outline, outline_tree
 
     flow = load(spec)
-    shown = outline(flow, default_plan(flow, slots=slots))
+    shown = dataflow_outline(flow, default_plan(flow, slots=slots))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(shown)))
     else:
-        Console().print(tree(shown))
+        Console().print(outline_tree(shown))

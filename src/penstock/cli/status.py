@@ -24,19 +24,21 @@ def command(run_dir: Path, follow: bool, as_json: bool) -> None:
     import msgspec
     from rich.console import Console
 
-    from penstock.report.live import Viewer
-    from penstock.report.status import drawn, follow_windows, status
+    from penstock.report.live_table import LiveTable
+    from penstock.report.status import follow_windows, run_status, status_text
     from penstock.store import StoreReader
 
     console = Console(highlight=False)
     with StoreReader(run_dir) as reader:
         if follow:
-            with contextlib.suppress(KeyboardInterrupt), Viewer(as_json=as_json, console=console) as viewer:
+            with contextlib.suppress(KeyboardInterrupt), LiveTable(as_json=as_json, console=console) as viewer:
                 for window in follow_windows(run_dir, reader):
                     viewer.show(window, reader.plan())
             if not as_json:
-                console.print(drawn(status(run_dir, reader), with_window=False), soft_wrap=not console.is_terminal)
+                console.print(
+                    status_text(run_status(run_dir, reader), with_window=False), soft_wrap=not console.is_terminal
+                )
         elif as_json:
-            click.echo(msgspec.json.format(msgspec.json.encode(status(run_dir, reader))))
+            click.echo(msgspec.json.format(msgspec.json.encode(run_status(run_dir, reader))))
         else:
-            console.print(drawn(status(run_dir, reader)), soft_wrap=not console.is_terminal)
+            console.print(status_text(run_status(run_dir, reader)), soft_wrap=not console.is_terminal)

@@ -13,7 +13,7 @@ from penstock.control.topology import Topology
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.window import Window
 from penstock.plan import Plan
-from penstock.store import DecisionRecord, RunRecord, Store, declarations
+from penstock.store import DecisionRecord, RunStart, Store, declarations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +61,7 @@ def simulate(
     it is longer, so there are fewer windows then. The last window ends with the total time.
     """
     store.begin_run(
-        RunRecord(
-            dataflow=engine.flow.name, kind="simulation", flow_file="-", pid=0, master="-", started_s=clock.time()
-        )
+        RunStart(dataflow=engine.flow.name, kind="simulation", flow_file="-", pid=0, master="-", started_s=clock.time())
     )
     totals = _Totals(Topology.of(engine.flow), settings, target)
     controller = Controller(policy, settings, engine, store)

@@ -1,1 +1,1 @@
-"""HTML and PNG from a store."""
+"""Reports of runs and studies: HTML pages, terminal tables, and the values that they show."""

@@ -1,4 +1,4 @@
-"""What a run or a study cost: the slots and executors that its plans held, over the time that they held them."""
+"""The cost of a run or a study: slots and executors of its plans, multiplied by the time for which they were held."""
 
 from __future__ import annotations
 
@@ -9,80 +9,91 @@ import msgspec
 
 from penstock.plan.plan import Plan
 from penstock.report.history import Totals
-from penstock.store import PlanChange, RunRecord, Trial
+from penstock.store import PlanChange, RunStart, Trial
 
 
-class InForce(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan, and from when to when it ran."""
+class PlanPeriod(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan and the time during which it was used."""
 
     start_s: float
     end_s: float
     plan: Plan
-    executors: int | None = None  # that held its slots, where that is known
+    executors: int | None = None  # None if the slots per executor are unknown
+
+    @property
+    def length_s(self) -> float:
+        return self.end_s - self.start_s
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    seconds: float  # that the run was up
-    slot_seconds: float  # held, whether they worked or not
-    executor_seconds: float | None  # None where it is not known how many slots an executor has
+    """The cost of a run. Slots are paid for while they are held, whether busy or idle."""
+
+    seconds: float  # time during which a plan was used
+    slot_seconds: float
+    executor_seconds: float | None  # None if the slots per executor are unknown
     peak_executors: int | None
-    busy_slot_seconds: float | None  # in which tasks ran
+    busy_slot_seconds: float | None  # time during which tasks ran
     peak_slots: int
-    peak_slot_seconds: float  # had the most slots been held all the time
+    peak_slot_seconds: float  # the cost of holding the largest number of slots all the time
     price_per_slot_hour: float | None = None
     money: float | None = None
     money_per_million_rows: float | None = None
 
 
-def in_force(runs: Sequence[RunRecord], changes: Sequence[PlanChange], *, until_s: float) -> tuple[InForce, ...]:
-    """Plans in the order in which they ran. A run that was killed ends at `until_s`, or where the next begins: nobody
-    knows better."""
-    found = []
-    for number, run in enumerate(runs):
-        if run.plan is None:
+def plan_periods(
+    starts: Sequence[RunStart], changes: Sequence[PlanChange], *, until_s: float
+) -> tuple[PlanPeriod, ...]:
+    """Return the plans in the order in which they were used.
+
+    The end of a killed run is unknown; the next start or `until_s` is used instead.
+    """
+    periods = []
+    for number, start in enumerate(starts):
+        if start.plan is None:
             continue
-        last = runs[number + 1].started_s if number + 1 < len(runs) else until_s
-        end_s = min(last, until_s) if run.stopped_s is None else run.stopped_s
-        plan, since_s = run.plan, run.started_s
+        next_start_s = starts[number + 1].started_s if number + 1 < len(starts) else until_s
+        end_s = min(next_start_s, until_s) if start.stopped_s is None else start.stopped_s
+        plan, since_s = start.plan, start.started_s
         for change in changes:
-            if change.outcome == "ok" and run.started_s <= change.at_s <= end_s:
-                found.append(_held(run, plan, since_s, change.at_s))
+            if change.outcome == "ok" and start.started_s <= change.at_s <= end_s:
+                periods.append(_period(start, plan, since_s, change.at_s))
                 plan, since_s = change.new, change.at_s
-        found.append(_held(run, plan, since_s, max(end_s, since_s)))
-    return tuple(found)
+        periods.append(_period(start, plan, since_s, max(end_s, since_s)))
+    return tuple(periods)
 
 
-def _held(run: RunRecord, plan: Plan, start_s: float, end_s: float) -> InForce:
-    executors = None if run.slots_each is None else math.ceil(plan.slots / run.slots_each)
-    return InForce(start_s=start_s, end_s=end_s, plan=plan, executors=executors)
-
-
-def tried(trials: Iterable[Trial]) -> tuple[InForce, ...]:
-    """The plans that the trials of a study ran under."""
+def trial_periods(trials: Iterable[Trial]) -> tuple[PlanPeriod, ...]:
+    """Return the plans of the trials of a study."""
     return tuple(
-        InForce(start_s=one.began_s, end_s=one.ended_s, plan=one.plan, executors=one.executors) for one in trials
+        PlanPeriod(start_s=trial.began_s, end_s=trial.ended_s, plan=trial.plan, executors=trial.executors)
+        for trial in trials
     )
 
 
-def cost(held: Sequence[InForce], totals: Totals, *, price_per_slot_hour: float | None = None) -> Cost | None:
-    """None of what never was up."""
-    if not held:
+def cost(periods: Sequence[PlanPeriod], totals: Totals, *, price_per_slot_hour: float | None = None) -> Cost | None:
+    """Return the cost of these periods, or None if there are none."""
+    if not periods:
         return None
-    seconds = sum(one.end_s - one.start_s for one in held)
-    slot_seconds = sum((one.end_s - one.start_s) * one.plan.slots for one in held)
-    peak = max(one.plan.slots for one in held)
-    executors = [(one.end_s - one.start_s, one.executors) for one in held if one.executors is not None]
-    known = len(executors) == len(held)
+    total_s = sum(period.length_s for period in periods)
+    slot_seconds = sum(period.length_s * period.plan.slots for period in periods)
+    peak_slots = max(period.plan.slots for period in periods)
+    executors = [(period.length_s, period.executors) for period in periods if period.executors is not None]
+    all_known = len(executors) == len(periods)
     money = None if price_per_slot_hour is None else slot_seconds / 3600 * price_per_slot_hour
     return Cost(
-        seconds=seconds,
+        seconds=total_s,
         slot_seconds=slot_seconds,
-        executor_seconds=sum(span * count for span, count in executors) if known else None,
-        peak_executors=max(count for _, count in executors) if known else None,
+        executor_seconds=sum(length_s * count for length_s, count in executors) if all_known else None,
+        peak_executors=max(count for _, count in executors) if all_known else None,
         busy_slot_seconds=totals.busy_s,
-        peak_slots=peak,
-        peak_slot_seconds=peak * seconds,
+        peak_slots=peak_slots,
+        peak_slot_seconds=peak_slots * total_s,
         price_per_slot_hour=price_per_slot_hour,
         money=money,
         money_per_million_rows=money / totals.rows * 1e6 if money is not None and totals.rows else None,
     )
+
+
+def _period(start: RunStart, plan: Plan, start_s: float, end_s: float) -> PlanPeriod:
+    executors = None if start.slots_each is None else math.ceil(plan.slots / start.slots_each)
+    return PlanPeriod(start_s=start_s, end_s=end_s, plan=plan, executors=executors)

@@ -1,4 +1,4 @@
-"""Decisions as a table, or told where it is narrow: a row a change, a row for each run of holds of the same reason."""
+"""Decisions for a terminal: one entry per change, and one per sequence of holds with the same reason."""
 
 from __future__ import annotations
 
@@ -11,73 +11,78 @@ from rich.table import Table
 
 from penstock.plan.plan import diff
 from penstock.planning.plan_outcome import PlanOutcome
-from penstock.report.table import UNKNOWN, seconds
+from penstock.report.formatting import UNKNOWN, plural, seconds
 from penstock.store import DecisionRecord
 
-
-def table(rows: Sequence[DecisionRecord]) -> Table:
-    drawn = Table(box=box.HORIZONTALS, pad_edge=False)
-    for heading in ("at", "decision", "reason", "why", "before", "expected", "observed", "outcome"):
-        drawn.add_column(heading, no_wrap=heading in ("at", "reason"))
-    for _, same in groupby(rows, key=alike):
-        some = list(same)
-        drawn.add_row(*cells(some[-1], times=len(some)))
-    return drawn
+HEADINGS = ("at", "decision", "reason", "why", "before", "expected", "observed", "outcome")
 
 
-def told(rows: Sequence[DecisionRecord]) -> Table:
-    """The same, below each other."""
-    drawn = Table.grid(padding=(0, 2))
-    for _, same in groupby(rows, key=alike):
-        some = list(same)
-        at, what, reason, why, before, expected, observed, became = cells(some[-1], times=len(some))
-        drawn.add_row(at, f"{reason}: {what}")
-        drawn.add_row("", why)
+def decision_table(rows: Sequence[DecisionRecord]) -> Table:
+    """Return a table with one row per group; it needs a wide terminal."""
+    table = Table(box=box.HORIZONTALS, pad_edge=False)
+    for heading in HEADINGS:
+        table.add_column(heading, no_wrap=heading in ("at", "reason"))
+    for _, group in groupby(rows, key=group_key):
+        decisions = list(group)
+        table.add_row(*decision_cells(decisions[-1], times=len(decisions)))
+    return table
+
+
+def decision_list(rows: Sequence[DecisionRecord]) -> Table:
+    """Return the same content for a narrow terminal, with several lines per group."""
+    grid = Table.grid(padding=(0, 2))
+    for _, group in groupby(rows, key=group_key):
+        decisions = list(group)
+        last = decisions[-1]
+        at, action, reason, why, before, expected, observed, outcome = decision_cells(last, times=len(decisions))
+        grid.add_row(at, f"{reason}: {action}")
+        grid.add_row("", why)
         steps = [before] * (before != UNKNOWN)
         steps += [f"expected {expected}"] * (expected != UNKNOWN)
         steps += [f"observed {observed}"] * (observed != UNKNOWN)
-        if some[-1].kind == "change":
-            drawn.add_row("", f"{' -> '.join(steps)}; {became}" if steps else became)
-    return drawn
+        if last.kind == "change":
+            grid.add_row("", f"{' -> '.join(steps)}; {outcome}" if steps else outcome)
+    return grid
 
 
-def cells(row: DecisionRecord, *, times: int = 1) -> tuple[str, ...]:
-    what = "hold" if row.new is None else str(diff(row.old, row.new))
+def decision_cells(row: DecisionRecord, *, times: int = 1) -> tuple[str, ...]:
+    """Return the texts of a decision in the order of HEADINGS; `times` is the size of its group."""
+    action = "hold" if row.new is None else str(diff(row.old, row.new))
     why = row.why if row.needs_slots is None else f"{row.why} [needs {row.needs_slots} slots]"
     return (
         time.strftime("%H:%M:%S", time.localtime(row.at_s)),
-        what if times == 1 else f"{what} ({times} times)",
+        action if times == 1 else f"{action} ({times} times)",
         row.reason,
         why,
-        outcome(row.before),
-        outcome(row.expected),
-        outcome(row.observed),
-        _became(row),
+        outcome_text(row.before),
+        outcome_text(row.expected),
+        outcome_text(row.observed),
+        _result(row),
     )
 
 
-def outcome(one: PlanOutcome | None) -> str:
+def outcome_text(outcome: PlanOutcome | None) -> str:
     """
-    >>> outcome(PlanOutcome(slots=4, latency_s=0.25, rows_per_s=1000.0)), outcome(None)
+    >>> outcome_text(PlanOutcome(slots=4, latency_s=0.25, rows_per_s=1000.0)), outcome_text(None)
     ('250 ms, 4 slots', '-')
     """
-    if one is None:
+    if outcome is None:
         return UNKNOWN
-    quantile = "" if one.quantile is None else f"p{100 * one.quantile:g} "
-    return f"{quantile}{seconds(one.latency_s)}, {one.slots} slot{'s' * (one.slots != 1)}"
+    quantile = "" if outcome.quantile is None else f"p{100 * outcome.quantile:g} "
+    return f"{quantile}{seconds(outcome.latency_s)}, {plural(outcome.slots, 'slot')}"
 
 
-def _became(row: DecisionRecord) -> str:
+def group_key(row: DecisionRecord) -> tuple[str, str, float]:
+    """Return a key that consecutive decisions of one group share. An applied change is a group of its own."""
+    return (row.kind, row.reason, row.at_s if row.kind == "change" and row.applied != "recommended" else 0.0)
+
+
+def _result(row: DecisionRecord) -> str:
     if row.applied in (None, "recommended"):
         return row.applied or ""
     if row.applied == "failed":
         return f"failed: {row.applied_why}"
     if row.applied == "begun":
-        return "begun, and the run ended"
+        return "begun, but the run ended"
     pause = "" if row.pause_s is None else f", paused {seconds(row.pause_s)}"
     return f"{row.verdict or 'applied'}{pause}"
-
-
-def alike(row: DecisionRecord) -> tuple[str, str, float]:
-    """What is shown as one where it follows upon each other. Changes that were carried out stand alone."""
-    return (row.kind, row.reason, row.at_s if row.kind == "change" and row.applied != "recommended" else 0.0)

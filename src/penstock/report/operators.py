@@ -1,4 +1,4 @@
-"""Operators as they were under the plan in force: means over its windows, since a single one may have been idle."""
+"""Operators under the current plan: means over its windows, because a single window may be idle."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from penstock.store import OperatorDeclaration
 
 
 class OperatorSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator as declared, with its means under the current plan."""
+
     operator: str
-    kind: str | None  # None where the record does not say
+    kind: str | None  # None if the record does not contain it
     inputs: tuple[str, ...]
-    feedback: tuple[str, ...]  # those of the inputs that close a loop
-    cut: bool  # its output goes through a channel
+    feedback: tuple[str, ...]  # the inputs that close a loop
+    cut: bool  # whether its output passes through a channel
     pipeline: str | None
     replicas: int | None
     rows_in_per_s: float | None
@@ -26,8 +28,8 @@ class OperatorSummary(msgspec.Struct, frozen=True, kw_only=True):
     state_rows: int | None  # in the last window
 
 
-class Recent:
-    """The windows since the plan last changed, added up operator by operator."""
+class OperatorMeans:
+    """Means of the windows since the latest plan change."""
 
     def __init__(self) -> None:
         self.generation: int | None = None
@@ -39,35 +41,36 @@ class Recent:
         if window.generation != self.generation:
             self.generation, self.since_s, self._sums = window.generation, window.start_s, {}
         self.until_s = window.end_s
-        for one in window.operators:
-            self._sums.setdefault(one.operator, _Sums()).add(one, window.end_s - window.start_s)
+        for operator in window.operators:
+            self._sums.setdefault(operator.operator, _Sums()).add(operator, window.end_s - window.start_s)
 
     def summaries(self, declared: Iterable[OperatorDeclaration], cuts: frozenset[str]) -> tuple[OperatorSummary, ...]:
-        """Upstream first: as declared, or in the order of the windows where nothing was."""
-        known = {one.operator: one for one in declared}
-        order = dict.fromkeys([*known, *self._sums])
-        unsaid = {name: OperatorDeclaration(operator=name, kind="") for name in order}
+        """Return the operators, upstream first: as declared, or in the order of the windows if none are declared."""
+        declarations = {declaration.operator: declaration for declaration in declared}
+        for name in self._sums:
+            declarations.setdefault(name, OperatorDeclaration(operator=name, kind=""))
         return tuple(
-            self._sums.get(name, _Sums()).summary(known.get(name, unsaid[name]), cut=name in cuts) for name in order
+            self._sums.get(name, _Sums()).summary(declaration, cut=name in cuts)
+            for name, declaration in declarations.items()
         )
 
 
 class _Sums:
-    """Of one operator. Rates are over all of the time, what a row costs over all rows."""
+    """Sums of one operator. Rates are means over time, the cost of a row is a mean over rows."""
 
     def __init__(self) -> None:
         self._last: OperatorWindow | None = None
         self._in, self._out = _Ratio(), _Ratio()
         self._cost, self._utilisation = _Ratio(), _Ratio()
 
-    def add(self, one: OperatorWindow, span_s: float) -> None:
-        self._last = one
-        self._in.add(one.rows_in, span_s)
-        self._out.add(one.rows_out, span_s)
-        if one.seconds_per_row is not None:
-            self._cost.add(one.seconds_per_row * (one.rows_in or 0), one.rows_in or 0)
-        if one.utilisation is not None:
-            self._utilisation.add(one.utilisation * span_s, span_s)
+    def add(self, operator: OperatorWindow, window_s: float) -> None:
+        self._last = operator
+        self._in.add(operator.rows_in, window_s)
+        self._out.add(operator.rows_out, window_s)
+        if operator.seconds_per_row is not None:
+            self._cost.add(operator.seconds_per_row * (operator.rows_in or 0), operator.rows_in or 0)
+        if operator.utilisation is not None:
+            self._utilisation.add(operator.utilisation * window_s, window_s)
 
     def summary(self, declared: OperatorDeclaration, *, cut: bool) -> OperatorSummary:
         last = self._last

@@ -1,4 +1,4 @@
-"""What a run is doing, read from its store: as a value, and for a terminal."""
+"""The status of a run, read from its store: as a value and as text for a terminal."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from rich.text import Text
 
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
-from penstock.report.table import seconds, table
-from penstock.store import ErrorRecord, PlanChange, RunRecord, StoreReader, owner
+from penstock.report.formatting import seconds
+from penstock.report.live_table import window_table
+from penstock.store import ErrorRecord, PlanChange, RunStart, StoreReader, owner
 
-SHOWN = 5  # of changes and errors, the last
+LATEST = 5  # number of plan changes and errors in a status
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a run with its latest window, plan changes and errors."""
+
     directory: str
-    state: str  # running, stopped, killed (it ended without a word), or not started
-    run: RunRecord | None
+    state: str  # running, stopped, killed or not started
+    run: RunStart | None
     plan: Plan | None
-    windows: int
-    window: Window | None  # the last
-    plan_changes: tuple[PlanChange, ...]  # the last few
-    errors: tuple[ErrorRecord, ...]
+    windows: int  # number of windows
+    window: Window | None  # the latest
+    plan_changes: tuple[PlanChange, ...]  # the latest
+    errors: tuple[ErrorRecord, ...]  # the latest
 
 
-def status(run_dir: Path, reader: StoreReader) -> Status:
+def run_status(run_dir: Path, reader: StoreReader) -> RunStatus:
     run = reader.last_run()
     last = reader.windows(last=1)
     running = owner(run_dir)
@@ -39,61 +42,62 @@ def status(run_dir: Path, reader: StoreReader) -> Status:
         state = "running"
     else:
         state = "killed" if run.stopped_s is None else "stopped"
-    return Status(
+    return RunStatus(
         directory=str(run_dir),
         state=state,
         run=run,
         plan=reader.plan(),
         windows=last[0][0] if last else 0,
         window=last[0][1] if last else None,
-        plan_changes=tuple(reader.plan_changes(last=SHOWN)),
-        errors=tuple(reader.errors(last=SHOWN)),
+        plan_changes=tuple(reader.plan_changes(last=LATEST)),
+        errors=tuple(reader.errors(last=LATEST)),
     )
 
 
-def follow_windows(run_dir: Path, reader: StoreReader, *, every_s: float = 0.3) -> Iterator[Window]:
-    """The last window, then each new one, until the run has ended."""
-    seen = max(0, status(run_dir, reader).windows - 1)
+def follow_windows(run_dir: Path, reader: StoreReader, *, poll_s: float = 0.3) -> Iterator[Window]:
+    """Yield the latest window, then each new one, until the run has ended."""
+    seen = max(0, run_status(run_dir, reader).windows - 1)
     alive = True
     while alive:
-        alive = owner(run_dir) is not None  # looked at first, so that the last windows are not missed
+        alive = owner(run_dir) is not None  # Check before reading, so that the last windows are not missed.
         for number, window in reader.windows(after=seen):
             seen = number
             yield window
         if alive:
-            time.sleep(every_s)
+            time.sleep(poll_s)
 
 
-def drawn(shown: Status, *, with_window: bool = True) -> RenderableType:
-    parts: list[RenderableType] = [Text(_headline(shown))]
-    if shown.window is not None and with_window:
-        parts.append(table(shown.window, shown.plan, name=shown.run.dataflow if shown.run else None))
-    for change in shown.plan_changes:
+def status_text(status: RunStatus, *, with_window: bool = True) -> RenderableType:
+    """Return the status for a terminal; `with_window` includes the table of the latest window."""
+    parts: list[RenderableType] = [Text(_headline(status))]
+    if status.window is not None and with_window:
+        parts.append(window_table(status.window, status.plan, name=status.run.dataflow if status.run else None))
+    for change in status.plan_changes:
         pause = "" if change.pause_s is None else f", paused {seconds(change.pause_s)}"
         style = "" if change.outcome == "ok" else "yellow"
         parts.append(Text(f"{_clock(change.at_s)} {change.asked}: {change.outcome} ({change.reason}{pause})", style))
-    for error in shown.errors:
+    for error in status.errors:
         parts.append(Text(f"{_clock(error.at_s)} error in {error.where}: {error.message}", "red"))
     return Group(*parts)
 
 
-def _headline(shown: Status) -> str:
-    if shown.run is None:
-        return f"{shown.directory}: not started"
-    run = shown.run
-    about = f"{run.dataflow} ({run.description}) in {shown.directory}: {shown.state}"
-    if shown.state == "running":
-        starting = ", starting" if shown.plan is None and run.kind != "study" else ""
-        return f"{about} as process {run.pid} since {_clock(run.started_s)}{starting}"
+def _headline(status: RunStatus) -> str:
+    if status.run is None:
+        return f"{status.directory}: not started"
+    run = status.run
+    headline = f"{run.dataflow} ({run.description}) in {status.directory}: {status.state}"
+    if status.state == "running":
+        starting = ", starting" if status.plan is None and run.kind != "study" else ""
+        return f"{headline} as process {run.pid} since {_clock(run.started_s)}{starting}"
     if run.stopped_s is not None:
-        about = f"{about} at {_clock(run.stopped_s)} ({run.stopped_why})"
+        headline = f"{headline} at {_clock(run.stopped_s)} ({run.stopped_why})"
     if run.kind == "watch":
-        return about
+        return headline
     if run.kind == "study":
-        return f"{about}; see 'penstock report {shown.directory}', or go on with 'penstock mst measure'"
-    on = "" if run.master.startswith("local") else f" --master {run.master}"
-    on = on if run.cluster is None else f" --cluster {run.cluster}"
-    return f"{about}; resume with 'penstock run {run.flow_file} --at {shown.directory}{on}'"
+        return f"{headline}; see 'penstock report {status.directory}', or continue with 'penstock mst measure'"
+    where = "" if run.master.startswith("local") else f" --master {run.master}"
+    where = where if run.cluster is None else f" --cluster {run.cluster}"
+    return f"{headline}; resume with 'penstock run {run.flow_file} --at {status.directory}{where}'"
 
 
 def _clock(at_s: float) -> str:

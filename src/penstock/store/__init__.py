@@ -13,7 +13,7 @@ from penstock.store.records import (
     OperatorDeclaration,
     PlanChange,
     RunKind,
-    RunRecord,
+    RunStart,
     Trial,
     declarations,
 )
@@ -30,7 +30,7 @@ __all__ = [
     "PlanChange",
     "RunKind",
     "RunLock",
-    "RunRecord",
+    "RunStart",
     "Store",
     "StoreError",
     "StoreReader",

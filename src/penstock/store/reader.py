@@ -14,9 +14,9 @@ from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 from penstock.store import schema
 from penstock.store.errors import StoreError
-from penstock.store.records import DecisionRecord, ErrorRecord, PlanChange, RunRecord, Trial
+from penstock.store.records import DecisionRecord, ErrorRecord, PlanChange, RunStart, Trial
 
-Row = TypeVar("Row", RunRecord, PlanChange, ErrorRecord, Trial)
+Row = TypeVar("Row", RunStart, PlanChange, ErrorRecord, Trial)
 NumberedRow = TypeVar("NumberedRow", Window, DecisionRecord, ErrorRecord)
 
 
@@ -89,9 +89,9 @@ class StoreReader:
     def iter_errors(self) -> Iterator[tuple[int, ErrorRecord]]:
         return self._iterate("errors", ErrorRecord)
 
-    def runs(self) -> list[RunRecord]:
+    def runs(self) -> list[RunStart]:
         """Return one record per start."""
-        return self._all("runs", RunRecord)
+        return self._all("runs", RunStart)
 
     def plan_changes(self, *, last: int | None = None) -> list[PlanChange]:
         return self._all("plan_changes", PlanChange, last)
@@ -99,9 +99,9 @@ class StoreReader:
     def errors(self, *, last: int | None = None) -> list[ErrorRecord]:
         return self._all("errors", ErrorRecord, last)
 
-    def last_run(self) -> RunRecord | None:
+    def last_run(self) -> RunStart | None:
         """Return the record of the latest start."""
-        runs = self._all("runs", RunRecord, 1)
+        runs = self._all("runs", RunStart, 1)
         return runs[0] if runs else None
 
     def plan(self) -> Plan | None:

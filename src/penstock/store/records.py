@@ -37,7 +37,7 @@ def declarations(flow: Dataflow) -> tuple[OperatorDeclaration, ...]:
     )
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RunStart(msgspec.Struct, frozen=True, kw_only=True):
     """One start of a dataflow in its directory; a resumed run has several."""
 
     dataflow: str
@@ -68,7 +68,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     def description(self) -> str:
         """What was run and where.
 
-        >>> run = RunRecord(dataflow="wc", flow_file="wc.py", pid=1, master="local[2]", started_s=0.0)
+        >>> run = RunStart(dataflow="wc", flow_file="wc.py", pid=1, master="local[2]", started_s=0.0)
         >>> [msgspec.structs.replace(run, kind=kind).description for kind in ("run", "watch", "study")]
         ['wc.py on local[2]', 'a watched program on local[2]', 'a study of wc.py']
         """

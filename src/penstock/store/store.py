@@ -15,7 +15,7 @@ from penstock.store import schema
 from penstock.store.errors import DirectoryInUseError, InvalidRecordError, StoreError
 from penstock.store.lock import RunLock
 from penstock.store.reader import StoreReader
-from penstock.store.records import DecisionRecord, ErrorRecord, OperatorDeclaration, PlanChange, RunRecord, Trial
+from penstock.store.records import DecisionRecord, ErrorRecord, OperatorDeclaration, PlanChange, RunStart, Trial
 
 
 class Store(StoreReader):
@@ -27,7 +27,7 @@ class Store(StoreReader):
 
     def __init__(self, run_dir: Path | str) -> None:
         self.path = Path(run_dir) / schema.FILE
-        self._run: tuple[int, RunRecord] | None = None
+        self._run: tuple[int, RunStart] | None = None
         try:
             self._lock = RunLock(Path(run_dir))
         except DirectoryInUseError as in_use:
@@ -60,7 +60,7 @@ class Store(StoreReader):
             self._db.close()
             raise
 
-    def begin_run(self, run: RunRecord) -> None:
+    def begin_run(self, run: RunStart) -> None:
         """Record a start or a resumption.
 
         Raises StoreError if the directory belongs to another dataflow or to another kind of run.

@@ -1,5 +1,5 @@
-"""The page of a run: one HTML file with everything in it, no script, and nothing to be fetched."""
+"""HTML pages: one self-contained file each, without scripts and without requests to the network."""
 
-from penstock.report.page.render import rendered
+from penstock.report.page.render import elastic_page, mst_page, run_page, write_page
 
-__all__ = ["rendered"]
+__all__ = ["elastic_page", "mst_page", "run_page", "write_page"]

@@ -1,4 +1,4 @@
-"""Axes: where ticks go and what they say, and times with the pauses between two starts left out."""
+"""Axes of plots: tick positions and texts, and a time axis that leaves out the pauses between two starts."""
 
 from __future__ import annotations
 
@@ -8,88 +8,91 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from matplotlib.ticker import MaxNLocator
-
 from penstock.report.history import Point
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
-_STEPS_S = (
-    1,
-    2,
-    5,
-    10,
-    15,
-    30,
-    *(MINUTE * n for n in (1, 2, 5, 10, 15, 30)),
-    *(HOUR * n for n in (1, 2, 3, 6, 12)),
-    DAY,
-)
+_TIME_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY)
+_MAX_VALUE_STEPS = 4
+_MAX_TIME_STEPS = 6.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    at: float  # share of the axis, 0 to 1
+class AxisTick:
+    position: float  # share of the axis, 0 to 1
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """From `low` to `high`, in the unit of the data."""
+    """An axis from `low` to `high`, in the unit of the data."""
 
     low: float
     high: float
-    ticks: tuple[Tick, ...]
+    ticks: tuple[AxisTick, ...]
 
-    def share(self, value: float) -> float:
-        """Where on the axis, 0 to 1.
+    def position(self, value: float) -> float:
+        """Return the position of a value as a share of the axis, 0 to 1.
 
-        >>> Axis(low=0.0, high=50.0, ticks=()).share(10.0)
+        >>> Axis(low=0.0, high=50.0, ticks=()).position(10.0)
         0.2
         """
         return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
 
 
-def value_axis(highest: float, say: Callable[[float], str]) -> Axis:
-    """From 0 to a round number at or above the highest.
+def value_axis(highest: float, text: Callable[[float], str]) -> Axis:
+    """Return an axis from 0 to a round number that is not below the highest value.
 
     >>> [tick.text for tick in value_axis(1730.0, compact).ticks]
     ['0', '500', '1k', '1.5k', '2k']
+    >>> [tick.text for tick in value_axis(0.3, compact).ticks]
+    ['0', '0.1', '0.2', '0.3']
     """
-    values = MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]).tick_values(0.0, highest if highest > 0 else 1.0)
-    top = float(values[-1])
-    return Axis(low=0.0, high=top, ticks=tuple(Tick(at=float(one) / top, text=say(float(one))) for one in values))
+    highest = highest if highest > 0 else 1.0
+    smallest_step = highest / _MAX_VALUE_STEPS
+    power = 10.0 ** math.floor(math.log10(smallest_step))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= smallest_step * (1 - 1e-9))
+    steps = math.ceil(highest / step - 1e-9)
+    values = [
+        float(f"{number * step:.10g}") for number in range(steps + 1)
+    ]  # without rounding errors such as 0.30000004
+    ticks = tuple(AxisTick(position=value / values[-1], text=text(value)) for value in values)
+    return Axis(low=0.0, high=values[-1], ticks=ticks)
 
 
 def count_axis(highest: int) -> Axis:
-    """0, 1, 2, ... for things that are counted, with a step that leaves few of them."""
+    """Return an axis with whole numbers from 0, with a step that gives at most nine ticks."""
     step = max(1, math.ceil(highest / 8))
     high = max(step * math.ceil(highest / step), 1) + step / 2
-    ticks = tuple(Tick(at=one / high, text=str(one)) for one in range(0, math.ceil(high), step))
+    ticks = tuple(AxisTick(position=value / high, text=str(value)) for value in range(0, math.ceil(high), step))
     return Axis(low=0.0, high=high, ticks=ticks)
 
 
 def time_axis(length_s: float) -> Axis:
-    """
+    """Return an axis of elapsed time.
+
     >>> [tick.text for tick in time_axis(100.0).ticks], [tick.text for tick in time_axis(5400.0).ticks]
     (['0:00', '0:30', '1:00', '1:30'], ['0', '15 min', '30 min', '45 min', '60 min', '75 min', '90 min'])
     """
     length_s = max(length_s, 1.0)
-    step = next((one for one in _STEPS_S if length_s / one <= 6.5), DAY * math.ceil(length_s / DAY / 6.5))
-    marks = range(0, math.floor(length_s) + 1, step)
-    return Axis(low=0.0, high=length_s, ticks=tuple(Tick(at=one / length_s, text=_ran(one, step)) for one in marks))
+    days = DAY * math.ceil(length_s / DAY / _MAX_TIME_STEPS)
+    step = next((step for step in _TIME_STEPS_S if length_s / step <= _MAX_TIME_STEPS), days)
+    times = range(0, math.floor(length_s) + 1, step)
+    ticks = tuple(AxisTick(position=at_s / length_s, text=_elapsed(at_s, step)) for at_s in times)
+    return Axis(low=0.0, high=length_s, ticks=ticks)
 
 
-def _ran(at_s: int, step: int) -> str:
+def _elapsed(at_s: int, step: int) -> str:
     if step < MINUTE:
         return f"{at_s // MINUTE}:{at_s % MINUTE:02}"
-    for unit, text in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
-        if step % unit == 0:
-            return f"{at_s // unit} {text}" if at_s else "0"
+    for unit_s, text in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if step % unit_s == 0:
+            return f"{at_s // unit_s} {text}" if at_s else "0"
     raise AssertionError(step)
 
 
 def compact(number: float) -> str:
-    """
+    """Format a number for a tick.
+
     >>> compact(0.0), compact(0.25), compact(950.0), compact(12_500.0), compact(3e6)
     ('0', '0.25', '950', '12.5k', '3M')
     """
@@ -100,26 +103,27 @@ def compact(number: float) -> str:
 
 
 class Timeline:
-    """Wall clock -> seconds that it ran: a run resumed after a weekend is not drawn with the weekend in it."""
+    """Map the wall clock to the run time, so that the time between two starts takes no space on the axis."""
 
     def __init__(self, points: Sequence[Point]) -> None:
-        self._starts: list[float] = []
-        self._ends: list[float] = []
-        self._before: list[float] = []  # ran before this stretch
+        self._starts_s: list[float] = []
+        self._ends_s: list[float] = []
+        self._run_before_s: list[float] = []  # run time before each stretch
         self.length_s = 0.0
-        for _, some in groupby(points, key=lambda one: one.stretch):
-            stretch = list(some)
-            self._starts.append(stretch[0].start_s)
-            self._ends.append(max(one.end_s for one in stretch))
-            self._before.append(self.length_s)
-            self.length_s += max(self._ends[-1] - self._starts[-1], 0.0)
+        for _, group in groupby(points, key=lambda point: point.stretch):
+            stretch = list(group)
+            self._starts_s.append(stretch[0].start_s)
+            self._ends_s.append(max(point.end_s for point in stretch))
+            self._run_before_s.append(self.length_s)
+            self.length_s += max(self._ends_s[-1] - self._starts_s[-1], 0.0)
 
     @property
-    def resumed_at(self) -> tuple[float, ...]:
-        """When, as seconds that it ran."""
-        return tuple(self._before[1:])
+    def resumed_at_s(self) -> tuple[float, ...]:
+        """The run times at which the run was resumed."""
+        return tuple(self._run_before_s[1:])
 
-    def ran_s(self, at_s: float) -> float:
-        stretch = max(bisect_right(self._starts, at_s) - 1, 0)
-        within = min(max(at_s, self._starts[stretch]), self._ends[stretch]) - self._starts[stretch]
-        return self._before[stretch] + within
+    def run_time_s(self, at_s: float) -> float:
+        """Return the run time at a time of the wall clock."""
+        stretch = max(bisect_right(self._starts_s, at_s) - 1, 0)
+        within_s = min(max(at_s, self._starts_s[stretch]), self._ends_s[stretch]) - self._starts_s[stretch]
+        return self._run_before_s[stretch] + within_s

@@ -1,4 +1,4 @@
-"""What happened, on the plots: plan changes, recommendations, errors, resumptions."""
+"""Marks on the time axis: plan changes, recommendations, errors and resumptions."""
 
 from __future__ import annotations
 
@@ -6,108 +6,106 @@ from dataclasses import dataclass
 
 from penstock.plan.plan import diff
 from penstock.report.page.axes import Timeline
-from penstock.report.record import Report
+from penstock.report.run_report import RunReport
 
-_LABEL_APART = 0.06  # of the width
-_LABEL_APART_ON_A_PHONE = 0.2
-_MOST_TEXTS = 5
-_LINE_APART = 0.004
+# Least distances, as shares of the width.
+_LABEL_DISTANCE = 0.06
+_LABEL_DISTANCE_ON_PHONE = 0.2
+_LINE_DISTANCE = 0.004
+_MAX_TEXTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    at: float  # share of the width
-    kind: str  # change, failed, advice, error, resumed
-    label: str
-    anchor: str | None  # of the row that tells more
-    text: str
+    position: float  # share of the width
+    kind: str  # change, failed, advice, error, resumed or split
+    label: str = ""
+    anchor: str | None = None  # id of the table row with the details
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
-    """Of a mark, and of those too close to it to have one of their own."""
+class MarkLabel:
+    """The label of a mark and of the marks that are too close to have a label of their own."""
 
     mark: Mark
     label: str
     text: str
-    tight: bool  # has no room on a phone
+    is_hidden_on_phone: bool
 
 
-def marks(report: Report, line: Timeline) -> tuple[Mark, ...]:
-    """In the order of time."""
-    if line.length_s <= 0:
+def marks(report: RunReport, timeline: Timeline) -> tuple[Mark, ...]:
+    """Return the marks of a run in the order of time."""
+    if timeline.length_s <= 0:
         return ()
 
-    def share(at_s: float) -> float:
-        return line.ran_s(at_s) / line.length_s
+    def position(at_s: float) -> float:
+        return timeline.run_time_s(at_s) / timeline.length_s
 
-    found = []
-    for one in report.plan_changes:
-        change = one.change
-        found.append(
-            Mark(
-                at=share(change.at_s),
-                kind="change" if change.outcome == "ok" else "failed",
-                label=f"P{one.number}",
-                anchor=f"change-{one.number}",
-                text=f"{change.asked}: {change.reason}",
-            )
+    changes = [
+        Mark(
+            position=position(numbered.change.at_s),
+            kind="change" if numbered.change.outcome == "ok" else "failed",
+            label=f"P{numbered.number}",
+            anchor=f"change-{numbered.number}",
+            text=f"{numbered.change.asked}: {numbered.change.reason}",
         )
-    for group in report.change_decisions:
-        row = group.decided
-        if row.applied == "recommended" and row.new is not None:
-            found.append(
-                Mark(
-                    at=share(group.since_s),
-                    kind="advice",
-                    label=f"D{group.number}",
-                    anchor=f"decision-{group.number}",
-                    text=f"recommended: {diff(row.old, row.new)}",
-                )
-            )
-    for error in report.errors:
-        found.append(
-            Mark(
-                at=share(error.since_s),
-                kind="error",
-                label=f"E{error.number}",
-                anchor=f"error-{error.number}",
-                text=f"error in {error.error.where}",
-            )
+        for numbered in report.plan_changes
+    ]
+    recommendations = [
+        Mark(
+            position=position(group.since_s),
+            kind="advice",
+            label=f"D{group.number}",
+            anchor=f"decision-{group.number}",
+            text=f"recommended: {diff(group.decision.old, group.decision.new)}",
         )
-    for ran_s in line.resumed_at:
-        found.append(Mark(at=ran_s / line.length_s, kind="resumed", label="resumed", anchor=None, text="resumed"))
-    return tuple(sorted(found, key=lambda one: one.at))
+        for group in report.change_decisions
+        if group.decision.applied == "recommended" and group.decision.new is not None
+    ]
+    errors = [
+        Mark(
+            position=position(group.since_s),
+            kind="error",
+            label=f"E{group.number}",
+            anchor=f"error-{group.number}",
+            text=f"error in {group.error.where}",
+        )
+        for group in report.errors
+    ]
+    resumptions = [Mark(position=at_s / timeline.length_s, kind="resumed") for at_s in timeline.resumed_at_s]
+    return tuple(sorted([*changes, *recommendations, *errors, *resumptions], key=lambda mark: mark.position))
 
 
-def labelled(found: tuple[Mark, ...]) -> tuple[Label, ...]:
-    """A label that would cover another is counted in it, as in 'P3 +2'."""
+def labels(marks: tuple[Mark, ...]) -> tuple[MarkLabel, ...]:
+    """Return the labels of marks. A mark whose label would cover another one is counted there, as in 'P3 +2'."""
     groups: list[list[Mark]] = []
-    for mark in found:
+    for mark in marks:
         if mark.anchor is None:
             continue
-        if groups and mark.at - groups[-1][0].at < _LABEL_APART:
+        if groups and mark.position - groups[-1][0].position < _LABEL_DISTANCE:
             groups[-1].append(mark)
         else:
             groups.append([mark])
-    labels: list[Label] = []
-    for first, *more in groups:
-        before = next((one for one in reversed(labels) if not one.tight), None)
+    labels: list[MarkLabel] = []
+    for first, *others in groups:
+        previous = next((label for label in reversed(labels) if not label.is_hidden_on_phone), None)
         labels.append(
-            Label(
+            MarkLabel(
                 mark=first,
-                label=first.label + (f" +{len(more)}" if more else ""),
-                text="; ".join([one.text for one in (first, *more)][:_MOST_TEXTS]),
-                tight=before is not None and first.at - before.mark.at < _LABEL_APART_ON_A_PHONE,
+                label=first.label + (f" +{len(others)}" if others else ""),
+                text="; ".join([mark.text for mark in (first, *others)][:_MAX_TEXTS]),
+                is_hidden_on_phone=previous is not None
+                and first.position - previous.mark.position < _LABEL_DISTANCE_ON_PHONE,
             )
         )
     return tuple(labels)
 
 
-def apart(found: tuple[Mark, ...]) -> tuple[Mark, ...]:
-    """Lines that can be told from each other."""
-    kept: list[Mark] = []
-    for mark in found:
-        if not kept or mark.at - kept[-1].at >= _LINE_APART or mark.kind != kept[-1].kind:
-            kept.append(mark)
-    return tuple(kept)
+def distinct_lines(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """Return the marks without those that would be drawn on top of the previous one."""
+    lines: list[Mark] = []
+    for mark in marks:
+        if not lines or mark.position - lines[-1].position >= _LINE_DISTANCE or mark.kind != lines[-1].kind:
+            lines.append(mark)
+    return tuple(lines)

@@ -1,6 +1,6 @@
-"""Plots as values: paths in a box of 1000 by 100, which the page stretches, with ticks and texts beside it.
+"""Plots as values: SVG paths in a box of 1000 by 100 units, which the page stretches.
 
-Texts are HTML and not part of the picture, so that they keep their size however narrow the screen is.
+Ticks and texts are HTML beside the SVG, so they keep their size on narrow screens.
 """
 
 from __future__ import annotations
@@ -8,29 +8,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from penstock.report.costs import InForce
+from penstock.report.costs import PlanPeriod
+from penstock.report.formatting import count, seconds
 from penstock.report.history import Point
-from penstock.report.mst_curve import MstCurve
-from penstock.report.page.axes import Axis, Tick, Timeline, compact, count_axis, time_axis, value_axis
-from penstock.report.table import count, seconds
+from penstock.report.mst_curve import MstCurve, MstPoint
+from penstock.report.page.axes import Axis, AxisTick, Timeline, compact, count_axis, time_axis, value_axis
+from penstock.report.page.marks import Mark
 
 WIDTH, HEIGHT = 1000.0, 100.0
-COLOURS = 6  # that the style knows
+COLOURS = 6  # the style sheet defines that many
+_MAX_STEPS = 1000  # of a step line: one per unit of the box
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """`colour` is a number of the style's; a `band` is filled, `dots` are points without a line."""
+class PlotLine:
+    """`style` is line, area (filled to the x axis), band (filled between two curves) or dots."""
 
     name: str
     colour: int
     path: str
-    drawn: str = "line"
+    style: str = "line"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
-    """A part of the plot's width that says its numbers when it is pointed at."""
+class Tooltip:
+    """A vertical strip of the plot with a text that appears while the pointer is on it."""
 
     x: float
     width: float
@@ -40,192 +42,239 @@ class Spot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
     title: str
-    summary: str  # for whom does not see it
-    lines: tuple[Line, ...]
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    summary: str  # alternative text
+    lines: tuple[PlotLine, ...]
+    x_ticks: tuple[AxisTick, ...]
+    y_ticks: tuple[AxisTick, ...]
     x_title: str
-    spots: tuple[Spot, ...] = ()
+    tooltips: tuple[Tooltip, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
 
-Value = Callable[[Point], float | None]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointSeries:
+    name: str
+    value: Callable[[Point], float | None]
+    style: str = "line"
 
 
-def throughput(points: Sequence[Point], line: Timeline, clock: Callable[[float], str]) -> Plot | None:
-    return _over_time(
-        "Throughput, rows/s",
-        points,
-        line,
-        (
-            ("arriving", lambda one: one.arriving_rows_per_s, "area"),  # or one line would hide the other
-            ("processed", lambda one: one.processed_rows_per_s, "line"),
-        ),
-        say=lambda number: f"{count(number)} rows/s",
-        tick=compact,
-        clock=clock,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSeries:
+    """One value per interval."""
+
+    name: str
+    values: Sequence[float]
+    style: str = "line"
+    colour: int = 0
 
 
-def backlog(points: Sequence[Point], line: Timeline, clock: Callable[[float], str]) -> Plot | None:
-    return _over_time(
-        "Backlog, rows that wait",
-        points,
-        line,
-        (("waiting", lambda one: one.backlog_rows, "line"),),
-        say=lambda number: f"{count(number)} rows",
-        tick=compact,
-        clock=clock,
-    )
+class TimePlots:
+    """The plots of a run over time. Each method returns None if nothing of it was measured."""
 
+    def __init__(self, points: Sequence[Point], timeline: Timeline, clock: Callable[[float], str]) -> None:
+        self._points = points
+        self._timeline = timeline
+        self._clock = clock
+        self._x = time_axis(timeline.length_s)
 
-def latency(points: Sequence[Point], line: Timeline, clock: Callable[[float], str]) -> Plot | None:
-    return _over_time(
-        "Latency, from append to result",
-        points,
-        line,
-        (("mean", lambda one: one.latency_mean_s, "line"), ("p95", lambda one: one.latency_p95_s, "line")),
-        say=seconds,
-        tick=lambda number: "0" if number == 0 else seconds(number),
-        clock=clock,
-    )
-
-
-def replicas(plans: Sequence[InForce], line: Timeline) -> Plot | None:
-    """None where they never changed: the graph says it all then."""
-    regions = list(dict.fromkeys(name for one in plans for name in one.plan.replicas))
-    varying = [name for name in regions if len({one.plan.replicas.get(name) for one in plans}) > 1]
-    if not varying or line.length_s <= 0:
-        return None
-    x = time_axis(line.length_s)
-    y = count_axis(max(one.plan.replicas.get(name, 0) for one in plans for name in varying))
-    lines = []
-    for number, name in enumerate(varying):
-        steps: dict[int, tuple[float, float, str]] = {}  # by pixel: changes that cannot be told apart cost nothing
-        for one in plans:
-            if (many := one.plan.replicas.get(name)) is not None:
-                left, right = (x.share(line.ran_s(moment)) * WIDTH for moment in (one.start_s, one.end_s))
-                steps[round(left)] = (left, right, _y(y, many))
-        path = "".join(
-            f"{f'M{_n(left)} ' if position == 0 else 'V'}{height}H{_n(right)}"
-            for position, (left, right, height) in enumerate(steps.values())
+    def throughput(self) -> Plot | None:
+        series = (
+            PointSeries(name="arriving", value=lambda point: point.arriving_rows_per_s, style="area"),
+            PointSeries(name="processed", value=lambda point: point.processed_rows_per_s),
         )
-        lines.append(Line(name=name, colour=number % COLOURS, path=path))
-    high = max(one.plan.replicas.get(name, 0) for one in plans for name in varying)
-    return Plot(
-        title="Replicas, by operator",
-        summary=f"Replicas of {', '.join(varying)} over time, at most {high}.",
-        lines=tuple(lines),
-        x_ticks=x.ticks,
-        y_ticks=y.ticks,
-        x_title="time that it ran",
-    )
+        return self._plot("Throughput, rows/s", series, text=lambda number: f"{count(number)} rows/s", tick=compact)
+
+    def backlog(self) -> Plot | None:
+        series = (PointSeries(name="backlog", value=lambda point: point.backlog_rows),)
+        return self._plot("Backlog, rows", series, text=lambda number: f"{count(number)} rows", tick=compact)
+
+    def latency(self) -> Plot | None:
+        series = (
+            PointSeries(name="mean", value=lambda point: point.latency_mean_s),
+            PointSeries(name="p95", value=lambda point: point.latency_p95_s),
+        )
+        return self._plot("Latency", series, text=seconds, tick=lambda value: "0" if value == 0 else seconds(value))
+
+    def replicas(self, periods: Sequence[PlanPeriod]) -> Plot | None:
+        """Return the replicas over time, or None if they never changed: the graph shows them then."""
+        names = dict.fromkeys(name for period in periods for name in period.plan.replicas)
+        varying = [name for name in names if len({period.plan.replicas.get(name) for period in periods}) > 1]
+        if not varying or self._timeline.length_s <= 0:
+            return None
+        highest = max(period.plan.replicas.get(name, 0) for period in periods for name in varying)
+        y = count_axis(highest)
+        lines = []
+        for number, name in enumerate(varying):
+            steps: dict[int, tuple[float, float, str]] = {}  # by pixel: keep one of the changes at the same pixel
+            for period in periods:
+                if (replicas := period.plan.replicas.get(name)) is not None:
+                    left = self._left(period.start_s)
+                    steps[round(left)] = (left, self._left(period.end_s), _y(y, replicas))
+            path = "".join(
+                f"{f'M{_n(left)} ' if position == 0 else 'V'}{height}H{_n(right)}"
+                for position, (left, right, height) in enumerate(steps.values())
+            )
+            lines.append(PlotLine(name=name, colour=number % COLOURS, path=path))
+        return Plot(
+            title="Replicas, by operator",
+            summary=f"Replicas of {', '.join(varying)} over time, at most {highest}.",
+            lines=tuple(lines),
+            x_ticks=self._x.ticks,
+            y_ticks=y.ticks,
+            x_title="run time",
+        )
+
+    def _plot(
+        self,
+        title: str,
+        series: Iterable[PointSeries],
+        *,
+        text: Callable[[float], str],
+        tick: Callable[[float], str],
+    ) -> Plot | None:
+        known = [one for one in series if any(one.value(point) is not None for point in self._points)]
+        if not known:
+            return None
+        highest = max(one.value(point) or 0.0 for one in known for point in self._points)
+        y = value_axis(highest, tick)
+        tooltips = []
+        for point in self._points:
+            left, right = self._left(point.start_s), self._left(point.end_s)
+            values = [f"{one.name} {text(number)}" for one in known if (number := one.value(point)) is not None]
+            tooltips.append(
+                Tooltip(
+                    x=left,
+                    width=max(right - left, 0.1),
+                    text=f"{self._clock(point.start_s)}: {', '.join(values) or '-'}",
+                )
+            )
+        return Plot(
+            title=title,
+            summary=f"{title}: {' and '.join(one.name for one in known)}, at most {text(highest)}.",
+            lines=tuple(
+                PlotLine(name=one.name, colour=number, path=self._path(one, y), style=one.style)
+                for number, one in enumerate(known)
+            ),
+            x_ticks=self._x.ticks,
+            y_ticks=y.ticks,
+            x_title="run time",
+            tooltips=tuple(tooltips),
+        )
+
+    def _path(self, series: PointSeries, y: Axis) -> str:
+        """Return a path through the middles of the points, interrupted at unknown values and between two starts."""
+        pieces: list[list[tuple[Point, float]]] = [[]]
+        stretch = None
+        for point in self._points:
+            number = series.value(point)
+            if number is None or point.stretch != stretch:
+                pieces.append([])
+                stretch = point.stretch
+            if number is not None:
+                pieces[-1].append((point, number))
+        path = ""
+        for piece in filter(None, pieces):
+            places = [((self._left(p.start_s) + self._left(p.end_s)) / 2, number) for p, number in piece]
+            if len(piece) == 1:  # Draw a single point as a line as long as its window.
+                point, number = piece[0]
+                places = [(self._left(point.start_s), number), (self._left(point.end_s), number)]
+            through = "L".join(f"{_n(left)} {_y(y, number)}" for left, number in places)
+            if series.style == "area":
+                path += f"M{_n(places[0][0])} {_n(HEIGHT)}L{through}V{_n(HEIGHT)}Z"
+            else:
+                path += f"M{through}"
+        return path
+
+    def _left(self, at_s: float) -> float:
+        return self._x.position(self._timeline.run_time_s(at_s)) * WIDTH
 
 
-def mst(curve: MstCurve) -> Plot:
-    """Trials as dots, the fitted curve, and the interval in which a new trial falls."""
-    counts = [one.executors for one in curve.points] + [one.executors for one in curve.fitted]
-    measured = [one.rows_per_s for one in curve.points] + [one.rows_per_s for one in curve.fitted]
-    x = count_axis(max(counts, default=1))
-    # A heavy tail of the interval must not flatten the curve that it belongs to.
-    y = value_axis(min(max([one.high for one in curve.fitted] + measured), 1.7 * max(measured)), compact)
+def mst_plot(curve: MstCurve) -> Plot:
+    """Draw the measurements as dots, the fitted curve, and the interval that contains new measurements."""
+    x = count_axis(max([point.executors for point in curve.points] + [point.executors for point in curve.fitted]))
+    rates = [point.rows_per_s for point in curve.points] + [point.rows_per_s for point in curve.fitted]
+    # Limit the height: a wide interval must not flatten the curve.
+    y = value_axis(min(max([point.high for point in curve.fitted] + rates), 1.7 * max(rates)), compact)
 
     def at(executors: float, rate: float) -> str:
-        return f"{_n(x.share(executors) * WIDTH)} {_y(y, rate)}"
+        return f"{_n(x.position(executors) * WIDTH)} {_y(y, rate)}"
+
+    def dots(points: Iterable[MstPoint]) -> str:
+        return "".join(f"M{at(point.executors, point.rows_per_s)}h0" for point in points)
 
     lines = []
     if curve.fitted:
         level = curve.fitted[0].level
-        upper = "L".join(at(one.executors, one.high) for one in curve.fitted)
-        lower = "L".join(at(one.executors, one.low) for one in reversed(curve.fitted))
-        lines.append(Line(name=f"{level:.0%} of new trials", colour=0, path=f"M{upper}L{lower}Z", drawn="band"))
-        middle = "L".join(at(one.executors, one.rows_per_s) for one in curve.fitted)
-        lines.append(Line(name=f"fitted, {curve.model}", colour=0, path=f"M{middle}"))
-    dots = "".join(f"M{at(one.executors, one.rows_per_s)}h0" for one in curve.points)
-    lines.append(Line(name="trials", colour=1, path=dots, drawn="dots"))
-    best = max(curve.points, key=lambda one: one.rows_per_s)
+        upper = "L".join(at(point.executors, point.high) for point in curve.fitted)
+        lower = "L".join(at(point.executors, point.low) for point in reversed(curve.fitted))
+        lines.append(
+            PlotLine(name=f"{level:.0%} of new measurements", colour=0, path=f"M{upper}L{lower}Z", style="band")
+        )
+        middle = "L".join(at(point.executors, point.rows_per_s) for point in curve.fitted)
+        lines.append(PlotLine(name=f"fitted curve ({curve.model})", colour=0, path=f"M{middle}"))
+    fitted_to = [point for point in curve.points if not point.is_validation]
+    validation = [point for point in curve.points if point.is_validation]
+    lines.append(PlotLine(name="measured", colour=1, path=dots(fitted_to), style="dots"))
+    if validation:
+        lines.append(PlotLine(name="measured, used to select the model", colour=2, path=dots(validation), style="dots"))
+    best = max(curve.points, key=lambda point: point.rows_per_s)
     step = WIDTH / x.high
     return Plot(
-        title=f"{curve.app}, rows/s",
-        summary=f"{len(curve.points)} trials, at most {count(best.rows_per_s)} rows/s on {best.executors} executors.",
+        title=f"{curve.app}, {curve.unit}",
+        summary=f"{len(curve.points)} measurements, at most {count(best.rows_per_s)} {curve.unit} on "
+        f"{best.executors} {curve.machines}.",
         lines=tuple(lines),
         x_ticks=x.ticks,
         y_ticks=y.ticks,
-        x_title="executors",
-        spots=tuple(
-            Spot(
-                x=(one.executors - 0.5) * step,
+        x_title=curve.machines,
+        tooltips=tuple(
+            Tooltip(
+                x=(point.executors - 0.5) * step,
                 width=step,
-                text=f"{one.executors} executors: {count(one.rows_per_s)} rows/s "
-                f"({count(one.low)} to {count(one.high)})",
+                text=f"{point.executors} {curve.machines}: {count(point.rows_per_s)} {curve.unit} "
+                f"({count(point.low)} to {count(point.high)})",
             )
-            for one in curve.fitted
+            for point in curve.fitted
         ),
     )
 
 
-def _over_time(
-    title: str,
-    points: Sequence[Point],
-    line: Timeline,
-    series: Iterable[tuple[str, Value, str]],
-    *,
-    say: Callable[[float], str],
-    tick: Callable[[float], str],
-    clock: Callable[[float], str],
-) -> Plot | None:
-    """None where nothing of it is known."""
-    known = [one for one in series if any(one[1](point) is not None for point in points)]
-    if not known:
-        return None
-    highest = max(value(one) or 0.0 for _, value, _ in known for one in points)
-    x, y = time_axis(line.length_s), value_axis(highest, tick)
-    spots = []
-    for one in points:
-        left, right = (x.share(line.ran_s(moment)) * WIDTH for moment in (one.start_s, one.end_s))
-        said = [f"{name} {say(number)}" for name, value, _ in known if (number := value(one)) is not None]
-        spots.append(Spot(x=left, width=max(right - left, 0.1), text=f"{clock(one.start_s)}: {', '.join(said) or '-'}"))
+def step_plot(title: str, series: Sequence[StepSeries], *, interval_s: float, split_at: int) -> Plot:
+    """Draw values that are constant during an interval, with a mark before interval `split_at`.
+
+    Several intervals share a step if there are more than a screen can show; the step has the highest of their values.
+    """
+    intervals = len(series[0].values)
+    x = time_axis(intervals * interval_s)
+    highest = max(max(one.values) for one in series)
+    y = value_axis(float(highest), compact)
+    per_step = -(-intervals // _MAX_STEPS)
+    lines = []
+    for one in series:
+        path, last_height = "", ""
+        for first in range(0, intervals, per_step):
+            left = _n(first / intervals * WIDTH)
+            height = _y(y, float(max(one.values[first : first + per_step])))
+            if height != last_height:
+                path += f"M{left} {height}" if not path else f"H{left}V{height}"
+                last_height = height
+        path += f"H{_n(WIDTH)}"
+        if one.style == "area":
+            path += f"V{_n(HEIGHT)}H0Z"
+        lines.append(PlotLine(name=one.name, colour=one.colour, path=path, style=one.style))
     return Plot(
         title=title,
-        summary=f"{title}: {' and '.join(name for name, _, _ in known)}, at most {say(highest)}.",
-        lines=tuple(
-            Line(name=name, colour=number, path=_path(points, value, line, x, y, filled=drawn == "area"), drawn=drawn)
-            for number, (name, value, drawn) in enumerate(known)
-        ),
+        summary=f"{title} over time: {', '.join(one.name for one in series)}, at most {count(float(highest))}.",
+        lines=tuple(lines),
         x_ticks=x.ticks,
         y_ticks=y.ticks,
-        x_title="time that it ran",
-        spots=tuple(spots),
+        x_title="time",
+        marks=(Mark(position=split_at / intervals, kind="split"),),
     )
-
-
-def _path(points: Sequence[Point], value: Value, line: Timeline, x: Axis, y: Axis, *, filled: bool) -> str:
-    """Through the middles of the points; broken where one is unknown and between two starts."""
-    pieces: list[list[tuple[Point, float]]] = [[]]
-    stretch = None
-    for one in points:
-        number = value(one)
-        if number is None or one.stretch != stretch:
-            pieces.append([])
-            stretch = one.stretch
-        if number is not None:
-            pieces[-1].append((one, number))
-
-    def at(time_s: float) -> float:
-        return x.share(line.ran_s(time_s)) * WIDTH
-
-    path = ""
-    for piece in filter(None, pieces):
-        places = [((at(one.start_s) + at(one.end_s)) / 2, number) for one, number in piece]
-        if len(piece) == 1:  # has no other to be joined to: as long as it lasted
-            one, number = piece[0]
-            places = [(at(one.start_s), number), (at(one.end_s), number)]
-        through = "L".join(f"{_n(left)} {_y(y, number)}" for left, number in places)
-        path += f"M{_n(places[0][0])} {_n(HEIGHT)}L{through}V{_n(HEIGHT)}Z" if filled else f"M{through}"
-    return path
 
 
 def _y(axis: Axis, value: float) -> str:
-    return _n((1.0 - axis.share(value)) * HEIGHT)
+    return _n((1.0 - axis.position(value)) * HEIGHT)
 
 
 def _n(number: float) -> str:

@@ -1,7 +1,9 @@
-"""From a report to its page. Everything that comes from a run is escaped by the template engine, whatever it says."""
+"""Render reports as HTML. The template engine escapes everything that comes from a run."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -9,80 +11,126 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from penstock.report.decisions import cells
-from penstock.report.page import plots
+from penstock.dataflow.errors import PenstockError
+from penstock.planning.elastic_comparison import ElasticComparison
+from penstock.planning.trace import Trace
+from penstock.report.decisions import decision_cells
+from penstock.report.formatting import count, duration, percent, seconds, shortened
+from penstock.report.mst_curve import MstCurve
 from penstock.report.page.axes import Timeline
-from penstock.report.page.graph import laid_out
-from penstock.report.page.marks import apart, labelled, marks
-from penstock.report.record import Report
-from penstock.report.table import UNKNOWN, count, seconds
+from penstock.report.page.graph import layout
+from penstock.report.page.marks import distinct_lines, labels, marks
+from penstock.report.page.plots import Plot, StepSeries, TimePlots, mst_plot, step_plot
+from penstock.report.run_report import RunReport
 
-_HERE = Path(__file__).parent
-_MOST_LAYERS_ACROSS = 6  # more operators in a row do not fit beside each other
-_LONGEST_TEXT = 1000
-_LONGEST_TRACE = 4000
+_FOLDER = Path(__file__).parent
+_MAX_LAYERS_SIDE_BY_SIDE = 6
+_MAX_TEXT_LENGTH = 1000
+_MAX_TRACEBACK_LENGTH = 4000
 
 
-def rendered(report: Report) -> str:
-    line = Timeline(report.points)
+def run_page(report: RunReport) -> str:
+    """Return the page of a run or study."""
+    timeline = Timeline(report.points)
     clock = _Clock(report)
-    over_time = [
-        plots.throughput(report.points, line, clock.time),
-        plots.backlog(report.points, line, clock.time),
-        plots.latency(report.points, line, clock.time),
-        plots.replicas(report.plans, line),
-    ]
-    found = marks(report, line)
-    graph = laid_out(report.operators)
-    return (
-        _environment(clock)
-        .get_template("page.html.j2")
-        .render(
-            report=report,
-            title=report.run.dataflow if report.run else Path(report.directory).name or report.directory,
-            style=Markup((_HERE / "style.css").read_text()),  # ours, not a run's
-            version=version("penstock"),
-            graph=graph,
-            across=graph.layers <= _MOST_LAYERS_ACROSS,
-            plots=[one for one in over_time if one is not None],
-            mst_plots=[plots.mst(one) for one in report.mst if one.points],
-            marks=apart(found),
-            labels=labelled(found),
-            simulated=report.run is not None and report.run.kind == "simulation",
+    plots = TimePlots(report.points, timeline, clock.time)
+    over_time = [plots.throughput(), plots.backlog(), plots.latency(), plots.replicas(report.plans)]
+    all_marks = marks(report, timeline)
+    graph = layout(report.operators)
+    environment = _environment()
+    environment.filters |= {"clock": clock.time, "iso": clock.iso, "full": clock.full}
+    return environment.get_template("run.html.j2").render(
+        report=report,
+        title=report.run.dataflow if report.run else Path(report.directory).name or report.directory,
+        graph=graph,
+        across=graph.layers <= _MAX_LAYERS_SIDE_BY_SIDE,
+        plots=[plot for plot in over_time if plot is not None],
+        mst_plots=[mst_plot(curve) for curve in report.mst if curve.points],
+        marks=distinct_lines(all_marks),
+        labels=labels(all_marks),
+        is_simulation=report.run is not None and report.run.kind == "simulation",
+    )
+
+
+def mst_page(curves: Sequence[MstCurve]) -> str:
+    """Return a page with one plot per curve."""
+    return _plots_page("Maximum sustainable throughput", [mst_plot(curve) for curve in curves])
+
+
+def elastic_page(trace: Trace, comparison: ElasticComparison) -> str:
+    """Return a page with the load, the capacity and the VMs of the paper's best policy and of the careful policy."""
+    compared = list(zip(comparison.schedules[-2:], comparison.outcomes[-2:], (1, 2), strict=True))
+    capacity = [
+        StepSeries(
+            name=f"capacity: {schedule.policy}", values=comparison.truth[schedule.vms - 1].tolist(), colour=colour
         )
-    )
+        for schedule, _, colour in compared
+    ]
+    vms = [
+        StepSeries(
+            name=f"{schedule.policy}: {outcome.cost_per_h:.3f}/h, {outcome.violations:.2%} violations",
+            values=schedule.vms.tolist(),
+            colour=colour,
+        )
+        for schedule, outcome, colour in compared
+    ]
+    load = StepSeries(name="load", values=trace.rates, style="area", colour=0)
+    plots = [
+        step_plot("Load and capacity", [load, *capacity], interval_s=trace.interval_s, split_at=comparison.judged_from),
+        step_plot("VMs", vms, interval_s=trace.interval_s, split_at=comparison.judged_from),
+    ]
+    note = "Policy parameters are selected on the load before the dashed line. Outcomes refer to the load after it."
+    return _plots_page(f"{comparison.app}: elastic schedules", plots, note=note)
 
 
-def _environment(clock: _Clock) -> Environment:
+def write_page(path: Path, text: str) -> None:
+    """Write a page. Replace the file in one step, so that a reader sees the old or the new page."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise PenstockError(f"Cannot write '{path}': {error.strerror}. Choose another path.") from None
+
+
+def _plots_page(title: str, plots: Sequence[Plot], *, note: str = "") -> str:
+    return _environment().get_template("plots.html.j2").render(title=title, plots=plots, note=note)
+
+
+def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+    environment.globals["style"] = Markup((_FOLDER / "style.css").read_text())  # part of the package, so not escaped
+    environment.globals["version"] = version("penstock")
     environment.filters |= {
         "count": count,
         "seconds": seconds,
         "duration": duration,
-        "clock": clock.time,
-        "iso": clock.iso,
-        "full": clock.full,
-        "share": share,
-        "short": lambda text: shortened(text, _LONGEST_TEXT),
-        "trace": lambda text: shortened(text, _LONGEST_TRACE),
+        "percent": percent,
+        "short": lambda text: shortened(text, _MAX_TEXT_LENGTH),
+        "trace": lambda text: shortened(text, _MAX_TRACEBACK_LENGTH),
         "arrows": lambda text: text.replace("->", "→"),
-        "cells": cells,
+        "cells": decision_cells,
         "money": lambda amount: f"{amount:,.4g}" if amount < 100 else f"{amount:,.0f}",
     }
     return environment
 
 
 class _Clock:
-    """Times of the day where the run is of one day, with the date where it is not."""
+    """Local times, with the date if the run spans several days."""
 
-    def __init__(self, report: Report) -> None:
-        times = [*report.starts, *(one.end_s for one in report.points[-1:])]
-        self._one_day = len({self._local(one).date() for one in times}) <= 1
+    def __init__(self, report: RunReport) -> None:
+        times_s = [*report.starts, *(point.end_s for point in report.points[-1:])]
+        self._is_one_day = len({self._local(at_s).date() for at_s in times_s}) <= 1
 
     def time(self, at_s: float) -> str:
-        return f"{self._local(at_s):{'%H:%M:%S' if self._one_day else '%d %b %H:%M:%S'}}"
+        return f"{self._local(at_s):{'%H:%M:%S' if self._is_one_day else '%d %b %H:%M:%S'}}"
 
     def iso(self, at_s: float) -> str:
         return self._local(at_s).isoformat(timespec="seconds")
@@ -93,35 +141,3 @@ class _Clock:
     @staticmethod
     def _local(at_s: float) -> datetime:
         return datetime.fromtimestamp(at_s).astimezone()
-
-
-def duration(time_s: float | None) -> str:
-    """
-    >>> duration(None), duration(0.4), duration(75.2), duration(3600.0), duration(93784.0)
-    ('-', '0.4 s', '1 min 15 s', '1 h', '1 d 2 h')
-    """
-    if time_s is None:
-        return UNKNOWN
-    if time_s < 10:
-        return f"{time_s:.2g} s"
-    left, parts = round(time_s), []
-    for unit, in_s in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        if left >= in_s:
-            parts.append(f"{left // in_s} {unit}")
-            left %= in_s
-        elif parts:
-            break
-    return " ".join(parts[:2])
-
-
-def share(part: float | None) -> str:
-    return UNKNOWN if part is None else f"{part:.0%}"
-
-
-def shortened(text: str, most: int) -> str:
-    """The end of a long text says more than its middle.
-
-    >>> shortened("abcdefghij", 6), shortened("abc", 6)
-    ('abc … hij', 'abc')
-    """
-    return text if len(text) <= most else f"{text[: most // 2]} … {text[-(most // 2) :]}"

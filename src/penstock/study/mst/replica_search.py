@@ -16,7 +16,7 @@ from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.window import OperatorWindow, Window
-from penstock.store import RunRecord, Store
+from penstock.store import RunStart, Store
 from penstock.study.mst.throughput import sustained
 
 _EXCESS = 2.0  # assumed input rate / processed rate: a saturated source could always deliver more
@@ -51,9 +51,7 @@ class ReplicaSearch:
         with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:  # only the resulting plan is kept
             started_s = self._clock.time()
             store.begin_run(
-                RunRecord(
-                    dataflow=engine.flow.name, kind="study", flow_file="-", pid=0, master="-", started_s=started_s
-                )
+                RunStart(dataflow=engine.flow.name, kind="study", flow_file="-", pid=0, master="-", started_s=started_s)
             )
             loop = Loop(
                 engine=engine,

@@ -1,4 +1,4 @@
-"""What `penstock mst` and `penstock elastic` say, as values with a JSON form."""
+"""Results of MST models and elastic schedules as values with a JSON form."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from penstock.planning.elastic_comparison import ElasticComparison
 from penstock.planning.elastic_schedule import ElasticOutcome
 
 
-class PredictionReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A new sample on `vms` VMs is within low..high with probability `level`."""
+class ThroughputPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new sample on `vms` VMs is between `low` and `high` with probability `level`."""
 
     vms: int
     throughput: float
@@ -27,28 +27,31 @@ class PredictionReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     level: float
 
 
-class AppReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The model of one application. `errors` are relative RMSEs on `validated` VMs, or leaving out a count."""
+class MstFit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The model of one application.
+
+    `errors` are relative RMSEs on the VM counts `validated`, or of leave-one-out validation if there are none.
+    """
 
     app: str
     model: str
-    weights: list[float | None]  # null: no roof in sight (infinite)
+    weights: list[float | None]  # null: infinite
     step_vms: float
     errors: dict[str, float]
     trained: list[int]
     validated: list[int]
     measure_next: list[int]
-    predictions: list[PredictionReport]
+    predictions: list[ThroughputPrediction]
 
 
-class MstReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The result of `penstock mst fit`."""
+class MstFits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The models of all applications in a samples file."""
 
-    apps: list[AppReport]
+    apps: list[MstFit]
 
 
-class SubsetReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The result of `penstock mst subset`."""
+class VmCountChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The VM counts from which the models predict the other counts best."""
 
     vms: list[int]
     rmse: float
@@ -57,8 +60,8 @@ class SubsetReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     exhaustive: bool
 
 
-class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shares are of the time judged."""
+class ElasticPolicyResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The outcome of one policy. `violations` and `behind` are shares of the evaluated time."""
 
     policy: str
     cost_per_h: float
@@ -69,9 +72,12 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     peak_vms: int
 
 
-class ElasticReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The result of `penstock elastic`. `vms` is our schedule over the whole trace, interval by interval. `as_good` is
-    the least over-provisioning that, in hindsight, has no more violations than ours; null where none up to 100% has."""
+class ElasticResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The comparison of policies on a trace.
+
+    `vms` is the schedule of the last policy, one number per interval. `as_good` is the least over-provisioning that has
+    no more violations than the last policy; null if none up to 100 % has.
+    """
 
     app: str
     model: str
@@ -80,13 +86,13 @@ class ElasticReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     confidence: float | None
     judged_from: int
     intervals: int
-    policies: list[PolicyReport]
-    as_good: PolicyReport | None
+    policies: list[ElasticPolicyResult]
+    as_good: ElasticPolicyResult | None
     vms: list[int]
 
 
 def default_validation(samples: ThroughputSamples) -> tuple[int, ...]:
-    """The largest VM count, where three others are left to train on: only a far sample tells the candidates apart."""
+    """Return the largest VM count if three others remain for training: the models differ most at large counts."""
     return samples.vms[-1:] if len(samples.vms) >= 4 else ()
 
 
@@ -98,21 +104,25 @@ def fit_app(
     step: float,
     level: float,
     seed: int,
-) -> tuple[MstModel, AppReport]:
-    """`validation` None: the default; `predict` empty: the counts measured."""
+) -> tuple[MstModel, MstFit]:
+    """Fit and select a model.
+
+    `predict` defaults to the measured VM counts, `validation` to `default_validation`. `step` is the number of VMs
+    after which a parallel unit gets another thread; 0 disables steps.
+    """
     counts = check_vm_counts(predict or samples.vms)
     max_vms = max(*counts, *samples.vms)
     held = default_validation(samples) if validation is None else tuple(validation)
     steps = (0.0,) if step == 0 else (0.0, step)
     model = fit_mst(samples, max_vms=max_vms, validation=held, steps=steps, seed=seed)
-    return model, app_report(model, samples, predict=counts, level=level)
+    return model, mst_fit(model, samples, predict=counts, level=level)
 
 
-def app_report(model: MstModel, samples: ThroughputSamples, *, predict: Sequence[int], level: float) -> AppReport:
-    """Of a model fitted to these samples; `predict` empty: the counts measured."""
+def mst_fit(model: MstModel, samples: ThroughputSamples, *, predict: Sequence[int], level: float) -> MstFit:
+    """Return the result of a model fitted to these samples; `predict` defaults to the measured VM counts."""
     chosen = model.selection.chosen
-    everyone = [fit_curve(candidate, samples, step=chosen.step) for candidate in CURVE_FAMILIES]
-    return AppReport(
+    all_curves = [fit_curve(candidate, samples, step=chosen.step) for candidate in CURVE_FAMILIES]
+    return MstFit(
         app=samples.app,
         model=chosen.name,
         weights=[weight if np.isfinite(weight) else None for weight in chosen.weights],
@@ -120,23 +130,23 @@ def app_report(model: MstModel, samples: ThroughputSamples, *, predict: Sequence
         errors=model.selection.errors,
         trained=list(model.selection.trained),
         validated=list(model.selection.validated),
-        measure_next=first_divergences(everyone, trained=samples.vms, max_vms=model.max_vms),
+        measure_next=first_divergences(all_curves, trained=samples.vms, max_vms=model.max_vms),
         predictions=[
-            PredictionReport(vms=p.vms, throughput=p.throughput, low=p.low, high=p.high, level=p.level)
+            ThroughputPrediction(vms=p.vms, throughput=p.throughput, low=p.low, high=p.high, level=p.level)
             for p in model.predict(predict or samples.vms, level=level)
         ],
     )
 
 
-def subset_report(best: TrainingSubset) -> SubsetReport:
-    return SubsetReport(
+def vm_count_choice(best: TrainingSubset) -> VmCountChoice:
+    return VmCountChoice(
         vms=list(best.vms), rmse=best.rmse, tried=best.tried, subsets=best.subsets, exhaustive=best.exhaustive
     )
 
 
-def elastic_report(comparison: ElasticComparison) -> ElasticReport:
+def elastic_result(comparison: ElasticComparison) -> ElasticResult:
     ours = comparison.schedules[-1]
-    return ElasticReport(
+    return ElasticResult(
         app=comparison.app,
         model=comparison.model.selection.chosen.name,
         paper_model=comparison.paper_model,
@@ -144,14 +154,14 @@ def elastic_report(comparison: ElasticComparison) -> ElasticReport:
         confidence=comparison.careful.confidence,
         judged_from=comparison.judged_from,
         intervals=len(ours.vms),
-        policies=[_policy_report(outcome) for outcome in comparison.outcomes],
-        as_good=None if comparison.as_good is None else _policy_report(comparison.as_good),
+        policies=[_policy_result(outcome) for outcome in comparison.outcomes],
+        as_good=None if comparison.as_good is None else _policy_result(comparison.as_good),
         vms=[int(count) for count in ours.vms],
     )
 
 
-def _policy_report(outcome: ElasticOutcome) -> PolicyReport:
-    return PolicyReport(
+def _policy_result(outcome: ElasticOutcome) -> ElasticPolicyResult:
+    return ElasticPolicyResult(
         policy=outcome.policy,
         cost_per_h=outcome.cost_per_h,
         violations=outcome.violations,
