@@ -1,17 +1,17 @@
-"""Cuts: the durable logs between queries. contract.py says what a channel is; each implementation is a file."""
+"""Channels: the durable logs between queries. `contract.py` defines the contract; each implementation has one file."""
 
-from penstock.engines.spark.channels.contract import Channel, ChannelBusyError, EventTime, Offset
+from penstock.engines.spark.channels.contract import Append, Channel, ChannelUnavailableError, EventTime
 from penstock.engines.spark.channels.embedded import EmbeddedChannel
 from penstock.engines.spark.channels.factory import create_channel, open_channel
 from penstock.engines.spark.channels.kafka import KafkaChannel
 
 __all__ = [
+    "Append",
     "Channel",
-    "ChannelBusyError",
+    "ChannelUnavailableError",
     "EmbeddedChannel",
     "EventTime",
     "KafkaChannel",
-    "Offset",
     "create_channel",
     "open_channel",
 ]

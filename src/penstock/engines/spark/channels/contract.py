@@ -1,33 +1,34 @@
-"""The contract of a channel: the durable log between two queries, exactly-once by batch key.
+"""The contract of a channel: the durable log between two queries, which stores each batch of its producer once.
 
-Nothing outside this folder knows which implementation a cut has.
+Only this package knows which implementation a channel has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.storage.row_files import RowFile, Slice
-
-Offset = dict[str, int]
+from penstock.engines.spark.reading.offsets import Offset
+from penstock.engines.spark.reading.reader import ReaderOptions
+from penstock.engines.spark.storage.row_files import RowFile, RowSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTime:
-    """The watermark that travels with a channel's rows."""
+    """The watermark that the readers of a channel apply to its rows."""
 
     column: str
     delay: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
-    """One append: the rows of one batch of the producer, and when they came."""
+class Append:
+    """The rows of one batch of the producer, and when they were appended."""
 
     number: int
     key: str
@@ -37,62 +38,62 @@ class Appended:
 
 
 class Channel(Protocol):
-    """Append by one producer, read by any number of consumers, each at its own offset."""
+    """One producer appends; any number of consumers read, each at its own offset."""
 
-    schema: str  # Spark's JSON of the rows' schema
+    schema: str  # of the rows, as JSON of Spark
     event_time: EventTime | None
 
-    def append(self, df: Any, key: str, latest_event_s: Callable[[], float | None] | None = None) -> int:
-        """Appends a batch under its key and returns its rows; a key appended before is not appended again.
+    def append(self, df: DataFrame, key: str, latest_event_s: Callable[[], float | None] | None = None) -> int:
+        """Append a batch under its key and return its rows. The last key is not appended again.
 
-        `latest_event_s` tells, once the batch has run, the latest event time that the producer has seen. It may be
-        later than that of any row that came through the producer's filters; readers' watermarks move by it.
+        `latest_event_s` is called when the batch has run. It returns the latest event time that the producer has seen,
+        which may be later than that of any row that passed the producer's filters. It advances the readers' watermarks.
         """
 
-    def read(self, spark: Any, *, name: str, replicas: int, query: str, opens_at: int) -> Any:
-        """A streaming DataFrame of exactly `replicas` partitions, named for Spark's source evolution."""
+    def read(self, spark: SparkSession, options: ReaderOptions) -> DataFrame:
+        """Return a streaming DataFrame with exactly `options.replicas` partitions."""
 
     def first(self) -> Offset:
-        """Where a new reader starts."""
+        """Return the offset at which a new reader starts."""
 
     def end(self) -> Offset:
-        """Behind the last append."""
+        """Return the offset after the last append."""
 
     def rows_between(self, start: Offset, end: Offset) -> int: ...
 
-    def appends_between(self, start: Offset, end: Offset) -> list[Appended]: ...
+    def appends_between(self, start: Offset, end: Offset) -> list[Append]: ...
 
-    def forget(self, before: Offset) -> None:
-        """Every consumer is past this offset: what lies before it may be deleted."""
+    def delete_before(self, offset: Offset) -> None:
+        """Delete the rows before an offset that every consumer has passed."""
 
-    def check(self) -> None:
-        """Raises ChannelBusyError while rows can be neither written nor read: then nothing can be measured."""
+    def check_available(self) -> None:
+        """Raise ChannelUnavailableError while rows cannot be written or read; measurements would be stale then."""
 
-    def drop(self) -> None:
-        """Nobody reads it any more: its rows go. Raises ChannelBusyError if they cannot go now."""
-
-
-class ChannelBusyError(PenstockError):
-    """What holds a channel's rows does not answer at the moment."""
+    def delete_rows(self) -> None:
+        """Delete all rows; no query reads them any more. Raise ChannelUnavailableError if that is not possible now."""
 
 
-class Place(Protocol):
-    """Where the rows of a channel lie. It travels to Spark's workers; its log says which rows count."""
+class ChannelUnavailableError(PenstockError):
+    """The store of a channel's rows does not respond at the moment."""
 
-    def write(self, df: Any, key: str) -> list[RowFile]:
-        """Runs the batch and lays its rows down; only what is named here was written by tasks that succeeded."""
 
-    def shares(self, files: Sequence[RowFile], replicas: int) -> list[list[Slice]]:
-        """The rows of these in exactly so many shares."""
+class RowStore(Protocol):
+    """Stores the rows of a channel. The channel's log lists which of them count. Spark pickles it to its workers."""
 
-    def read(self, slices: Iterable[Slice], schema: pa.Schema) -> Iterator[pa.RecordBatch]: ...
+    def write(self, df: DataFrame, key: str) -> list[RowFile]:
+        """Run the batch and store its rows. Return what successful tasks have written."""
+
+    def split(self, files: Sequence[RowFile], replicas: int) -> list[list[RowSlice]]:
+        """Return the rows of these files in exactly `replicas` parts."""
+
+    def read(self, slices: Iterable[RowSlice], schema: pa.Schema) -> Iterator[pa.RecordBatch]: ...
 
     def discard(self, files: Sequence[RowFile]) -> None:
-        """These were written in vain: no log names them."""
+        """Delete files that no log lists, if the store can."""
 
     def delete(self, files: Sequence[RowFile]) -> None:
-        """Everybody has read these, and all that was written before them; it may go now or later."""
+        """Delete these files and all earlier ones, now or later. Every consumer has read them."""
 
-    def check(self) -> None: ...
+    def check_available(self) -> None: ...
 
-    def drop(self) -> None: ...
+    def delete_all(self) -> None: ...

@@ -1,23 +1,31 @@
-"""The Kafka channel: its log lies in its folder, beside the checkpoints that go with it, and its rows in a topic."""
+"""The Kafka channel: its folder in the run directory holds the log, and a topic holds the rows."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from penstock.brokers.cluster import KafkaCluster
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.channels.contract import EventTime
-from penstock.engines.spark.channels.logged import FILE, LoggedChannel, read_about, write_about
-from penstock.engines.spark.channels.topic import TopicPlace
+from penstock.engines.spark.channels.logged_channel import (
+    DESCRIPTION_FILE,
+    LoggedChannel,
+    TopicDescription,
+    read_description,
+    write_description,
+)
+from penstock.engines.spark.channels.topic_store import TopicStore
 
-GROUPS = 32
+KEY_GROUPS = 32
 
 
 class KafkaChannel(LoggedChannel):
-    def __init__(self, folder: Path, batch_s: float = 2.0, most_rows: int | None = None) -> None:
-        super().__init__(folder, _place(read_about(folder)["kafka"]), batch_s, most_rows)
+    def __init__(self, folder: Path) -> None:
+        topic = read_description(folder).kafka
+        if topic is None:
+            raise PenstockError(f"channel '{folder}' is not a Kafka channel: its '{DESCRIPTION_FILE}' names no topic")
+        super().__init__(folder, _store(topic))
 
     @staticmethod
     def create(
@@ -27,26 +35,27 @@ class KafkaChannel(LoggedChannel):
         *,
         cluster: KafkaCluster,
         keys: tuple[str, ...] = (),
-        groups: int = GROUPS,
-        **how: Any,
+        groups: int = KEY_GROUPS,
     ) -> KafkaChannel:
-        """A topic of its own, as many partitions as key groups; rows of the same `keys` are in the same group."""
-        about = {
-            "bootstrap_servers": cluster.bootstrap_servers,
-            "options": dict(cluster.options),  # secrets among them are names
-            "topic": f"penstock-{uuid4().hex[:8]}-{folder.name}",
-            "groups": groups,
-            "keys": keys,
-        }
-        write_about(folder, schema, event_time, kafka=about)  # first: a topic that nobody knows of is never deleted
+        """Create a channel with a new topic, which has one partition per key group.
+
+        Rows with equal `keys` are in one group. Raises PenstockError if the topic cannot be created.
+        """
+        topic = TopicDescription(
+            bootstrap_servers=cluster.bootstrap_servers,
+            options=dict(cluster.options),  # secrets among them are names of environment variables
+            topic=f"penstock-{uuid4().hex[:8]}-{folder.name}",
+            groups=groups,
+            keys=keys,
+        )
+        write_description(folder, schema, event_time, topic)  # first: an unrecorded topic would never be deleted
         try:
-            _place(about).create()
+            _store(topic).create()
         except PenstockError:
-            (folder / FILE).unlink()
+            (folder / DESCRIPTION_FILE).unlink()
             raise
-        return KafkaChannel(folder, **how)
+        return KafkaChannel(folder)
 
 
-def _place(about: dict[str, Any]) -> TopicPlace:
-    cluster = KafkaCluster.of(about["bootstrap_servers"], about["options"])
-    return TopicPlace(cluster, about["topic"], about["groups"], tuple(about["keys"]))
+def _store(topic: TopicDescription) -> TopicStore:
+    return TopicStore(KafkaCluster.of(topic.bootstrap_servers, topic.options), topic.topic, topic.groups, topic.keys)

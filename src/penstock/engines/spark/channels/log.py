@@ -1,4 +1,4 @@
-"""The log of a channel: one file an entry, numbered without gaps, each created whole and once."""
+"""The log of a channel: one file per entry, numbered without gaps. Each file is created completely and only once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from pathlib import Path
 import msgspec
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.storage.files import create_once
+from penstock.engines.spark.storage.atomic_files import create_exclusively
 from penstock.engines.spark.storage.row_files import RowFile
+
+_CACHED_ENTRIES = 4096
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One append to a channel."""
+
     number: int
     key: str  # of the producer's batch
     at_s: float
@@ -21,18 +25,18 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Log:
-    """Entries are immutable, so what was read once is remembered; the end is looked for behind where it was."""
+    """Entries never change, so they are cached. The search for the end begins at the last known end."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "log"
-        self._known: dict[int, Entry] = {}
+        self._cache: dict[int, Entry] = {}
         self._end = 0
 
     def end(self) -> int:
-        """The number behind the last entry.
+        """Return the number after the last entry.
 
-        The last entry is never forgotten: where it is gone, others have appended and forgotten since this log was
-        asked last, and what was remembered is a place that readers have behind them.
+        The last entry is never deleted. If the entry before the cached end is missing, another process has appended and
+        deleted entries since the last call, and the end is searched again.
         """
         end = self._end
         while True:
@@ -50,33 +54,34 @@ class Log:
         return self.entry(end - 1) if end else None
 
     def entry(self, number: int) -> Entry:
-        if number not in self._known:
-            if len(self._known) >= 4096:
-                self._known.clear()
-            self._known[number] = msgspec.json.decode(self._path(number).read_bytes(), type=Entry)
-        return self._known[number]
+        if number not in self._cache:
+            if len(self._cache) >= _CACHED_ENTRIES:
+                self._cache.clear()
+            self._cache[number] = msgspec.json.decode(self._path(number).read_bytes(), type=Entry)
+        return self._cache[number]
 
     def entries(self, start: int, stop: int) -> list[Entry]:
         return [self.entry(number) for number in range(start, stop)]
 
     def append(self, entry: Entry) -> None:
-        if not create_once(self._path(entry.number), msgspec.json.encode(entry)):
+        """Add an entry. Raises PenstockError if another process has added one with the same number."""
+        if not create_exclusively(self._path(entry.number), msgspec.json.encode(entry)):
             raise PenstockError(
-                f"two producers append to channel '{self.folder.parent}' (entry {entry.number} is there already); "
-                "stop the run that does not belong to this directory"
+                f"two producers append to channel '{self.folder.parent}': entry {entry.number} exists already; stop "
+                "the other run that uses this directory"
             )
 
-    def forget(self, before: int) -> list[Entry]:
-        """Deletes entries below `before` and returns them; the last entry stays, for its key and its number."""
-        forgotten = []
+    def delete_before(self, number: int) -> list[Entry]:
+        """Delete the entries below a number and return them. The last entry stays, because its key is needed."""
+        deleted = []
         for path in sorted(self.folder.glob("[0-9]*.json")):
-            number = int(path.stem)
-            if number >= min(before, self.end() - 1):
+            entry_number = int(path.stem)
+            if entry_number >= min(number, self.end() - 1):
                 break
-            forgotten.append(self.entry(number))
+            deleted.append(self.entry(entry_number))
             path.unlink(missing_ok=True)
-            self._known.pop(number, None)
-        return forgotten
+            self._cache.pop(entry_number, None)
+        return deleted
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:012d}.json"

@@ -1,4 +1,4 @@
-"""How Spark reads a channel: a Python data source that hands out Arrow batches of any range of its rows."""
+"""The stream reader of a channel."""
 
 from __future__ import annotations
 
@@ -8,98 +8,85 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from penstock.engines.spark.channels.contract import Place
+from penstock.engines.spark.channels.contract import RowStore
 from penstock.engines.spark.channels.log import Log
-from penstock.engines.spark.compile.clocks import ReadingTime
-from penstock.engines.spark.reading.batch_size import BatchSizer
-from penstock.engines.spark.reading.data_source import data_source
-from penstock.engines.spark.reading.gate import Gate, Tick, load_start
-from penstock.engines.spark.storage.row_files import Slice, arrow_schema, conformed
+from penstock.engines.spark.reading.offsets import Offset
+from penstock.engines.spark.reading.reader import StreamReader, data_source
+from penstock.engines.spark.storage.row_files import RowSlice, arrow_schema, cast_batch
 
-MARK = "__penstock_mark"
+IS_WATERMARK_ROW = "__penstock_mark"  # a column that is true for rows that only advance the watermark
 
 
-class Share(InputPartition):
-    def __init__(self, slices: list[Slice], marks: list[float]) -> None:
+class ChannelPartition(InputPartition):
+    """Rows that one task reads, and event times that the producer has seen, which become one watermark row each."""
+
+    def __init__(self, slices: list[RowSlice]) -> None:
         self.slices = slices
-        self.marks = marks  # event times that the producer has seen, one dummy row each
+        self.event_times_s: list[float] = []
 
 
-class ChannelReader(DataSourceStreamReader):
-    def __init__(self, options: dict[str, str], schema: pa.Schema, event_column: str | None, place: Place) -> None:
-        self._place = place
-        self._log = Log(Path(options["folder"]))
-        self._gate = Gate(options["run"], options["query"], int(options["opens_at"]))
-        self._where = (options["run"], options["query"], options["name"])
-        self._tick = Tick(options["tick"])
-        self._replicas = int(options["replicas"])
-        self._sizer = BatchSizer.of(options)
+class ChannelReader(StreamReader):
+    """The offset is {"entry": n}: the number of the next log entry."""
+
+    def __init__(
+        self, options: dict[str, str], folder: Path, schema: pa.Schema, event_column: str | None, store: RowStore
+    ) -> None:
+        super().__init__(options)
+        self._log = Log(folder)
         self._schema = schema
         self._event_column = event_column
-        self._time = ReadingTime(Path(options["timings"]))
+        self._store = store
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's names
-        return load_start(*self._where)
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable()
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Whole entries, at least one if there is any, up to what fits a batch."""
+    def next_offset(self, start: Offset) -> Offset:
+        """Take whole entries up to the size of a batch, and at least one if there is any."""
         end = self._log.end()
-        if self._gate.closed():
-            return start
         if end == start["entry"]:
-            return self._tick.on({"entry": end})
-        room, rows, stop = self._sizer.room(), 0, start["entry"]
+            return start
+        limit, rows, stop = self.sizer.limit(), 0, start["entry"]
         while stop < end:
             more = self._log.entry(stop).rows
-            if rows and rows + more > room:
+            if rows and rows + more > limit:
                 break
             rows, stop = rows + more, stop + 1
-        self._sizer.gave(rows, left=stop < end)
-        return self._tick.on({"entry": stop})
+        self.sizer.took(rows, rows_left=stop < end)
+        return {"entry": stop}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
+    def partitions(self, start: Offset, end: Offset) -> list[ChannelPartition]:
         entries = self._log.entries(start["entry"], end["entry"])
         files = [file for entry in entries for file in entry.files]
-        parts = [Share(part, []) for part in self._place.shares(files, self._replicas)]
+        partitions = [ChannelPartition(part) for part in self._store.split(files, self.replicas)]
         if self._event_column is not None:
-            marks = [entry.latest_event_s for entry in entries if entry.latest_event_s is not None]
-            parts[0].marks = [max(marks)] if marks else []
-        return parts
+            times_s = [entry.latest_event_s for entry in entries if entry.latest_event_s is not None]
+            partitions[0].event_times_s = [max(times_s)] if times_s else []
+        return partitions
 
-    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
-        return self._time.over(self._batches(partition))
-
-    def _batches(self, partition: Share) -> Iterator[pa.RecordBatch]:
-        rows = pa.schema([field for field in self._schema if field.name != MARK])
-        for batch in self._place.read(partition.slices, rows):
+    def batches(self, partition: ChannelPartition) -> Iterator[pa.RecordBatch]:
+        rows = pa.schema([field for field in self._schema if field.name != IS_WATERMARK_ROW])
+        for batch in self._store.read(partition.slices, rows):
             if self._event_column is None:
                 yield batch
             else:
-                unmarked = pa.array([False] * batch.num_rows)
-                yield pa.RecordBatch.from_arrays([*batch.columns, unmarked], schema=self._schema)
-        for mark in partition.marks:
-            yield conformed(pa.RecordBatch.from_pylist([self._marked_row(mark)], schema=self._schema), self._schema)
+                is_watermark_row = pa.array([False] * batch.num_rows)
+                yield pa.RecordBatch.from_arrays([*batch.columns, is_watermark_row], schema=self._schema)
+        for time_s in partition.event_times_s:
+            row = self._watermark_row(time_s)
+            yield cast_batch(pa.RecordBatch.from_pylist([row], schema=self._schema), self._schema)
 
-    def _marked_row(self, mark: float) -> dict[str, Any]:
-        moment = datetime.datetime.fromtimestamp(mark, datetime.UTC)
-        return {self._event_column: moment, MARK: True}
+    def _watermark_row(self, time_s: float) -> dict[str | None, Any]:
+        return {self._event_column: datetime.datetime.fromtimestamp(time_s, datetime.UTC), IS_WATERMARK_ROW: True}
 
 
-def source_class(name: str, schema: StructType, event_column: str | None, place: Place) -> type[DataSource]:
-    """A data source for rows of this schema."""
+def channel_source(folder: Path, schema: StructType, event_column: str | None, store: RowStore) -> type[DataSource]:
+    """Return a data source for the rows of a channel."""
     nullable = StructType([StructField(field.name, field.dataType, True) for field in schema])
     if event_column is not None:
-        nullable = nullable.add(MARK, BooleanType())
+        nullable = nullable.add(IS_WATERMARK_ROW, BooleanType())
     arrow = arrow_schema(nullable)
 
-    def reader(options: dict[str, str]) -> ChannelReader:
-        return ChannelReader(options, arrow, event_column, place)
+    def create_reader(options: dict[str, str]) -> ChannelReader:
+        return ChannelReader(options, folder, arrow, event_column, store)
 
-    return data_source(f"penstock_channel_{name}", nullable, reader)
+    return data_source(f"penstock_channel_{folder.name}", nullable, create_reader)

@@ -1,1 +1,1 @@
-"""What every stream reader shares: the gate, start offsets, batch sizes and the data source class."""
+"""Stream readers: the base class, its options, the gate, offsets, batch sizes and busy time."""

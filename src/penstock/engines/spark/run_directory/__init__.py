@@ -1,1 +1,1 @@
-"""The files of a run: committed plan, checkpoints, journal and process records."""
+"""The files of a run: committed plan, checkpoints, channels, journal and the record of its JVM."""

@@ -1,4 +1,4 @@
-"""A query's checkpoint on disk: what it has committed, and how to hand it on to another query."""
+"""The checkpoint of a query on disk: its committed batches, its offsets, and its copy for another query."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from uuid import uuid4
 
-from penstock.engines.spark.storage.files import copy_tree, write_whole
+from penstock.engines.spark.reading.offsets import START_ID, Offset, without_start_id
+from penstock.engines.spark.storage.atomic_files import copy_tree, write_atomically
 
-TICK = "tick"  # see readers.Progress: it moves an offset without moving its place
-Offsets = dict[str, dict[str, int]]  # source name -> offset
+Offsets = dict[str, Offset]  # by source name
 
 
 class Checkpoint:
@@ -17,39 +17,42 @@ class Checkpoint:
         self.folder = folder
 
     def committed(self) -> int | None:
-        """The last batch that is committed, None before the first."""
+        """Return the number of the last committed batch, or None before the first."""
         return self._last("commits")
 
     def planned(self) -> int | None:
-        """The last batch whose offsets are written down."""
+        """Return the number of the last batch whose offsets are in the log, or None before the first."""
         return self._last("offsets")
 
     def interrupted(self) -> bool:
-        """Whether a batch was begun and not committed."""
+        """Return whether a batch was begun and not committed."""
         planned, committed = self.planned(), self.committed()
         return planned is not None and (committed is None or planned > committed)
 
     def has_state(self) -> bool:
-        """A function of a keyed operator may well keep none."""
+        """Return whether the query has state. The function of a keyed operator may keep none."""
         return (self.folder / "state").exists()
 
     def offsets(self, batch: int | None) -> Offsets:
-        """Where each named source stood at the end of a batch; sources that had nothing yet are missing."""
-        return {name: place_of(offset) for name, offset in self._raw(batch).items()} if batch is not None else {}
+        """Return the offset of each named source at the end of a batch. Sources without rows so far are missing.
 
-    def ticks(self) -> dict[int, str]:
-        """Which named source the offsets with this tick are of, in the last batch that was planned."""
+        Raises FileNotFoundError if Spark has deleted the offsets of the batch.
+        """
+        return {name: without_start_id(offset) for name, offset in self._raw(batch).items()} if batch is not None else {}
+
+    def names_by_start_id(self) -> dict[int, str]:
+        """Return the source name of each start id in the last planned batch; empty if the ids are ambiguous."""
         planned = self.planned()
         raw = self._raw(planned) if planned is not None else {}
-        found = {offset[TICK]: name for name, offset in raw.items() if TICK in offset}
-        return found if len(found) == len(raw) else {}
+        names = {offset[START_ID]: name for name, offset in raw.items() if START_ID in offset}
+        return names if len(names) == len(raw) else {}
 
-    def hand_on(self, target: Path) -> Checkpoint:
-        """A copy for another query to go on from; this one stays as it is, to come back to."""
+    def copy_to(self, target: Path) -> Checkpoint:
+        """Copy the checkpoint for another query. The original stays unchanged for a rollback."""
         copy_tree(self.folder, target)
-        # Two queries of one id stop each other.
+        # Spark stops a query when another one with the same id starts.
         _rewrite(target / "metadata", json.dumps({"id": str(uuid4())}).encode())
-        # transformWithState notes the full path of its schema's file.
+        # transformWithState stores the full path of its schema file.
         here, there = f"/{self.folder.name}/state/".encode(), f"/{target.name}/state/".encode()
         for path in target.glob("state/*/_metadata/**/*"):
             if path.is_file() and not path.name.endswith(".crc") and here in (content := path.read_bytes()):
@@ -58,12 +61,12 @@ class Checkpoint:
 
     def _raw(self, batch: int) -> Offsets:
         lines = (self.folder / "offsets" / str(batch)).read_text().splitlines()
-        found: Offsets = {}
-        for line in lines[2:]:  # the version, then the batch's metadata, then one line a source
+        offsets: Offsets = {}
+        for line in lines[2:]:  # the version, the metadata of the batch, then one line per source
             name, separator, offset = line.partition(":")
             if separator and name.isidentifier() and offset.startswith("{"):
-                found[name] = json.loads(offset)
-        return found
+                offsets[name] = json.loads(offset)
+        return offsets
 
     def _last(self, kind: str) -> int | None:
         folder = self.folder / kind
@@ -71,12 +74,7 @@ class Checkpoint:
         return max(numbers, default=None)
 
 
-def place_of(offset: dict[str, int]) -> dict[str, int]:
-    """An offset without its tick."""
-    return {unit: at for unit, at in offset.items() if unit != TICK}
-
-
 def _rewrite(path: Path, content: bytes) -> None:
-    """Other content under the same name: a new file, since the old one is shared, and without its old checksum."""
+    """Replace a file and delete its old checksum. The old file may be a hard link, so it is not edited."""
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
-    write_whole(path, content)
+    write_atomically(path, content)

@@ -1,6 +1,6 @@
-"""What a run has committed to: the plan in force and the queries that carry it out. One file, replaced in one step.
+"""The committed plan of a run and the queries that execute it. It is one file, replaced in one step.
 
-Everything else in the run's directory is either named here or rubbish of a change that never came to be.
+Everything else in the run directory is named here, or is left over from a change that was not committed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import msgspec
 
 from penstock.dataflow.edge import Edge
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.reading.gate import COMMITTED
-from penstock.engines.spark.storage.files import write_whole
+from penstock.engines.spark.reading.gate import PLAN_FILE
+from penstock.engines.spark.reading.offsets import Offset
+from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.plan.pipelines import Pipeline
 from penstock.plan.plan import Plan
 
@@ -24,7 +25,7 @@ class SourceInput(msgspec.Struct, frozen=True, kw_only=True, tag="source"):
 
     operator: str
     name: str  # the name of the source in Spark's checkpoint
-    start: dict[str, int]  # the offset at which the query began to read
+    start: Offset  # the offset at which the query began to read
 
     @property
     def origin(self) -> Origin:
@@ -37,7 +38,7 @@ class ChannelInput(msgspec.Struct, frozen=True, kw_only=True, tag="channel"):
     edge: Edge
     folder: str  # of the channel
     name: str  # the name of the source in Spark's checkpoint
-    start: dict[str, int]  # the offset at which the query began to read
+    start: Offset  # the offset at which the query began to read
 
     @property
     def origin(self) -> Origin:
@@ -48,14 +49,14 @@ QueryInput = SourceInput | ChannelInput
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """One pipeline as it runs: its checkpoint, what it reads, and the channel that it appends to."""
+    """The query of one pipeline: its checkpoint, its inputs, and the channel to which it appends."""
 
     operators: tuple[str, ...]
     replicas: dict[str, int]
     checkpoint: str
-    opens_at: int
+    opens_at: int  # the generation of the plan that started the query
     inputs: tuple[QueryInput, ...]
-    appends_to: str | None  # folder of the channel; None: a sink
+    appends_to: str | None  # folder of the channel; None if the pipeline ends in a sink
 
     @property
     def pipeline(self) -> str:
@@ -74,8 +75,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         """Return the input that comes from `origin`."""
         return next(source for source in self.inputs if source.origin == origin)
 
-    def does(self, pipeline: Pipeline, channels: dict[str, str]) -> bool:
-        """Whether it already is this pipeline, so that it can be left alone."""
+    def runs(self, pipeline: Pipeline, channels: dict[str, str]) -> bool:
+        """Return whether the query already executes this pipeline, so that it can keep running."""
         return (
             self.operators == pipeline.operators
             and self.replicas == dict(pipeline.replicas)
@@ -84,35 +85,37 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
-    """A source or a sink as it was declared."""
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The declaration of a source or a sink."""
 
-    what: str  # in words; it stays for as long as the run lives
+    description: str  # must not change during the life of a run
     rows_per_s: float | None = None
-    looks_for: str | None = None  # the glob of files that appear
+    glob: str | None = None  # of a source that reads files as they appear
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan in force, and the queries and channels that execute it."""
+
     generation: int
     plan: Plan
-    shape: str  # of the dataflow, to tell whether it is still the same
+    shape: str  # a fingerprint of the dataflow
     queries: tuple[Query, ...]
-    channels: dict[str, str]  # cut operator -> folder
-    ends: dict[str, End] = {}  # source or sink -> what it was declared to be; runs of earlier versions have none
+    channels: dict[str, str]  # cut operator -> folder of its channel
+    endpoints: dict[str, Endpoint]  # by source or sink
 
     def save(self, run: Path) -> None:
-        write_whole(run / COMMITTED, msgspec.json.encode(self))
+        write_atomically(run / PLAN_FILE, msgspec.json.encode(self))
 
     @staticmethod
     def load(run: Path) -> Committed | None:
         try:
-            return msgspec.json.decode((run / COMMITTED).read_bytes(), type=Committed)
+            return msgspec.json.decode((run / PLAN_FILE).read_bytes(), type=Committed)
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
             raise PenstockError(
-                f"'{run / COMMITTED}' is not a committed plan ({error}); restore it from a copy, or start a new run in "
-                "another directory"
+                f"'{run / PLAN_FILE}' is not a valid committed plan ({error}); restore it from a copy, or begin a new "
+                "run in another directory"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""The run's directory: its checkpoints and channels, how far each query has come, and what nobody needs any more."""
+"""The run directory: its checkpoints and channels, the positions of queries, and the deletion of unused files."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.brokers.cluster import KafkaCluster
-from penstock.engines.spark.channels import Channel, ChannelBusyError, EventTime, create_channel, open_channel
+from penstock.engines.spark.channels import Channel, ChannelUnavailableError, EventTime, create_channel, open_channel
+from penstock.engines.spark.channels.logged_channel import DESCRIPTION_FILE
+from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
 from penstock.engines.spark.run_directory.committed import Committed, Origin, Query, QueryInput
-from penstock.engines.spark.sources.contract import Offset
 
 
 class RunDirectory:
-    def __init__(self, path: Path, batch_s: float, most_rows: int | None, kafka: KafkaCluster | None = None) -> None:
+    def __init__(self, path: Path, kafka: KafkaCluster | None = None) -> None:
+        """`kafka` stores the rows of new channels; None stores them in the run directory."""
         self.path = path
-        self._batch_s = batch_s
-        self._most_rows = most_rows
         self._kafka = kafka
         self._channels: dict[str, Channel] = {}  # by folder
 
@@ -29,13 +29,11 @@ class RunDirectory:
 
     def channel(self, folder: str) -> Channel:
         if folder not in self._channels:
-            self._channels[folder] = open_channel(
-                self._channel_folder(folder), batch_s=self._batch_s, most_rows=self._most_rows
-            )
+            self._channels[folder] = open_channel(self._channel_folder(folder))
         return self._channels[folder]
 
     def has_channel(self, folder: str) -> bool:
-        return (self._channel_folder(folder) / "channel.json").exists()
+        return (self._channel_folder(folder) / DESCRIPTION_FILE).exists()
 
     def create_channel(
         self, folder: str, schema: str, event_time: EventTime | None, keys: tuple[str, ...] = ()
@@ -46,8 +44,6 @@ class RunDirectory:
             event_time,
             keys=keys,
             kafka=self._kafka,
-            batch_s=self._batch_s,
-            most_rows=self._most_rows,
         )
 
     def position(self, query: Query, source: QueryInput) -> Offset:
@@ -55,41 +51,45 @@ class RunDirectory:
         checkpoint = self.checkpoint(query)
         return checkpoint.offsets(checkpoint.committed()).get(source.name, source.start)
 
-    def forget(self, queries: Iterable[Query], up_to: Callable[[Query, Origin], Offset | None]) -> None:
-        """Deletes from each channel what all of its readers have behind them; None says that nothing is known."""
-        behind: dict[str, list[Offset | None]] = {}
+    def delete_read_rows(self, queries: Iterable[Query], position: Callable[[Query, Origin], Offset | None]) -> None:
+        """Delete from each channel the rows that all of its readers have passed.
+
+        `position` returns None if the position of a reader is not known; nothing is deleted then.
+        """
+        passed: dict[str, list[Offset | None]] = {}
         for query in queries:
             for edge, folder in query.channels_read.items():
-                behind.setdefault(folder, []).append(up_to(query, edge))
-        for folder, positions in behind.items():
-            if None not in positions:
-                self.channel(folder).forget(min(positions, key=lambda at: next(iter(at.values()))))
+                passed.setdefault(folder, []).append(position(query, edge))
+        for folder, positions in passed.items():
+            known = [offset for offset in positions if offset is not None]
+            if len(known) == len(positions):
+                self.channel(folder).delete_before(min(known, key=lambda offset: next(iter(offset.values()))))
 
-    def clear(self, committed: Committed | None, also: Committed | None = None) -> None:
-        """Deletes what neither the committed plan nor the one before it names, and lifts all holds."""
-        known = [one for one in (committed, also) if one is not None]
-        if not known:  # a start that never came to be has taken in files and let its pace run
+    def delete_unused(self, committed: Committed | None, previous: Committed | None = None) -> None:
+        """Delete the files that neither the committed plan nor the previous one names, and release all holds."""
+        plans = [plan for plan in (committed, previous) if plan is not None]
+        if not plans:  # a start that was not committed has read files and started the pace of sources
             shutil.rmtree(self.path / "sources", ignore_errors=True)
         keep = {
-            "checkpoints": {query.checkpoint for one in known for query in one.queries},
-            "channels": {folder for one in known for folder in one.channels.values()},
-            "starts": {query.checkpoint for one in known for query in one.queries},
-            "hold": set(),
+            "checkpoints": {query.checkpoint for plan in plans for query in plan.queries},
+            "channels": {folder for plan in plans for folder in plan.channels.values()},
+            "starts": {query.checkpoint for plan in plans for query in plan.queries},
+            "hold": set[str](),
         }
         for kind, names in keep.items():
             for path in (self.path / kind).glob("*"):
-                if path.name in names or (kind == "channels" and not self._dropped(path.name)):
+                if path.name in names or (kind == "channels" and not self._rows_deleted(path.name)):
                     continue
-                # Spark may still be laying up state of a query that was stopped: what stays goes next time.
+                # Spark may still write state of a stopped query; the rest is deleted by the next call.
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
                 self._channels.pop(path.name, None)
 
-    def _dropped(self, folder: str) -> bool:
-        """Whether the rows of a channel are gone; where that cannot be done now, it is tried again next time."""
+    def _rows_deleted(self, folder: str) -> bool:
+        """Delete the rows of a channel; return False if that is not possible now and must be repeated later."""
         if self.has_channel(folder):
             try:
-                self.channel(folder).drop()
-            except ChannelBusyError:
+                self.channel(folder).delete_rows()
+            except ChannelUnavailableError:
                 return False
         return True
 

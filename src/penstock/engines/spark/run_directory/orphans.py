@@ -1,4 +1,4 @@
-"""The JVM of a driver that was killed lives on for a moment; nobody may resume the run until it is gone."""
+"""The JVM of a killed driver keeps running for a moment. A run must not be resumed before that JVM has ended."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import psutil
 from pyspark.sql import SparkSession
 
 from penstock.engines.spark.jvm import jvm_pid
-from penstock.engines.spark.storage.files import write_whole
+from penstock.engines.spark.storage.atomic_files import write_atomically
 
 _FILE = "jvm.json"
-_PATIENCE_S = 15.0
+_TIMEOUT_S = 15.0
 
 
 class _Jvm(msgspec.Struct):
@@ -26,24 +26,24 @@ def note_jvm(run: Path, spark: SparkSession) -> None:
     pid = jvm_pid(spark)
     if pid is not None:
         jvm = _Jvm(pid=pid, created_s=psutil.Process(pid).create_time())
-        write_whole(run / _FILE, msgspec.json.encode(jvm))
+        write_atomically(run / _FILE, msgspec.json.encode(jvm))
 
 
 def await_orphan(run: Path) -> None:
-    """Waits for the JVM of an earlier driver to end; one that does not is ended: its driver is dead."""
+    """Wait for the JVM of an earlier driver to end, and kill it after a timeout, because its driver is dead."""
     try:
         jvm = msgspec.json.decode((run / _FILE).read_bytes(), type=_Jvm)
         process = psutil.Process(jvm.pid)
     except (FileNotFoundError, msgspec.DecodeError, psutil.NoSuchProcess):
         return
     if abs(process.create_time() - jvm.created_s) > 1.0 or process.pid in _children():
-        return  # another process by the same number, or our own
+        return  # another process with the same id, or our own JVM
     with contextlib.suppress(psutil.NoSuchProcess):
         try:
-            process.wait(timeout=_PATIENCE_S)
+            process.wait(timeout=_TIMEOUT_S)
         except psutil.TimeoutExpired:
             process.kill()
-            process.wait(timeout=_PATIENCE_S)
+            process.wait(timeout=_TIMEOUT_S)
 
 
 def _children() -> set[int]:

@@ -1,8 +1,9 @@
-"""A Kafka topic as a sink: each batch is one transaction, which also says which batch it is.
+"""A Kafka topic as a sink: each batch is one transaction.
 
-Tasks write their records aside, and the driver's one producer sends them: a transaction belongs to one producer, and
-Spark's own sink, which has one a task and no transactions, may write a batch twice. The mark of the last batch is a
-committed offset of a consumer group that nobody joins, and is part of the transaction: both are there or neither is.
+Tasks write their records to files, and a single producer in the driver sends them, because a transaction belongs to one
+producer. Spark's own sink has one producer per task and no transactions, so it may write a batch twice. The key of the
+last batch is kept as the committed offset of a consumer group without members. It is part of the transaction, so that
+Kafka stores both or neither.
 """
 
 from __future__ import annotations
@@ -23,42 +24,42 @@ from penstock.brokers.records import LARGEST_RECORD, ROOM, append
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import DataflowError, PenstockError
 from penstock.dataflow.kafka import Kafka
-from penstock.engines.spark.channels.files import write_rows
 from penstock.engines.spark.storage.column_names import quoted
-from penstock.engines.spark.storage.row_files import RowFile
+from penstock.engines.spark.storage.row_files import RowFile, write_dataframe
 
-_PATIENCE_S = 600.0
-_CONFIRM_S = 60.0  # for all records of a batch
-_ANSWER_S = 20.0  # for one call: what takes longer is tried again by another client
-_FAREWELL_S = 5.0  # the same, while the query is being stopped
-_ECHO_S = 60.0  # after the last client was given up, what it has asked for may still come about
+_BATCH_TIMEOUT_S = 600.0
+_CONFIRM_TIMEOUT_S = 60.0  # for all records of a batch
+_CALL_TIMEOUT_S = 20.0  # for one call; a longer one is repeated with another client
+_STOPPING_CALL_TIMEOUT_S = 5.0  # for one call while the query is being stopped
+_STALE_REQUEST_S = 60.0  # requests of an abandoned client may still take effect for so long
 
 
 class KafkaSink:
-    """Writes in the order of its calls. `name` is this sink's own in the cluster, and stays over restarts.
+    """Writes batches in the order of its calls. `name` is unique in the cluster and constant over restarts.
 
-    A broker that is away is waited for, unless `stopping`: Spark waits for a batch when a query is stopped.
+    The sink waits for a broker that does not respond, unless `is_stopping`, because Spark waits for the running batch
+    when a query is stopped.
     """
 
     _latest: ClassVar[dict[str, KafkaSink]] = {}  # of this process, by name
-    _given_up_s: ClassVar[dict[str, float]] = {}  # when a client of that name last was
+    _abandoned_s: ClassVar[dict[str, float]] = {}  # when a client of that name was last abandoned
 
-    def __init__(self, sink: Kafka, name: str, aside: Path, stopping: Callable[[], bool]) -> None:
+    def __init__(self, sink: Kafka, name: str, folder: Path, is_stopping: Callable[[], bool]) -> None:
         self._sink = sink
         self._name = name
-        self._aside = aside
-        self._stopping = stopping
+        self._folder = folder
+        self._is_stopping = is_stopping
         self._cluster = KafkaCluster(bootstrap_servers=sink.bootstrap_servers, options=sink.options)
         self._topic = Topic(self._cluster, sink.topic)
         self._producer: Any = None
-        self._disturbed = False  # a broker was lost since the producer has found its own
+        self._disturbed = False  # whether a broker was lost since the producer connected
         self._opened = False
         self._group: Any = None
-        self._last: str | None = None  # the key of the last batch that is there
-        aside.mkdir(parents=True, exist_ok=True)
+        self._last: str | None = None  # the key of the last batch in the topic
+        folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, df: DataFrame, key: str) -> int:
-        files = write_rows(df.select(*record(df, self._sink)), self._aside)
+        files = write_dataframe(df.select(*record_columns(df, self._sink)), self._folder)
         try:
             self._publish(files, key)
         finally:
@@ -67,10 +68,10 @@ class KafkaSink:
         return sum(file.rows for file in files)
 
     def _publish(self, files: list[RowFile], key: str) -> None:
-        """Until the batch is there, once: the rows are at hand, and a transaction that failed has left nothing."""
+        """Repeat the transaction until the batch is in the topic once. A failed transaction leaves nothing."""
         from confluent_kafka import KafkaError, KafkaException
 
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _BATCH_TIMEOUT_S
         while True:
             try:
                 self._renew()
@@ -82,23 +83,22 @@ class KafkaSink:
             except KafkaException as error:
                 cause, now_s = error.args[0], time.monotonic()
                 if cause.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
-                    # A broker that is back answers those who asked it before, too, and the last one shuts out the rest.
-                    if now_s - self._given_up_s.get(self._name, float("-inf")) > _ECHO_S:
+                    # A restarted broker also answers earlier requests, and the last of them fences the others.
+                    if now_s - self._abandoned_s.get(self._name, float("-inf")) > _STALE_REQUEST_S:
                         raise PenstockError(
-                            f"another query has taken over the writing to '{self._sink.topic}'"
+                            f"another query writes to topic '{self._sink.topic}' under the same name"
                         ) from None
                 else:
-                    self._given_up_s[self._name] = now_s
-                self._producer = None  # a new one ends what the old one has left open
-                if refused(cause) or now_s > deadline or self._stopping():
+                    self._abandoned_s[self._name] = now_s
+                self._producer = None  # a new one aborts the open transaction of the old one
+                if refused(cause) or now_s > deadline or self._is_stopping():
                     raise PenstockError(
-                        f"topic '{self._sink.topic}' at '{self._cluster.bootstrap_servers}' cannot be written: "
-                        f"{cause.str()}"
+                        f"topic '{self._sink.topic}' at '{self._cluster.bootstrap_servers}' cannot be written: {cause.str()}"
                     ) from None
                 self._wait()
 
     def _renew(self) -> None:
-        """A producer that has lost its broker may never hear of a coordinator again; another one asks anew."""
+        """Replace a producer that has lost its broker, because it may never find its coordinator again."""
         if self._producer is not None:
             self._producer.poll(0)
             if self._disturbed:
@@ -106,26 +106,26 @@ class KafkaSink:
         if self._producer is None:
             self._open()
 
-    def _answer(self, call: Callable[..., Result], *given: Any) -> Result:
-        return within(lambda: _FAREWELL_S if self._stopping() else _ANSWER_S, call, *given)
+    def _call(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        return within(lambda: _STOPPING_CALL_TIMEOUT_S if self._is_stopping() else _CALL_TIMEOUT_S, call, *arguments)
 
     def _lost_broker(self, error: Any) -> None:
         self._disturbed = True
 
     def _wait(self) -> None:
-        """Before the next try; a topic that is not there comes back in a moment or never."""
+        """Wait before the next attempt. Raises PenstockError if the topic does not exist any more."""
         while True:
             time.sleep(0.5)
             self._topic.require_still(timeout_s=2.0)
-            if not self._topic.missing or self._stopping():
+            if not self._topic.missing or self._is_stopping():
                 return
 
     def _open(self) -> None:
         from confluent_kafka import Consumer, KafkaException, Producer
 
         if self._latest.setdefault(self._name, self) is not self:
-            if self._opened:  # a query that was stopped goes on for a moment: it must not shut out its heir
-                raise PenstockError(f"another query has taken over the writing to '{self._sink.topic}'")
+            if self._opened:  # a stopped query runs on for a moment, and must not fence its successor
+                raise PenstockError(f"another query writes to topic '{self._sink.topic}' under the same name")
             self._latest[self._name] = self
         self._opened = True
         producer = self._cluster.client(
@@ -142,52 +142,52 @@ class KafkaSink:
                 "error_cb": self._lost_broker,
             },
         )
-        self._answer(producer.init_transactions, 10.0)
+        self._call(producer.init_transactions, 10.0)
         group = {"group.id": self._name, "enable.auto.commit": False, "isolation.level": "read_committed"}
         self._group = self._cluster.client(Consumer, **group)
-        (mark,) = self._answer(self._group.committed, [self._mark()], 10.0)
-        if mark.error is not None:  # else it would pass for a sink that has written nothing
-            raise KafkaException(mark.error)
-        self._last = mark.metadata
+        (last,) = self._call(self._group.committed, [self._batch_offset()], 10.0)
+        if last.error is not None:  # without this check the sink would seem to have written nothing
+            raise KafkaException(last.error)
+        self._last = last.metadata
         self._producer = producer
         producer.poll(0)
-        self._disturbed = False  # it has found its brokers, though others that it was given may be down
+        self._disturbed = False  # it is connected, although other bootstrap servers may be down
 
     def _transaction(self, files: list[RowFile], key: str) -> None:
         from confluent_kafka import KafkaError, KafkaException
 
-        producer, lost = self._producer, list[Any]()
+        producer, undelivered = self._producer, list[Any]()
         producer.begin_transaction()
         for file in files:
             with pa.memory_map(file.path) as source, pa.ipc.open_file(source) as rows:
                 for number in range(rows.num_record_batches):
                     batch = rows.get_batch(number)
                     keys, values = batch.column(0).to_pylist(), batch.column(1).to_pylist()
-                    some = [{"key": one, "value": value} for one, value in zip(keys, values, strict=True)]
-                    append(producer, self._sink.topic, some, lost, waiting=self._require_going_on)
-        deadline = time.monotonic() + _CONFIRM_S
-        # A commit would wait for records behind one that is refused, and not say why it was, and for a broker that is
-        # away while the run is to stop.
-        while not lost and (left := producer.flush(0.2)):
-            self._require_going_on()
+                    contents = [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
+                    append(producer, self._sink.topic, contents, undelivered, waiting=self._check_stopping)
+        deadline = time.monotonic() + _CONFIRM_TIMEOUT_S
+        # A commit alone would wait for records after a refused one without its reason, and for an unavailable broker
+        # while the run stops.
+        while not undelivered and (left := producer.flush(0.2)):
+            self._check_stopping()
             if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left:,} records are not confirmed"))
-        if lost:
-            raise KafkaException(lost[0])
+        if undelivered:
+            raise KafkaException(undelivered[0])
         if self._disturbed:
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the broker was lost in the middle of a batch"))
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the connection to the broker was lost during a batch"))
         group = self._group.consumer_group_metadata()
-        self._answer(producer.send_offsets_to_transaction, [self._mark(key)], group, _ANSWER_S)
-        self._answer(producer.commit_transaction, _ANSWER_S)  # flushes first, and fails if a record did
+        self._call(producer.send_offsets_to_transaction, [self._batch_offset(key)], group, _CALL_TIMEOUT_S)
+        self._call(producer.commit_transaction, _CALL_TIMEOUT_S)  # flushes first, and fails if a record failed
 
-    def _require_going_on(self) -> None:
+    def _check_stopping(self) -> None:
         from confluent_kafka import KafkaError, KafkaException
 
-        if self._stopping():
+        if self._is_stopping():
             left = f"{len(self._producer):,} records are not confirmed"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, left))
 
-    def _mark(self, key: str | None = None) -> Any:
+    def _batch_offset(self, key: str | None = None) -> Any:
         from confluent_kafka import TopicPartition
 
         if key is None:
@@ -196,7 +196,7 @@ class KafkaSink:
 
 
 def _follows(key: str, last: str | None) -> bool:
-    """Whether a batch is still to be written; Spark never repeats one before the last.
+    """Return whether a batch is not in the topic yet. Spark never repeats a batch before the last one.
 
     >>> _follows("a.00000002", "a.00000001"), _follows("a.00000001", "a.00000001"), _follows("b.00000000", "a.00000001")
     (True, False, True)
@@ -206,11 +206,11 @@ def _follows(key: str, last: str | None) -> bool:
     return checkpoint != before or int(number) > int(latest)
 
 
-def record(df: DataFrame, sink: Kafka) -> list[Column]:
-    """Key and value of a row's record."""
+def record_columns(df: DataFrame, sink: Kafka) -> list[Column]:
+    """Return the columns `key` and `value` of the records. Raises DataflowError if the columns do not fit the sink."""
     if sink.key is not None and sink.key not in df.columns:
         raise DataflowError(
-            f"the sink to topic '{sink.topic}' is keyed by '{sink.key}', which is not among its columns "
+            f"the sink to topic '{sink.topic}' has key='{sink.key}', which is not one of its columns "
             f"{', '.join(df.columns)}"
         )
     key = F.col(quoted(sink.key)).cast("string").cast("binary") if sink.key is not None else None
@@ -219,13 +219,13 @@ def record(df: DataFrame, sink: Kafka) -> list[Column]:
     elif sink.format == "text":
         if len(df.columns) != 1:
             raise DataflowError(
-                f"the sink to topic '{sink.topic}' writes text, which is one column, and is given "
-                f"{', '.join(df.columns)}; give it format='json'"
+                f"the sink to topic '{sink.topic}' writes text, which needs exactly one column, but receives "
+                f"{', '.join(df.columns)}; use format='json'"
             )
         value = F.col(quoted(df.columns[0])).cast("string").cast("binary")
     else:
         if "value" not in df.columns or not isinstance(df.schema["value"].dataType, BinaryType):
-            raise DataflowError(f"the sink to topic '{sink.topic}' writes bytes, and needs a column 'value binary'")
+            raise DataflowError(f"the sink to topic '{sink.topic}' writes bytes; it needs a column 'value' of type binary")
         value = F.col("value")
         key = key if key is not None or "key" not in df.columns else F.col("key").cast("binary")
     return [(F.lit(None).cast("binary") if key is None else key).alias("key"), value.alias("value")]

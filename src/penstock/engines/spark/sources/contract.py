@@ -1,63 +1,51 @@
-"""What the engine asks of a source, whatever its kind."""
+"""The contract of a source: what the engine needs of every kind of source."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
-Offset = dict[str, int]
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.engines.spark.reading.offsets import Offset
+from penstock.engines.spark.reading.reader import ReaderOptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """How a query reads a source."""
+class SampleSize(NamedTuple):
+    """The size of the first rows of a source."""
 
-    name: str  # for Spark's source evolution
-    replicas: int
-    query: str
-    opens_at: int
-    run: Path
-    batch_s: float
-    most_rows: int | None
-
-    def options(self) -> dict[str, str]:
-        return {
-            "name": self.name,
-            "tick": str(time.time_ns() // 1_000_000),
-            "timings": str(self.run / "timings" / self.name),
-            "replicas": str(self.replicas),
-            "query": self.query,
-            "opens_at": str(self.opens_at),
-            "run": str(self.run),
-            "batch_s": str(self.batch_s),
-            "most_rows": str(self.most_rows or ""),
-        }
+    bytes: int
+    rows: int
 
 
 class StreamSource(Protocol):
-    """A declared source brought to life in a run's directory."""
+    """A declared source in a run directory."""
 
-    def read(self, spark: Any, how: Reading) -> Any: ...
+    def read(self, spark: SparkSession, options: ReaderOptions) -> DataFrame:
+        """Return a streaming DataFrame with exactly `options.replicas` partitions."""
 
-    def first(self) -> Offset: ...
+    def first(self) -> Offset:
+        """Return the offset at which a new run starts to read."""
 
     def available(self) -> Offset | None:
-        """Behind the last row appended so far; None if only Spark knows."""
+        """Return the offset after the last row appended so far, or None if only Spark knows it.
 
-    def rows_between(self, start: Offset, end: Offset) -> int | None: ...
+        Raises PenstockError while the source does not respond.
+        """
+
+    def rows_between(self, start: Offset, end: Offset) -> int | None:
+        """Return the rows between two offsets, or None if they are not known."""
 
     def append_times(self, start: Offset, end: Offset) -> list[tuple[float, int]] | None:
-        """(when, how many rows) for the rows between two offsets; None if it cannot be known."""
+        """Return (append time, rows) for the rows between two offsets, or None if that is not known."""
 
-    def size_of(self, rows: int) -> tuple[int, int] | None:
-        """Bytes of about so many of its first rows, and how many there were; None if it cannot be known."""
+    def sample_size(self, rows: int) -> SampleSize | None:
+        """Return the size of about `rows` first rows, or None if it is not known."""
 
     def resume(self, read_up_to: Offset) -> None:
-        """The run starts again after a break; rows before this offset have been read."""
+        """Prepare to continue after a break. The rows before the offset have been read."""
 
-    def set_rate(self, rows_per_s: float) -> None: ...
+    def set_rate(self, rows_per_s: float) -> None:
+        """Change the rate. Raises PenstockError if the source has no rate."""
 
-    def ended(self, at: Offset) -> bool:
-        """Whether a reader at this offset has seen all that will ever come."""
+    def has_ended(self, at: Offset) -> bool:
+        """Return whether a reader at this offset has read everything that has been appended."""

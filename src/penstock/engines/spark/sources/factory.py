@@ -1,4 +1,4 @@
-"""From a declared source to a live one."""
+"""Creates the source of a run from its declaration."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
+from penstock.dataflow import Dataflow, Kind
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.operators import Operator
@@ -16,39 +17,62 @@ from penstock.engines.spark.sources.contract import StreamSource
 from penstock.engines.spark.sources.file_rows import FileRows
 from penstock.engines.spark.sources.files import FileStreamSource
 from penstock.engines.spark.sources.kafka import KafkaSource
-from penstock.engines.spark.sources.paced import PacedSource, generated
-from penstock.engines.spark.sources.replay_files import replayed
+from penstock.engines.spark.sources.paced import PacedSource, generated_rows
+from penstock.engines.spark.sources.replay_files import replayed_rows
 from penstock.engines.spark.sources.user_dataframe import UserDataFrameSource
-from penstock.engines.spark.storage.columns import declared_columns
 from penstock.engines.spark.storage.row_files import arrow_schema
+from penstock.engines.spark.storage.schemas import parse_schema
+
+_SAMPLE_ROWS = 1_000
 
 
 def create_source(operator: Operator, folder: Path) -> StreamSource:
-    """Needs a running Spark for the schema; writes what it must remember to `folder`."""
+    """Create the source of a source operator; its files are kept in `folder`.
+
+    Needs a running Spark session for the schema. Raises DataflowError if the declaration is not valid.
+    """
     source, name = operator.source, operator.name
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(source, SparkSource):
         return UserDataFrameSource(name, source.fn)
-    schema = declared_columns(f"source '{name}'", source.schema)
+    if source is None:
+        raise DataflowError(f"operator '{name}' is not a source")
+    schema = parse_schema(f"source '{name}'", source.schema)
     if isinstance(source, Files | Replay):
-        schema = schema.toNullable()  # as Spark does: nobody has looked whether a file holds what is NOT NULL
+        schema = schema.toNullable()  # as Spark does: files are not checked for NOT NULL
     if isinstance(source, Kafka):
         return KafkaSource(name, folder, schema, source)
     if isinstance(source, Files):
-        return FileStreamSource(folder, schema, _pattern(source), _form(name, source, schema))
+        return FileStreamSource(folder, schema, _pattern(source), _file_rows(name, source, schema))
     if isinstance(source, Replay):
-        rows, count = replayed(_pattern(source), _form(name, source, schema), folder, source.repeat)
+        rows, count = replayed_rows(_pattern(source), _file_rows(name, source, schema), folder, source.repeat)
     elif isinstance(source, Generate):
-        rows, count = generated(name, source.fn, schema), source.rows
+        rows, count = generated_rows(name, source.fn, schema), source.rows
     else:
-        raise DataflowError(f"operator '{name}' is not a source that this engine knows: {source!r}")
+        raise DataflowError(f"source '{name}' is declared as {source!r}, which the Spark engine does not support")
     pace = Pace.starting(at_s=time.time(), rows_per_s=source.rows_per_s, rows=count)
     return PacedSource(name, folder, schema, rows, pace)
+
+
+def row_bytes(flow: Dataflow, folder: Path) -> float | None:
+    """Return the mean size of a row over all sources, or None if the size is not known for one of them.
+
+    The size is that of the first rows, as Arrow stores them or as Kafka sends them.
+    """
+    sizes = []
+    for operator in flow.operators:
+        if operator.kind is not Kind.SOURCE:
+            continue
+        sample = create_source(operator, folder).sample_size(_SAMPLE_ROWS)
+        if sample is None or sample.rows == 0:
+            return None
+        sizes.append(sample.bytes / sample.rows)
+    return sum(sizes) / len(sizes) if sizes else None
 
 
 def _pattern(source: Files | Replay) -> str:
     return str(Path(source.glob).absolute())
 
 
-def _form(name: str, source: Files | Replay, schema: StructType) -> FileRows:
+def _file_rows(name: str, source: Files | Replay, schema: StructType) -> FileRows:
     return FileRows(source=name, format=source.format, header=source.header, schema=arrow_schema(schema))

@@ -1,4 +1,4 @@
-"""The rows of one file, in Arrow batches with the schema's columns and types."""
+"""Reads the rows of one file as Arrow batches with the columns and types of a schema."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import msgspec
 import pyarrow as pa
 
 from penstock.dataflow.errors import DataflowError
-from penstock.engines.spark.sources.json_rows import read_moment, row_type
-from penstock.engines.spark.storage.row_files import conformed
+from penstock.engines.spark.sources.json_rows import decode_timestamp, row_type
+from penstock.engines.spark.storage.row_files import cast_batch
 
-_ROWS_A_BATCH = 10_000
+_ROWS_PER_BATCH = 10_000
 _UNREADABLE = (pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError, KeyError, OverflowError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRows:
-    """How the files of a source are written. It travels to Spark's workers."""
+    """The format and schema of a source's files. Spark pickles it to its workers."""
 
     source: str
     format: str
@@ -30,23 +30,26 @@ class FileRows:
 
     def __post_init__(self) -> None:
         if self.format == "json":
-            row_type(self.schema)  # raises for a type that JSON has no form for, before anything runs
+            row_type(self.schema)  # refuses a type that JSON cannot represent before anything runs
 
     def of(self, path: str) -> Iterator[pa.RecordBatch]:
-        """An empty file has no rows, whatever its format: so one that cannot be read may be replaced by one."""
+        """Return the rows of a file. An empty file has no rows in every format, so it can replace an unreadable file.
+
+        Raises DataflowError if the file is missing or does not match the schema.
+        """
         try:
             if Path(path).stat().st_size:
                 yield from self._batches(path)
         except FileNotFoundError:
             raise DataflowError(
-                f"source '{self.source}': file '{path}' is gone and has not been read; put it back, or an empty file "
-                "in its place to go on without its rows"
+                f"source '{self.source}': file '{path}' was deleted before it was read; restore it, or create an "
+                "empty file in its place to continue without its rows"
             ) from None
         except _UNREADABLE as error:
             raise DataflowError(
-                f"source '{self.source}': file '{path}' does not read as {self.format} with columns "
-                f"{', '.join(self.schema.names)}: {' '.join(str(error).split())}; mend it, or put an empty file in its "
-                "place to go on without its rows"
+                f"source '{self.source}': file '{path}' cannot be read as {self.format} with columns "
+                f"{', '.join(self.schema.names)}: {' '.join(str(error).split())}; correct it, or replace it by an "
+                "empty file to continue without its rows"
             ) from None
 
     def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
@@ -57,8 +60,8 @@ class FileRows:
             yield from _objects(path, self.schema)
             return
         table = self._csv(path) if self.format == "csv" else _parquet(path)
-        for batch in table.select(self.schema.names).to_batches(max_chunksize=_ROWS_A_BATCH):
-            yield conformed(batch, self.schema)
+        for batch in table.select(self.schema.names).to_batches(max_chunksize=_ROWS_PER_BATCH):
+            yield cast_batch(batch, self.schema)
 
     def _csv(self, path: str) -> pa.Table:
         try:
@@ -75,14 +78,14 @@ def _read_csv(path: str, schema: pa.Schema, header: bool) -> pa.Table:
     return pyarrow.csv.read_csv(
         path,
         read_options=pyarrow.csv.ReadOptions(column_names=None if header else schema.names),
-        # Otherwise a line break in quotes ends a row where it lies across two of Arrow's blocks, and only there.
+        # Without this option, Arrow ends a row at a quoted line break that falls on the border of two blocks.
         parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
         convert_options=pyarrow.csv.ConvertOptions(column_types=schema, include_columns=schema.names),
     )
 
 
 def _without_zones(schema: pa.Schema) -> pa.Schema:
-    """Times as they are written without a zone; made to conform later, they are UTC."""
+    """Return the schema with timestamps without time zones. They are cast to UTC later."""
     return pa.schema(
         [field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field for field in schema]
     )
@@ -99,7 +102,7 @@ def _lines(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with Path(path).open(encoding="utf-8", newline="\n") as file:
         for line in file:
             lines.append(line.rstrip("\r\n"))
-            if len(lines) == _ROWS_A_BATCH:
+            if len(lines) == _ROWS_PER_BATCH:
                 yield pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], schema=schema)
                 lines = []
     if lines:
@@ -107,10 +110,10 @@ def _lines(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _objects(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """One JSON object a line. Arrow's own reader knows no dates and no maps, and stumbles over columns unasked for."""
-    decode = msgspec.json.Decoder(row_type(schema), dec_hook=read_moment).decode
+    """Read one JSON object per line. Arrow's own reader supports neither dates nor maps nor unknown columns."""
+    decode = msgspec.json.Decoder(row_type(schema), dec_hook=decode_timestamp).decode
     rows: list[Any] = []
-    with pa.input_stream(path) as packed, io.BufferedReader(packed) as file:  # unpacks what its name says is packed
+    with pa.input_stream(path) as packed, io.BufferedReader(packed) as file:  # decompresses by file suffix
         for number, line in enumerate(file, start=1):
             if line.isspace():
                 continue
@@ -118,7 +121,7 @@ def _objects(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 rows.append(decode(line))
             except (msgspec.DecodeError, ValueError) as error:
                 raise msgspec.DecodeError(f"line {number}: {error}") from None
-            if len(rows) == _ROWS_A_BATCH:
+            if len(rows) == _ROWS_PER_BATCH:
                 yield pa.RecordBatch.from_pylist(rows, schema=schema)
                 rows = []
     if rows:

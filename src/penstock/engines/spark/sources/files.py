@@ -1,7 +1,7 @@
-"""Files that appear under a glob, each read once in the order of appearance. The offset is {"file": n}.
+"""Files that appear under a glob pattern, each read once in the order of appearance. The offset is {"file": n}.
 
-A ledger in the run's directory gives each file its number when it is first seen, so that a number means the same file
-for ever. Files are looked for in the process in which Spark asks for offsets; only one query reads a source at a time.
+An index in the run directory numbers each file when it is discovered, so that a number always means the same file. The
+process that answers Spark's questions about offsets discovers files; only one query reads a source at a time.
 """
 
 from __future__ import annotations
@@ -14,164 +14,149 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.compile.clocks import ReadingTime
-from penstock.engines.spark.reading.data_source import data_source
-from penstock.engines.spark.reading.gate import Gate, Tick, load_start
-from penstock.engines.spark.sources.contract import Offset, Reading
+from penstock.engines.spark.reading.offsets import Offset
+from penstock.engines.spark.reading.reader import ReaderOptions, StreamReader, data_source, open_stream
+from penstock.engines.spark.sources.contract import SampleSize
 from penstock.engines.spark.sources.file_rows import FileRows
 
-FILES_A_BATCH = 64
+FILES_PER_BATCH = 64
+_DISCOVERY_INTERVAL_S = 0.1  # Spark asks every 10 ms when idle, and a discovery lists a folder
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class DiscoveredFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     at_s: float  # when the file was last written
     bytes: int
 
 
-class Ledger:
-    """One JSON line a file; a line that a crash cut short is not a line and is written again."""
+class FileIndex:
+    """One JSON line per file. A line that a crash left incomplete is ignored and overwritten."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.files: list[Seen] = []
-        self._known: set[str] = set()
-        self._read = 0
+        self.files: list[DiscoveredFile] = []
+        self._paths: set[str] = set()
+        self._read_bytes = 0
 
-    def refresh(self) -> list[Seen]:
+    def refresh(self) -> list[DiscoveredFile]:
+        """Read the lines that another process has added, and return all files."""
         if self._path.exists():
-            with self._path.open("rb") as file:
-                file.seek(self._read)
-                for line in file:
+            with self._path.open("rb") as index:
+                index.seek(self._read_bytes)
+                for line in index:
                     if not line.endswith(b"\n"):
                         break
-                    self._read += len(line)
-                    self._note(msgspec.json.decode(line, type=Seen))
+                    self._read_bytes += len(line)
+                    file = msgspec.json.decode(line, type=DiscoveredFile)
+                    self.files.append(file)
+                    self._paths.add(str(Path(file.path).absolute()))
         return self.files
 
-    def look(self, pattern: str) -> list[Seen]:
-        """Takes in the files that have appeared since."""
+    def discover(self, pattern: str) -> list[DiscoveredFile]:
+        """Add the files that have appeared since the last call, and return all files."""
         self.refresh()
-        fresh = [Path(path) for path in glob.glob(pattern, recursive=True) if path not in self._known]  # noqa: PTH207
-        found = [
-            Seen(path=str(path), at_s=stat.st_mtime, bytes=stat.st_size)
-            for path in fresh
-            if _counts(path) and (stat := path.stat())
+        added = [
+            DiscoveredFile(path=str(path), at_s=stat.st_mtime, bytes=stat.st_size)
+            for path in map(Path, glob.glob(pattern, recursive=True))  # noqa: PTH207
+            if str(path) not in self._paths and _is_data_file(path) and (stat := path.stat())
         ]
-        if found:
-            with self._path.open("r+b" if self._path.exists() else "w+b") as file:
-                file.seek(self._read)
-                file.truncate()
-                for seen in sorted(found, key=lambda one: (one.at_s, one.path)):
-                    file.write(msgspec.json.encode(seen) + b"\n")
+        if added:
+            with self._path.open("r+b" if self._path.exists() else "w+b") as index:
+                index.seek(self._read_bytes)
+                index.truncate()
+                for file in sorted(added, key=lambda file: (file.at_s, file.path)):
+                    index.write(msgspec.json.encode(file) + b"\n")
             self.refresh()
         return self.files
 
-    def _note(self, seen: Seen) -> None:
-        self.files.append(seen)
-        self._known.add(str(Path(seen.path).absolute()))
 
-
-def _counts(path: Path) -> bool:
-    """Not what is being written, nor what Spark leaves beside its files."""
+def _is_data_file(path: Path) -> bool:
+    """Return False for hidden files, which may be incomplete, and for files that Spark adds to a folder."""
     return not path.name.startswith((".", "_")) and path.is_file()
 
 
 class FileStreamSource:
-    def __init__(self, folder: Path, schema: StructType, pattern: str, form: FileRows) -> None:
-        self._name = form.source
+    def __init__(self, folder: Path, schema: StructType, pattern: str, file_rows: FileRows) -> None:
+        self._name = file_rows.source
         self._schema = schema
         self._pattern = pattern
-        self._form = form
-        self._path = str(folder / f"{form.source}.ledger.jsonl")
-        self._ledger = Ledger(Path(self._path))
+        self._file_rows = file_rows
+        self._index_path = folder / f"{file_rows.source}.files.jsonl"
+        self._index = FileIndex(self._index_path)
 
-    def read(self, spark: SparkSession, how: Reading) -> DataFrame:
-        source = _source_class(self._schema, self._pattern, self._form, self._path)
-        spark.dataSource.register(source)
-        return spark.readStream.format(source.name()).name(how.name).options(**how.options()).load()
+    def read(self, spark: SparkSession, options: ReaderOptions) -> DataFrame:
+        return open_stream(
+            spark, _file_source(self._schema, self._pattern, self._file_rows, self._index_path), options
+        )
 
     def first(self) -> Offset:
         return {"file": 0}
 
     def available(self) -> Offset:
-        return {"file": len(self._ledger.refresh())}
+        return {"file": len(self._index.refresh())}
 
     def rows_between(self, start: Offset, end: Offset) -> int | None:
-        return 0 if start == end else None  # nobody has counted the rows of files not yet read
+        return 0 if start == end else None  # the rows of unread files have not been counted
 
     def append_times(self, start: Offset, end: Offset) -> list[tuple[float, int]] | None:
-        """By file, each weighing the same: rows are not counted by file."""
-        files = self._ledger.refresh()[start["file"] : end["file"]]
-        return [(seen.at_s, 1) for seen in files]
+        """Return one entry per file with equal weights, because rows are not counted by file."""
+        return [(file.at_s, 1) for file in self._index.refresh()[start["file"] : end["file"]]]
 
-    def size_of(self, rows: int) -> tuple[int, int]:
+    def sample_size(self, rows: int) -> SampleSize:
         size = count = 0
-        for seen in self._ledger.look(self._pattern):
-            for batch in self._form.of(seen.path):
+        for file in self._index.discover(self._pattern):
+            for batch in self._file_rows.of(file.path):
                 size, count = size + batch.nbytes, count + batch.num_rows
                 if count >= rows:
-                    return size, count
-        return size, count
+                    return SampleSize(size, count)
+        return SampleSize(size, count)
 
     def resume(self, read_up_to: Offset) -> None:
-        """Files wait for as long as it takes."""
+        """Do nothing: files stay until they are read."""
 
     def set_rate(self, rows_per_s: float) -> None:
-        raise PenstockError(f"source '{self._name}' reads files as they appear: it has no rate to change")
+        raise PenstockError(f"source '{self._name}' reads files as they appear: it has no rate that can be changed")
 
-    def ended(self, at: Offset) -> bool:
-        appeared = [path for path in glob.glob(self._pattern, recursive=True) if _counts(Path(path))]  # noqa: PTH207
-        return at["file"] >= len(self._ledger.refresh()) >= len(appeared)
+    def has_ended(self, at: Offset) -> bool:
+        existing = [path for path in glob.glob(self._pattern, recursive=True) if _is_data_file(Path(path))]  # noqa: PTH207
+        return at["file"] >= len(self._index.refresh()) >= len(existing)
 
 
-class Share(InputPartition):
+class FilePartition(InputPartition):
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
 
 
-class FileStreamReader(DataSourceStreamReader):
-    def __init__(self, options: dict[str, str], pattern: str, form: FileRows, ledger: str) -> None:
-        self._gate = Gate(options["run"], options["query"], int(options["opens_at"]))
-        self._ledger = Ledger(Path(ledger))
-        self._where = (options["run"], options["query"], options["name"])
-        self._tick = Tick(options["tick"])
-        self._replicas = int(options["replicas"])
+class FileStreamReader(StreamReader):
+    """Takes up to `FILES_PER_BATCH` whole files into a batch; their rows are not known before they are read."""
+
+    def __init__(self, options: dict[str, str], pattern: str, file_rows: FileRows, index: Path) -> None:
+        super().__init__(options)
+        self._index = FileIndex(index)
         self._pattern = pattern
-        self._form = form
-        self._looked_at = 0.0
-        self._time = ReadingTime(Path(options["timings"]))
+        self._file_rows = file_rows
+        self._discovered_at = 0.0
 
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's names
-        return load_start(*self._where)
+    def next_offset(self, start: Offset) -> Offset:
+        if time.monotonic() - self._discovered_at > _DISCOVERY_INTERVAL_S:
+            self._index.discover(self._pattern)
+            self._discovered_at = time.monotonic()
+        return {"file": min(len(self._index.files), start["file"] + FILES_PER_BATCH)}
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable()
+    def partitions(self, start: Offset, end: Offset) -> list[FilePartition]:
+        paths = [file.path for file in self._index.refresh()[start["file"] : end["file"]]]
+        return [FilePartition(paths[part :: self.replicas]) for part in range(self.replicas)]
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        if self._gate.closed():
-            return start
-        if time.monotonic() - self._looked_at > 0.1:  # Spark asks every 10 ms when idle; a look lists a folder
-            self._ledger.look(self._pattern)
-            self._looked_at = time.monotonic()
-        return self._tick.on({"file": min(len(self._ledger.files), start["file"] + FILES_A_BATCH)})
-
-    def partitions(self, start: Offset, end: Offset) -> list[Share]:
-        paths = [seen.path for seen in self._ledger.refresh()[start["file"] : end["file"]]]
-        return [Share(paths[part :: self._replicas]) for part in range(self._replicas)]
-
-    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
-        made = (batch for path in partition.paths for batch in self._form.of(path))
-        return self._time.over(made)
+    def batches(self, partition: FilePartition) -> Iterator[pa.RecordBatch]:
+        return (batch for path in partition.paths for batch in self._file_rows.of(path))
 
 
-def _source_class(schema: StructType, pattern: str, form: FileRows, ledger: str) -> type[DataSource]:
-    def reader(options: dict[str, str]) -> FileStreamReader:
-        return FileStreamReader(options, pattern, form, ledger)
+def _file_source(schema: StructType, pattern: str, file_rows: FileRows, index: Path) -> type[DataSource]:
+    def create_reader(options: dict[str, str]) -> FileStreamReader:
+        return FileStreamReader(options, pattern, file_rows, index)
 
-    return data_source(f"penstock_source_{form.source}", schema, reader)
+    return data_source(f"penstock_source_{file_rows.source}", schema, create_reader)

@@ -1,6 +1,6 @@
-"""JSON as rows of a schema: what is read is what Spark's `to_json` writes.
+"""JSON objects as rows of a schema, in the form that Spark's `to_json` writes.
 
-A date or a time is text in ISO 8601, binary is base64, a map is an object, and what is null may be left out.
+Dates and timestamps are ISO 8601 text, binary values are base64, maps are objects, and null fields may be omitted.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from pyarrow import types
 from penstock.dataflow.errors import DataflowError
 
 
-class Moment(datetime):
-    """A time as people write it: a date alone, or without its seconds, is one too."""
+class LenientTimestamp(datetime):
+    """A timestamp that may lack its seconds or its time of day."""
 
 
-def read_moment(_: type, text: Any) -> Moment:
-    """
-    >>> read_moment(Moment, "2026-01-31 10:05").minute
+def decode_timestamp(_: type, text: Any) -> LenientTimestamp:
+    """Decode a timestamp; msgspec calls this hook for types that it does not know.
+
+    >>> decode_timestamp(LenientTimestamp, "2026-01-31 10:05").minute
     5
     """
-    return Moment.fromisoformat(text)
+    return LenientTimestamp.fromisoformat(text)
 
 
 _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
@@ -36,12 +37,14 @@ _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
     (types.is_string, str),
     (types.is_binary, bytes),
     (types.is_date, date),
-    (types.is_timestamp, Moment),
+    (types.is_timestamp, LenientTimestamp),
 )
 
 
 def row_type(schema: pa.Schema) -> Any:
-    """The type of a row, for msgspec to read with `read_moment` as its hook.
+    """Return the type of a row, for msgspec with `decode_timestamp` as its hook.
+
+    Raises DataflowError if a column has a type that JSON cannot represent.
 
     >>> import msgspec
     >>> row = row_type(pa.schema({"on": pa.date32(), "n": pa.map_(pa.string(), pa.int64())}))
@@ -52,29 +55,30 @@ def row_type(schema: pa.Schema) -> Any:
 
 
 def _object(fields: Any, path: str) -> Any:
-    found = {one.name: _nullable(one, f"{path}{one.name}") for one in fields}
-    return TypedDict(
-        "Row", {one.name: found[one.name] if one.nullable else Required[found[one.name]] for one in fields}, total=False
-    )
+    values = {field.name: _nullable(field, f"{path}{field.name}") for field in fields}
+    members = {
+        field.name: values[field.name] if field.nullable else Required[values[field.name]] for field in fields
+    }
+    return TypedDict("Row", members, total=False)
 
 
 def _nullable(field: pa.Field, path: str) -> Any:
-    """Spark takes the schema's word that there is none, and does not look."""
+    """Refuse nulls in a NOT NULL field, because Spark trusts the schema and does not check."""
     value = _value(field.type, path)
     return value | None if field.nullable else value
 
 
-def _value(of: pa.DataType, path: str) -> Any:
-    if types.is_struct(of):
-        return _object(of, f"{path}.")
-    if types.is_list(of):
-        return list[_nullable(of.value_field, path)]
-    if types.is_map(of) and (types.is_string(of.key_type) or types.is_integer(of.key_type)):
-        return dict[_value(of.key_type, path), _nullable(of.item_field, path)]
-    for holds, python in _PLAIN:
-        if holds(of):
-            return python
+def _value(kind: pa.DataType, path: str) -> Any:
+    if types.is_struct(kind):
+        return _object(kind, f"{path}.")
+    if types.is_list(kind):
+        return list[_nullable(kind.value_field, path)]
+    if types.is_map(kind) and (types.is_string(kind.key_type) or types.is_integer(kind.key_type)):
+        return dict[_value(kind.key_type, path), _nullable(kind.item_field, path)]
+    for is_kind, python_type in _PLAIN:
+        if is_kind(kind):
+            return python_type
     raise DataflowError(
-        f"column '{path}' is of the type {of}, which is not read from JSON; declare it as a string and parse it in an "
-        "operator"
+        f"column '{path}' has the type {kind}, which cannot be read from JSON; declare it as a string and parse it in "
+        "an operator"
     )

@@ -1,4 +1,4 @@
-"""Rows that have a number: replayed files, preloaded backlogs and generators. Their offset is {"row": n}."""
+"""Sources with numbered rows: replayed files, preloaded backlogs and generators. The offset is {"row": n}."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.pace import Pace
-from penstock.engines.spark.compile.clocks import ReadingTime
-from penstock.engines.spark.reading.batch_size import BatchSizer
-from penstock.engines.spark.reading.data_source import data_source
-from penstock.engines.spark.reading.gate import Gate, Tick, load_start
-from penstock.engines.spark.sources.contract import Offset, Reading
-from penstock.engines.spark.storage.files import write_whole
-from penstock.engines.spark.storage.row_conversion import of_any
+from penstock.engines.spark.reading.offsets import Offset
+from penstock.engines.spark.reading.reader import ReaderOptions, StreamReader, data_source, open_stream
+from penstock.engines.spark.sources.contract import SampleSize
+from penstock.engines.spark.storage.atomic_files import write_atomically
+from penstock.engines.spark.storage.row_conversion import batch_from_rows
 from penstock.engines.spark.storage.row_files import arrow_schema
 
-Rows = Callable[[int, int], Iterator[pa.RecordBatch]]  # the rows numbered start..stop
+NumberedRows = Callable[[int, int], Iterator[pa.RecordBatch]]  # the rows with numbers from start to stop
+_GENERATED_PER_BATCH = 10_000
+_MAX_APPEND_TIMES = 64  # of a range; within one the rate is even enough for any quantile
 
 
 class PaceFile:
@@ -34,41 +33,41 @@ class PaceFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int] | None = None
+        self._version: tuple[int, int] | None = None
         self._pace: Pace | None = None
 
     def load(self) -> Pace:
         stat = self._path.stat()
-        if self._pace is None or self._seen != (stat.st_mtime_ns, stat.st_ino):
+        version = (stat.st_mtime_ns, stat.st_ino)
+        if self._pace is None or self._version != version:
             self._pace = msgspec.json.decode(self._path.read_bytes(), type=Pace)
-            self._seen = (stat.st_mtime_ns, stat.st_ino)
+            self._version = version
         return self._pace
 
     def save(self, pace: Pace) -> None:
-        write_whole(self._path, msgspec.json.encode(pace))
+        write_atomically(self._path, msgspec.json.encode(pace))
 
     def exists(self) -> bool:
         return self._path.exists()
 
 
 class PacedSource:
-    def __init__(self, name: str, folder: Path, schema: StructType, rows: Rows, pace: Pace) -> None:
+    def __init__(self, name: str, folder: Path, schema: StructType, rows: NumberedRows, pace: Pace) -> None:
+        """`pace` applies to a new run; a resumed run continues at the pace in its folder."""
         self._name = name
         self._schema = schema
         self._rows = rows
         self._count = pace.rows
-        self._pace = PaceFile(folder / f"{name}.pace.json")
+        self._pace_path = folder / f"{name}.pace.json"
+        self._pace = PaceFile(self._pace_path)
         if not self._pace.exists():
             self._pace.save(pace)
-        self._path = str(folder / f"{name}.pace.json")
 
     def source_class(self) -> type[DataSource]:
-        return _source_class(self._name, self._schema, self._rows, self._path)
+        return _paced_source(self._name, self._schema, self._rows, self._pace_path)
 
-    def read(self, spark: SparkSession, how: Reading) -> DataFrame:
-        source = self.source_class()
-        spark.dataSource.register(source)
-        return spark.readStream.format(source.name()).name(how.name).options(**how.options()).load()
+    def read(self, spark: SparkSession, options: ReaderOptions) -> DataFrame:
+        return open_stream(spark, self.source_class(), options)
 
     def first(self) -> Offset:
         return {"row": 0}
@@ -80,87 +79,74 @@ class PacedSource:
         return end["row"] - start["row"]
 
     def append_times(self, start: Offset, end: Offset) -> list[tuple[float, int]]:
-        """A range has up to 64 moments: within one the pace is even enough for any quantile."""
         pace = self._pace.load()
         low, high = start["row"], end["row"]
-        parts = min(64, high - low)
+        parts = min(_MAX_APPEND_TIMES, high - low)
         bounds = [low + (high - low) * part // parts for part in range(parts + 1)] if parts else []
         return [((pace.appended_at(a) + pace.appended_at(b - 1)) / 2, b - a) for a, b in itertools.pairwise(bounds)]
 
-    def size_of(self, rows: int) -> tuple[int, int]:
-        """Bytes of its first rows, and how many there were."""
-        known = self._pace.load().rows
-        batches = list(self._rows(0, rows if known is None else min(rows, known)))
-        return sum(one.nbytes for one in batches), sum(one.num_rows for one in batches)
+    def sample_size(self, rows: int) -> SampleSize:
+        count = self._pace.load().rows
+        batches = list(self._rows(0, rows if count is None else min(rows, count)))
+        return SampleSize(sum(batch.nbytes for batch in batches), sum(batch.num_rows for batch in batches))
 
     def resume(self, read_up_to: Offset) -> None:
-        """At the rate that it had, up to as many rows as are declared now."""
+        """Continue at the last rate, up to the number of rows that is declared now."""
         resumed = self._pace.load().resumed(at_s=time.time(), row=read_up_to["row"])
         self._pace.save(msgspec.structs.replace(resumed, rows=self._count))
 
     def set_rate(self, rows_per_s: float) -> None:
         pace = self._pace.load()
         if pace.legs[-1].rows_per_s is None:
-            raise PenstockError(f"source '{self._name}' is a preloaded backlog: all its rows are there, at no rate")
+            raise PenstockError(
+                f"source '{self._name}' is a preloaded backlog: all its rows exist already, so it has no rate"
+            )
         self._pace.save(pace.changed(at_s=time.time(), rows_per_s=rows_per_s))
 
-    def ended(self, at: Offset) -> bool:
+    def has_ended(self, at: Offset) -> bool:
         rows = self._pace.load().rows
         return rows is not None and at["row"] >= rows
 
 
-class Range(InputPartition):
+class RowRange(InputPartition):
     def __init__(self, start: int, stop: int) -> None:
         self.start = start
         self.stop = stop
 
 
-class PacedReader(DataSourceStreamReader):
-    def __init__(self, options: dict[str, str], rows: Rows, pace: str) -> None:
-        self._gate = Gate(options["run"], options["query"], int(options["opens_at"]))
-        self._pace = PaceFile(Path(pace))
-        self._where = (options["run"], options["query"], options["name"])
-        self._tick = Tick(options["tick"])
-        self._replicas = int(options["replicas"])
-        self._sizer = BatchSizer.of(options)
+class PacedReader(StreamReader):
+    def __init__(self, options: dict[str, str], rows: NumberedRows, pace: Path) -> None:
+        super().__init__(options)
+        self._pace = PaceFile(pace)
         self._rows = rows
-        self._time = ReadingTime(Path(options["timings"]))
 
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's names
-        return load_start(*self._where)
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable()
-
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        if self._gate.closed():
-            return start
+    def next_offset(self, start: Offset) -> Offset:
         backlog = self._pace.load().available(time.time()) - start["row"]
         if backlog <= 0:
-            return self._tick.on({"row": start["row"]})
-        rows = min(backlog, self._sizer.room())
-        self._sizer.gave(rows, left=rows < backlog)
-        return self._tick.on({"row": start["row"] + rows})
+            return start
+        rows = min(backlog, self.sizer.limit())
+        self.sizer.took(rows, rows_left=rows < backlog)
+        return {"row": start["row"] + rows}
 
-    def partitions(self, start: Offset, end: Offset) -> list[Range]:
-        low, rows, k = start["row"], end["row"] - start["row"], self._replicas
-        return [Range(low + rows * part // k, low + rows * (part + 1) // k) for part in range(k)]
+    def partitions(self, start: Offset, end: Offset) -> list[RowRange]:
+        low, rows, k = start["row"], end["row"] - start["row"], self.replicas
+        return [RowRange(low + rows * part // k, low + rows * (part + 1) // k) for part in range(k)]
 
-    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
-        return self._time.over(self._rows(partition.start, partition.stop))
+    def batches(self, partition: RowRange) -> Iterator[pa.RecordBatch]:
+        return self._rows(partition.start, partition.stop)
 
 
-def generated(name: str, fn: Callable[[int], Any], schema: StructType) -> Rows:
-    """Rows made from their number by a function of the user's."""
+def generated_rows(name: str, function: Callable[[int], Any], schema: StructType) -> NumberedRows:
+    """Return rows that a user's function makes from their numbers."""
     arrow = arrow_schema(schema)
 
     def rows(start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        for low in range(start, stop, 10_000):
-            made = [fn(number) for number in range(low, min(low + 10_000, stop))]
-            yield of_any(made, arrow, f"the function of source '{name}'")
+        for low in range(start, stop, _GENERATED_PER_BATCH):
+            made = [function(number) for number in range(low, min(low + _GENERATED_PER_BATCH, stop))]
+            yield batch_from_rows(made, arrow, f"the function of source '{name}'")
 
     return rows
 
 
-def _source_class(name: str, schema: StructType, rows: Rows, pace: str) -> type[DataSource]:
+def _paced_source(name: str, schema: StructType, rows: NumberedRows, pace: Path) -> type[DataSource]:
     return data_source(f"penstock_source_{name}", schema, lambda options: PacedReader(options, rows, pace))

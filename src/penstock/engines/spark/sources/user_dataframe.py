@@ -1,4 +1,4 @@
-"""A streaming DataFrame of the user's. Only Spark knows its offsets, so its query is cut off and never changed."""
+"""A streaming DataFrame that the user creates. Only Spark knows its offsets, so its query is never changed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.dataflow.errors import DataflowError, PenstockError
-from penstock.engines.spark.sources.contract import Offset, Reading
+from penstock.engines.spark.reading.offsets import Offset
+from penstock.engines.spark.reading.reader import ReaderOptions
 
 
 class UserDataFrameSource:
-    def __init__(self, name: str, fn: Callable[[SparkSession], Any]) -> None:
+    def __init__(self, name: str, function: Callable[[SparkSession], Any]) -> None:
         self._name = name
-        self._fn = fn
+        self._function = function
 
-    def read(self, spark: SparkSession, how: Reading) -> DataFrame:
-        df = self._fn(spark)
+    def read(self, spark: SparkSession, options: ReaderOptions) -> DataFrame:
+        df = self._function(spark)
         if not isinstance(df, DataFrame) or not df.isStreaming:
             raise DataflowError(
-                f"the function of source '{self._name}' gives {type(df).__name__}, not a streaming DataFrame"
+                f"the function of source '{self._name}' returns {type(df).__name__}, not a streaming DataFrame; "
+                "return one, such as spark.readStream.format(...).load()"
             )
-        return df.repartition(how.replicas)
+        return df.repartition(options.replicas)
 
     def first(self) -> Offset:
         return {}
@@ -36,14 +38,14 @@ class UserDataFrameSource:
     def append_times(self, start: Offset, end: Offset) -> None:
         return None
 
-    def size_of(self, rows: int) -> None:
+    def sample_size(self, rows: int) -> None:
         return None
 
     def resume(self, read_up_to: Offset) -> None:
-        """Spark resumes it from its checkpoint."""
+        """Do nothing: Spark resumes the DataFrame from its checkpoint."""
 
     def set_rate(self, rows_per_s: float) -> None:
-        raise PenstockError(f"source '{self._name}' is a DataFrame of yours: Penstock cannot change its rate")
+        raise PenstockError(f"source '{self._name}' is a user-defined DataFrame: Penstock cannot change its rate")
 
-    def ended(self, at: Offset) -> bool:
+    def has_ended(self, at: Offset) -> bool:
         return False

@@ -1,1 +1,1 @@
-"""Files and columns: atomic writes, Arrow files, row conversion and column names."""
+"""Files and columns: atomic files, Arrow files, schemas, column names and conversion of rows."""

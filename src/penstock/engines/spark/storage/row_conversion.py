@@ -1,6 +1,7 @@
-"""Rows that a user's function makes, as Arrow. Whatever is not of the schema is refused, where Arrow would see a null.
+"""Conversion of the rows that a user's function returns to Arrow.
 
-All is looked at column by column, which costs a row next to nothing.
+A value that does not match the schema is refused; Arrow alone would turn it into a null. All checks work by column, so
+their cost per row is negligible.
 """
 
 from __future__ import annotations
@@ -13,90 +14,99 @@ import pyarrow as pa
 
 from penstock.dataflow.errors import DataflowError
 
-_NO_SUCH_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_INVALID_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-def of_dicts(made: Sequence[Any], schema: pa.Schema, whose: str) -> pa.RecordBatch:
-    """Each row has exactly the schema's columns."""
+def batch_from_dicts(rows: Sequence[Any], schema: pa.Schema, producer: str) -> pa.RecordBatch:
+    """Return a batch of rows that are dicts with exactly the columns of the schema.
+
+    `producer` names the function in the error message. Raises DataflowError if a row does not match the schema.
+    """
     names = schema.names
     try:
-        columns = [list(map(itemgetter(name), made)) for name in names]
-        exact = sum(map(len, made)) == len(made) * len(set(names))  # none is missing, so none is left over
+        columns = [list(map(itemgetter(name), rows)) for name in names]
+        exact = sum(map(len, rows)) == len(rows) * len(set(names))  # no column is missing, so none is left over
     except (KeyError, TypeError, IndexError):
         exact = False
     if not exact:
-        raise _unlike(next(row for row in made if not isinstance(row, dict) or row.keys() != set(names)), names, whose)
-    return _batch(columns, schema, whose)
+        wrong = next(row for row in rows if not isinstance(row, dict) or row.keys() != set(names))
+        raise _mismatch(wrong, names, producer)
+    return _batch(columns, schema, producer)
 
 
-def of_any(made: Sequence[Any], schema: pa.Schema, whose: str) -> pa.RecordBatch:
-    """Each row is a dict, a tuple (or a list) in the schema's order, or the bare value of an only column."""
+def batch_from_rows(rows: Sequence[Any], schema: pa.Schema, producer: str) -> pa.RecordBatch:
+    """Return a batch of rows that are dicts, tuples or lists in the schema's order, or values of a single column.
+
+    `producer` names the function in the error message. Raises DataflowError if a row does not match the schema.
+    """
     names = schema.names
-    kinds = set(map(type, made))
+    kinds = set(map(type, rows))
     if len(names) == 1:
         if any(issubclass(kind, dict | tuple | list) for kind in kinds):
-            made = [_only(row, schema.field(0), whose) for row in made]
-        return _batch([made], schema, whose)
-    if all(issubclass(kind, tuple | list) for kind in kinds) and set(map(len, made)) == {len(names)}:
-        return _batch(zip(*made, strict=True), schema, whose)
-    return of_dicts([_named(row, names, whose) for row in made], schema, whose)
+            rows = [_single_value(row, schema.field(0), producer) for row in rows]
+        return _batch([rows], schema, producer)
+    if all(issubclass(kind, tuple | list) for kind in kinds) and set(map(len, rows)) == {len(names)}:
+        return _batch(zip(*rows, strict=True), schema, producer)
+    return batch_from_dicts([_as_dict(row, names, producer) for row in rows], schema, producer)
 
 
-def _only(row: Any, field: pa.Field, whose: str) -> Any:
-    """The value of an only column. Of one that holds dicts or lists, a dict or a list is the bare value."""
+def _single_value(row: Any, field: pa.Field, producer: str) -> Any:
+    """Return the value of a single column. A dict or list may be the value itself if the column has such a type."""
     if isinstance(row, dict):
         if row.keys() == {field.name}:
             return row[field.name]
-        bare = pa.types.is_struct(field.type) or pa.types.is_map(field.type)
+        is_value = pa.types.is_struct(field.type) or pa.types.is_map(field.type)
     elif isinstance(row, tuple | list):
-        bare = isinstance(row, list) and pa.types.is_list(field.type)
-        if not bare and len(row) == 1:
+        is_value = isinstance(row, list) and pa.types.is_list(field.type)
+        if not is_value and len(row) == 1:
             return row[0]
     else:
-        bare = True
-    if not bare:
-        raise _unlike(row, [field.name], whose)
+        is_value = True
+    if not is_value:
+        raise _mismatch(row, [field.name], producer)
     return row
 
 
-def _named(row: Any, names: list[str], whose: str) -> dict[str, Any]:
+def _as_dict(row: Any, names: list[str], producer: str) -> dict[str, Any]:
     if isinstance(row, dict):
         return row
     if isinstance(row, tuple | list) and len(row) == len(names):
         return dict(zip(names, row, strict=True))
-    raise _unlike(row, names, whose)
+    raise _mismatch(row, names, producer)
 
 
-def _batch(columns: Iterable[Sequence[Any]], schema: pa.Schema, whose: str) -> pa.RecordBatch:
+def _batch(columns: Iterable[Sequence[Any]], schema: pa.Schema, producer: str) -> pa.RecordBatch:
     arrays = []
     for column, field in zip(columns, schema, strict=True):
         try:
             if pa.types.is_integer(field.type):
                 _refuse_fractions(column)
             arrays.append(pa.array(column, field.type))
-            if arrays[-1].null_count and not field.nullable:  # Spark takes the schema's word for it
-                raise ValueError("it is NOT NULL, and None is given")
-        except _NO_SUCH_VALUE as error:
-            raise DataflowError(f"{whose} gives column '{field.name}' what is no {field.type}: {error}") from None
+            if arrays[-1].null_count and not field.nullable:  # Spark trusts the schema and does not check
+                raise ValueError("the column is NOT NULL, but a value is None")
+        except _INVALID_VALUE as error:
+            raise DataflowError(
+                f"{producer} returns a value in column '{field.name}' that is not a valid {field.type}: {error}"
+            ) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _refuse_fractions(column: Sequence[Any]) -> None:
-    """Arrow would cut them off."""
+    """Raise ValueError for a fraction in a column of integers, which Arrow would truncate."""
     if any(issubclass(kind, float) for kind in set(map(type, column))):
         for value in column:
             if isinstance(value, float) and not value.is_integer():
-                raise ValueError(f"{value!r} is not whole")
+                raise ValueError(f"{value!r} is not a whole number")
 
 
-def _unlike(row: Any, names: list[str], whose: str) -> DataflowError:
+def _mismatch(row: Any, names: list[str], producer: str) -> DataflowError:
     if isinstance(row, dict):
-        given = f"a row with {', '.join(map(str, row)) or 'nothing'}"
+        given = f"a row with the columns {', '.join(map(str, row))}" if row else "a row without columns"
     elif isinstance(row, tuple | list):
         given = f"a row of {len(row)} values"
     else:
-        given = f"{repr(row)[:80]} for a row"
+        given = f"{repr(row)[:80]} as a row"
     return DataflowError(
-        f"{whose} gives {given}, and its columns are {', '.join(names)}; give exactly these, None where there is no "
-        "value"
+        f"{producer} returns {given}, but its columns are {', '.join(names)}; return exactly these, with None for a "
+        "missing value"
     )

@@ -1,6 +1,6 @@
-"""Rows in Arrow files, addressed by number: what channels and replayed sources are made of.
+"""Rows in Arrow files, addressed by number. Channels and replayed sources are stored in them.
 
-Arrow's IPC file format is memory-mapped and sliced without copying, so any range of rows is as cheap as any other.
+Files in Arrow's IPC format are memory-mapped and sliced without copying, so every range of rows costs the same.
 """
 
 from __future__ import annotations
@@ -9,53 +9,63 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.engines.spark.storage.column_names import map_in_arrow
+
+FILE_REPORT = "file string, rows bigint, bytes bigint"  # the schema in which tasks report the files that they wrote
+
 
 class RowFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file, or a record in Kafka, that holds rows."""
+
     path: str
     rows: int
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """`rows` rows of a file, from row `skip` on."""
+class RowSlice:
+    """`rows` rows of a file, from row number `skip` on."""
 
     path: str
     skip: int
     rows: int
 
 
-def slices(files: Sequence[RowFile], start: int, stop: int) -> list[Slice]:
-    """Where rows number start..stop of these files, laid end to end, are found.
+def slice_files(files: Sequence[RowFile], start: int, stop: int) -> list[RowSlice]:
+    """Return the slices that hold rows `start` to `stop` of these files in sequence.
 
     >>> files = [RowFile("a", 3, 0), RowFile("b", 5, 0)]
-    >>> slices(files, 2, 5)
-    [Slice(path='a', skip=2, rows=1), Slice(path='b', skip=0, rows=2)]
+    >>> slice_files(files, 2, 5)
+    [RowSlice(path='a', skip=2, rows=1), RowSlice(path='b', skip=0, rows=2)]
     """
-    found, begin = [], 0
+    slices, begin = [], 0
     for file in files:
         low, high = max(start, begin), min(stop, begin + file.rows)
         if low < high:
-            found.append(Slice(file.path, low - begin, high - low))
+            slices.append(RowSlice(file.path, low - begin, high - low))
         begin += file.rows
-    return found
+    return slices
 
 
-def shares(files: Sequence[RowFile], start: int, stop: int, replicas: int) -> list[list[Slice]]:
-    """Rows start..stop in exactly `replicas` shares of equal size, give or take a row."""
-    rows = stop - start
-    bounds = [start + rows * part // replicas for part in range(replicas + 1)]
-    return [slices(files, low, high) for low, high in itertools.pairwise(bounds)]
+def split_files(files: Sequence[RowFile], replicas: int) -> list[list[RowSlice]]:
+    """Return all rows of these files in exactly `replicas` parts whose sizes differ by one row at most."""
+    rows = sum(file.rows for file in files)
+    bounds = [rows * part // replicas for part in range(replicas + 1)]
+    return [slice_files(files, low, high) for low, high in itertools.pairwise(bounds)]
 
 
-def read(parts: Iterable[Slice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for part in parts:
+def read_slices(slices: Iterable[RowSlice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Read the rows of slices of Arrow files, with the columns and types of the schema."""
+    for part in slices:
         with pa.memory_map(part.path) as source, pa.ipc.open_file(source) as file:
             skip, left = part.skip, part.rows
             for index in range(file.num_record_batches):
@@ -67,11 +77,11 @@ def read(parts: Iterable[Slice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                     continue
                 piece = batch.slice(skip, left)
                 skip, left = 0, left - piece.num_rows
-                yield conformed(piece, schema)
+                yield cast_batch(piece, schema)
 
 
-def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly these columns and types: Spark writes time zones by other names than it reads them."""
+def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with exactly these columns and types. Spark writes and reads time zones by different names."""
     if batch.schema.equals(schema):
         return batch
     if batch.schema.names != schema.names:
@@ -84,14 +94,45 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Spark's schema in Arrow's types. A timestamp is a moment, which Arrow counts in UTC wherever the session is."""
+    """Return Spark's schema in Arrow's types. Arrow stores a timestamp in UTC, whatever the session's time zone is."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def write(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> RowFile:
+def write_row_file(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> RowFile:
     rows = 0
     with pa.ipc.new_file(str(path), schema) as writer:
         for batch in batches:
-            writer.write_batch(conformed(batch, schema))
+            writer.write_batch(cast_batch(batch, schema))
             rows += batch.num_rows
     return RowFile(str(path), rows, path.stat().st_size)
+
+
+def write_dataframe(df: DataFrame, folder: Path, suffix: str = "arrow") -> list[RowFile]:
+    """Run the DataFrame and write one file per task, in Arrow or Parquet format.
+
+    Each attempt of a task writes under a new name, and only successful tasks are reported. A task that Spark runs twice
+    leaves an unused file and never a wrong row.
+    """
+    target = str(folder)
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        path = Path(target) / f"{uuid4().hex}.{suffix}"
+        rows, writer = 0, None
+        for batch in batches:
+            if writer is None:
+                writer = _writer(path, batch.schema)
+            writer.write_batch(batch)
+            rows += batch.num_rows
+        if writer is not None:
+            writer.close()
+            yield pa.RecordBatch.from_pydict({"file": [str(path)], "rows": [rows], "bytes": [path.stat().st_size]})
+
+    return [RowFile(row.file, row.rows, row.bytes) for row in map_in_arrow(df, write, FILE_REPORT).collect()]
+
+
+def _writer(path: Path, schema: pa.Schema) -> Any:
+    if path.suffix == ".arrow":
+        return pa.ipc.new_file(str(path), schema)
+    import pyarrow.parquet
+
+    return pyarrow.parquet.ParquetWriter(str(path), schema)

@@ -1,4 +1,4 @@
-"""Small files that survive kill -9: written whole or not at all."""
+"""Small files that survive kill -9: each is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from uuid import uuid4
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Replaces the file in one step; readers see the old content or the new one."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Create or replace a file in one step. Readers see the old content or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{uuid4().hex}")
     fresh.write_bytes(content)
     fresh.replace(path)
 
 
-def create_once(path: Path, content: bytes) -> bool:
-    """Creates the file whole unless it is there already; says whether it did."""
+def create_exclusively(path: Path, content: bytes) -> bool:
+    """Create a complete file unless it exists already. Return whether it was created."""
     fresh = path.with_name(f".{path.name}.{uuid4().hex}")
     fresh.write_bytes(content)
     try:
@@ -30,7 +30,7 @@ def create_once(path: Path, content: bytes) -> bool:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """A copy that shares files where the disk allows it: Spark replaces checkpoint files, and never edits them."""
+    """Copy a folder with hard links where the disk allows it. Spark replaces checkpoint files and never edits them."""
     try:
         shutil.copytree(source, target, copy_function=os.link)
     except (OSError, shutil.Error):

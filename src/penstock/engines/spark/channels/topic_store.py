@@ -1,14 +1,14 @@
-"""Rows of a channel in a Kafka topic: a record holds many rows, as one Arrow batch.
+"""Rows of a channel in a Kafka topic. A record holds many rows as one Arrow batch.
 
-A record has the address "partition:offset", which the channel's log names. A task that is tried twice, or a batch that
-a crash cut short, leaves records that no log names: readers step over them. So a batch counts once without a
-transaction, which could not span the producers of many tasks anyway. A record's key says whence it is (batch, task,
-number), for people who look.
+The address of a record is "partition:offset", and the channel's log lists the addresses that count. A task that runs
+twice, or a batch that a crash interrupts, leaves records that no log lists; readers skip them. A batch therefore counts
+once without a transaction, which could not span the producers of many tasks. The key of a record names its batch, task
+and number for people who inspect the topic.
 
-The topic's partitions are key groups. Rows of one key lie in one of them, in order, and up to as many replicas as there
-are groups read whole groups, so that a key's rows reach one replica in order. Where there are more replicas than
-groups, neighbours share a group's rows, unless they are read by key: then some replicas read nothing, since what takes
-time is behind the shuffle that follows.
+The partitions of the topic are key groups. Rows with equal keys are in one group, in order. As long as there are no
+more replicas than groups, a replica reads whole groups, so the rows of a key reach one replica in order. Additional
+replicas share the rows of a group, unless the rows are read by key: then they read nothing, because the work follows
+the shuffle after the read.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.records import LARGEST_RECORD, Span, producer, records
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.channels.contract import ChannelBusyError
-from penstock.engines.spark.storage import row_files
+from penstock.engines.spark.channels.contract import ChannelUnavailableError
 from penstock.engines.spark.storage.column_names import map_in_arrow, quoted
-from penstock.engines.spark.storage.row_files import RowFile, Slice, conformed
+from penstock.engines.spark.storage.row_files import FILE_REPORT, RowFile, RowSlice, cast_batch, split_files
 
-_WRITTEN = "file string, rows bigint, bytes bigint"
 _GROUP = "__penstock_group"
-_RECORD_BYTES = 512 << 10  # about; records of this size cost next to nothing each, and many fit a fetch
-_LARGEST_VALUE = LARGEST_RECORD - (64 << 10)  # key and frame take the rest
+_RECORD_BYTES = 512 << 10  # approximate; the cost per record is negligible at this size, and many fit a fetch
+_MAX_VALUE_BYTES = LARGEST_RECORD - (64 << 10)  # the rest is for the key and the framing
 
 
-class TopicPlace:
+class TopicStore:
+    """Stores the rows of a channel in `groups` partitions of a topic. `keys` are the columns of its readers' keys."""
+
     def __init__(self, cluster: KafkaCluster, topic: str, groups: int, keys: tuple[str, ...]) -> None:
         self._cluster = cluster
         self._topic = topic
@@ -48,12 +48,12 @@ class TopicPlace:
         Topic(self._cluster, self._topic).create(
             self._groups,
             **{
-                # What is unread must never go by itself; what is read is deleted, by segments. A cluster that compacts
-                # unless told otherwise would delete the first of two tries, which is the one that counts.
+                # Kafka must not delete unread rows; read rows are deleted on request, by segments. A cluster that
+                # compacts by default would delete the first of two attempts, which is the one that counts.
                 "cleanup.policy": "delete",
                 "retention.ms": "-1",
                 "retention.bytes": "-1",
-                "segment.bytes": str(LARGEST_RECORD + (1 << 20)),  # the least that takes any record
+                "segment.bytes": str(LARGEST_RECORD + (1 << 20)),  # the minimum that fits any record
                 "max.message.bytes": str(LARGEST_RECORD),
             },
         )
@@ -63,7 +63,7 @@ class TopicPlace:
         if keyed:
             df = df.withColumn(_GROUP, F.pmod(F.hash(*map(quoted, self._keys)), F.lit(groups)))
 
-        def write(batches: Any) -> Any:
+        def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             task = TaskContext.get().partitionId()
             writer = _Writer(cluster, topic, f"{key}/{task}")
             turn = task
@@ -71,69 +71,68 @@ class TopicPlace:
                 if keyed:
                     group = batch.column(batch.num_columns - 1)
                     rows = batch.select(batch.schema.names[:-1])
-                    for one in pc.unique(group).to_pylist():
-                        writer.add(one, rows.filter(pc.equal(group, one)))
+                    for number in pc.unique(group).to_pylist():
+                        writer.add(number, rows.filter(pc.equal(group, number)))
                 else:
                     writer.add(turn % groups, batch)
                     turn += 1
-            done = writer.done()
-            if done:
-                places, counts, sizes = zip(*done, strict=True)
+            records_written = writer.close()
+            if records_written:
+                addresses, counts, sizes = zip(*records_written, strict=True)
                 yield pa.RecordBatch.from_pydict(
-                    {"file": list(places), "rows": list(counts), "bytes": list(sizes)},
+                    {"file": list(addresses), "rows": list(counts), "bytes": list(sizes)},
                     schema=pa.schema([("file", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())]),
                 )
 
-        written = [RowFile(row.file, row.rows, row.bytes) for row in map_in_arrow(df, write, _WRITTEN).collect()]
+        written = [RowFile(row.file, row.rows, row.bytes) for row in map_in_arrow(df, write, FILE_REPORT).collect()]
         return sorted(written, key=lambda file: _address(file.path))
 
-    def shares(self, files: Sequence[RowFile], replicas: int) -> list[list[Slice]]:
+    def split(self, files: Sequence[RowFile], replicas: int) -> list[list[RowSlice]]:
         """
         >>> files = [RowFile(f"{group}:0", 2, 0) for group in range(4)]
-        >>> place = TopicPlace(KafkaCluster(bootstrap_servers=""), "t", 4, ())
-        >>> [[(one.path, one.rows) for one in share] for share in place.shares(files, 2)]
+        >>> store = TopicStore(KafkaCluster(bootstrap_servers=""), "t", 4, ())
+        >>> [[(piece.path, piece.rows) for piece in part] for part in store.split(files, 2)]
         [[('0:0', 2), ('1:0', 2)], [('2:0', 2), ('3:0', 2)]]
-        >>> [[(one.path, one.rows) for one in share] for share in place.shares(files, 5)]
+        >>> [[(piece.path, piece.rows) for piece in part] for part in store.split(files, 5)]
         [[('0:0', 2)], [('1:0', 2)], [('2:0', 2)], [('3:0', 1)], [('3:0', 1)]]
         """
         by_group: dict[int, list[RowFile]] = {}
         for file in sorted(files, key=lambda file: _address(file.path)):
             by_group.setdefault(_address(file.path)[0], []).append(file)
-        parts: list[list[Slice]] = [[] for _ in range(replicas)]
-        for group, some in by_group.items():
+        parts: list[list[RowSlice]] = [[] for _ in range(replicas)]
+        for group, group_files in by_group.items():
             low, high = group * replicas // self._groups, (group + 1) * replicas // self._groups
             readers = 1 if self._keys else max(1, high - low)
-            rows = sum(file.rows for file in some)
-            for number, share in enumerate(row_files.shares(some, 0, rows, readers)):
-                parts[low + number] += share
+            for number, part in enumerate(split_files(group_files, readers)):
+                parts[low + number] += part
         return parts
 
-    def read(self, slices: Iterable[Slice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        wanted: dict[tuple[int, int], Slice] = {_address(one.path): one for one in slices}
+    def read(self, slices: Iterable[RowSlice], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        wanted: dict[tuple[int, int], RowSlice] = {_address(piece.path): piece for piece in slices}
         spans: dict[int, Span] = {}
         for group, offset in sorted(wanted):
             first = spans[group].start if group in spans else offset
             spans[group] = Span(group, first, offset + 1)
         left = set(wanted)
-        for some in records(self._cluster, self._topic, list(spans.values())):
-            for record in some:
+        for fetched in records(self._cluster, self._topic, list(spans.values())):
+            for record in fetched:
                 address = (record.partition(), record.offset())
                 if address in left:
                     left.remove(address)
-                    one = wanted[address]
+                    piece = wanted[address]
                     with pa.ipc.open_stream(record.value()) as stream:
-                        yield conformed(stream.read_next_batch().slice(one.skip, one.rows), schema)
+                        yield cast_batch(stream.read_next_batch().slice(piece.skip, piece.rows), schema)
         if left:
             raise PenstockError(
-                f"records {sorted(left)[:3]} of topic '{self._topic}' are gone before they were read; somebody has "
-                "deleted from a topic of Penstock's own, and the run cannot go on"
+                f"records {sorted(left)[:3]} of topic '{self._topic}' were deleted before they were read; the run "
+                "cannot continue, because Penstock needs all records of its own topics; begin a new run"
             )
 
     def discard(self, files: Sequence[RowFile]) -> None:
-        """Kafka cannot delete single records: they go with what is before and behind them."""
+        """Do nothing: Kafka cannot delete single records. They are deleted with the records around them."""
 
     def delete(self, files: Sequence[RowFile]) -> None:
-        """Kafka deletes from the front: whatever lies before the last of these, strays included."""
+        """Delete every record up to the last of these, as Kafka deletes from the beginning only."""
         before: dict[int, int] = {}
         for file in files:
             group, offset = _address(file.path)
@@ -141,27 +140,27 @@ class TopicPlace:
         if before:
             _topic(self._cluster, self._topic).forget(before)
 
-    def check(self) -> None:
+    def check_available(self) -> None:
         from confluent_kafka import KafkaException
 
         try:
             _topic(self._cluster, self._topic).ends(timeout_s=2.0)
         except (KafkaException, TimeoutError):
-            raise ChannelBusyError(
-                f"channel '{self._topic}': no Kafka broker answers at '{self._cluster.bootstrap_servers}'"
+            raise ChannelUnavailableError(
+                f"channel '{self._topic}': no Kafka broker responds at '{self._cluster.bootstrap_servers}'"
             ) from None
 
-    def drop(self) -> None:
+    def delete_all(self) -> None:
         from confluent_kafka import KafkaException
 
         try:
             _topic(self._cluster, self._topic).delete()
         except (KafkaException, TimeoutError) as error:
-            raise ChannelBusyError(f"topic '{self._topic}' cannot be deleted now: {error}") from None
+            raise ChannelUnavailableError(f"topic '{self._topic}' cannot be deleted now: {error}") from None
 
 
 def halved(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The same rows in parts of about a record's size, however unevenly that is spread, and of one row at least.
+    """Split rows into parts of about the size of a record, and of at least one row. Row sizes may differ a lot.
 
     >>> rows = pa.RecordBatch.from_pydict({"v": ["x" * (1 << 20), *"abc"]})
     >>> [part.num_rows for part in halved(rows)]
@@ -176,7 +175,7 @@ def halved(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 class _Writer:
-    """Gathers a task's rows by group, sends them as records, and tells which record went where."""
+    """Collects the rows of a task by group, sends them as records, and reports the addresses of the records."""
 
     def __init__(self, cluster: KafkaCluster, topic: str, name: str) -> None:
         self._producer = producer(cluster)
@@ -185,7 +184,7 @@ class _Writer:
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._sizes: dict[int, int] = {}
         self._number = 0
-        self._done: list[tuple[str, int, int]] = []
+        self._written: list[tuple[str, int, int]] = []
         self._failed: list[Any] = []
 
     def add(self, group: int, rows: pa.RecordBatch) -> None:
@@ -194,15 +193,15 @@ class _Writer:
         if self._sizes[group] >= _RECORD_BYTES:
             self._send(group)
 
-    def done(self) -> list[tuple[str, int, int]]:
+    def close(self) -> list[tuple[str, int, int]]:
         for group in list(self._waiting):
             self._send(group)
         self._producer.flush()
-        if self._failed or len(self._done) != self._number:
-            producer.cache_clear()  # a client that has failed for good stays so
+        if self._failed or len(self._written) != self._number:
+            producer.cache_clear()  # a client does not recover from a permanent failure
             why = self._failed[0].str() if self._failed else "the broker did not confirm them"
             raise PenstockError(f"rows cannot be written to topic '{self._topic}': {why}")
-        return self._done
+        return self._written
 
     def _send(self, group: int) -> None:
         for batch in pa.Table.from_batches(self._waiting.pop(group)).combine_chunks().to_batches():
@@ -217,17 +216,17 @@ class _Writer:
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write_batch(rows)
         value = sink.getvalue().to_pybytes()
-        if len(value) > _LARGEST_VALUE:
+        if len(value) > _MAX_VALUE_BYTES:
             raise PenstockError(
-                f"a row of {len(value):,} bytes is larger than the {_LARGEST_VALUE:,} that go into a record of a cut "
-                "in Kafka; make it smaller, or run it with --channel embedded"
+                f"a row of {len(value):,} bytes is larger than the limit of {_MAX_VALUE_BYTES:,} bytes for a channel "
+                "in Kafka; make the row smaller, or use --channel embedded"
             )
 
         def delivered(error: Any, record: Any) -> None:
             if error is not None:
                 self._failed.append(error)
             else:
-                self._done.append((f"{group}:{record.offset()}", rows.num_rows, len(value)))
+                self._written.append((f"{group}:{record.offset()}", rows.num_rows, len(value)))
 
         key = f"{self._name}/{self._number}"
         while True:
@@ -236,21 +235,20 @@ class _Writer:
                 break
             except BufferError:
                 self._producer.poll(0.05)
-            except KafkaException as refused:  # of a client that knows that it is in vain
+            except KafkaException as refused:  # the client knows that the topic cannot be written
                 self._failed.append(refused.args[0])
                 break
         self._number += 1
         self._producer.poll(0)
 
 
-# One per process: a place is sent to workers, a client is not.
-_topics: dict[tuple[KafkaCluster, str], Topic] = {}
+_topics: dict[tuple[KafkaCluster, str], Topic] = {}  # of this process: a store is pickled to workers, a client is not
 
 
 def _topic(cluster: KafkaCluster, name: str) -> Topic:
     return _topics.setdefault((cluster, name), Topic(cluster, name))
 
 
-def _address(place: str) -> tuple[int, int]:
-    group, _, offset = place.partition(":")
+def _address(path: str) -> tuple[int, int]:
+    group, _, offset = path.partition(":")
     return int(group), int(offset)
