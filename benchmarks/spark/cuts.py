@@ -16,7 +16,9 @@ import penstock
 from benchmarks.figures import Row, row
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.reading.gate import COMMITTED, save_starts
+from penstock.engines.spark.reading.gate import PLAN_FILE
+from penstock.engines.spark.reading.offsets import save_start_offsets
+from penstock.engines.spark.reading.reader import ReaderOptions
 from penstock.engines.spark.session import session
 from penstock.plan import default_plan
 
@@ -107,13 +109,14 @@ def arrow_hop(spark: SparkSession) -> tuple[float, float]:
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         at = Path(folder)
-        (at / COMMITTED).write_text('{"generation": 1}')
-        save_starts(at, "reader", {"hop": {"entry": 0}})
+        (at / PLAN_FILE).write_text('{"generation": 1}')
+        save_start_offsets(at, "reader", {"hop": {"entry": 0}})
         schema = spark.range(1).selectExpr("id as n").schema.json()
+        options = ReaderOptions(name="hop", replicas=2, query="reader", opens_at=1, run=at, batch_s=2.0, max_rows=None)
         channel = EmbeddedChannel.create(at / "channels" / "hop", schema, None)
         return hop(
             lambda df, key: channel.append(df, key),
-            lambda: channel.read(spark, name="hop", replicas=2, query="reader", opens_at=1),
+            lambda: channel.read(spark, options),
             spark,
             at,
         )

@@ -19,9 +19,10 @@ from benchmarks.figures import Row, row
 from penstock.apps import wordcount
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.reading.gate import COMMITTED, save_starts
+from penstock.engines.spark.reading.gate import PLAN_FILE
+from penstock.engines.spark.reading.offsets import save_start_offsets
+from penstock.engines.spark.reading.reader import ReaderOptions
 from penstock.engines.spark.session import session
-from penstock.engines.spark.sources.contract import Reading
 from penstock.engines.spark.sources.factory import create_source
 
 BATCH = 2_000
@@ -66,10 +67,10 @@ def hand_written_rates(spark: SparkSession, named: bool, warm: int = WARM, measu
         at = Path(folder)
         flow = wordcount.flow(output=penstock.noop(), rows=10**9, rows_per_s=10**7)
         source = create_source(flow["lines"], at / "sources")
-        (at / COMMITTED).write_text('{"generation": 1}')
-        save_starts(at, "hand", {"lines": {"row": 0}})
-        how = Reading(name="lines", replicas=2, query="hand", opens_at=1, run=at, batch_s=2.0, most_rows=BATCH)
-        lines = source.read(spark, how) if named else _unnamed(spark, source, how)
+        (at / PLAN_FILE).write_text('{"generation": 1}')
+        save_start_offsets(at, "hand", {"lines": {"row": 0}})
+        options = ReaderOptions(name="lines", replicas=2, query="hand", opens_at=1, run=at, batch_s=2.0, max_rows=BATCH)
+        lines = source.read(spark, options) if named else _unnamed(spark, source, options)
         counts = wordcount.count(wordcount.split(lines))
         query = counts.writeStream.outputMode("update").format("noop").option("checkpointLocation", f"{at}/c").start()
         try:
@@ -78,11 +79,11 @@ def hand_written_rates(spark: SparkSession, named: bool, warm: int = WARM, measu
             query.stop()
 
 
-def _unnamed(spark: SparkSession, source: Any, how: Reading) -> DataFrame:
+def _unnamed(spark: SparkSession, source: Any, options: ReaderOptions) -> DataFrame:
     """Without Penstock's confs a source cannot have a name."""
     reader = source.source_class()
     spark.dataSource.register(reader)
-    return spark.readStream.format(reader.name()).options(**how.options()).load()
+    return spark.readStream.format(reader.name()).options(**options.to_spark()).load()
 
 
 def word_count(master: str) -> list[Row]:

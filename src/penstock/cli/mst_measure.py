@@ -236,7 +236,7 @@ def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[
     import shutil
 
     from penstock.engines.spark.engine import SparkEngine
-    from penstock.engines.spark.reading.batch_size import carry_over
+    from penstock.engines.spark.reading.batch_sizer import copy_learned_sizes
     from penstock.engines.spark.session import end, session
     from penstock.study.mst.replicas import plan_for
 
@@ -248,7 +248,7 @@ def _fresh(stack: ExitStack, flow: Dataflow, up: Cluster, at: Path) -> Callable[
     def fresh(wanted: Wanted, run: int) -> RunnableEngine:
         folder = at / "trials" / f"{wanted.study.replace(' ', '-')}-{wanted.executors}-{wanted.repeat}-{run}"
         for last in before[-1:]:
-            carry_over(last, folder)  # how large batches may be need not be found out again
+            copy_learned_sizes(last, folder)  # how large batches may be need not be found out again
         before.append(folder)
         plan = wanted.plan or plan_for(flow, wanted.executors, up.record.asked.slots)
         return SparkEngine(flow, folder, spark=spark, plan=plan)
@@ -279,7 +279,7 @@ def _by(replicas: str, every_s: float, workers: int) -> ReplicaPolicy | None:
 
 
 def _row_bytes(flow: Dataflow, at: Path) -> float | None:
-    from penstock.engines.spark.sources.row_size import row_bytes
+    from penstock.engines.spark.sources.factory import row_bytes
 
     found: float | None = row_bytes(flow, at / "trials" / "sources")
     return found

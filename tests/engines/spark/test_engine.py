@@ -94,7 +94,7 @@ def test_files_are_read_as_they_appear_and_replayed_at_a_rate(spark: SparkSessio
         assert sorted(row["n"] for row in engine.rows("seen")) == list(range(30))
         expected = [f"book {part} line {line}" for part in range(3) for line in range(50)]
         assert sorted(row["value"] for row in engine.rows("read")) == sorted(expected)
-        with pytest.raises(penstock.PenstockError, match="it has no rate to change"):
+        with pytest.raises(penstock.PenstockError, match="it has no rate that can be changed"):
             engine.set_rate("events", 5)
     finally:
         engine.stop()

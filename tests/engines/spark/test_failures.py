@@ -19,7 +19,7 @@ from penstock.engines.spark.executors.contract import Standing
 from penstock.engines.spark.queries import retries
 from penstock.engines.spark.run_directory.committed import Query
 from penstock.engines.spark.run_directory.directory import RunDirectory
-from penstock.engines.spark.storage.files import write_whole
+from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.plan import default_plan
 from tests.engines.spark.test_engine import failing, numbers
 from tests.support.spark_runs import engine_for, rows_read, wait_until
@@ -57,7 +57,7 @@ def test_a_failed_change_leaves_the_old_plan_and_every_row(
         def spoil(changeover: Changeover, *rest: Any) -> Query:
             query = prepare(changeover, *rest)
             for offsets in (tmp_path / "run" / "checkpoints" / query.checkpoint / "offsets").glob("[0-9]*"):
-                write_whole(offsets, b"v9")
+                write_atomically(offsets, b"v9")
             return query
 
         prepare = Changeover._prepare

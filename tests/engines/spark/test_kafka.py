@@ -22,7 +22,7 @@ from penstock.brokers.topics import Topic
 from penstock.control.controller import Controller, Settings
 from penstock.control.policies.ds2 import Ds2
 from penstock.engines.spark.sinks.kafka import KafkaSink
-from penstock.engines.spark.sources.row_size import row_bytes
+from penstock.engines.spark.sources.factory import row_bytes
 from penstock.engines.spark.storage import row_files
 from penstock.store import Store
 from tests.support.kafka_flows import APPS, ROWS, counting, fill, rows_of, topics, wrong_counts
@@ -117,14 +117,14 @@ def test_a_sink_goes_on_when_its_broker_was_away_between_batches(broker: Broker,
         penstock.kafka(topic.name, bootstrap_servers=broker.bootstrap_servers),
         "between",
         tmp_path / "aside",
-        stopping=lambda: False,
+        is_stopping=lambda: False,
     )
 
     def publish(number: int) -> None:
         rows = pa.RecordBatch.from_pydict(
             {"key": [b"k"] * 3, "value": [b"%d" % (3 * number + one) for one in range(3)]}
         )
-        sink._publish([row_files.write(tmp_path / "rows.arrow", [rows], rows.schema)], f"q.{number:08d}")
+        sink._publish([row_files.write_row_file(tmp_path / "rows.arrow", [rows], rows.schema)], f"q.{number:08d}")
 
     publish(0)
     broker.stop()

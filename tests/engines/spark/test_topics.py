@@ -29,6 +29,7 @@ from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.loading import Backlog, Schedule, Steady, Stepped, load
 from penstock.brokers.topics import Topic
 from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.reading.reader import ReaderOptions
 from penstock.engines.spark.sources import kafka as kafka_source
 from penstock.engines.spark.sources.kafka import KafkaSource
 from penstock.store import Store
@@ -70,7 +71,9 @@ def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
             engine.recover()
             time.sleep(0.1)
         # Which of two replicas comes to its first one first is open.
-        assert re.search(r"record 1[0-3] of partition 0 of topic 'poison' does not read as json", str(engine.failure()))
+        assert re.search(
+            r"record 1[0-3] of partition 0 of topic 'poison' cannot be read as json", str(engine.failure())
+        )
     finally:
         engine.stop()
     engine = engine_for(flow(dead_letter="poison-dead"), spark, tmp_path / "run")
@@ -99,7 +102,9 @@ def test_mistakes_get_one_sentence(
     two = flow.source("lines", penstock.kafka(lines, bootstrap_servers=broker.bootstrap_servers))
     two = two.stateless("two", lambda df: df.selectExpr("value", "1 as n"))
     two.sink("out", penstock.kafka(out, bootstrap_servers=broker.bootstrap_servers))
-    with pytest.raises(penstock.DataflowError, match="writes text, which is one column, and is given value, n"):
+    with pytest.raises(
+        penstock.DataflowError, match="writes text, which needs exactly one column, but receives value, n"
+    ):
         engine_for(flow, spark, tmp_path / "e").start()
     secret = {"security.protocol": "SASL_SSL", "sasl.password": "env:PENSTOCK_NO_SUCH_SECRET"}
     with pytest.raises(penstock.PenstockError, match="the environment, which has no 'PENSTOCK_NO_SUCH_SECRET'"):
@@ -110,24 +115,26 @@ def test_a_topic_that_ends_before_what_was_read_of_it_is_not_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that was deleted and created again: its records are not those that are still to come."""
-    monkeypatch.setattr(kafka_source, "_SHORTER_S", 0.2)
+    monkeypatch.setattr(kafka_source, "_SHORTENED_TIMEOUT_S", 0.2)
     (tmp_path / "plan.json").write_text('{"generation": 1}')
-    words = {"run": str(tmp_path), "query": "q", "opens_at": "1", "name": "rows", "tick": "1", "replicas": "1"}
-    words |= {"batch_s": "1", "most_rows": "", "timings": str(tmp_path), "appended": str(tmp_path), "topic_id": "1"}
-    reader = kafka_source.KafkaReader(
-        words, penstock.kafka("t", bootstrap_servers="localhost:1"), pa.schema([("value", pa.string())])
+    options = ReaderOptions(
+        name="rows", replicas=1, query="q", opens_at=1, run=tmp_path, batch_s=1.0, max_rows=None
+    ).to_spark()
+    topic = kafka_source.TopicReading(
+        declared=penstock.kafka("t", bootstrap_servers="localhost:1"), id="1", append_times=tmp_path
     )
-    reader._ends = SimpleNamespace(look=lambda: {0: 700})
+    reader = kafka_source.KafkaReader(options, topic, pa.schema([("value", pa.string())]))
+    reader._ends = SimpleNamespace(poll=lambda: {0: 700})
     fewer = {"0": 0, "1": 0}
     assert reader.latestOffset(fewer, ReadAllAvailable()) == fewer
     start = {"0": 1_000}
     assert reader.latestOffset(start, ReadAllAvailable()) == start  # a broker that has just come back may mean well
     time.sleep(0.3)
     for ends in (None, {0: 700}):  # and so it may when it was away once more
-        reader._ends = SimpleNamespace(look=lambda ends=ends: ends)
+        reader._ends = SimpleNamespace(poll=lambda ends=ends: ends)
         assert reader.latestOffset(start, ReadAllAvailable()) == start
     time.sleep(0.3)
-    with pytest.raises(penstock.PenstockError, match="topic 't' ends before the records that were read of it"):
+    with pytest.raises(penstock.PenstockError, match="topic 't' ends before records that were already read from it"):
         reader.latestOffset(start, ReadAllAvailable())
 
 
@@ -135,7 +142,7 @@ def test_a_topic_that_is_deleted_or_created_again_is_not_the_same(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_topics, "_GONE_AFTER_S", 0.5)
-    monkeypatch.setattr(kafka_source, "_AWAY_S", 0.1)
+    monkeypatch.setattr(kafka_source, "_RETRY_INTERVAL_S", 0.1)
     topic = Topic(KafkaCluster(bootstrap_servers=broker.bootstrap_servers), "again")
     topic.create(2)
     Topic(topic.cluster, "another").create(2)

@@ -31,13 +31,14 @@ from penstock.engines.spark.metering.meter import Meter
 from penstock.engines.spark.queries.queries import Queries
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.gate import hold_file
+from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.run_directory.committed import Committed, Query, QueryInput, SourceInput
 from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.run_directory.journal import Journal
 from penstock.engines.spark.run_directory.orphans import await_orphan, note_jvm
 from penstock.engines.spark.session import session
 from penstock.engines.spark.sinks import writers
-from penstock.engines.spark.sources.contract import Offset, StreamSource
+from penstock.engines.spark.sources.contract import StreamSource
 from penstock.engines.spark.sources.factory import create_source
 from penstock.measure.window import Window
 from penstock.plan import Plan, default_plan, diff, pipelines, validated
@@ -79,7 +80,7 @@ class SparkEngine:
         self._most_rows = most_rows_a_batch
         self._sample_every = sample_every if measured else None
         self._sources: dict[str, StreamSource] = {}
-        self._directory = RunDirectory(self.run, batch_s, most_rows_a_batch, kafka)
+        self._directory = RunDirectory(self.run, kafka)
         self._journal = Journal(self.run)
         self._queries: Queries | None = None
         self._committed: Committed | None = None
@@ -226,9 +227,9 @@ class SparkEngine:
             for source in self._sources.values():
                 source.available()  # what is away has stale metrics: better no window than a wrong one
             for folder in self._committed.channels.values():
-                self._directory.channel(folder).check()
+                self._directory.channel(folder).check_available()
             window = self._meter.window(self._committed, self._queries.running)
-            self._directory.forget(self.queries, up_to=self._meter.counted_up_to)
+            self._directory.delete_read_rows(self.queries, self._meter.counted_up_to)
             return window
 
     def set_rate(self, source: str, rows_per_s: float) -> None:
@@ -309,7 +310,7 @@ class SparkEngine:
         plan = found.plan.replace(slots=self._executors.begin(found.plan.slots))
         plan = validated(self.flow, plan)
         self._open(found)
-        self._committed = msgspec.structs.replace(found, plan=plan, ends=ends_of(self.flow))
+        self._committed = msgspec.structs.replace(found, plan=plan, endpoints=ends_of(self.flow))
         for query in found.queries:
             checkpoint = self._directory.checkpoint(query)
             planned = checkpoint.offsets(checkpoint.planned())
@@ -319,10 +320,10 @@ class SparkEngine:
         self._found_out += take_up(found, self.flow, self._sources)
         self._queries.start_all(found.queries, plan)
         self._committed.save(self.run)
-        self._found_out += self._journal.cut_off(found.generation)
+        self._found_out += self._journal.report_interrupted(found.generation)
 
     def _open(self, found: Committed | None) -> None:
-        self._directory.clear(found)
+        self._directory.delete_unused(found)
         for operator in self.flow.operators:
             if operator.kind is Kind.SOURCE:
                 self._sources[operator.name] = create_source(operator, self.run / "sources")
@@ -361,7 +362,7 @@ class SparkEngine:
             shape=shape_of(self.flow),
             queries=queries,
             channels=todo.channels,
-            ends=ends_of(self.flow),
+            endpoints=ends_of(self.flow),
         )
         before, self._committed = self._committed, committed  # first: once it is saved there is no way back
         try:
@@ -375,7 +376,7 @@ class SparkEngine:
         """What cannot be deleted now is when the next plan is in force, or the run is resumed."""
         self._journal.clear()
         with contextlib.suppress(OSError, PenstockError):
-            self._directory.clear(self._committed, also=before)
+            self._directory.delete_unused(self._committed, before)
 
     def _roll_back(self, committed: Committed, started: list[RunningQuery]) -> None:
         for running in started:
@@ -388,4 +389,4 @@ class SparkEngine:
                 with contextlib.suppress(Exception):  # whoever mends the run starts what is missing, and tells why not
                     self._queries.start(query, self._queries.pipeline(query, committed.plan))
             hold_file(self.run, query.checkpoint).unlink(missing_ok=True)
-        self._directory.clear(committed)
+        self._directory.delete_unused(committed)

@@ -40,9 +40,7 @@ def test_only_what_is_there_is_repartitioned(tmp_path: Path, keeps: bool) -> Non
     repartition = SimpleNamespace(repartition=lambda path, count: asked.append(count))
     spark: Any = SimpleNamespace(_streamingCheckpointManager=repartition)
     todo = Change(keep=(), stop=(heir,), begin=(begin,), channels={}, generation=2)
-    change = Changeover(
-        spark, flow, RunDirectory(tmp_path, 1.0, None), {}, None, before=None, todo=todo, patience_s=1.0
-    )
+    change = Changeover(spark, flow, RunDirectory(tmp_path), {}, None, before=None, todo=todo, patience_s=1.0)
     draft = change._draft(begin)
     query = change._prepare(begin, draft, {"out_g1": {"numbers": {"row": 7}}})
     assert query.inputs == heir.inputs

@@ -26,7 +26,7 @@ def flow(source: Any = RATED, sink: Any = None) -> Dataflow:
 def begun(dataflow: Dataflow) -> Committed:
     plan = penstock.default_plan(dataflow, slots=1)
     ends = ends_of(dataflow)
-    committed = Committed(generation=1, plan=plan, shape=shape_of(dataflow), queries=(), channels={}, ends=ends)
+    committed = Committed(generation=1, plan=plan, shape=shape_of(dataflow), queries=(), channels={}, endpoints=ends)
     return msgspec.json.decode(msgspec.json.encode(committed), type=Committed)
 
 
@@ -68,12 +68,6 @@ def test_sources_and_sinks_stay_what_they_are(before: Any, now: Any, says: str) 
         check_same_dataflow(begun(flow(**before)), flow(**now), Path("run"))
 
 
-def test_a_run_of_an_earlier_version_names_no_sources_and_goes_on() -> None:
-    earlier = msgspec.structs.replace(begun(flow(penstock.files("*.txt"))), ends={})
-    check_same_dataflow(earlier, flow(), Path("run"))
-    assert take_up(earlier, flow(), {}) == []
-
-
 def test_only_a_rate_that_is_declared_anew_is_taken() -> None:
     class Source:
         rows_per_s = None
@@ -92,10 +86,10 @@ def test_a_start_that_never_came_to_be_leaves_no_sources(tmp_path: Path) -> None
     pace = tmp_path / "sources" / "in.pace.json"
     pace.parent.mkdir()
     pace.touch()
-    directory = RunDirectory(tmp_path, batch_s=1.0, most_rows=None)
-    directory.clear(begun(flow()))
+    directory = RunDirectory(tmp_path)
+    directory.delete_unused(begun(flow()))
     assert pace.exists()
-    directory.clear(None)
+    directory.delete_unused(None)
     assert not pace.exists()
 
 

@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.brokers.cluster import KafkaCluster
 from penstock.engines.spark.channels import Channel, EmbeddedChannel, KafkaChannel, open_channel
-from penstock.engines.spark.reading.gate import COMMITTED, save_starts
+from penstock.engines.spark.reading.gate import PLAN_FILE
+from penstock.engines.spark.reading.offsets import save_start_offsets
+from penstock.engines.spark.reading.reader import ReaderOptions
 
 pytestmark = pytest.mark.spark
 
@@ -37,15 +39,21 @@ def rows(spark: SparkSession, start: int, stop: int) -> DataFrame:
 
 @pytest.fixture(params=MAKERS)
 def channel(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Channel:
-    (tmp_path / COMMITTED).write_text('{"generation": 1}')
+    (tmp_path / PLAN_FILE).write_text('{"generation": 1}')
     return request.param(request, tmp_path / "channels" / "c", rows(spark, 0, 1).schema.json())
+
+
+def options(run: Path, query: str, replicas: int, opens_at: int = 1) -> ReaderOptions:
+    return ReaderOptions(
+        name="c", replicas=replicas, query=query, opens_at=opens_at, run=run, batch_s=2.0, max_rows=None
+    )
 
 
 def read(
     spark: SparkSession, channel: Channel, run: Path, query: str, start: dict[str, int], replicas: int, expected: int
 ) -> tuple[list[int], set[int]]:
     """All rows from an offset on, and the numbers of partitions that they came in."""
-    save_starts(run, query, {"c": start})
+    save_start_offsets(run, query, {"c": start})
     found: list[int] = []
     partitions: set[int] = set()
 
@@ -53,7 +61,7 @@ def read(
         partitions.add(df.rdd.getNumPartitions())
         found.extend(row.n for row in df.collect())
 
-    df = channel.read(spark, name="c", replicas=replicas, query=query, opens_at=1)
+    df = channel.read(spark, options(run, query, replicas))
     stream = df.writeStream.foreachBatch(keep).option("checkpointLocation", str(run / query)).start()
     try:
         deadline = time.monotonic() + 60
@@ -92,9 +100,9 @@ def test_a_reader_may_start_in_the_middle_and_what_is_read_may_be_forgotten(
     channel.append(rows(spark, 0, 10), "q.00000000")
     middle = channel.end()
     channel.append(rows(spark, 10, 20), "q.00000001")
-    channel.forget(middle)
+    channel.delete_before(middle)
     assert read(spark, channel, tmp_path, "rest", middle, 2, 10)[0] == list(range(10, 20))
-    channel.forget(channel.end())
+    channel.delete_before(channel.end())
     assert channel.append(rows(spark, 10, 20), "q.00000001") == 10  # its key is still known
     channel.append(rows(spark, 20, 25), "q.00000002")
     assert channel.end() == {"entry": 3}
@@ -109,7 +117,7 @@ def test_one_that_stood_idle_goes_on_behind_what_others_appended_and_forgot(
     assert idle.end() == {"entry": 1}
     for number in range(1, 4):
         channel.append(rows(spark, 10 * number, 10 * number + 10), f"q.{number:08d}")
-    channel.forget(channel.end())
+    channel.delete_before(channel.end())
     assert idle.append(rows(spark, 40, 47), "q.00000004") == 7
     assert idle.end() == channel.end() == {"entry": 5}
     assert channel.rows_between({"entry": 4}, channel.end()) == 7
@@ -120,9 +128,9 @@ def test_rows_of_a_key_keep_their_order(spark: SparkSession, channel: Channel, t
     for number in range(3):
         keyed = spark.range(100 * number, 100 * number + 100, numPartitions=1)
         channel.append(keyed.selectExpr("id as n", "cast(id % 7 as string) as `s.s`"), f"q.{number:08d}")
-    save_starts(tmp_path, "order", {"c": channel.first()})
+    save_start_offsets(tmp_path, "order", {"c": channel.first()})
     found: list[Any] = []
-    df = channel.read(spark, name="c", replicas=replicas, query="order", opens_at=1)
+    df = channel.read(spark, options(tmp_path, "order", replicas))
     stream = df.writeStream.foreachBatch(lambda df, number: found.extend(df.collect()))
     query = stream.option("checkpointLocation", str(tmp_path / "order")).start()
     try:
@@ -138,9 +146,9 @@ def test_rows_of_a_key_keep_their_order(spark: SparkSession, channel: Channel, t
 
 def test_nothing_is_read_before_the_plan_is_committed(spark: SparkSession, channel: Channel, tmp_path: Path) -> None:
     channel.append(rows(spark, 0, 10), "q.00000000")
-    save_starts(tmp_path, "early", {"c": channel.first()})
+    save_start_offsets(tmp_path, "early", {"c": channel.first()})
     seen: list[Any] = []
-    df = channel.read(spark, name="c", replicas=1, query="early", opens_at=2)
+    df = channel.read(spark, options(tmp_path, "early", 1, opens_at=2))
     stream = df.writeStream.foreachBatch(lambda df, number: seen.extend(df.collect()))
     query = stream.option("checkpointLocation", str(tmp_path / "early")).start()
     try:
@@ -148,7 +156,7 @@ def test_nothing_is_read_before_the_plan_is_committed(spark: SparkSession, chann
         while "Waiting" not in query.status["message"] and time.monotonic() < deadline:
             time.sleep(0.05)
         assert seen == []
-        (tmp_path / COMMITTED).write_text('{"generation": 2}')
+        (tmp_path / PLAN_FILE).write_text('{"generation": 2}')
         while len(seen) < 10 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert len(seen) == 10

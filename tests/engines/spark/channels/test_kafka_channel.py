@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 import penstock
 from penstock.brokers.cluster import KafkaCluster
-from penstock.engines.spark.channels import KafkaChannel, topic
-from penstock.engines.spark.channels.logged import read_about
-from penstock.engines.spark.channels.topic import TopicPlace, _Writer
+from penstock.engines.spark.channels import KafkaChannel, topic_store
+from penstock.engines.spark.channels.logged_channel import read_description
+from penstock.engines.spark.channels.topic_store import TopicStore, _Writer
 from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.storage.row_files import RowFile
 
@@ -45,7 +45,7 @@ class Kept:
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
     kept = Kept()
-    monkeypatch.setattr(topic, "producer", lambda cluster: kept)
+    monkeypatch.setattr(topic_store, "producer", lambda cluster: kept)
     return kept
 
 
@@ -53,7 +53,7 @@ def test_rows_of_uneven_size_go_into_records_of_about_one_size(kept: Kept) -> No
     words = ["x" * 600_000] * 4 + ["y"] * 10_000
     writer = _Writer(NOWHERE, "t", "q/0")
     writer.add(0, pa.RecordBatch.from_pydict({"word": words}))
-    assert sum(rows for _, rows, _ in writer.done()) == len(words)
+    assert sum(rows for _, rows, _ in writer.close()) == len(words)
     read = [pa.ipc.open_stream(value).read_all() for value in kept.values]
     assert pa.concat_tables(read)["word"].to_pylist() == words
     assert max(len(value) for value in kept.values) < 1_200_000
@@ -69,11 +69,11 @@ def test_a_topic_that_the_client_knows_to_be_gone_is_told(monkeypatch: pytest.Mo
         def produce(self, *_: Any, **__: Any) -> None:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "no such topic"))
 
-    monkeypatch.setattr(topic, "producer", functools.cache(lambda cluster: Refusing()))
+    monkeypatch.setattr(topic_store, "producer", functools.cache(lambda cluster: Refusing()))
     writer = _Writer(NOWHERE, "t", "q/0")
     writer.add(0, pa.RecordBatch.from_pydict({"word": ["x"]}))
     with pytest.raises(penstock.PenstockError, match="rows cannot be written to topic 't': no such topic"):
-        writer.done()
+        writer.close()
 
 
 def test_a_topic_is_known_before_it_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -81,32 +81,32 @@ def test_a_topic_is_known_before_it_is_there(monkeypatch: pytest.MonkeyPatch, tm
     created: list[str] = []
     folder = tmp_path / "channels" / "split_g1"
 
-    def killed(place: TopicPlace) -> None:
-        created.append(place._topic)
+    def killed(store: TopicStore) -> None:
+        created.append(store._topic)
         raise SystemExit
 
-    monkeypatch.setattr(TopicPlace, "create", killed)
+    monkeypatch.setattr(TopicStore, "create", killed)
     with pytest.raises(SystemExit):
         KafkaChannel.create(folder, "{}", None, cluster=NOWHERE)
-    assert [read_about(folder)["kafka"]["topic"]] == created
+    assert [read_description(folder).kafka.topic] == created
     dropped: list[str] = []
-    monkeypatch.setattr(TopicPlace, "drop", lambda place: dropped.append(place._topic))
-    RunDirectory(tmp_path, 1.0, None).clear(None)
+    monkeypatch.setattr(TopicStore, "delete_all", lambda store: dropped.append(store._topic))
+    RunDirectory(tmp_path).delete_unused(None)
     assert dropped == created and not folder.exists()
 
 
 def test_a_cut_is_never_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster may compact what does not say otherwise, and a batch that is tried again has the same keys."""
     asked: dict[str, str] = {}
-    monkeypatch.setattr(topic.Topic, "create", lambda self, partitions, **config: asked.update(config))
-    TopicPlace(NOWHERE, "t", 4, ()).create()
+    monkeypatch.setattr(topic_store.Topic, "create", lambda self, partitions, **config: asked.update(config))
+    TopicStore(NOWHERE, "t", 4, ()).create()
     assert asked["cleanup.policy"] == "delete" and asked["retention.ms"] == asked["retention.bytes"] == "-1"
 
 
 @pytest.mark.parametrize("replicas", [3, 4, 9])
 def test_what_is_read_by_key_has_all_rows_of_a_key_in_one_replica(replicas: int) -> None:
     files = [RowFile(f"{group}:{offset}", 5, 0) for group in range(4) for offset in range(3)]
-    shares = TopicPlace(NOWHERE, "t", 4, ("word",)).shares(files, replicas)
+    shares = TopicStore(NOWHERE, "t", 4, ("word",)).split(files, replicas)
     assert len(shares) == replicas and sum(one.rows for share in shares for one in share) == 60
     for group in range(4):  # the rows of a key are in one group
         (share,) = [share for share in shares if any(one.path.startswith(f"{group}:") for one in share)]

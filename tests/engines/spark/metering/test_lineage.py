@@ -9,11 +9,11 @@ from typing import Any
 from penstock.engines.spark.metering.lineage import Lineage
 from penstock.engines.spark.run_directory.committed import Query, SourceInput
 
-TICKS = {"left": 1_700_000_000_001, "right": 1_700_000_000_002}
+START_IDS = {"left": 1_700_000_000_001, "right": 1_700_000_000_002}
 
 
 def offset(name: str, row: int) -> dict[str, int]:
-    return {"row": row, "tick": TICKS[name]}
+    return {"row": row, "start_id": START_IDS[name]}
 
 
 def progress(batch: int) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def lineage(run: Path, kept: range) -> Lineage:
         replicas={},
         checkpoint="out_g1",
         opens_at=1,
-        inputs=tuple(SourceInput(operator=name, name=f"{name}_g1", start={"row": 0}) for name in TICKS),
+        inputs=tuple(SourceInput(operator=name, name=f"{name}_g1", start={"row": 0}) for name in START_IDS),
         appends_to=None,
     )
     found = Lineage(run, {}, lambda folder: None)
@@ -60,6 +60,6 @@ def test_batches_whose_offsets_are_purged_are_counted_by_their_progress(tmp_path
 def test_sources_that_cannot_be_told_apart_are_not_guessed(tmp_path: Path) -> None:
     known = lineage(tmp_path, kept=range(199, 200))
     other = progress(3)
-    other["sources"][0]["endOffset"]["tick"] = 5  # of an earlier start
+    other["sources"][0]["endOffset"]["start_id"] = 5  # of an earlier start
     known.hear("out_g1", [other])
     assert known.ranges("out_g1", 3) is None

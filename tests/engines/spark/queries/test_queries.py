@@ -29,7 +29,7 @@ def test_what_shuffles_without_state_has_the_replicas_of_the_plan(
     context = SimpleNamespace(setLocalProperty=lambda *_: None)
     spark: Any = SimpleNamespace(conf=SimpleNamespace(set=confs.__setitem__), sparkContext=context)
     meter: Any = SimpleNamespace(started=lambda running: None)
-    directory = RunDirectory(tmp_path, 1.0, None)
+    directory = RunDirectory(tmp_path)
     queries = Queries(spark, flow, directory, {}, meter, batch_s=1.0, most_rows=None, sample_every=None)
     query = Query(operators=pipeline.operators, replicas={}, checkpoint="c", opens_at=1, inputs=(), appends_to=None)
     queries.start(query, pipeline, compiled=SimpleNamespace())

@@ -29,7 +29,7 @@ def test_without_the_right_it_does_not_try_for_ever(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(KafkaSink, "_open", refused)
     sink = KafkaSink(
-        penstock.kafka("out", bootstrap_servers="127.0.0.1:1"), "name", tmp_path, stopping=lambda: len(tries) > 1
+        penstock.kafka("out", bootstrap_servers="127.0.0.1:1"), "name", tmp_path, is_stopping=lambda: len(tries) > 1
     )
     with pytest.raises(penstock.PenstockError, match="topic 'out' at '127.0.0.1:1' cannot be written: no right"):
         sink._publish([], "q.00000000")
@@ -102,7 +102,7 @@ def publish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Narrow
         monkeypatch.setattr(KafkaSink, "_open", opened)
         monkeypatch.setattr(KafkaSink, "_wait", lambda sink: None)
         rows = pa.RecordBatch.from_pydict({"key": [b"k"] * len(values), "value": values})
-        file: RowFile = row_files.write(tmp_path / "rows.arrow", [rows], rows.schema)
+        file: RowFile = row_files.write_row_file(tmp_path / "rows.arrow", [rows], rows.schema)
         stopping = lambda: len(tries) > 1 or producer.away  # noqa: E731
         sink = KafkaSink(penstock.kafka("out", bootstrap_servers="127.0.0.1:1"), "name", tmp_path, stopping)
         sink._publish([file], "q.00000000")
@@ -157,15 +157,18 @@ def test_who_is_shut_out_by_a_client_that_was_given_up_before_tries_again(
     monkeypatch.setattr(KafkaSink, "_open", opened)
     monkeypatch.setattr(KafkaSink, "_wait", lambda sink: None)
     rows = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"1"]})
-    file: RowFile = row_files.write(tmp_path / "rows.arrow", [rows], rows.schema)
+    file: RowFile = row_files.write_row_file(tmp_path / "rows.arrow", [rows], rows.schema)
     sink = KafkaSink(
-        penstock.kafka("out", bootstrap_servers="127.0.0.1:1"), f"shut out {given_up}", tmp_path, stopping=lambda: False
+        penstock.kafka("out", bootstrap_servers="127.0.0.1:1"),
+        f"shut out {given_up}",
+        tmp_path,
+        is_stopping=lambda: False,
     )
     if given_up:
         sink._publish([file], "q.00000000")
         assert written.committed == [(b"k", b"1")]
     else:
-        with pytest.raises(penstock.PenstockError, match="another query has taken over the writing to 'out'"):
+        with pytest.raises(penstock.PenstockError, match="another query writes to topic 'out' under the same name"):
             sink._publish([file], "q.00000000")
 
 
@@ -205,10 +208,10 @@ def test_a_server_that_is_down_all_the_time_disturbs_nobody(monkeypatch: pytest.
         penstock.kafka("out", bootstrap_servers="127.0.0.1:1,127.0.0.1:2"),
         "one down",
         tmp_path,
-        stopping=lambda: len(made) > 3,
+        is_stopping=lambda: len(made) > 3,
     )
     for number in range(3):
         rows = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"%d" % number]})
-        file: RowFile = row_files.write(tmp_path / "rows.arrow", [rows], rows.schema)
+        file: RowFile = row_files.write_row_file(tmp_path / "rows.arrow", [rows], rows.schema)
         sink._publish([file], f"q.{number:08d}")
     assert [one.committed for one in made] == [[(b"k", b"0"), (b"k", b"1"), (b"k", b"2")]]

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 import penstock
 from penstock.brokers.cluster import KafkaCluster
 from penstock.engines.spark.sources import decoding
-from penstock.engines.spark.sources.decoding import Decoder
+from penstock.engines.spark.sources.decoding import RecordDecoder
 from penstock.engines.spark.sources.json_rows import row_type
 
 TEXT = pa.schema([("value", pa.string())])
@@ -65,7 +65,7 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
     return letters
 
 
-def decoder(schema: pa.Schema, silent: bool = False, **how: Any) -> Decoder:
+def decoder(schema: pa.Schema, silent: bool = False, **how: Any) -> RecordDecoder:
     declared = penstock.kafka(
         "t", bootstrap_servers="localhost:1", schema=None if schema is TEXT else "n bigint", **how
     )
@@ -73,7 +73,7 @@ def decoder(schema: pa.Schema, silent: bool = False, **how: Any) -> Decoder:
         flow = penstock.Dataflow("f")
         flow.source("rows", declared).sink("out", penstock.noop())
         declared = flow.without_output()["rows"].source  # type: ignore[assignment]
-    return Decoder(declared, KafkaCluster(bootstrap_servers=declared.bootstrap_servers), schema)
+    return RecordDecoder(declared, KafkaCluster(bootstrap_servers=declared.bootstrap_servers), schema)
 
 
 BAD = [b'{"n":1}{"n":2}', b"", b"[1]", b"1", b'{"n":"7"}', b'{"n":1.5}', b'{"n":99999999999999999999}', None]
@@ -93,7 +93,9 @@ def test_a_record_is_poison_whatever_comes_with_it(letters: Letters, bad: bytes 
 def test_a_tombstone_is_a_null_row_of_text_and_named_where_it_is_poison() -> None:
     rows = decoder(TEXT).batch([Record(b"a"), Record(None)])
     assert rows.to_pylist() == [{"value": "a"}, {"value": None}]
-    with pytest.raises(penstock.PenstockError, match=r"record 7 of partition 0 of topic 't'.*it is a tombstone"):
+    with pytest.raises(
+        penstock.PenstockError, match=r"record 7 of partition 0 of topic 't'.*the record is a tombstone"
+    ):
         decoder(NUMBERS, format="json").batch([Record(None, place=7)])
 
 
@@ -117,7 +119,7 @@ TIMES = ["2026-01-31", "2026-01-31 10:05", "2026-01-31T10:05:06Z", "2026-01-31T1
 def test_times_are_read_as_people_write_them() -> None:
     moments = pa.schema([("at", pa.timestamp("us", "UTC"))])
     declared = penstock.kafka("t", bootstrap_servers="localhost:1", schema="at timestamp", format="json")
-    rows = Decoder(declared, KafkaCluster(bootstrap_servers="localhost:1"), moments).batch(
+    rows = RecordDecoder(declared, KafkaCluster(bootstrap_servers="localhost:1"), moments).batch(
         [Record(f'{{"at": "{time}"}}'.encode()) for time in TIMES]
     )
     assert [str(row["at"])[:22] for row in rows.to_pylist()] == [
@@ -156,20 +158,20 @@ def test_dead_letters_that_a_client_refuses_are_told_and_another_client_is_asked
             with pytest.raises(
                 penstock.PenstockError, match="1 dead letters cannot be written to topic 'dead': no such"
             ):
-                one.done()
+                one.close()
         else:
-            one.done()
+            one.close()
     assert [value for value, _ in better.sent] == [b"?"]
 
 
 def test_what_is_measured_writes_no_dead_letters(letters: Letters) -> None:
     silent = decoder(NUMBERS, silent=True, format="json", dead_letter="dead")
     assert silent.batch([Record(b"?"), Record(b'{"n":1}')]).to_pylist() == [{"n": 1}]
-    silent.done()
+    silent.close()
     assert letters.sent == []
 
 
 @pytest.mark.parametrize("odd", [pa.duration("us"), pa.map_(pa.date32(), pa.int64()), pa.list_(pa.duration("us"))])
 def test_a_type_that_is_not_read_from_json_is_refused(odd: pa.DataType) -> None:
-    with pytest.raises(penstock.DataflowError, match=r"column 'a\.b' is of the type .*; declare it as a string"):
+    with pytest.raises(penstock.DataflowError, match=r"column 'a\.b' has the type .*; declare it as a string"):
         row_type(pa.schema([("a", pa.struct([("b", odd)]))]))

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.dataflow import DataflowError
 from penstock.engines.spark.sources.file_rows import FileRows
-from penstock.engines.spark.sources.replay_files import replayed
-from penstock.engines.spark.storage.row_files import conformed
+from penstock.engines.spark.sources.replay_files import replayed_rows
+from penstock.engines.spark.storage.row_files import cast_batch
 
 TRADES = pa.schema([("symbol", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("price", pa.int64())])
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -82,9 +82,9 @@ def test_a_row_of_json_may_be_long_and_a_bad_one_is_named_by_its_line(tmp_path: 
     (tmp_path / "long.json").write_text(f'{{"said": "{"x" * 3_000_000}"}}\n' * 2)
     assert [len(row["said"]) for row in rows(form, tmp_path / "long.json")] == [3_000_000] * 2
     (tmp_path / "bad.json").write_text('{"said": "a"}\n{"said": 5}\n')
-    with pytest.raises(DataflowError, match=r"bad.json' does not read as json .*line 2: Expected `str.*mend it"):
+    with pytest.raises(DataflowError, match=r"bad.json' cannot be read as json .*line 2: Expected `str.*correct it"):
         rows(form, tmp_path / "bad.json")
-    with pytest.raises(DataflowError, match="column 'at' is of the type .*, which is not read from JSON"):
+    with pytest.raises(DataflowError, match="column 'at' has the type .*, which cannot be read from JSON"):
         FileRows(source="s", format="json", header=True, schema=pa.schema([("at", pa.duration("us"))]))
 
 
@@ -97,17 +97,20 @@ def test_an_empty_file_has_no_rows(tmp_path: Path, format: str) -> None:
 def test_a_file_that_cannot_be_read_is_named_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("symbol,ts,price\nA,2026-01-01 12:00:00,seven\n")
     with pytest.raises(
-        DataflowError, match="file '.*bad.csv' does not read as csv .*seven.*; mend it, or put an empty"
+        DataflowError, match="file '.*bad.csv' cannot be read as csv .*seven.*; correct it, or replace it by an empty"
     ):
         rows(csv(), tmp_path / "bad.csv")
-    with pytest.raises(DataflowError, match="file '.*gone.csv' is gone .*; put it back, or an empty file in its place"):
+    with pytest.raises(
+        DataflowError,
+        match="file '.*gone.csv' was deleted before it was read; restore it, or create an empty file in its place",
+    ):
         rows(csv(), tmp_path / "gone.csv")
 
 
 def test_one_empty_file_among_others_is_replayed_as_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.csv").touch()
     (tmp_path / "b.csv").write_text("symbol,ts,price\nA,2026-01-01 12:00:00,7\n")
-    numbered, count = replayed(str(tmp_path / "*.csv"), csv(), tmp_path / "run", repeat=2)
+    numbered, count = replayed_rows(str(tmp_path / "*.csv"), csv(), tmp_path / "run", repeat=2)
     assert count == 2
     assert [row["price"] for batch in numbered(0, 2) for row in batch.to_pylist()] == [7, 7]
 
@@ -115,4 +118,4 @@ def test_one_empty_file_among_others_is_replayed_as_nothing(tmp_path: Path) -> N
 def test_columns_are_told_by_their_names() -> None:
     batch = pa.RecordBatch.from_pydict({"b": [1], "a": [2]})
     schema = pa.schema([("a", pa.int64()), ("b", pa.int32())])
-    assert conformed(batch, schema).to_pylist() == [{"a": 2, "b": 1}]
+    assert cast_batch(batch, schema).to_pylist() == [{"a": 2, "b": 1}]

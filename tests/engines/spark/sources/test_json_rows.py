@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.engines.spark.sources.json_rows import read_moment, row_type
+from penstock.engines.spark.sources.json_rows import decode_timestamp, row_type
 from penstock.engines.spark.storage.row_files import arrow_schema
 
 pytestmark = pytest.mark.spark
@@ -26,5 +26,5 @@ def test_what_to_json_writes_is_read_back(spark: SparkSession) -> None:
     df = spark.sql(f"select {ROW}")
     schema = arrow_schema(df.schema)
     (written,) = df.selectExpr("to_json(struct(*)) as value").collect()
-    row = msgspec.json.decode(written.value, type=row_type(schema), dec_hook=read_moment)
+    row = msgspec.json.decode(written.value, type=row_type(schema), dec_hook=decode_timestamp)
     assert pa.RecordBatch.from_pylist([row], schema=schema).to_pylist() == df.toArrow().to_pylist()

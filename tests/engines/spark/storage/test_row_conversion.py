@@ -10,7 +10,7 @@ import pytest
 
 from penstock.dataflow import DataflowError
 from penstock.engines.spark.compile.row_functions import over_rows
-from penstock.engines.spark.storage.row_conversion import of_any
+from penstock.engines.spark.storage.row_conversion import batch_from_rows
 
 STRUCT = pa.struct([("a", pa.int32())])
 MAP = pa.map_(pa.string(), pa.int64())
@@ -39,27 +39,39 @@ def one(kind: pa.DataType) -> pa.Schema:
 def test_a_row_is_a_dict_a_tuple_or_the_bare_value_of_an_only_column(
     made: list[Any], schema: pa.Schema, rows: list[dict[str, Any]]
 ) -> None:
-    assert of_any(made, schema, "it").to_pylist() == rows
+    assert batch_from_rows(made, schema, "it").to_pylist() == rows
 
 
 @pytest.mark.parametrize(
     ("made", "schema", "said"),
     [
-        ([{"n": 1, "s": "a"}, {"n": 1, "S": "a"}], TWO, "a row with n, S, and its columns are n, s"),
-        ([{"n": 1, "s": "a"}, {"n": 1}], TWO, "a row with n, and its columns are n, s; give exactly these, None where"),
-        ([{"n": 1, "s": "a", "t": 2}], TWO, "a row with n, s, t, and its columns are n, s"),
-        ([(1, "a"), (1, "a", 2)], TWO, "a row of 3 values, and its columns are n, s"),
-        ([7], TWO, "7 for a row, and its columns are n, s"),
-        ([{"y": 1}], one(pa.int64()), "a row with y, and its columns are x"),
-        ([(1, 2)], one(pa.list_(pa.int64())), "a row of 2 values, and its columns are x"),
-        ([1, 2.7], one(pa.int32()), "gives column 'x' what is no int32: 2.7 is not whole"),
-        (["a"], one(pa.int32()), "gives column 'x' what is no int32: .*'a'"),
-        ([1, None], pa.schema([pa.field("x", pa.int64(), False)]), "gives column 'x' .*NOT NULL, and None is given"),
+        ([{"n": 1, "s": "a"}, {"n": 1, "S": "a"}], TWO, "a row with the columns n, S, but its columns are n, s"),
+        (
+            [{"n": 1, "s": "a"}, {"n": 1}],
+            TWO,
+            "a row with the columns n, but its columns are n, s; return exactly these, with None for",
+        ),
+        ([{"n": 1, "s": "a", "t": 2}], TWO, "a row with the columns n, s, t, but its columns are n, s"),
+        ([(1, "a"), (1, "a", 2)], TWO, "a row of 3 values, but its columns are n, s"),
+        ([7], TWO, "7 as a row, but its columns are n, s"),
+        ([{"y": 1}], one(pa.int64()), "a row with the columns y, but its columns are x"),
+        ([(1, 2)], one(pa.list_(pa.int64())), "a row of 2 values, but its columns are x"),
+        (
+            [1, 2.7],
+            one(pa.int32()),
+            "returns a value in column 'x' that is not a valid int32: 2.7 is not a whole number",
+        ),
+        (["a"], one(pa.int32()), "returns a value in column 'x' that is not a valid int32: .*'a'"),
+        (
+            [1, None],
+            pa.schema([pa.field("x", pa.int64(), False)]),
+            "returns a value in column 'x' .*NOT NULL, but a value is None",
+        ),
     ],
 )
 def test_what_is_not_of_the_schema_is_refused_in_a_sentence(made: list[Any], schema: pa.Schema, said: str) -> None:
     with pytest.raises(DataflowError, match=f"^the function of 'f' .*{said}"):
-        of_any(made, schema, "the function of 'f'")
+        batch_from_rows(made, schema, "the function of 'f'")
 
 
 def over(fn: Callable[[dict[str, Any]], Any], rows: pa.RecordBatch, schema: pa.Schema) -> list[dict[str, Any]]:
@@ -71,8 +83,12 @@ def test_a_row_function_gives_rows_of_its_schema() -> None:
     rows = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
     few: dict[int, Any] = {1: None, 2: [{"n": 2, "s": "b"}] * 2, 3: {"n": 3, "s": None}}
     assert over(lambda row: few[row["n"]], rows, TWO) == [{"n": 2, "s": "b"}] * 2 + [{"n": 3, "s": None}]
-    for given, said in (({"N": 1, "s": ""}, "a row with N, s,"), ({"n": 1}, "a row with n,"), ([5], "5 for a row,")):
-        with pytest.raises(DataflowError, match=f"the function of 'f' gives {said} and its columns are n, s"):
+    for given, said in (
+        ({"N": 1, "s": ""}, "a row with the columns N, s,"),
+        ({"n": 1}, "a row with the columns n,"),
+        ([5], "5 as a row,"),
+    ):
+        with pytest.raises(DataflowError, match=f"the function of 'f' returns {said} but its columns are n, s"):
             over(lambda row, given=given: given, rows, TWO)
 
 

@@ -15,11 +15,11 @@ from penstock.engines.spark.compile.compiler import Compiled
 from penstock.engines.spark.jvm import repartition_state
 from penstock.engines.spark.queries.queries import Queries
 from penstock.engines.spark.queries.running_query import RunningQuery
-from penstock.engines.spark.reading.gate import save_starts
+from penstock.engines.spark.reading.offsets import Offset, save_start_offsets
 from penstock.engines.spark.run_directory.committed import ChannelInput, Origin, Query, QueryInput, SourceInput
 from penstock.engines.spark.run_directory.directory import RunDirectory
-from penstock.engines.spark.sources.contract import Offset, StreamSource
-from penstock.engines.spark.storage.columns import declared_columns
+from penstock.engines.spark.sources.contract import StreamSource
+from penstock.engines.spark.storage.schemas import parse_schema
 from penstock.plan import Plan
 
 Positions = dict[str, dict[Origin, Offset]]  # checkpoint -> input -> the offset up to which it has been read
@@ -79,7 +79,7 @@ class Changeover:
         for name, folder in self._todo.channels.items():
             declared = self._flow[name].feedback_schema
             if declared is not None and not self._directory.has_channel(folder):
-                schema = declared_columns(f"the loop that '{name}' closes", declared)
+                schema = parse_schema(f"the loop that '{name}' closes", declared)
                 self._directory.create_channel(folder, schema.json(), None)
         drafts = []
         for begin in self._todo.begin:
@@ -155,13 +155,13 @@ class Changeover:
                 inputs.append(source)
             else:
                 inputs.append(msgspec.structs.replace(source, start=self._start(source, positions)))
-        save_starts(self._directory.path, draft.checkpoint, {source.name: source.start for source in inputs})
+        save_start_offsets(self._directory.path, draft.checkpoint, {source.name: source.start for source in inputs})
         target = self._directory.checkpoint_folder(draft)
         shutil.rmtree(target, ignore_errors=True)
         if begin.heir_of is None:
             target.mkdir(parents=True)
         else:
-            checkpoint = self._directory.checkpoint(begin.heir_of).hand_on(target)
+            checkpoint = self._directory.checkpoint(begin.heir_of).copy_to(target)
             if begin.repartition_to is not None and checkpoint.committed() is not None and checkpoint.has_state():
                 repartition_state(self._spark, target, begin.repartition_to)
         return self._query(begin, draft.checkpoint, tuple(inputs))

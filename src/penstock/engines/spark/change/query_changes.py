@@ -59,7 +59,7 @@ def change(flow: Dataflow, old: Committed | None, plan: Plan) -> Change:
     keep: list[Query] = []
     begin: list[Begin] = []
     for pipeline in pipelines(flow, plan):
-        same = next((query for query in running if query.does(pipeline, channels)), None)
+        same = next((query for query in running if query.runs(pipeline, channels)), None)
         if same is not None:
             keep.append(same)
         else:

@@ -13,7 +13,7 @@ from penstock.dataflow import Dataflow, PlanError
 from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.sinks import ForeachBatch, Memory, Noop, Parquet, Sink
 from penstock.dataflow.sources import Files, Generate, Replay, Source, SparkSource
-from penstock.engines.spark.run_directory.committed import Committed, End
+from penstock.engines.spark.run_directory.committed import Committed, Endpoint
 from penstock.engines.spark.sources.contract import StreamSource
 
 _NOWHERE = "kept nowhere"
@@ -38,11 +38,11 @@ def check_same_dataflow(found: Committed, flow: Dataflow, run: Path) -> None:
             "restore it, or begin a new run in another directory"
         )
     for name, end in ends_of(flow).items():
-        before = found.ends.get(name, end)
-        if before.what != end.what:
+        before = found.endpoints.get(name, end)
+        if before.description != end.description:
             raise PlanError(
-                f"'{name}' is {end.what}, and was {before.what} when the run in '{run}' was begun; declare it as it "
-                "was, or begin a new run in another directory"
+                f"'{name}' is {end.description}, and was {before.description} when the run in '{run}' was begun; "
+                "declare it as it was, or begin a new run in another directory"
             )
 
 
@@ -55,14 +55,14 @@ def shape_of(flow: Dataflow) -> str:
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
 
 
-def ends_of(flow: Dataflow) -> dict[str, End]:
+def ends_of(flow: Dataflow) -> dict[str, Endpoint]:
     """Its sources and sinks, as they are declared."""
     declared = {one.name: one.source or one.sink for one in flow.operators}
     return {
-        name: End(
-            what=_what(end),
+        name: Endpoint(
+            description=_what(end),
             rows_per_s=getattr(end, "rows_per_s", None),
-            looks_for=str(Path(end.glob).absolute()) if isinstance(end, Files) else None,
+            glob=str(Path(end.glob).absolute()) if isinstance(end, Files) else None,
         )
         for name, end in declared.items()
         if end is not None
@@ -73,12 +73,12 @@ def take_up(found: Committed, flow: Dataflow, sources: dict[str, StreamSource]) 
     """What is declared anew and may be, and says so. A rate that was set while the run ran stays until then."""
     said = []
     for name, end in ends_of(flow).items():
-        before = found.ends.get(name, end)
+        before = found.endpoints.get(name, end)
         if end.rows_per_s is not None and end.rows_per_s != before.rows_per_s:
             sources[name].set_rate(end.rows_per_s)
             said.append(f"source '{name}' goes on at {end.rows_per_s:g} rows/s, as it is declared now")
-        if end.looks_for != before.looks_for:
-            said.append(f"source '{name}' looks for '{end.looks_for}' now, and looked for '{before.looks_for}'")
+        if end.glob != before.glob:
+            said.append(f"source '{name}' looks for '{end.glob}' now, and looked for '{before.glob}'")
     return said
 
 

@@ -147,7 +147,7 @@ class TopicStore:
             _topic(self._cluster, self._topic).ends(timeout_s=2.0)
         except (KafkaException, TimeoutError):
             raise ChannelUnavailableError(
-                f"channel '{self._topic}': no Kafka broker responds at '{self._cluster.bootstrap_servers}'"
+                f"channel '{self._topic}': no Kafka broker answers at '{self._cluster.bootstrap_servers}'"
             ) from None
 
     def delete_all(self) -> None:

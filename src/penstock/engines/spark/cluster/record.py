@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.storage.files import write_whole
+from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.store.lock import Owner
 
 FILE = "cluster.json"
@@ -64,7 +64,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     trouble: tuple[str, ...] = ()
 
     def save(self, at: Path) -> None:
-        write_whole(at / FILE, msgspec.json.encode(self))
+        write_atomically(at / FILE, msgspec.json.encode(self))
 
     @staticmethod
     def load(at: Path) -> Record | None:

@@ -11,12 +11,10 @@ import contextlib
 import copy
 import functools
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
@@ -220,32 +218,3 @@ def _over_processor(timing: Timing, processor: Any) -> Any:
 
     clocked.handleInputRows = timed
     return clocked
-
-
-class ReadingTime:
-    """Busy time of readers, which have no accumulators: each worker process keeps its sum in a small file."""
-
-    _sums: ClassVar[dict[str, float]] = {}  # of this process, by folder
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def over(self, batches: Iterator[Any]) -> Iterator[Any]:
-        key = str(self._folder)
-        while True:
-            began = time.perf_counter()
-            item = next(batches, None)
-            self._sums[key] = self._sums.get(key, 0.0) + time.perf_counter() - began
-            if item is None:
-                break
-            yield item
-        self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / str(os.getpid())).write_text(f"{self._sums[key]:.6f}\n")
-
-    def read(self) -> float:
-        """Seconds, of all processes; a file that is being written counts a moment later."""
-        total = 0.0
-        for path in self._folder.glob("*") if self._folder.exists() else ():
-            text = path.read_text()
-            total += float(text) if text.endswith("\n") else 0.0
-        return total

@@ -22,8 +22,8 @@ from penstock.engines.spark.compile.read_once import refuse_reading_twice
 from penstock.engines.spark.compile.row_functions import apply_rows
 from penstock.engines.spark.jvm import check_for_streaming
 from penstock.engines.spark.run_directory.committed import Origin
-from penstock.engines.spark.sinks.writers import check_rows, counts
-from penstock.engines.spark.storage.column_names import mistakable, quoted
+from penstock.engines.spark.sinks.writers import check_columns, counts_rows
+from penstock.engines.spark.storage.column_names import has_ambiguous_names, quoted
 from penstock.plan import Pipeline
 
 WATERMARK = "spark.watermarkDelayMs"  # Spark marks event-time columns so
@@ -98,7 +98,7 @@ class Compiler:
         if output.kind is not Kind.SINK:
             return output.name
         (name, *more) = output.inputs
-        return name if not more and counts(output.sink) and name in self._pipeline.operators else None
+        return name if not more and counts_rows(output.sink) and name in self._pipeline.operators else None
 
     def _source(self, operator: Operator) -> None:
         cut_off = operator.name == self._pipeline.output  # then nobody in this query says how many readers there are
@@ -135,7 +135,7 @@ class Compiler:
             kept = None if operator.takes_each_input and len(inputs) > 1 else _events(df)
             partitions, events = replicas, [kept] if kept else []
         if operator.kind is Kind.SINK:
-            check_rows(operator.sink, df)
+            check_columns(operator.sink, df)
         elif self._sample_every and operator.name != self._result.counted:
             df = df.observe(f"{ROWS}{operator.name}", F.count(F.lit(1)).alias("rows"))
         if operator.kind.has_state or any(name in self._after_state for name in operator.inputs):
@@ -261,7 +261,7 @@ def _marked(df: DataFrame, events: Events) -> DataFrame:
     """Behind a Python function Spark takes no column for event time; that of the name is, as it is behind a cut."""
     column = events.time.column
     known = df.schema[column]
-    if WATERMARK in known.metadata or not isinstance(known.dataType, TimestampType) or mistakable(df.columns):
+    if WATERMARK in known.metadata or not isinstance(known.dataType, TimestampType) or has_ambiguous_names(df.columns):
         return df
     return df.withMetadata(column, {**known.metadata, WATERMARK: events.delay_ms})
 

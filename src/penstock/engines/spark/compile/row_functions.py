@@ -16,20 +16,22 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.engines.spark.compile.clocks import Timing, rows_until_drawn
-from penstock.engines.spark.storage.column_names import OverBatches, map_in_arrow
-from penstock.engines.spark.storage.columns import declared_columns
-from penstock.engines.spark.storage.row_conversion import of_dicts
+from penstock.engines.spark.storage.column_names import ArrowFunction, map_in_arrow
+from penstock.engines.spark.storage.row_conversion import batch_from_dicts
 from penstock.engines.spark.storage.row_files import arrow_schema
+from penstock.engines.spark.storage.schemas import parse_schema
 
 
 def apply_rows(
     df: DataFrame, name: str, fn: Callable[[dict[str, Any]], Any], schema: str, timing: Timing | None
 ) -> DataFrame:
-    arrow = arrow_schema(declared_columns(f"operator '{name}'", schema))
+    arrow = arrow_schema(parse_schema(f"operator '{name}'", schema))
     return map_in_arrow(df, over_rows(name, fn, arrow, timing), schema)
 
 
-def over_rows(name: str, fn: Callable[[dict[str, Any]], Any], schema: pa.Schema, timing: Timing | None) -> OverBatches:
+def over_rows(
+    name: str, fn: Callable[[dict[str, Any]], Any], schema: pa.Schema, timing: Timing | None
+) -> ArrowFunction:
 
     def over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         clock = time.perf_counter
@@ -56,7 +58,7 @@ def over_rows(name: str, fn: Callable[[dict[str, Any]], Any], schema: pa.Schema,
                     made.append(result)
                 elif result is not None:
                     made.extend(result)
-            out = of_dicts(made, schema, f"the function of '{name}'")
+            out = batch_from_dicts(made, schema, f"the function of '{name}'")
             if timing is not None:
                 timing.seconds.add(clock() - began)
                 timing.sampled.add(sampled)

@@ -18,8 +18,9 @@ from penstock.engines.spark.compile.compiler import ROWS
 from penstock.engines.spark.jvm import progress_newest_first
 from penstock.engines.spark.metering.lineage import Lineage
 from penstock.engines.spark.queries.running_query import RunningQuery
+from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.run_directory.committed import Origin, Query, QueryInput, SourceInput
-from penstock.engines.spark.sources.contract import Offset, StreamSource
+from penstock.engines.spark.sources.contract import StreamSource
 
 
 @dataclass(slots=True)

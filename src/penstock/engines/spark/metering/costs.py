@@ -9,10 +9,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from penstock.dataflow import Dataflow, Kind
-from penstock.engines.spark.compile.clocks import ReadingTime
 from penstock.engines.spark.metering.batches import Batch, rows_through
 from penstock.engines.spark.metering.stages import Stages
 from penstock.engines.spark.queries.running_query import RunningQuery
+from penstock.engines.spark.reading.busy_time import ReaderBusyTime
 from penstock.engines.spark.run_directory.committed import ChannelInput, Query
 from penstock.measure.estimators import ServiceSample, cost_per_row, ratio
 
@@ -136,4 +136,4 @@ class Costs:
         return max(0.0, self._reading[reader] - before)
 
     def _read_s(self, reader: str) -> float:
-        return ReadingTime(self._run / "timings" / reader).read()
+        return ReaderBusyTime(self._run, reader).total_s()

@@ -14,9 +14,10 @@ from typing import Any
 
 from penstock.dataflow.edge import Edge
 from penstock.engines.spark.channels import Channel
-from penstock.engines.spark.run_directory.checkpoint import TICK, Checkpoint, place_of
+from penstock.engines.spark.reading.offsets import START_ID, Offset, without_start_id
+from penstock.engines.spark.run_directory.checkpoint import Checkpoint
 from penstock.engines.spark.run_directory.committed import Origin, Query
-from penstock.engines.spark.sources.contract import Offset, StreamSource
+from penstock.engines.spark.sources.contract import StreamSource
 
 Ranges = dict[Origin, tuple[Offset, Offset]]  # input -> the offsets at which a batch began and ended
 Moments = list[tuple[float, float]]  # (append time, rows at the source)
@@ -43,7 +44,7 @@ class Lineage:
 
         That does not name the sources, but the ticks in their offsets are known by name.
         """
-        names = self._checkpoint(checkpoint).ticks()
+        names = self._checkpoint(checkpoint).names_by_start_id()
         heard = {
             one["batchId"]: _ranges_in(one["sources"], names, self._queries[checkpoint]) for one in progress if names
         }
@@ -107,13 +108,13 @@ class Lineage:
 
 def _ranges_in(sources: list[dict[str, Any]], names: dict[int, str], query: Query) -> Ranges | None:
     """None unless every source is known by the tick of its offset."""
-    ends = {names.get((one["endOffset"] or {}).get(TICK)): one for one in sources}
+    ends = {names.get((one["endOffset"] or {}).get(START_ID)): one for one in sources}
     if None in ends:
         return None
     return {
         source.origin: (
-            place_of(ends[source.name]["startOffset"] or source.start),
-            place_of(ends[source.name]["endOffset"]),
+            without_start_id(ends[source.name]["startOffset"] or source.start),
+            without_start_id(ends[source.name]["endOffset"]),
         )
         for source in query.inputs
         if source.name in ends

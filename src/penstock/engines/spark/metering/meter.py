@@ -17,10 +17,11 @@ from penstock.engines.spark.metering.batches import Batch, Batches, rows_through
 from penstock.engines.spark.metering.costs import Costs, Tally
 from penstock.engines.spark.metering.lineage import Lineage
 from penstock.engines.spark.queries.running_query import RunningQuery
+from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
 from penstock.engines.spark.run_directory.committed import ChannelInput, Committed, Origin, Query
-from penstock.engines.spark.sources.contract import Offset, StreamSource
-from penstock.engines.spark.storage.files import write_whole
+from penstock.engines.spark.sources.contract import StreamSource
+from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.measure.estimators import (
     latency,
     ratio,
@@ -233,7 +234,7 @@ class Meter:
 
     def _save(self) -> None:
         totals = {name: (tally.rows_in, tally.rows_out) for name, tally in self._tallies.items()}
-        write_whole(self._run / "totals.json", msgspec.json.encode({"seen": self._batches.seen, "totals": totals}))
+        write_atomically(self._run / "totals.json", msgspec.json.encode({"seen": self._batches.seen, "totals": totals}))
 
     def _load(self) -> None:
         path = self._run / "totals.json"

@@ -12,16 +12,19 @@ from pyspark.sql.types import StructType
 
 from penstock.dataflow import Dataflow, PenstockError
 from penstock.dataflow.sources import SparkSource
+from penstock.engines.spark.channels.logged_channel import event_observation
 from penstock.engines.spark.compile.compiler import Compiled, Compiler
 from penstock.engines.spark.metering.batches import turns_over_nothing
 from penstock.engines.spark.metering.meter import Meter
 from penstock.engines.spark.queries.retries import Fall
 from penstock.engines.spark.queries.running_query import RunningQuery
+from penstock.engines.spark.reading.offsets import Offset
+from penstock.engines.spark.reading.reader import ReaderOptions
 from penstock.engines.spark.run_directory.committed import ChannelInput, Origin, Query, QueryInput, SourceInput
 from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.sinks import writers
-from penstock.engines.spark.sources.contract import Offset, Reading, StreamSource
-from penstock.engines.spark.storage.columns import as_declared, as_held
+from penstock.engines.spark.sources.contract import StreamSource
+from penstock.engines.spark.storage.schemas import to_channel_schema, to_loop_schema
 from penstock.plan import Pipeline, Plan, pipelines
 
 _STANDSTILL_S = 120.0
@@ -83,22 +86,20 @@ class Queries:
     def compile(self, query: Query, pipeline: Pipeline) -> Compiled:
         def read(origin: Origin, replicas: int) -> tuple[DataFrame, str | None]:
             source = query.input(origin)
-            if isinstance(source, SourceInput):
-                how = Reading(
-                    name=source.name,
-                    replicas=replicas,
-                    query=query.checkpoint,
-                    opens_at=query.opens_at,
-                    run=self._directory.path,
-                    batch_s=self._batch_s,
-                    most_rows=self._most_rows,
-                )
-                return self._sources[source.operator].read(self._spark, how), None
-            channel = self._directory.channel(source.folder)
-            df = channel.read(
-                self._spark, name=source.name, replicas=replicas, query=query.checkpoint, opens_at=query.opens_at
+            options = ReaderOptions(
+                name=source.name,
+                replicas=replicas,
+                query=query.checkpoint,
+                opens_at=query.opens_at,
+                run=self._directory.path,
+                batch_s=self._batch_s,
+                max_rows=self._most_rows,
             )
-            return df, f"event_{source.name}" if channel.event_time else None
+            if isinstance(source, SourceInput):
+                return self._sources[source.operator].read(self._spark, options), None
+            channel = self._directory.channel(source.folder)
+            df = channel.read(self._spark, options)
+            return df, event_observation(source.name) if channel.event_time else None
 
         if self._is_opaque(pipeline):
             self._spark.conf.set(_EVOLUTION, "false")
@@ -113,9 +114,9 @@ class Queries:
         name, folder = query.pipeline, query.appends_to
         declared = self._flow[name].feedback_schema
         if declared is not None:
-            df = as_declared(df, name, declared)
+            df = to_loop_schema(df, name, declared)
         if folder is not None and self._directory.has_channel(folder):
-            df = as_held(df, name, StructType.fromJson(json.loads(self._directory.channel(folder).schema)))
+            df = to_channel_schema(df, name, StructType.fromJson(json.loads(self._directory.channel(folder).schema)))
         return df
 
     def pipeline(self, query: Query, plan: Plan) -> Pipeline:
@@ -190,7 +191,7 @@ class Queries:
                 if isinstance(source, ChannelInput):
                     if at != self._directory.channel(source.folder).end():
                         return None
-                elif not self._sources[source.operator].ended(at):
+                elif not self._sources[source.operator].has_ended(at):
                     return None
                 found.append((source.name, tuple(at.items())))
             if not running.settled(self._directory.checkpoint(query)) and not turns_over_nothing(running):
@@ -209,7 +210,7 @@ class Queries:
     def _writer(self, query: Query, running: RunningQuery) -> writers.Write | None:
         if query.appends_to is None:
             sink = self._flow[query.pipeline]
-            return writers.writer(sink.name, sink.sink, self._directory.path, lambda: running.stopping)
+            return writers.create_writer(sink.name, sink.sink, self._directory.path, lambda: running.stopping)
         channel = self._directory.channel(query.appends_to)
 
         def append(df: DataFrame, key: str) -> int:

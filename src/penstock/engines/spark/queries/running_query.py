@@ -44,14 +44,14 @@ class RunningQuery:
         return self._query
 
     def start(self, write: Write | None, name: str, run: Path, once: bool = False) -> None:
-        gate = Gate(str(run), self.record.checkpoint, self.record.opens_at)
+        gate = Gate(run, self.record.checkpoint, self.record.opens_at)
         checkpoint = run / "checkpoints" / self.record.checkpoint
         watermarks = Watermarks(checkpoint, self.compiled.around_state)
 
         def batch(df: DataFrame, number: int) -> None:
             # Batches without rows, and those of timers, come however closed the gate is. What they write of a plan that
             # never comes into force would be there when its queries' names are used again.
-            while not gate.in_force():
+            while not gate.is_plan_committed():
                 if self.stopping:
                     raise PenstockError("stopped before its plan came into force")
                 time.sleep(_POLL_S)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.engines.spark.jvm import WatermarkId, WatermarkTracker, analyzed_plan
-from penstock.engines.spark.storage.files import write_whole
+from penstock.engines.spark.storage.atomic_files import write_atomically
 
 FILE = "watermarks.json"
 _LOG = logging.getLogger("penstock.spark")
@@ -61,7 +61,7 @@ class Watermarks:
         tracker.update()
         marks = {name: tracker.read(nodes) for name, nodes in self._nodes.items()}
         if marks != self._kept:
-            write_whole(self._file, msgspec.json.encode(marks))
+            write_atomically(self._file, msgspec.json.encode(marks))
             self._kept = marks
 
     def _put_back(self, tracker: WatermarkTracker, nodes: dict[str, list[WatermarkId]]) -> None:

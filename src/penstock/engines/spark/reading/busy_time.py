@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 class ReaderBusyTime:
-    """Measures how long readers work. Spark gives them no accumulators, so each process keeps its sum in a small file."""
+    """Measures how long readers work. They have no accumulators, so each process keeps its sum in a small file."""
 
     _sums_s: ClassVar[dict[str, float]] = {}  # of this process, by folder
 

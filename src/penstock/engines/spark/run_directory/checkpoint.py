@@ -38,7 +38,9 @@ class Checkpoint:
 
         Raises FileNotFoundError if Spark has deleted the offsets of the batch.
         """
-        return {name: without_start_id(offset) for name, offset in self._raw(batch).items()} if batch is not None else {}
+        return (
+            {name: without_start_id(offset) for name, offset in self._raw(batch).items()} if batch is not None else {}
+        )
 
     def names_by_start_id(self) -> dict[int, str]:
         """Return the source name of each start id in the last planned batch; empty if the ids are ambiguous."""

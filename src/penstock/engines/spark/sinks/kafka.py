@@ -93,7 +93,8 @@ class KafkaSink:
                 self._producer = None  # a new one aborts the open transaction of the old one
                 if refused(cause) or now_s > deadline or self._is_stopping():
                     raise PenstockError(
-                        f"topic '{self._sink.topic}' at '{self._cluster.bootstrap_servers}' cannot be written: {cause.str()}"
+                        f"topic '{self._sink.topic}' at '{self._cluster.bootstrap_servers}' cannot be written: "
+                        f"{cause.str()}"
                     ) from None
                 self._wait()
 
@@ -175,7 +176,9 @@ class KafkaSink:
         if undelivered:
             raise KafkaException(undelivered[0])
         if self._disturbed:
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the connection to the broker was lost during a batch"))
+            raise KafkaException(
+                KafkaError(KafkaError._TRANSPORT, "the connection to the broker was lost during a batch")
+            )
         group = self._group.consumer_group_metadata()
         self._call(producer.send_offsets_to_transaction, [self._batch_offset(key)], group, _CALL_TIMEOUT_S)
         self._call(producer.commit_transaction, _CALL_TIMEOUT_S)  # flushes first, and fails if a record failed
@@ -225,7 +228,9 @@ def record_columns(df: DataFrame, sink: Kafka) -> list[Column]:
         value = F.col(quoted(df.columns[0])).cast("string").cast("binary")
     else:
         if "value" not in df.columns or not isinstance(df.schema["value"].dataType, BinaryType):
-            raise DataflowError(f"the sink to topic '{sink.topic}' writes bytes; it needs a column 'value' of type binary")
+            raise DataflowError(
+                f"the sink to topic '{sink.topic}' writes bytes; it needs a column 'value' of type binary"
+            )
         value = F.col("value")
         key = key if key is not None or "key" not in df.columns else F.col("key").cast("binary")
     return [(F.lit(None).cast("binary") if key is None else key).alias("key"), value.alias("value")]

@@ -50,7 +50,9 @@ def create_writer(name: str, sink: Sink, run: Path, is_stopping: Callable[[], bo
 def check_reachable(name: str, sink: Sink) -> None:
     """Raise PenstockError before anything runs if the sink cannot be reached."""
     if isinstance(sink, Kafka):
-        Topic(KafkaCluster(bootstrap_servers=sink.bootstrap_servers, options=sink.options), sink.topic).required(f"sink '{name}'")
+        Topic(KafkaCluster(bootstrap_servers=sink.bootstrap_servers, options=sink.options), sink.topic).required(
+            f"sink '{name}'"
+        )
 
 
 def check_columns(sink: Sink, df: DataFrame) -> None:

@@ -29,7 +29,9 @@ class RecordDecoder:
         self._declared = declared
         self._cluster = cluster
         self._schema = schema
-        self._json = msgspec.json.Decoder(row_type(schema), dec_hook=decode_timestamp) if declared.format == "json" else None
+        self._json = (
+            msgspec.json.Decoder(row_type(schema), dec_hook=decode_timestamp) if declared.format == "json" else None
+        )
         self._producer: Any = None  # of dead letters, created with the first one
         self._undelivered: list[Any] = []  # errors of dead letters
 

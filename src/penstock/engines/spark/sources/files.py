@@ -89,9 +89,7 @@ class FileStreamSource:
         self._index = FileIndex(self._index_path)
 
     def read(self, spark: SparkSession, options: ReaderOptions) -> DataFrame:
-        return open_stream(
-            spark, _file_source(self._schema, self._pattern, self._file_rows, self._index_path), options
-        )
+        return open_stream(spark, _file_source(self._schema, self._pattern, self._file_rows, self._index_path), options)
 
     def first(self) -> Offset:
         return {"file": 0}

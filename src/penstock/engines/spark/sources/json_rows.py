@@ -56,9 +56,7 @@ def row_type(schema: pa.Schema) -> Any:
 
 def _object(fields: Any, path: str) -> Any:
     values = {field.name: _nullable(field, f"{path}{field.name}") for field in fields}
-    members = {
-        field.name: values[field.name] if field.nullable else Required[values[field.name]] for field in fields
-    }
+    members = {field.name: values[field.name] if field.nullable else Required[values[field.name]] for field in fields}
     return TypedDict("Row", members, total=False)
 
 

@@ -82,7 +82,7 @@ class KafkaSource:
 
     def _unavailable(self) -> PenstockError:
         topic = self._ends.topic
-        reason = f"there is no topic '{topic.name}'" if topic.missing else "no Kafka broker responds"
+        reason = f"there is no topic '{topic.name}'" if topic.missing else "no Kafka broker answers"
         return PenstockError(f"source '{self._name}': {reason} at '{self._declared.bootstrap_servers}'")
 
     def rows_between(self, start: Offset, end: Offset) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engines.spark.reading.batch_size import BatchSizer, carry_over
+from penstock.engines.spark.reading.batch_sizer import BatchSizer, copy_learned_sizes
 
 FIXED_S, ROW_S, TARGET_S = 0.5, 1e-3, 2.0
 LONGEST = 4.0  # times the target, where rows are always left
@@ -18,13 +18,12 @@ class Query:
     def __init__(self, run: Path, fixed_s: float = FIXED_S, cold_s: tuple[float, ...] = ()) -> None:
         self.now_s, self.fixed_s, self.cold_s = 0.0, fixed_s, list(cold_s)
         run.mkdir(exist_ok=True)
-        kept_in = run / "batches" / "rows"
-        self.sizer = BatchSizer(TARGET_S, kept_in=kept_in, clock=lambda: self.now_s)
+        self.sizer = BatchSizer(TARGET_S, file=run / "batches" / "rows", clock=lambda: self.now_s)
 
     def batch(self, waiting: float) -> int:
-        room = self.sizer.room()
+        room = self.sizer.limit()
         rows = int(min(room, waiting))
-        self.sizer.gave(rows, left=waiting > room)
+        self.sizer.took(rows, rows_left=waiting > room)
         self.now_s += self.fixed_s + ROW_S * rows + (self.cold_s.pop(0) if self.cold_s else 0.0)
         return rows
 
@@ -59,8 +58,8 @@ def test_a_fixed_part_that_grows_beyond_the_target_is_found_out_and_rows_get_as_
 def test_another_run_of_the_dataflow_begins_with_what_fitted(tmp_path: Path) -> None:
     query = Query(tmp_path / "one")
     *_, full = query.batches(60)
-    carry_over(tmp_path / "one", tmp_path / "two")
-    carry_over(tmp_path / "none", tmp_path / "two")
+    copy_learned_sizes(tmp_path / "one", tmp_path / "two")
+    copy_learned_sizes(tmp_path / "none", tmp_path / "two")
     again = Query(tmp_path / "two").batches(20)
     assert min(again) > 0.7 * full, again
     assert Query(tmp_path / "three").batch(float("inf")) == 500
@@ -69,6 +68,6 @@ def test_another_run_of_the_dataflow_begins_with_what_fitted(tmp_path: Path) -> 
 def test_the_first_batches_of_a_start_say_nothing_of_the_fixed_part(tmp_path: Path) -> None:
     first = Query(tmp_path / "one", fixed_s=10.0)
     first.batches(100)
-    carry_over(tmp_path / "one", tmp_path / "two")
+    copy_learned_sizes(tmp_path / "one", tmp_path / "two")
     again = Query(tmp_path / "two", fixed_s=10.0, cold_s=(15.0, 2.0, 1.0)).batches(30)
     assert ROW_S * min(again[6:]) > 0.7 * 10.0, again
