@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
 from penstock.dataflow import Dataflow
-from penstock.engines.spark.compile.hidden_state import refuse_hidden_state
+from penstock.engines.spark.compile.refusals import refuse_hidden_state
 from tests.engines.spark.test_state import with_transform
 from tests.support.spark_runs import engine_for, wait_until
 
@@ -48,7 +48,7 @@ def test_a_run_goes_on_with_edited_functions_rates_and_rows_and_refuses_other_co
     assert said == ("source 'pairs' goes on at 5000 rows/s, as it is declared now",)
     assert sorted((row["a"], row["b"]) for row in rows) == [(n, -n) for n in range(50)]
     with pytest.raises(
-        penstock.PlanError, match="it gives b string, c int in place of b bigint; let it give what it gave"
+        penstock.PlanError, match="it returns b string, c int in place of b bigint; return the old columns"
     ):
         run(pairs(lambda df: df.selectExpr("a", "'x' as b", "1 as c"), rows=50))
     assert not spark.streams.active
@@ -124,7 +124,7 @@ def test_a_mistake_that_only_spark_can_see_is_refused_before_anything_runs(spark
         start(lambda stream: stream.stateless("first", lambda df: df.dropDuplicates(["k"])))
 
     with pytest.raises(
-        penstock.DataflowError, match="'twice' uses an input more than once, .*; declare each use as an op"
+        penstock.DataflowError, match="'twice' uses an input more than once, .*; declare each use as a separate op"
     ):
         start(lambda stream: stream.stateless("twice", lambda df: df.where("k > 5").union(df.where("k < 5"))))
 
@@ -132,6 +132,6 @@ def test_a_mistake_that_only_spark_can_see_is_refused_before_anything_runs(spark
         return df.groupBy(F.window("at", "5 seconds"), "k").count()
 
     with pytest.raises(
-        penstock.DataflowError, match=r"on 'window', which is struct<.*> and no timestamp.*F\.window_time"
+        penstock.DataflowError, match=r"on column 'window' of type struct<.*>, but it needs a timestamp.*F\.window_time"
     ):
         start(lambda stream: stream.keyed("count", windows, keys=["k"]).watermark("window", "1 second"))

@@ -87,7 +87,7 @@ class Changeover:
             compiled = self._queries.compile(draft, begin.pipeline)
             folder = self._todo.channels.get(begin.pipeline.output)
             if folder is not None and not self._directory.has_channel(folder):
-                event_time = compiled.events.time if compiled.events else None
+                event_time = compiled.event_time.watermark if compiled.event_time else None
                 keys = self._keys_behind(begin.pipeline.output, compiled.df.columns)
                 self._directory.create_channel(folder, compiled.df.schema.json(), event_time, keys)
             drafts.append((draft, compiled))

@@ -1,8 +1,8 @@
-"""Timing of Python code where it runs: the time that a function itself takes, apart from waiting for its input.
+"""Timing of user-defined Python functions on the workers, without the time that they wait for input.
 
-Spark's own metrics of Python workers count waiting too, and overlap where one Python operator feeds the next; a clock
-around the user's function does not. While an operator's function builds its DataFrame, Spark's entry points for Python
-functions are wrapped, so that whatever it hands over is timed; the user's function runs unchanged.
+Spark's own metrics of Python workers include waiting, and overlap if one Python operator feeds the next. While the
+function of an operator builds its DataFrame, the methods by which PySpark accepts Python functions are wrapped, so that
+every function passed to them is timed. The user's function itself is not changed.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from penstock.measure.estimators import ServiceSample
 
 
 class Pull(NamedTuple):
-    """What the workers added between two pulls."""
+    """The sums that workers added between two pulls."""
 
-    busy_s: float  # of all replicas, every row counted
+    busy_s: float  # of all replicas, for all rows
     sample: ServiceSample
 
 
 class Timing:
-    """Sums that the workers add to and the driver pulls: the two layers of DRS's sampling.
+    """Sums to which workers add and which the driver pulls: the two layers of sampling in DRS.
 
-    In the workers one row in `every` (their N_m) is timed by itself; the driver pulls the sums once a window (their
-    T_m is the window's length). A Spark task hands over its sums when it ends, so a pull costs no message.
+    On the workers one row in `every` (N_m in the paper) is timed by itself. The driver pulls the sums once per window
+    (T_m in the paper is the length of a window). A Spark task sends its sums when it ends, so a pull sends no message.
     """
 
     def __init__(self, context: Any, every: int) -> None:
@@ -47,7 +47,7 @@ class Timing:
         self._pulled = Pull(0.0, ServiceSample(0, 0.0, 0.0))
 
     def pull(self) -> Pull:
-        """What came since the last pull."""
+        """Return what was added since the last pull."""
         before = self._pulled
         rows, total_s, total_s2 = self.sampled.value, self.sampled_s.value, self.sampled_s2.value
         self._pulled = Pull(float(self.seconds.value), ServiceSample(rows, total_s, total_s2))
@@ -55,7 +55,10 @@ class Timing:
 
 
 def rows_until_drawn(every: int) -> int:
-    """How many rows to let go by where each is drawn with probability 1 / every: geometric, so one draw a sample."""
+    """Return how many rows to skip if each row is drawn with probability 1 / every.
+
+    The number has a geometric distribution, so one random number per sample is enough.
+    """
     if every == 1:
         return 0
     return int(math.log(1.0 - random.random()) / math.log1p(-1.0 / every))
@@ -63,7 +66,7 @@ def rows_until_drawn(every: int) -> int:
 
 @contextlib.contextmanager
 def python_functions_timed(timing: Timing) -> Iterator[None]:
-    """Within it, every Python function that is handed to Spark through a DataFrame or a column is timed."""
+    """Time every Python function that is passed to a DataFrame or a column within this context."""
     patched = [
         (DataFrame, "mapInPandas", functools.partial(_over_batches, timing)),
         (DataFrame, "mapInArrow", functools.partial(_over_batches, timing)),
@@ -79,7 +82,7 @@ def python_functions_timed(timing: Timing) -> Iterator[None]:
         if issubclass(owner, base) and name in owner.__dict__
     ]
     for owner, name, original, wrap in originals:
-        setattr(owner, name, _handing_over(original, wrap))
+        setattr(owner, name, _wrapping(original, wrap))
     called = UserDefinedFunction.__call__
     UserDefinedFunction.__call__ = lambda udf, *args, **kwargs: called(_timed_udf(udf, timing), *args, **kwargs)
     try:
@@ -90,7 +93,7 @@ def python_functions_timed(timing: Timing) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _handing_over(original: Any, wrap: Callable[[Any], Any]) -> Any:
+def _wrapping(original: Any, wrap: Callable[[Any], Any]) -> Any:
     @functools.wraps(original)
     def method(self: Any, func: Any = None, *args: Any, **kwargs: Any) -> Any:
         for keyword in ("func", "statefulProcessor"):
@@ -102,17 +105,17 @@ def _handing_over(original: Any, wrap: Callable[[Any], Any]) -> Any:
 
 
 def _subclasses(owner: type) -> set[type]:
-    return {sub for one in owner.__subclasses__() for sub in (one, *_subclasses(one))}
+    return {found for child in owner.__subclasses__() for found in (child, *_subclasses(child))}
 
 
-class _Pulled:
-    """An iterator that knows how long its consumer has waited for it."""
+class _TimedInput:
+    """An iterator that measures how long its consumer waits for it."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = iter(items)
-        self.waited = 0.0
+        self.waited_s = 0.0
 
-    def __iter__(self) -> _Pulled:
+    def __iter__(self) -> _TimedInput:
         return self
 
     def __next__(self) -> Any:
@@ -120,43 +123,43 @@ class _Pulled:
         try:
             return next(self._items)
         finally:
-            self.waited += time.perf_counter() - began
+            self.waited_s += time.perf_counter() - began
 
 
-def _own_time(timing: Timing, made: Iterator[Any], pulled: _Pulled) -> Iterator[Any]:
-    """Passes on what a generator makes, adding up its own time and not that of its input or its consumer."""
+def _own_time(timing: Timing, made: Iterator[Any], source: _TimedInput) -> Iterator[Any]:
+    """Pass on the items of a generator and add its own time, without that of its input and its consumer."""
     while True:
-        waited, began = pulled.waited, time.perf_counter()
+        waited_s, began = source.waited_s, time.perf_counter()
         try:
             item = next(made)
         except StopIteration:
             return
         finally:
-            timing.seconds.add(time.perf_counter() - began - (pulled.waited - waited))
+            timing.seconds.add(time.perf_counter() - began - (source.waited_s - waited_s))
         yield item
 
 
 def _over_batches(timing: Timing, fn: Callable[[Any], Iterable[Any]]) -> Callable[[Any], Iterator[Any]]:
     def timed(batches: Iterable[Any]) -> Iterator[Any]:
-        pulled = _Pulled(batches)
-        return _own_time(timing, iter(fn(pulled)), pulled)
+        source = _TimedInput(batches)
+        return _own_time(timing, iter(fn(source)), source)
 
     return timed
 
 
 def _timed_udf(udf: UserDefinedFunction, timing: Timing) -> UserDefinedFunction:
-    """A UDF as it is, but for its function; Spark's own kinds that a stream has no use for are left alone."""
+    """Return a copy of a UDF with its function timed. Kinds of UDF that streams cannot use are returned unchanged."""
     wrap = _UDFS.get(udf.evalType)
-    if wrap is None or udf.transpiled:  # which is none of Python's any more
+    if wrap is None or udf.transpiled:  # it does not run in Python
         return udf
     timed = functools.wraps(udf.func)(wrap(timing, udf.func))
-    how = {"returnType": udf.returnType, "evalType": udf.evalType, "deterministic": udf.deterministic}
-    return UserDefinedFunction(timed, name=udf._name, **how)  # by which its column is called
+    options = {"returnType": udf.returnType, "evalType": udf.evalType, "deterministic": udf.deterministic}
+    return UserDefinedFunction(timed, name=udf._name, **options)  # the name of its column
 
 
 def _over_row(timing: Timing, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Of the rows that are drawn each stands for `every`: two looks at the clock for each row would cost too much."""
-    left: int | None = None  # drawn where it runs: what is drawn here would be the same in all tasks
+    """Time the rows that are drawn; each stands for `every` rows, because timing each row would cost too much."""
+    left: int | None = None  # drawn on the worker, because a number drawn here would be the same in all tasks
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         nonlocal left
@@ -168,11 +171,11 @@ def _over_row(timing: Timing, fn: Callable[..., Any]) -> Callable[..., Any]:
         left = None
         began = time.perf_counter()
         result = fn(*args, **kwargs)
-        took = time.perf_counter() - began
-        timing.seconds.add(took * timing.every)
+        row_s = time.perf_counter() - began
+        timing.seconds.add(row_s * timing.every)
         timing.sampled.add(1)
-        timing.sampled_s.add(took)
-        timing.sampled_s2.add(took * took)
+        timing.sampled_s.add(row_s)
+        timing.sampled_s2.add(row_s * row_s)
         return result
 
     return timed
@@ -201,20 +204,20 @@ _UDFS = {
 
 def _over_generator(timing: Timing, fn: Callable[..., Iterable[Any]]) -> Callable[..., Iterator[Any]]:
     def timed(key: Any, batches: Iterable[Any], state: Any) -> Iterator[Any]:
-        pulled = _Pulled(batches)
-        return _own_time(timing, iter(fn(key, pulled, state)), pulled)
+        source = _TimedInput(batches)
+        return _own_time(timing, iter(fn(key, source, state)), source)
 
     return timed
 
 
 def _over_processor(timing: Timing, processor: Any) -> Any:
-    # A copy: the user's own may be handed over again with every change of plan, each time under one clock more.
+    # A copy, because the same processor is passed again at every change of plan, and would be wrapped again.
     clocked = copy.copy(processor)
     original = clocked.handleInputRows
 
     def timed(key: Any, rows: Any, timer_values: Any) -> Iterator[Any]:
-        pulled = _Pulled(rows)
-        return _own_time(timing, iter(original(key, pulled, timer_values)), pulled)
+        source = _TimedInput(rows)
+        return _own_time(timing, iter(original(key, source, timer_values)), source)
 
     clocked.handleInputRows = timed
     return clocked

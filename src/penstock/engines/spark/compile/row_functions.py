@@ -1,9 +1,9 @@
-"""Row functions: a plain Python function of one row run over Arrow batches, timed while it works.
+"""Row functions: a Python function of one row, applied to Arrow batches and timed.
 
-The whole of each batch is timed, which costs two looks at the clock for thousands of rows and gives the cost of a row;
-one row in N is timed by itself, which gives the spread of the service time. DRS times each N-th row (Fu et al. 2017,
-section IV); here each row is drawn with probability 1/N, so that a period in the rows cannot hide from the sample and
-small batches are neither left out nor always judged by their first row.
+Each batch is timed as a whole, which gives the cost of a row at the price of two clock readings per batch. One row in N
+is timed by itself, which gives the variance of the service time. DRS times each N-th row (Fu et al. 2017, section IV).
+Here each row is drawn with probability 1/N. A periodic pattern in the rows therefore cannot bias the sample, and the
+rows of small batches have the same chance.
 """
 
 from __future__ import annotations
@@ -21,49 +21,49 @@ from penstock.engines.spark.storage.row_conversion import batch_from_dicts
 from penstock.engines.spark.storage.row_files import arrow_schema
 from penstock.engines.spark.storage.schemas import parse_schema
 
+Function = Callable[[dict[str, Any]], Any]  # returns a row, several rows, or None
 
-def apply_rows(
-    df: DataFrame, name: str, fn: Callable[[dict[str, Any]], Any], schema: str, timing: Timing | None
-) -> DataFrame:
+
+def apply_rows(df: DataFrame, name: str, function: Function, schema: str, timing: Timing | None) -> DataFrame:
+    """Apply a row function to a DataFrame. `schema` is that of the rows that the function returns."""
     arrow = arrow_schema(parse_schema(f"operator '{name}'", schema))
-    return map_in_arrow(df, over_rows(name, fn, arrow, timing), schema)
+    return map_in_arrow(df, over_rows(name, function, arrow, timing), schema)
 
 
-def over_rows(
-    name: str, fn: Callable[[dict[str, Any]], Any], schema: pa.Schema, timing: Timing | None
-) -> ArrowFunction:
+def over_rows(name: str, function: Function, schema: pa.Schema, timing: Timing | None) -> ArrowFunction:
+    """Return a function of Arrow batches that calls a row function for each row."""
 
     def over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         clock = time.perf_counter
         until_next = -1 if timing is None else rows_until_drawn(timing.every)
         for batch in batches:
-            # Only where there are maps: Arrow takes several times as long to make rows so.
-            maps = {"maps_as_pydicts": "strict"} if "map<" in str(batch.schema.types) else {}
+            # Only for maps, because this option makes the conversion to rows several times slower.
+            options = {"maps_as_pydicts": "strict"} if "map<" in str(batch.schema.types) else {}
             began = clock()
             made: list[dict[str, Any]] = []
             sampled, sampled_s, sampled_s2 = 0, 0.0, 0.0
-            for row in batch.to_pylist(**maps):
+            for row in batch.to_pylist(**options):
                 if until_next == 0 and timing is not None:
                     row_began = clock()
-                    result = fn(row)
+                    result = function(row)
                     if result is not None and not isinstance(result, dict):
-                        result = list(result)  # a generator does its work only now
-                    took = clock() - row_began
-                    sampled, sampled_s, sampled_s2 = sampled + 1, sampled_s + took, sampled_s2 + took * took
+                        result = list(result)  # a generator does its work here
+                    row_s = clock() - row_began
+                    sampled, sampled_s, sampled_s2 = sampled + 1, sampled_s + row_s, sampled_s2 + row_s * row_s
                     until_next = rows_until_drawn(timing.every)
                 else:
-                    result = fn(row)
+                    result = function(row)
                     until_next -= 1
                 if isinstance(result, dict):
                     made.append(result)
                 elif result is not None:
                     made.extend(result)
-            out = batch_from_dicts(made, schema, f"the function of '{name}'")
+            output = batch_from_dicts(made, schema, f"the function of '{name}'")
             if timing is not None:
                 timing.seconds.add(clock() - began)
                 timing.sampled.add(sampled)
                 timing.sampled_s.add(sampled_s)
                 timing.sampled_s2.add(sampled_s2)
-            yield out
+            yield output
 
     return over

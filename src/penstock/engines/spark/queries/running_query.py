@@ -138,10 +138,10 @@ class RunningQuery:
 
     def latest_event_s(self) -> float | None:
         """The event time that the batch which has just been written has come to: its channel's next mark."""
-        events = self.compiled.events
-        if events is None:
+        event_time = self.compiled.event_time
+        if event_time is None:
             return None
-        if events.observed is not None:
-            return observed_time_s(self._query, events.observed)
+        if event_time.observation is not None:
+            return observed_time_s(self._query, event_time.observation)
         watermark_ms = batch_watermark_ms(self._query)
-        return (watermark_ms + events.delay_ms) / 1000 if watermark_ms > 0 else None
+        return (watermark_ms + event_time.delay_ms) / 1000 if watermark_ms > 0 else None

@@ -1,0 +1,68 @@
+"""Functions that cannot run as declared, recognised by the plan that Spark has of their output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import DataFrame
+
+from penstock.dataflow import DataflowError
+from penstock.engines.spark.jvm import PlanNode, analyzed_plan
+
+_STATEFUL_NODES = {
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "FlatMapGroupsInPandasWithState",
+    "FlatMapGroupsWithState",
+    "GlobalLimit",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+}
+
+
+def refuse_hidden_state(name: str, inputs: Iterable[DataFrame], output: DataFrame) -> None:
+    """Raise DataflowError if the function of a stateless operator keeps state.
+
+    A plan change keeps the state of operators that are declared to have one; the state of others would be lost. The
+    inputs may have state of their own, which belongs to the operators before this one.
+    """
+    state = _stateful_nodes(analyzed_plan(output), [analyzed_plan(df) for df in inputs])
+    if state:
+        raise DataflowError(
+            f"operator '{name}' is declared stateless, but its function keeps state from batch to batch (Spark's "
+            f"{', '.join(sorted(state))}), which a change of plan would lose; declare it with keyed or global_state"
+        )
+
+
+def refuse_repeated_input(name: str, inputs: Iterable[DataFrame], output: DataFrame) -> None:
+    """Raise DataflowError if a function uses one of its inputs more than once.
+
+    Spark reads a stream that is used twice in one query through two sources with the same name, and refuses that. A
+    fan-out of the dataflow reads the stream twice under two names.
+    """
+    if _count_streams(output) > sum(map(_count_streams, inputs)):
+        raise DataflowError(
+            f"the function of '{name}' uses an input more than once, which Spark cannot read twice in one query; "
+            f"declare each use as a separate operator, and pass all of them to '{name}' as inputs"
+        )
+
+
+def _stateful_nodes(output: PlanNode, inputs: list[PlanNode]) -> set[str]:
+    """Return the names of the plan nodes between the inputs and the output that keep state."""
+    names: set[str] = set()
+    nodes = [output]
+    while nodes:
+        node = nodes.pop()
+        if any(node.has_same_result(before) for before in inputs):
+            continue
+        children = [child for child in node.children if child.is_streaming]
+        if node.name in _STATEFUL_NODES or (node.name == "Join" and len(children) == 2):
+            names.add(node.name)
+        nodes += children
+    return names
+
+
+def _count_streams(df: DataFrame) -> int:
+    return sum(node.is_streaming and not node.children for node in analyzed_plan(df).walk())
