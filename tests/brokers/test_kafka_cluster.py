@@ -33,13 +33,13 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"options": {"sasl.password": "hunter2"}}, "'sasl.password' is a secret and is given as it is"),
+        ({"options": {"sasl.password": "hunter2"}}, "'sasl.password' is a secret and must not be written here"),
         ({"options": {"sasl.password": b"hunter2"}}, "'sasl.password' is of type bytes"),
         ({"options": {"sasl.oauthbearer.config": "hunter2"}}, "is a secret"),
         ({"options": {"sasl.oauthbearer.assertion.private.key.passphrase": "hunter2"}}, "is a secret"),
         ({"options": {"bootstrap.servers": "x"}}, "leave it out"),
-        ({"options": {"sasl.username": "me", "sasl.password": "env:P"}}, "without 'sasl.mechanisms'; say which"),
-        *(({"options": {name: "x"}}, f"'{name}' is Penstock's own") for name in OWNED),
+        ({"options": {"sasl.username": "me", "sasl.password": "env:P"}}, "without 'sasl.mechanisms'; give a mechanism"),
+        *(({"options": {name: "x"}}, f"'{name}' is set by Penstock") for name in OWNED),
         ({"format": "avro"}, "choose one of text, json, bytes"),
         ({"schema": "a int"}, "have the columns 'value string'"),
         ({"start": "yesterday"}, "choose one of earliest, latest"),

@@ -43,12 +43,12 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
                 keys=["key"],
                 inputs=[numbers(flow), flow.source("users", penstock.generate(same, schema="id bigint", rows=1))],
             ),
-            "its input 'users' does not have; its columns are id; a key has one name on every input: rename the column",
+            "its input 'users' does not have; the columns of the input are id. A key has the same name on all inputs: rename the column",
         ),
         (lambda flow: numbers(flow).keyed("count", same, keys="key"), "give a list"),
-        (lambda flow: numbers(flow).keyed("count", same, keys=["key", "key"]), "each key is named once"),
+        (lambda flow: numbers(flow).keyed("count", same, keys=["key", "key"]), "give each key once"),
         (lambda flow: numbers(flow).keyed("count", same, keys=["key"], output_mode="all"), "'append' or 'update'"),
-        (lambda flow: [numbers(flow), numbers(flow)], "the name 'numbers' is taken"),
+        (lambda flow: [numbers(flow), numbers(flow)], "already uses the name 'numbers'"),
         (lambda flow: numbers(flow, "two words"), "use a letter, then letters"),
         (lambda flow: numbers(flow).stateless("f", same, selectivity=-1), "rows out per row in, 0 or more"),
         (lambda flow: numbers(flow).stateless("f", same, selectivity=float("nan")), "rows out per row in, 0 or more"),
@@ -85,7 +85,7 @@ def test_two_sinks_on_one_path_are_refused() -> None:
     flow = penstock.Dataflow("a")
     stream = numbers(flow)
     stream.sink("one", penstock.parquet("out"))
-    with pytest.raises(DataflowError, match="sinks 'one' and 'two' both write to '.*/out'"):
+    with pytest.raises(DataflowError, match="Sinks 'one' and 'two' both write to '.*/out'"):
         stream.sink("two", penstock.parquet("./out"))
 
 
@@ -106,7 +106,10 @@ def test_a_sink_has_nothing_behind_it() -> None:
     [
         (lambda flow: None, "is empty"),
         (lambda flow: numbers(flow), "has no sink"),
-        (lambda flow: [numbers(flow).sink("out", penstock.noop()), numbers(flow, "more")], "nothing consumes 'more'"),
+        (
+            lambda flow: [numbers(flow).sink("out", penstock.noop()), numbers(flow, "more")],
+            "No operator reads the output of 'more'",
+        ),
         (
             lambda flow: [numbers(flow).sink("out", penstock.noop()), flow.feedback("back", schema="n bigint")],
             "never closed",

@@ -121,12 +121,12 @@ def test_rescaling_is_checked_too(replicas: dict[str, int], says: str) -> None:
     ["", "[]", '{"dataflow": "f"}', '{"dataflow": "f", "slots": 2, "extra": 1}', '{"dataflow": "f", "slots": "2"}'],
 )
 def test_what_is_not_a_plan_is_said_so(text: str) -> None:
-    with pytest.raises(PlanError, match="this is not a plan: .*a plan looks like"):
+    with pytest.raises(PlanError, match="The text is not a plan: .*Write a plan like"):
         Plan.from_json(text)
 
 
 def test_a_key_that_is_given_twice_is_named() -> None:
-    with pytest.raises(PlanError, match="this is not a plan: 'count' is given twice in one object"):
+    with pytest.raises(PlanError, match="The text is not a plan: 'count' is given twice in one object"):
         Plan.from_json('{"dataflow": "f", "slots": 2, "replicas": {"count": 2, "count": 3}}')
 
 

@@ -1,4 +1,4 @@
-"""What the user declares: operators, streams, keys; its validation; regions; rates through selectivities and loops."""
+"""Declarations of dataflows: operators, streams and keys; validation; and which operators are replicated together."""
 
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import DataflowError, PenstockError, PlanError

@@ -1,8 +1,7 @@
-"""Dataflow and Stream: how a user declares a pipeline. Every rule is checked as it is declared."""
+"""Dataflow: the graph of operators that a user declares. Each declaration is checked when it is made."""
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow import graph
+from penstock.dataflow.declaration import check_keys, check_name, column_names, schema_columns, takes_each_input
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.operators import Kind, Operator, OutputMode, RowFunction, Watermark
@@ -18,12 +18,17 @@ from penstock.dataflow.sinks import Noop, Parquet, Sink
 from penstock.dataflow.sources import Source, SparkSource
 from penstock.dataflow.stream import Stream
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _DELAY = re.compile(r"\s*\d+(\.\d+)?\s+(microsecond|millisecond|second|minute|hour|day|week|month|year)s?\s*", re.I)
 
 
 class Dataflow:
     """A named graph of operators.
+
+    Args:
+        name: Name of the dataflow: a letter, then letters, digits and underscores.
+
+    Raises:
+        DataflowError: The name is not allowed.
 
     >>> import penstock
     >>> flow = penstock.Dataflow("evens")
@@ -34,16 +39,16 @@ class Dataflow:
     """
 
     def __init__(self, name: str) -> None:
-        self.name = _checked_name("dataflow", name)
+        self.name = check_name("dataflow", name)
         self._operators: dict[str, Operator] = {}
-        self._loops: dict[str, Stream] = {}  # feedback streams declared and not closed yet
-        # Worked out when first asked for, and again after the next declaration: plans are checked every few seconds.
+        self._loops: dict[str, Stream] = {}  # feedback streams that are declared and not closed yet
+        # Caches, cleared by each declaration: plans are validated every few seconds.
         self._order: tuple[Operator, ...] | None = None
         self._consumers: dict[str, tuple[Operator, ...]] | None = None
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """In an order in which every operator comes after its inputs, loops aside."""
+        """All operators. Each operator comes after its inputs, apart from loops."""
         if self._order is None:
             self._order = graph.topological(self._operators.values())
         return self._order
@@ -53,33 +58,50 @@ class Dataflow:
             return self._operators[name]
         except KeyError:
             raise DataflowError(
-                f"dataflow '{self.name}' has no operator '{name}'; it has {', '.join(self._operators) or 'none'}"
+                f"Dataflow '{self.name}' has no operator '{name}'; its operators are "
+                f"{', '.join(self._operators) or 'none'}."
             ) from None
 
     def __contains__(self, name: str) -> bool:
         return name in self._operators
 
     def consumers(self, name: str) -> tuple[Operator, ...]:
+        """Return the operators that read the output of the operator `name`."""
         if self._consumers is None:
-            found: dict[str, list[Operator]] = {}
+            consumers: dict[str, list[Operator]] = {}
             for operator in self._operators.values():
-                for one in dict.fromkeys(operator.inputs):
-                    found.setdefault(one, []).append(operator)
-            self._consumers = {one: tuple(readers) for one, readers in found.items()}
+                for producer in dict.fromkeys(operator.inputs):
+                    consumers.setdefault(producer, []).append(operator)
+            self._consumers = {producer: tuple(readers) for producer, readers in consumers.items()}
         return self._consumers.get(name, ())
 
     def without_output(self) -> Dataflow:
-        """The same graph, which computes everything and writes nothing, dead letters included: for measuring."""
+        """Return a copy that computes everything and writes nothing, not even dead letters. It is used to measure."""
         copy = Dataflow(self.name)
-        copy._operators = {name: _silent(one) for name, one in self._operators.items()}
+        copy._operators = {name: _without_output(operator) for name, operator in self._operators.items()}
         copy._loops = dict(self._loops)
         return copy
 
     def source(self, name: str, source: Source, *, watermark: tuple[str, str] | None = None) -> Stream:
+        """Declare where rows come from.
+
+        Args:
+            name: Name of the source.
+            source: `penstock.replay(...)`, `files(...)`, `backlog(...)`, `generate(...)`, `kafka(...)` or
+                `spark_source(...)`.
+            watermark: Column and delay of event time, as for `Stream.watermark`.
+
+        Returns:
+            The stream of its rows.
+
+        Raises:
+            DataflowError: The declaration is not allowed.
+        """
         if not isinstance(source, Source):
             raise DataflowError(
-                f"source '{name}' is given {source!r}; give it penstock.replay(...), penstock.files(...), "
-                "penstock.backlog(...), penstock.generate(...), penstock.kafka(...) or penstock.spark_source(...)"
+                f"Source '{name}' is {source!r}, which is not a source; give it penstock.replay(...), "
+                "penstock.files(...), penstock.backlog(...), penstock.generate(...), penstock.kafka(...) or "
+                "penstock.spark_source(...)."
             )
         columns = None if isinstance(source, SparkSource) else schema_columns(source.schema)
         stream = self._add(Operator(name=name, kind=Kind.SOURCE, source=source, columns=columns))
@@ -95,11 +117,68 @@ class Dataflow:
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        """A function of each row alone. Without `fn` it is the plain union of its inputs."""
-        produced = tuple(columns) if columns is not None else (self._shared_columns(inputs) if fn is None else None)
-        return self._add(
-            self._operator(name, Kind.STATELESS, fn, inputs, selectivity=selectivity, columns=produced, fields=fields)
+        """Declare an operator that processes each row independently of all others.
+
+        Args:
+            name: Name of the operator.
+            fn: Function of one DataFrame per input, or of their union. Without it, the output is the union.
+            inputs: Streams that the operator reads.
+            fields: Columns that the operator receives, if they are not known from its inputs.
+            columns: Columns that the operator produces.
+            selectivity: Expected rows out per row in, used until it has been measured.
+
+        Returns:
+            The stream of its output.
+
+        Raises:
+            DataflowError: The declaration is not allowed.
+        """
+        produced = column_names(name, "columns", columns)
+        operator = Operator(
+            name=name,
+            kind=Kind.STATELESS,
+            fn=fn,
+            fields=_fields(name, fields),
+            columns=produced,
+            selectivity=selectivity,
         )
+        operator = self._connected(operator, inputs)
+        if fn is None and produced is None:
+            operator = replace(operator, columns=self._shared_columns(inputs))
+        return self._add(operator)
+
+    def rows(
+        self,
+        name: str,
+        fn: Callable[[dict[str, Any]], Any],
+        *,
+        schema: str,
+        inputs: Sequence[Stream],
+        fields: Iterable[str] | None = None,
+        selectivity: float | None = None,
+    ) -> Stream:
+        """Declare an operator that calls a Python function for each row.
+
+        Args:
+            name: Name of the operator.
+            fn: Function of one row, a dict. It returns a dict, an iterable of dicts, or None to drop the row. Each dict
+                must contain exactly the columns of the schema, with None for a missing value.
+            schema: DDL schema of the output, such as "user string, n bigint".
+            inputs: Streams that the operator reads.
+            fields: Columns that the operator receives, if they are not known from its inputs.
+            selectivity: Expected rows out per row in, used until it has been measured.
+
+        Returns:
+            The stream of its output.
+
+        Raises:
+            DataflowError: The declaration is not allowed.
+        """
+        operator = Operator(name=name, kind=Kind.STATELESS, fields=_fields(name, fields), selectivity=selectivity)
+        operator = self._connected(operator, inputs)
+        if not callable(fn):
+            raise DataflowError(f"Operator '{name}' has fn={fn!r}; it needs a function of one row.")
+        return self._add(replace(operator, fn=RowFunction(fn=fn, schema=schema), columns=schema_columns(schema)))
 
     def keyed(
         self,
@@ -112,39 +191,37 @@ class Dataflow:
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        """Partitioned state: rows with equal keys meet in one replica.
+        """Declare an operator whose state is partitioned by key: rows with equal keys are processed by one replica.
 
-        `output_mode` is "append" (each result once, final) or "update" (every change); by default "append" where a
-        watermark was declared upstream, since only then does Spark know when a result is final, else "update".
+        Args:
+            name: Name of the operator.
+            fn: Function of one DataFrame per input, or of their union, with one stateful operation.
+            keys: Columns that partition the state. They have the same names on all inputs.
+            inputs: Streams that the operator reads.
+            output_mode: "append" (each result once, when it is final) or "update" (every change of a result). The
+                default is "append" if a watermark is declared upstream, because only then Spark knows when a result is
+                final, else "update".
+            columns: Columns that the operator produces.
+            selectivity: Expected rows out per row in, used until it has been measured.
+
+        Returns:
+            The stream of its output.
+
+        Raises:
+            DataflowError: The declaration is not allowed.
         """
-        if isinstance(keys, str):
-            raise DataflowError(f"keyed operator '{name}' has keys={keys!r}; give a list, keys=[{keys!r}]")
-        if not keys:
-            raise DataflowError(
-                f"keyed operator '{name}' has no keys; name the columns it is partitioned by, keys=['user'], or "
-                "declare it with global_state if its state cannot be partitioned"
-            )
-        if len(set(keys)) != len(keys):
-            raise DataflowError(f"keyed operator '{name}' has keys {list(keys)}: each key is named once")
-        for stream in inputs:
-            known = self[stream.name].columns if stream.name in self else None
-            missing = [key for key in keys if known is not None and key not in known]
-            if missing:
-                one_name = f"; a key has one name on every input: rename the column before '{name}'"
-                raise DataflowError(
-                    f"keyed operator '{name}' is keyed by '{missing[0]}', which its input '{stream.name}' does not "
-                    f"have; its columns are {', '.join(known or ())}{one_name if len(inputs) > 1 else ''}"
-                )
-        operator = self._operator(
-            name,
-            Kind.KEYED,
-            fn,
-            inputs,
-            selectivity=selectivity,
-            columns=columns,
+        check_keys(name, keys)
+        self._check_key_columns(name, keys, inputs)
+        operator = Operator(
+            name=name,
+            kind=Kind.KEYED,
+            fn=fn,
+            keys=tuple(keys),
             output_mode=self._output_mode(name, output_mode, inputs),
+            columns=column_names(name, "columns", columns),
+            selectivity=selectivity,
         )
-        return self._add(replace(operator, keys=tuple(keys)))
+        return self._add(self._connected(operator, inputs))
 
     def global_state(
         self,
@@ -156,123 +233,129 @@ class Dataflow:
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
-        """One global state, hence one replica: the plan cuts it off so that it holds up nobody else."""
-        return self._add(
-            self._operator(
-                name,
-                Kind.GLOBAL_STATE,
-                fn,
-                inputs,
-                selectivity=selectivity,
-                columns=columns,
-                output_mode=self._output_mode(name, output_mode, inputs),
-            )
-        )
+        """Declare an operator with one state for all rows. It has one replica and a query of its own.
 
-    def rows(
-        self,
-        name: str,
-        fn: Callable[[dict[str, Any]], Any],
-        *,
-        schema: str,
-        inputs: Sequence[Stream],
-        fields: Iterable[str] | None = None,
-        selectivity: float | None = None,
-    ) -> Stream:
-        """A plain Python function of one row (a dict): returns a dict, an iterable of dicts, or None to drop it.
+        Args:
+            name: Name of the operator.
+            fn: Function of one DataFrame per input, or of their union, with one stateful operation.
+            inputs: Streams that the operator reads.
+            output_mode: "append" or "update", as for `keyed`.
+            columns: Columns that the operator produces.
+            selectivity: Expected rows out per row in, used until it has been measured.
 
-        A dict has each column of the schema and no other, None where it has no value.
+        Returns:
+            The stream of its output.
+
+        Raises:
+            DataflowError: The declaration is not allowed.
         """
-        operator = self._operator(name, Kind.STATELESS, None, inputs, selectivity=selectivity, fields=fields)
-        if not callable(fn):
-            raise DataflowError(f"operator '{name}' is given {fn!r}; it needs a function of one row")
-        return self._add(replace(operator, fn=RowFunction(fn=fn, schema=schema), columns=schema_columns(schema)))
+        operator = Operator(
+            name=name,
+            kind=Kind.GLOBAL_STATE,
+            fn=fn,
+            output_mode=self._output_mode(name, output_mode, inputs),
+            columns=column_names(name, "columns", columns),
+            selectivity=selectivity,
+        )
+        return self._add(self._connected(operator, inputs))
 
     def sink(self, name: str, sink: Sink, *, inputs: Sequence[Stream]) -> None:
+        """Declare where rows are written.
+
+        Args:
+            name: Name of the sink.
+            sink: `penstock.parquet(...)`, `kafka(...)`, `memory()`, `noop()` or `foreach_batch(...)`.
+            inputs: Streams that are written.
+
+        Raises:
+            DataflowError: The declaration is not allowed, for example because another sink writes to the same path.
+        """
         if not isinstance(sink, Sink):
             raise DataflowError(
-                f"sink '{name}' is given {sink!r}; give it penstock.parquet(...), penstock.kafka(...), "
-                "penstock.memory(), penstock.noop() or penstock.foreach_batch(...)"
+                f"Sink '{name}' is {sink!r}, which is not a sink; give it penstock.parquet(...), penstock.kafka(...), "
+                "penstock.memory(), penstock.noop() or penstock.foreach_batch(...)."
             )
         if isinstance(sink, Parquet):
             for other in self._operators.values():
                 if isinstance(other.sink, Parquet) and Path(other.sink.path).resolve() == Path(sink.path).resolve():
                     raise DataflowError(
-                        f"sinks '{other.name}' and '{name}' both write to '{sink.path}'; give each its own path"
+                        f"Sinks '{other.name}' and '{name}' both write to '{sink.path}'; give each its own path."
                     )
-        self._add(replace(self._operator(name, Kind.SINK, None, inputs), sink=sink))
+        self._add(self._connected(Operator(name=name, kind=Kind.SINK, sink=sink), inputs))
 
     def feedback(self, name: str, *, schema: str) -> Stream:
-        """The open end of a loop: use it as an input, then close it with `stream.feed(loop)`."""
-        loop = Stream(self, _checked_name("feedback stream", name), columns=schema_columns(schema), schema=schema)
-        if name in self._loops or name in self._operators:
-            raise DataflowError(f"the name '{name}' is taken; give the feedback stream another")
+        """Declare the open end of a loop. Use it as an input, then close the loop with `stream.feed(loop)`.
+
+        Args:
+            name: Name of the feedback stream.
+            schema: DDL schema of the rows that come back, such as "user string, n bigint".
+
+        Returns:
+            The feedback stream.
+
+        Raises:
+            DataflowError: The name is taken, or the schema cannot be read.
+        """
+        loop = Stream(self, check_name("feedback stream", name), columns=schema_columns(schema), schema=schema)
+        self._check_unused(name)
         self._loops[name] = loop
         return loop
 
     def check(self) -> None:
-        """What can only be seen on the whole: something flows in, everything flows out, loops are closed."""
+        """Check that the dataflow is complete: it has a source and a sink, all streams are read, all loops are closed.
+
+        Raises:
+            DataflowError: The dataflow is incomplete, or it has a cycle that is not declared with `feedback`.
+        """
         if not self._operators:
-            raise DataflowError(f"dataflow '{self.name}' is empty; declare a source, operators and a sink")
+            raise DataflowError(f"Dataflow '{self.name}' is empty; declare a source, operators and a sink.")
         graph.refuse_cycles(self.name, self._operators.values())
         for loop in self._loops:
-            raise DataflowError(f"feedback stream '{loop}' is never closed; close it with stream.feed({loop})")
+            raise DataflowError(f"Feedback stream '{loop}' is never closed; close it with stream.feed({loop}).")
         for kind in (Kind.SOURCE, Kind.SINK):
             if not any(operator.kind is kind for operator in self._operators.values()):
-                raise DataflowError(f"dataflow '{self.name}' has no {kind}; declare one")
+                raise DataflowError(f"Dataflow '{self.name}' has no {kind}; declare one.")
         for operator in self._operators.values():
             if operator.kind is not Kind.SINK and not self.consumers(operator.name):
                 raise DataflowError(
-                    f"nothing consumes '{operator.name}'; give it a sink, such as .sink('out', penstock.noop())"
+                    f"No operator reads the output of '{operator.name}'; give it a sink, such as "
+                    ".sink('out', penstock.noop())."
                 )
 
-    # ---- what the declarations share
-
-    def _operator(
-        self,
-        name: str,
-        kind: Kind,
-        fn: Callable[..., Any] | None,
-        inputs: Sequence[Stream],
-        *,
-        selectivity: float | None = None,
-        columns: Iterable[str] | None = None,
-        fields: Iterable[str] | None = None,
-        output_mode: OutputMode | None = None,
-    ) -> Operator:
+    def _connected(self, operator: Operator, inputs: Sequence[Stream]) -> Operator:
+        """Return the operator with its inputs, after checking what all kinds of operators have in common."""
+        name, selectivity = operator.name, operator.selectivity
         if not inputs:
-            raise DataflowError(f"operator '{name}' has no input; give it one or more streams")
+            raise DataflowError(f"Operator '{name}' has no input; give it one or more streams.")
         for stream in inputs:
             if not isinstance(stream, Stream) or stream.flow is not self:
-                raise DataflowError(f"an input of '{name}' is not a stream of dataflow '{self.name}': {stream!r}")
+                raise DataflowError(
+                    f"An input of '{name}' is {stream!r}, which is not a stream of dataflow '{self.name}'; give a "
+                    "stream "
+                    "that this dataflow returned."
+                )
         if len({stream.name for stream in inputs}) != len(inputs):
-            raise DataflowError(f"operator '{name}' names one input twice; name each once")
+            raise DataflowError(f"Operator '{name}' has the same input twice; give each stream once.")
         if selectivity is not None and not (math.isfinite(selectivity) and selectivity >= 0):
-            raise DataflowError(f"operator '{name}' has selectivity={selectivity}: rows out per row in, 0 or more")
-        if isinstance(fields, str) or isinstance(columns, str):
-            raise DataflowError(f"operator '{name}': fields and columns are lists of names")
-        takes_each = False
-        if fn is not None:
-            if not callable(fn):
-                raise DataflowError(f"operator '{name}' is given {fn!r}; it needs a function of a DataFrame")
-            takes_each = _takes_each_input(name, fn, len(inputs))
-        return Operator(
-            name=name,
-            kind=kind,
+            raise DataflowError(
+                f"Operator '{name}' has selectivity={selectivity}; give the expected rows out per row in, 0 or more."
+            )
+        each = False
+        if operator.fn is not None:
+            if not callable(operator.fn):
+                raise DataflowError(f"Operator '{name}' has fn={operator.fn!r}; it needs a function of a DataFrame.")
+            each = takes_each_input(name, operator.fn, len(inputs))
+        return replace(
+            operator,
             inputs=tuple(stream.name for stream in inputs),
             feedback=frozenset(stream.name for stream in inputs if stream.schema is not None),
-            fn=fn,
-            takes_each_input=takes_each,
-            fields=frozenset(fields) if fields is not None else _known_fields(self, inputs),
-            columns=tuple(columns) if columns is not None else None,
-            selectivity=selectivity,
-            output_mode=output_mode,
+            takes_each_input=each,
+            fields=operator.fields if operator.fields is not None else self._known_fields(inputs),
         )
 
     def _add(self, operator: Operator) -> Stream:
-        _checked_name("operator", operator.name)
-        if operator.name in self._operators or operator.name in self._loops:
-            raise DataflowError(f"the name '{operator.name}' is taken in dataflow '{self.name}'; give another")
+        check_name("operator", operator.name)
+        self._check_unused(operator.name)
         self._put(operator)
         return Stream(self, operator.name)
 
@@ -280,9 +363,38 @@ class Dataflow:
         self._operators[operator.name] = operator
         self._order = self._consumers = None
 
+    def _check_unused(self, name: str) -> None:
+        if name in self._operators or name in self._loops:
+            raise DataflowError(f"Dataflow '{self.name}' already uses the name '{name}'; give another name.")
+
+    def _check_key_columns(self, name: str, keys: Sequence[str], inputs: Sequence[Stream]) -> None:
+        for stream in inputs:
+            columns = self[stream.name].columns if stream.name in self else None
+            missing = [key for key in keys if columns is not None and key not in columns]
+            if missing:
+                hint = f" A key has the same name on all inputs: rename the column before '{name}'."
+                raise DataflowError(
+                    f"Keyed operator '{name}' is keyed by '{missing[0]}', which its input '{stream.name}' does not "
+                    f"have; the columns of the input are {', '.join(columns or ())}.{hint if len(inputs) > 1 else ''}"
+                )
+
+    def _columns(self, stream: Stream) -> tuple[str, ...] | None:
+        return self[stream.name].columns if stream.name in self else stream.columns
+
     def _shared_columns(self, inputs: Sequence[Stream]) -> tuple[str, ...] | None:
-        known = {self[stream.name].columns if stream.name in self else stream.columns for stream in inputs}
-        return known.pop() if len(known) == 1 else None
+        """Return the columns of all inputs if they are known and equal."""
+        distinct = {self._columns(stream) for stream in inputs}
+        return distinct.pop() if len(distinct) == 1 else None
+
+    def _known_fields(self, inputs: Sequence[Stream]) -> frozenset[str] | None:
+        """Return the columns that every input has, or None if the columns of an input are not known."""
+        common: frozenset[str] | None = None
+        for stream in inputs:
+            columns = self._columns(stream)
+            if columns is None:
+                return None
+            common = frozenset(columns) if common is None else common & frozenset(columns)
+        return common
 
     def _output_mode(self, name: str, output_mode: str | None, inputs: Sequence[Stream]) -> OutputMode:
         if output_mode is not None:
@@ -290,93 +402,59 @@ class Dataflow:
                 return OutputMode(output_mode)
             except ValueError:
                 raise DataflowError(
-                    f"operator '{name}' has output_mode={output_mode!r}; give 'append' or 'update'"
+                    f"Operator '{name}' has output_mode={output_mode!r}; give 'append' or 'update'."
                 ) from None
         upstream = graph.ancestors(self._operators, [stream.name for stream in inputs])
-        return OutputMode.APPEND if any(self._operators[one].watermark for one in upstream) else OutputMode.UPDATE
+        has_watermark = any(self._operators[ancestor].watermark for ancestor in upstream)
+        return OutputMode.APPEND if has_watermark else OutputMode.UPDATE
 
     def _set_watermark(self, name: str, watermark: Watermark) -> None:
         operator = self[name]
         if operator.watermark is not None:
-            raise DataflowError(f"stream '{name}' has a watermark on '{operator.watermark.column}' already")
+            raise DataflowError(
+                f"Stream '{name}' already has a watermark, on '{operator.watermark.column}'; declare one watermark per "
+                "stream."
+            )
         if self.consumers(name):
-            raise DataflowError(f"declare the watermark of '{name}' before the operators that read it")
+            raise DataflowError(
+                f"The watermark of '{name}' is declared after operators that read it; declare it before them."
+            )
         if operator.columns is not None and watermark.column not in operator.columns:
             raise DataflowError(
-                f"the watermark of '{name}' is on '{watermark.column}', which is not among its columns "
-                f"{', '.join(operator.columns)}"
+                f"The watermark of '{name}' is on '{watermark.column}', which is not among its columns "
+                f"{', '.join(operator.columns)}; give one of them."
             )
         if not _DELAY.fullmatch(watermark.delay):
-            raise DataflowError(f"watermark delay {watermark.delay!r}: write it like '10 minutes'")
+            raise DataflowError(
+                f"The watermark of '{name}' has the delay {watermark.delay!r}; write it like '10 minutes'."
+            )
         self._put(replace(operator, watermark=watermark))
 
-    def _close(self, loop: Stream, producer: str) -> None:
+    def _close_loop(self, loop: Stream, producer: str) -> None:
         if loop.flow is not self or loop.schema is None or self._loops.get(loop.name) is not loop:
-            raise DataflowError(f"'{loop.name}' is not an open feedback stream of dataflow '{self.name}'")
+            raise DataflowError(
+                f"'{loop.name}' is not an open feedback stream of dataflow '{self.name}'; declare it with "
+                "flow.feedback(...) and feed it once."
+            )
         if self[producer].kind is Kind.SINK:
-            raise DataflowError(f"sink '{producer}' has no output to feed back")
+            raise DataflowError(f"Sink '{producer}' has no output to feed back; feed the stream that it writes.")
         del self._loops[loop.name]
         self._put(replace(self[producer], feedback_schema=loop.schema))
         for operator in tuple(self._operators.values()):
             if loop.name in operator.inputs:
-                inputs = tuple(producer if one == loop.name else one for one in operator.inputs)
-                feedback = frozenset(producer if one == loop.name else one for one in operator.feedback)
+                inputs = tuple(producer if name == loop.name else name for name in operator.inputs)
+                feedback = frozenset(producer if name == loop.name else name for name in operator.feedback)
                 self._put(replace(operator, inputs=inputs, feedback=feedback))
 
 
-def schema_columns(schema: str) -> tuple[str, ...]:
-    """The column names of a DDL schema such as 'user string, at timestamp'.
-
-    >>> schema_columns("user string, price decimal(10, 2), tags array<struct<a: int, b: int>>")
-    ('user', 'price', 'tags')
-    """
-    names, depth, field = [], 0, ""
-    for character in schema + ",":
-        depth += character in "(<"
-        depth -= character in ")>"
-        if character == "," and depth == 0:
-            name = re.match(r"\s*(?:`([^`]+)`|(\w+))\s*:?\s*\S", field)
-            if name is None:
-                raise DataflowError(f"schema={schema!r} is not a list of 'name type'; write 'user string, n bigint'")
-            names.append(name[1] or name[2])
-            field = ""
-        else:
-            field += character
-    return tuple(names)
-
-
-def _silent(operator: Operator) -> Operator:
+def _without_output(operator: Operator) -> Operator:
     if operator.kind is Kind.SINK:
         return replace(operator, sink=Noop())
     if isinstance(operator.source, Kafka):
-        return replace(operator, source=replace(operator.source, silent=True))
+        return replace(operator, source=replace(operator.source, writes_dead_letters=False))
     return operator
 
 
-def _checked_name(what: str, name: str) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise DataflowError(f"{what} name {name!r}: use a letter, then letters, digits and underscores")
-    return name
-
-
-def _known_fields(flow: Dataflow, inputs: Sequence[Stream]) -> frozenset[str] | None:
-    known = [flow[stream.name].columns if stream.name in flow else stream.columns for stream in inputs]
-    return frozenset.intersection(*map(frozenset, known)) if all(one is not None for one in known) else None  # type: ignore[arg-type]
-
-
-def _takes_each_input(name: str, fn: Callable[..., Any], inputs: int) -> bool:
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):  # a builtin without a signature
-        return inputs > 1
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needed = sum(p.default is p.empty for p in positional)
-    most = needed + sum(p.default is None for p in positional)  # any other default is no DataFrame to come
-    if needed <= inputs <= most or any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return inputs > 1
-    if needed <= 1 <= len(positional):
-        return False
-    raise DataflowError(
-        f"the function of '{name}' takes {needed} DataFrames but the operator has {inputs} input(s); "
-        f"it takes {inputs}, or 1 (their union)"
-    )
+def _fields(operator: str, fields: Iterable[str] | None) -> frozenset[str] | None:
+    names = column_names(operator, "fields", fields)
+    return None if names is None else frozenset(names)

@@ -1,15 +1,18 @@
-"""The one family of errors that users of a dataflow or a plan see."""
+"""The errors that users of a dataflow or a plan see."""
 
 from __future__ import annotations
 
 
 class PenstockError(Exception):
-    """What was given, what is required, what to do. Every error that Penstock raises on purpose is one."""
+    """Base class of all errors that Penstock raises on purpose.
+
+    The message states what was given, what is required, and what to do.
+    """
 
 
 class DataflowError(PenstockError):
-    """The declared dataflow breaks a rule."""
+    """The declaration of a dataflow is invalid."""
 
 
 class PlanError(PenstockError):
-    """The plan breaks a rule, or belongs to another dataflow."""
+    """The plan is invalid, or it is for another dataflow."""

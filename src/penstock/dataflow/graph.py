@@ -1,4 +1,4 @@
-"""The dataflow as a graph: order, ancestors, cycles. Edges that close a declared loop are left out of the order."""
+"""Graph algorithms on a dataflow: order, ancestors, cycles. The order ignores edges that close a declared loop."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from penstock.dataflow.operators import Operator
 def _forward(operators: Mapping[str, Operator]) -> TopologicalSorter[str]:
     return TopologicalSorter(
         {
-            name: [one for one in operator.inputs if one in operators and one not in operator.feedback]
+            name: [
+                producer for producer in operator.inputs if producer in operators and producer not in operator.feedback
+            ]
             for name, operator in operators.items()
         }
     )
 
 
 def topological(operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Every operator after its inputs; otherwise in the order of declaration."""
+    """Return the operators in an order in which each comes after its inputs, otherwise in the order of declaration."""
     by_name = {operator.name: operator for operator in operators}
     rank = {name: position for position, name in enumerate(by_name)}
     names = list(by_name)
@@ -38,22 +40,23 @@ def topological(operators: Iterable[Operator]) -> tuple[Operator, ...]:
 
 
 def ancestors(operators: Mapping[str, Operator], names: Iterable[str]) -> set[str]:
-    """The named operators and all that flows into them."""
+    """Return the named operators and all operators upstream of them."""
     seen: set[str] = set()
     frontier = [name for name in names if name in operators]
     while frontier:
         name = frontier.pop()
         if name not in seen:
             seen.add(name)
-            frontier.extend(one for one in operators[name].inputs if one in operators)
+            frontier.extend(producer for producer in operators[name].inputs if producer in operators)
     return seen
 
 
 def refuse_cycles(flow: str, operators: Iterable[Operator]) -> None:
+    """Raise DataflowError if there is a cycle that is not closed by a feedback stream."""
     try:
         _forward({operator.name: operator for operator in operators}).prepare()
     except CycleError as error:
         raise DataflowError(
-            f"dataflow '{flow}' has a cycle without a cut: {' -> '.join(error.args[1])}; "
-            "close it with flow.feedback(...) and stream.feed(...)"
+            f"Dataflow '{flow}' has a cycle without a cut: {' -> '.join(error.args[1])}; "
+            "close it with flow.feedback(...) and stream.feed(...)."
         ) from None

@@ -1,4 +1,4 @@
-"""A Kafka topic, to read from or to write to: declared here, given life by an engine."""
+"""Kafka topics: declarations of a topic to read from or to write to. Engines implement them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ STARTS = ("earliest", "latest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kafka:
-    """Of the options, secrets are names of where they are found; see `penstock.brokers.cluster`."""
+    """A topic. Secrets among the options are references to where they are stored; see `penstock.brokers.cluster`."""
 
     topic: str
     bootstrap_servers: str
     format: str
-    columns: str | None  # DDL; None where only a sink can use it
+    columns: str | None  # DDL schema; None if the topic can only be a sink
     start: str
     dead_letter: str | None
     key: str | None
     options: tuple[tuple[str, str], ...]
-    silent: bool = False  # no dead letter is written, as for measuring
+    writes_dead_letters: bool = True
 
     @property
     def schema(self) -> str:
         if self.columns is None:
             raise DataflowError(
-                f"topic '{self.topic}' is read as json, which needs a schema, such as schema='user string, n int'"
+                f"Topic '{self.topic}' is read as json, which needs a schema; give one such as schema='user string, n "
+                "int'."
             )
         return self.columns
 
@@ -46,29 +47,45 @@ def kafka(
     key: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Kafka:
-    """A topic as a source or as a sink, exactly once either way.
+    """Return a topic to use as a source or as a sink, with exactly-once delivery in both cases.
 
-    `format` is `text` (one column, a string a record), `json` (one object a record, as Spark writes it) or `bytes`
-    (key and value as they are). A source starts at the `earliest` record or behind the `latest`; a record that does not
-    fit the schema ends the run, unless `dead_letter` names a topic to put it in. A sink writes each row as one record,
-    keyed by the column `key`, in transactions: read it with `isolation.level=read_committed`. `options` go to the
-    client as they are (`security.protocol`, `sasl.username`, ...); secrets among them are given as `env:NAME` or
-    `file:PATH`.
+    A sink writes each row as one record, in transactions. Its readers need `isolation.level=read_committed`.
+
+    Args:
+        topic: Name of the topic.
+        bootstrap_servers: Addresses of brokers, such as "localhost:9092".
+        format: "text" (one string column), "json" (one object per record, as Spark writes it) or "bytes" (key and value
+            unchanged).
+        schema: DDL schema of a source in format json, such as "user string, n int".
+        start: Where a source starts: at the "earliest" record, or after the "latest".
+        dead_letter: Topic for records that do not fit the schema. Without it, such a record ends the run.
+        key: Column of a sink that becomes the key of the record.
+        options: Options of librdkafka, such as `security.protocol` or `sasl.username`. Secrets are given as `env:NAME`
+            or `file:PATH`.
+
+    Raises:
+        DataflowError: An argument is not allowed, or an option contains a secret or is reserved.
     """
     for name, value in (("topic", topic), ("bootstrap_servers", bootstrap_servers)):
         if not isinstance(value, str) or not value:
             raise DataflowError(
-                f"kafka {name}={value!r}: give a name, such as kafka('lines', bootstrap_servers='localhost:9092')"
+                f"kafka() is given {name}={value!r}; give a name, such as kafka('lines', "
+                "bootstrap_servers='localhost:9092')."
             )
     if format not in FORMATS:
-        raise DataflowError(f"kafka format={format!r}: choose one of {', '.join(FORMATS)}")
+        raise DataflowError(f"kafka() is given format={format!r}; choose one of {', '.join(FORMATS)}.")
     fixed = FORMATS[format]
     if fixed is not None and schema not in (None, fixed):
-        raise DataflowError(f"kafka schema={schema!r}: records in format {format!r} have the columns {fixed!r}")
+        raise DataflowError(
+            f"kafka() is given schema={schema!r}, but records in format {format!r} have the columns {fixed!r}; omit "
+            "schema."
+        )
     if start not in STARTS:
-        raise DataflowError(f"kafka start={start!r}: choose one of {', '.join(STARTS)}")
+        raise DataflowError(f"kafka() is given start={start!r}; choose one of {', '.join(STARTS)}.")
     if dead_letter == topic:
-        raise DataflowError(f"kafka dead_letter={dead_letter!r} is the topic itself; give another one")
+        raise DataflowError(
+            f"kafka() is given dead_letter={dead_letter!r}, which is the topic itself; give another topic."
+        )
     return Kafka(
         topic=topic,
         bootstrap_servers=bootstrap_servers,
@@ -81,10 +98,10 @@ def kafka(
     )
 
 
-# What the client calls its secrets; whoever writes one into a dataflow has it in a file that others read.
+# Options whose name contains one of these words are secrets, which must not be written into a dataflow file.
 _SECRETS = ("password", "secret", "key.pem", "passphrase", "keystore.key", "oauthbearer.config", "jaas")
 
-# What no record lost and none doubled rests on, and what the run's own transactions are known by.
+# Exactly-once delivery depends on these options, so that users cannot change them.
 _OWNED = frozenset(
     (
         "acks",
@@ -106,37 +123,43 @@ _OWNED = frozenset(
 
 
 def checked_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """
+    """Return the options as sorted pairs with absolute file paths.
+
+    Raises:
+        DataflowError: An option is not a string, is reserved, or contains a secret.
+
     >>> checked_options({"sasl.password": "hunter2"})
     Traceback (most recent call last):
         ...
-    penstock.dataflow.errors.DataflowError: Kafka option 'sasl.password' is a secret and is given as it is; give \
-'env:NAME' or 'file:PATH', where it is looked up
+    penstock.dataflow.errors.DataflowError: Kafka option 'sasl.password' is a secret and must not be written here; \
+give 'env:NAME' or 'file:PATH' to say where it is stored.
     """
     for name, value in options.items():
         if not isinstance(value, str):
-            raise DataflowError(f"Kafka option '{name}' is of type {type(value).__name__}; options are strings")
+            raise DataflowError(f"Kafka option '{name}' is of type {type(value).__name__}; give a string.")
         if name in ("bootstrap.servers", "metadata.broker.list"):
-            raise DataflowError(f"Kafka option '{name}' is what bootstrap_servers=... gives; leave it out")
+            raise DataflowError(f"Kafka option '{name}' is set by bootstrap_servers=...; leave it out.")
         if name in _OWNED:
             raise DataflowError(
-                f"Kafka option '{name}' is Penstock's own: that each record counts once rests on it; leave it out"
+                f"Kafka option '{name}' is set by Penstock, because exactly-once delivery depends on it; leave it out."
             )
         if any(word in name for word in _SECRETS) and not value.startswith(("env:", "file:")):
             raise DataflowError(
-                f"Kafka option '{name}' is a secret and is given as it is; give 'env:NAME' or 'file:PATH', where it is "
-                "looked up"
+                f"Kafka option '{name}' is a secret and must not be written here; give 'env:NAME' or 'file:PATH' to "
+                "say "
+                "where it is stored."
             )
     if "sasl.username" in options and not {"sasl.mechanism", "sasl.mechanisms"} & options.keys():
-        # The client's default is Kerberos, which has no user name, and which it is built without.
+        # The client's default mechanism is Kerberos, which has no user name and is not compiled in.
         raise DataflowError(
-            "Kafka option 'sasl.username' is given without 'sasl.mechanisms'; say which, such as PLAIN or SCRAM-SHA-256"
+            "Kafka option 'sasl.username' is given without 'sasl.mechanisms'; give a mechanism such as PLAIN or "
+            "SCRAM-SHA-256."
         )
-    return tuple(sorted((name, _anywhere(name, value)) for name, value in options.items()))
+    return tuple(sorted((name, _absolute(name, value)) for name, value in options.items()))
 
 
-def _anywhere(name: str, value: str) -> str:
-    """The path of a secret or a certificate from wherever it is read: executors work in a folder of their own."""
+def _absolute(name: str, value: str) -> str:
+    """Return the value with an absolute path if it names a file, because executors have other working directories."""
     if value.startswith("file:"):
         return f"file:{Path(value.removeprefix('file:')).absolute()}"
     return str(Path(value).absolute()) if name.endswith(".location") and Path(value).exists() else value

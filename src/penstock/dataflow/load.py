@@ -1,4 +1,4 @@
-"""Loading a dataflow from a Python file or module: `wordcount.py`, `wordcount.py:flow`, `my.package:make_flow`."""
+"""Load a dataflow from a Python file or module: `wordcount.py`, `wordcount.py:flow`, `my.package:make_flow`."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ Loaded = TypeVar("Loaded")
 
 
 class LoadError(PenstockError):
-    """The file or module gives no dataflow."""
+    """The file or module does not contain a dataflow."""
 
 
 def load(spec: str) -> Dataflow:
-    """The dataflow that `FILE[:name]` or `module[:name]` names.
+    """Return the dataflow that `FILE[:name]` or `module[:name]` names.
 
-    `name` is a Dataflow or a function without arguments that returns one; it defaults to `flow`, or to the only
-    Dataflow there is.
+    `name` is a Dataflow or a function without arguments that returns one. It defaults to `flow`, or to the only
+    Dataflow in the module.
 
     A file is loaded under the private module name `_penstock_flow_<stem>`, which a worker cannot import. Its functions
-    therefore have to travel by value, and so do those of modules beside it: an engine that pickles asks
-    `modules_by_value()` for them and registers each (`cloudpickle.register_pickle_by_value`).
+    and those of modules in the same folder must therefore be pickled by value: an engine that pickles registers each
+    module of `modules_by_value()` with `cloudpickle.register_pickle_by_value`.
+
+    Raises:
+        LoadError: There is no such file, module or dataflow, or the code raises an exception.
     """
     place, name = _split(spec)
     module = _from_file(Path(place)) if _is_file(place) else _from_name(place)
@@ -47,33 +50,40 @@ def load(spec: str) -> Dataflow:
         value = _call(value, chosen, place)
     if not isinstance(value, Dataflow):
         raise LoadError(
-            f"'{chosen}' of '{place}' is {_a(value)}; it has to be a Dataflow or a function without arguments that "
-            "returns one"
+            f"'{chosen}' of '{place}' is {_described(value)}; it must be a Dataflow or a function without arguments "
+            "that "
+            "returns one."
         )
     return value
 
 
 def load_function(spec: str, default: str) -> Callable[..., Any]:
-    """The function that `FILE[:name]` or `module[:name]` names; `name` defaults to `default`."""
+    """Return the function that `FILE[:name]` or `module[:name]` names. `name` defaults to `default`.
+
+    Raises:
+        LoadError: There is no such file, module or function.
+    """
     place, name = _split(spec)
     module = _from_file(Path(place)) if _is_file(place) else _from_name(place)
     value = getattr(module, name or default, None)
     if not callable(value):
-        raise LoadError(f"'{place}' has no function '{name or default}'; say which, such as {place}:{default}")
-    found: Callable[..., Any] = value
-    return found
+        raise LoadError(f"'{place}' has no function '{name or default}'; name one, such as {place}:{default}.")
+    function: Callable[..., Any] = value
+    return function
 
 
 def modules_by_value(flow: Dataflow | None = None) -> tuple[ModuleType, ...]:
-    """Modules that no worker can be relied on to import: flow files, the modules that the functions of `flow` come
-    from unless they are installed, and the modules and packages that lie beside either.
+    """Return the modules that a worker may be unable to import.
+
+    These are flow files, modules with functions of `flow` that are not installed, and all modules and packages in the
+    same folders.
     """
     loaded = {name: module for name, module in list(sys.modules.items()) if getattr(module, "__file__", None)}
     of_functions = {_root(name) for name in _modules_of_functions(flow)} if flow is not None else set()
     own = [
-        _folder(one)
-        for name, one in loaded.items()
-        if name.startswith(MODULE_PREFIX) or (name in of_functions and not _is_installed(one))
+        _folder(module)
+        for name, module in loaded.items()
+        if name.startswith(MODULE_PREFIX) or (name in of_functions and not _is_installed(module))
     ]
 
     def beside(name: str) -> bool:
@@ -85,7 +95,10 @@ def modules_by_value(flow: Dataflow | None = None) -> tuple[ModuleType, ...]:
 
 def _modules_of_functions(flow: Dataflow) -> set[str]:
     functions = [
-        getattr(holder, "fn", holder) for one in flow.operators for holder in (one.fn, one.source, one.sink) if holder
+        getattr(holder, "fn", holder)
+        for operator in flow.operators
+        for holder in (operator.fn, operator.source, operator.sink)
+        if holder
     ]
     return {str(getattr(fn, "__module__", "")) for fn in functions}
 
@@ -95,7 +108,7 @@ def _root(name: str) -> str:
 
 
 def _folder(root: ModuleType) -> Path:
-    """Where a top-level module or package lies."""
+    """Return the folder that contains a top-level module or package."""
     file = Path(str(root.__file__))
     return file.parent.parent if file.stem == "__init__" else file.parent
 
@@ -118,17 +131,17 @@ def _is_file(place: str) -> bool:
 
 def _from_file(file: Path) -> ModuleType:
     if file.is_dir():
-        raise LoadError(f"'{file}' is a directory; give a Python file")
+        raise LoadError(f"'{file}' is a directory; give a Python file.")
     if not file.is_file():
-        raise LoadError(f"there is no file '{file}'; give a Python file, or the name of a module")
+        raise LoadError(f"There is no file '{file}'; give a Python file or the name of a module.")
     file = file.resolve()
-    name = MODULE_PREFIX + "".join(one if one.isalnum() else "_" for one in file.stem)
+    name = MODULE_PREFIX + "".join(character if character.isalnum() else "_" for character in file.stem)
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise LoadError(f"'{file}' is not a Python file: its name has to end in .py")
+        raise LoadError(f"'{file}' is not a Python file; give a file whose name ends in .py.")
     module = importlib.util.module_from_spec(spec)
     loader = spec.loader
-    # As for `python FILE`: what lies beside it can be imported.
+    # Modules in the same folder can be imported, like with `python FILE`.
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
     sys.modules[name] = module
@@ -138,14 +151,14 @@ def _from_file(file: Path) -> ModuleType:
 
 def _from_name(name: str) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # as for `python -m`
+        sys.path.insert(0, str(Path.cwd()))  # like `python -m`
     try:
-        found = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
-        found = None
-    if found is None:
-        raise LoadError(f"there is no file and no module '{name}'; give a Python file such as wordcount.py")
-    return _explained(lambda: importlib.import_module(name), name, Path(found.origin or name))
+        spec = None
+    if spec is None:
+        raise LoadError(f"There is no file and no module '{name}'; give a Python file such as wordcount.py.")
+    return _explained(lambda: importlib.import_module(name), name, Path(spec.origin or name))
 
 
 def _default_name(module: ModuleType, place: str) -> str:
@@ -155,7 +168,7 @@ def _default_name(module: ModuleType, place: str) -> str:
     if len(names) > 1:
         listed = sorted(names.values())
         raise LoadError(
-            f"'{place}' has several dataflows ({', '.join(listed)}); say which, such as {place}:{listed[0]}"
+            f"'{place}' has several dataflows ({', '.join(listed)}); name one, such as {place}:{listed[0]}."
         )
     return next(iter(names.values()), DEFAULT_NAME)
 
@@ -163,8 +176,8 @@ def _default_name(module: ModuleType, place: str) -> str:
 def _candidates(module: ModuleType) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, Dataflow)]
     if names:
-        return f"it has the dataflow{'s' * (len(names) > 1)} {', '.join(names)}"
-    return 'declare one, such as flow = penstock.Dataflow("wordcount")'
+        return f"it has the dataflow{'s' * (len(names) > 1)} {', '.join(names)}."
+    return 'declare one, such as flow = penstock.Dataflow("wordcount").'
 
 
 def _call(make: Callable[[], Any], name: str, place: str) -> Any:
@@ -178,14 +191,14 @@ def _call(make: Callable[[], Any], name: str, place: str) -> Any:
         needed = []
     if needed:
         raise LoadError(
-            f"'{name}' of '{place}' needs arguments ({', '.join(needed)}); it has to be a Dataflow or a function "
-            "without arguments that returns one"
+            f"'{name}' of '{place}' needs arguments ({', '.join(needed)}); it must be a Dataflow or a function "
+            "without arguments that returns one."
         )
     return _explained(make, place, Path(inspect.getsourcefile(make) or place) if inspect.isfunction(make) else None)
 
 
 def _explained(do: Callable[[], Loaded], place: str, file: Path | None) -> Loaded:
-    """Runs the user's code; what it raises is told with the line of the user's that raised it."""
+    """Run code of the user. An exception becomes a LoadError that names the line of the user's file."""
     try:
         return do()
     except SyntaxError as error:
@@ -198,5 +211,5 @@ def _explained(do: Callable[[], Loaded], place: str, file: Path | None) -> Loade
         raise LoadError(f"{where}{kind}{error}") from error
 
 
-def _a(value: object) -> str:
+def _described(value: object) -> str:
     return f"{value!r}" if isinstance(value, int | float | str | None) else f"of type {type(value).__name__}"

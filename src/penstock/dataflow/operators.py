@@ -12,6 +12,8 @@ from penstock.dataflow.sources import Source
 
 
 class Kind(StrEnum):
+    """The kind of an operator, which determines how it can be replicated."""
+
     SOURCE = "source"
     STATELESS = "stateless"
     KEYED = "keyed"  # state partitioned by key: any number of replicas, each with its own keys
@@ -26,13 +28,13 @@ class Kind(StrEnum):
 class OutputMode(StrEnum):
     """When an operator with state emits a result, as in Structured Streaming."""
 
-    UPDATE = "update"  # every change of a result, as it happens
-    APPEND = "append"  # each result once, when it can no longer change
+    UPDATE = "update"  # at every change of the result
+    APPEND = "append"  # once, when the result can no longer change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """Event time on a stream: rows more than `delay` behind the latest `column` may be dropped."""
+    """Event time of a stream: rows more than `delay` behind the latest `column` may be dropped."""
 
     column: str
     delay: str
@@ -40,7 +42,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFunction:
-    """A plain Python function of one row (a dict): it returns a dict, an iterable of dicts, or None to drop it."""
+    """A Python function of one row (a dict). It returns a dict, an iterable of dicts, or None to drop the row."""
 
     fn: Callable[[dict[str, Any]], Any]
     schema: str
@@ -48,18 +50,20 @@ class RowFunction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
+    """A node of a dataflow, as declared."""
+
     name: str
     kind: Kind
     inputs: tuple[str, ...] = ()
-    feedback: frozenset[str] = frozenset()  # those of the inputs that close a loop
+    feedback: frozenset[str] = frozenset()  # the inputs that close a loop
     fn: Callable[..., Any] | RowFunction | None = None
-    takes_each_input: bool = False  # fn gets one DataFrame an input instead of their union
+    takes_each_input: bool = False  # fn takes one DataFrame per input instead of their union
     keys: tuple[str, ...] = ()
-    fields: frozenset[str] | None = None  # the columns it is known to receive; None: not declared
-    columns: tuple[str, ...] | None = None  # the columns it is known to produce; None: only Spark knows
+    fields: frozenset[str] | None = None  # the columns it receives; None if they are not declared
+    columns: tuple[str, ...] | None = None  # the columns it produces; None if only Spark knows them
     output_mode: OutputMode | None = None
     selectivity: float | None = None
     watermark: Watermark | None = None
-    feedback_schema: str | None = None  # the schema of this operator's output where a loop needs it beforehand
+    feedback_schema: str | None = None  # schema of the output, if a loop needs it before the query is compiled
     source: Source | None = None
     sink: Sink | None = None

@@ -1,16 +1,16 @@
-"""Regions: the longest runs of operators that can be replicated as a whole (Joker, section 3.2).
+"""Regions: the longest chains of operators that can be replicated together (Joker, section 3.2).
 
-Kahveci and Gedik, "Joker: Elastic stream processing with organic adaptation", JPDC 2020. Their rules, on any graph:
+Kahveci and Gedik, "Joker: Elastic stream processing with organic adaptation", JPDC 2020. The rules, on any graph:
 
-- a source is a region of its own;
-- a region has one entry and one exit: it ends at a branch and starts anew behind one;
-- a keyed region takes its keys from its first keyed operator; a later keyed operator stays in it if its own keys
-  contain the region's, a stateless one (before or behind) if the columns that it receives contain them;
-- an operator with global state has one replica.
+- A source is a region of its own.
+- A region has one entry and one exit. It ends at a branch, and a new region begins after it.
+- A keyed region has the keys of its first keyed operator. A later keyed operator belongs to it if its keys include
+  those of the region. A stateless operator before or after it belongs to it if its input columns include the keys.
+- An operator with global state has one replica.
 
-Two departures, because Spark keeps no order between rows of different keys: a run of stateless operators may be
-replicated by itself, and so is not folded into the single-replica region of a neighbour with global state.
-A stateless operator whose columns are not known is taken not to carry the keys.
+There is one difference, because Spark keeps no order between rows of different keys. A chain of stateless operators can
+be replicated alone, so it does not join the single-replica region of a neighbour with global state.
+A stateless operator with unknown columns is assumed not to carry the keys.
 """
 
 from __future__ import annotations
@@ -24,32 +24,40 @@ from penstock.dataflow.operators import Kind, Operator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
+    """A chain of operators that are replicated together."""
+
     kind: Kind  # source, stateless, keyed or global_state
     operators: tuple[str, ...]
     keys: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """The name of its first operator: what plans call it."""
+        """The name of its first operator, which a validated plan uses for the whole region."""
         return self.operators[0]
 
     @property
     def replicable(self) -> bool:
+        """Whether it can have more than one replica."""
         return self.kind is not Kind.GLOBAL_STATE
 
 
 def regions(flow: Dataflow) -> tuple[Region, ...]:
-    """All regions, upstream first; every operator is in exactly one."""
+    """Return all regions, upstream first. Every operator is in exactly one."""
     return tuple(region for run in _runs(flow) for region in _regions_of(run))
 
 
 def region_of(flow: Dataflow, operator: str) -> Region:
+    """Return the region of an operator.
+
+    Raises:
+        DataflowError: The dataflow has no such operator.
+    """
     flow[operator]  # raises for an unknown name
     return next(region for region in regions(flow) if operator in region.operators)
 
 
 def _runs(flow: Dataflow) -> Iterator[list[Operator]]:
-    """Maximal chains without a branch; a source is a chain of one."""
+    """Yield the longest chains without a branch. A source is a chain of its own."""
     run_of: dict[str, list[Operator]] = {}
     runs: list[list[Operator]] = []
     for operator in flow.operators:
@@ -72,11 +80,11 @@ def _regions_of(run: list[Operator]) -> Iterator[Region]:
 
     def close() -> Iterator[Region]:
         if current:
-            yield Region(kind=kind, operators=tuple(one.name for one in current), keys=keys)
+            yield Region(kind=kind, operators=tuple(operator.name for operator in current), keys=keys)
 
     for operator in run:
         if operator.kind is Kind.KEYED and kind is Kind.STATELESS:
-            # The stateless operators just before it that carry its keys belong to its region.
+            # The stateless operators directly before it that carry its keys belong to its region.
             split = len(current)
             while split > 0 and _carries(current[split - 1], operator.keys):
                 split -= 1
@@ -96,7 +104,7 @@ def _regions_of(run: list[Operator]) -> Iterator[Region]:
 
 
 def _carries(operator: Operator, keys: tuple[str, ...]) -> bool:
-    """Whether all rows that this operator gets hold the keys, so that it can work where those keys are."""
+    """Return whether all rows that the operator receives contain the keys."""
     if not keys:
         return True
     if operator.kind is Kind.KEYED:

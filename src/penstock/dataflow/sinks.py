@@ -1,4 +1,4 @@
-"""Where results go: declarations only; an engine gives them life."""
+"""Sinks: declarations of where results are written. Engines implement them."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.kafka import Kafka
-from penstock.dataflow.paths import local_path
+from penstock.dataflow.local_paths import local_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parquet:
+    """Parquet files in one folder."""
+
     path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Rows kept by the run and read back with `run.rows("name")`; for tests and small results."""
+    """Rows that the run keeps; for tests and small results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noop:
-    """Computes everything and keeps nothing; for measuring."""
+    """No output: everything is computed and nothing is kept. It is used to measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeachBatch:
-    """A function of (DataFrame, batch key). After a failure the same key may come again: write idempotently."""
+    """A function of a DataFrame and a batch key."""
 
     fn: Callable[[Any, str], None]
 
@@ -37,20 +39,32 @@ Sink = Parquet | Memory | Noop | ForeachBatch | Kafka
 
 
 def parquet(path: str | Path) -> Parquet:
-    """Parquet files in one folder of a local or shared disk, each batch exactly once.
+    """Return a sink that writes each batch exactly once as Parquet files.
 
-    A relative path is of the folder in which it is declared.
+    Args:
+        path: Folder on a local or shared disk. A relative path refers to the current working directory.
+
+    Raises:
+        DataflowError: The path is a URL such as s3a://...
     """
     return Parquet(path=str(Path(local_path(path)).absolute()))
 
 
 def memory() -> Memory:
+    """Return a sink that keeps all rows in the run, for tests and small results. Read them with `run.rows(name)`."""
     return Memory()
 
 
 def noop() -> Noop:
+    """Return a sink that writes nothing, for measurements."""
     return Noop()
 
 
 def foreach_batch(fn: Callable[[Any, str], None]) -> ForeachBatch:
+    """Return a sink that calls a function for each batch.
+
+    Args:
+        fn: Function of a DataFrame and a batch key. After a failure it may be called again with the same key and the
+            same rows, so it must write idempotently under that key.
+    """
     return ForeachBatch(fn=fn)

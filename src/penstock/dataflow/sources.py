@@ -1,4 +1,4 @@
-"""Where rows come from: declarations only; an engine gives them life."""
+"""Sources: declarations of where rows come from. Engines implement them."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Any
 
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.kafka import Kafka
-from penstock.dataflow.paths import local_path
+from penstock.dataflow.local_paths import local_path
 
 FORMATS = ("text", "csv", "json", "parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """Rows of files, in order of path, appended at a rate that can be changed while running."""
+    """Rows of files, in the order of their paths, appended at a rate that can be changed during a run."""
 
     glob: str
     format: str
     schema: str
-    rows_per_s: float | None  # None: all at once, a preloaded backlog
+    rows_per_s: float | None  # None: all rows are available from the start
     repeat: int = 1
-    header: bool = True  # of csv files
+    header: bool = True  # csv files begin with a header line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Files that appear in a folder, each read once, in the order of appearance."""
+    """Files that appear in a folder, each read once, in the order in which they appear."""
 
     glob: str
     format: str
     schema: str
-    header: bool = True  # of csv files
+    header: bool = True  # csv files begin with a header line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generate:
-    """Row number -> row, at a rate that can be changed while running; `rows` of them, or without end."""
+    """Rows computed from their number, at a rate that can be changed during a run; endless if `rows` is None."""
 
     fn: Callable[[int], Any]
     schema: str
@@ -47,7 +47,7 @@ class Generate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSource:
-    """Any `spark -> streaming DataFrame` of the user's; only Spark knows its offsets."""
+    """A streaming DataFrame of the user. Only Spark knows its offsets."""
 
     fn: Callable[[Any], Any]
 
@@ -57,12 +57,12 @@ Source = Replay | Files | Generate | SparkSource | Kafka
 
 def _rate(rows_per_s: float | None) -> float | None:
     if rows_per_s is not None and not 0 <= rows_per_s < float("inf"):
-        raise DataflowError(f"rows_per_s={rows_per_s!r}: a rate is a number of rows a second, 0 or more")
+        raise DataflowError(f"rows_per_s={rows_per_s!r} is not a rate; give a number of rows per second, 0 or more.")
     return rows_per_s
 
 
 def _format(path: str, name: str | None, schema: str | None) -> tuple[str, str]:
-    """The format, by its name or by the file's ending, and its schema (text needs none)."""
+    """Return the format, given or derived from the suffix of the path, and the schema."""
     ending = {
         "txt": "text",
         "log": "text",
@@ -73,13 +73,18 @@ def _format(path: str, name: str | None, schema: str | None) -> tuple[str, str]:
     }
     chosen = name or ending.get(path.rsplit(".", 1)[-1], "text")
     if chosen not in FORMATS:
-        raise DataflowError(f"format={name!r}: choose one of {', '.join(FORMATS)}")
+        raise DataflowError(f"format={name!r} is not supported; choose one of {', '.join(FORMATS)}.")
     if chosen == "text":
         if schema not in (None, "value string"):
-            raise DataflowError(f"schema={schema!r}: text files have one column, 'value string'")
+            raise DataflowError(
+                f"schema={schema!r} is given for text files, which have one column, 'value string'; omit schema."
+            )
         return chosen, "value string"
     if schema is None:
-        raise DataflowError(f"{chosen} files need a schema, such as schema='ts timestamp, user string'")
+        raise DataflowError(
+            f"No schema is given, but {chosen} files need a schema; give one such as schema='ts timestamp, user "
+            "string'."
+        )
     return chosen, schema
 
 
@@ -92,13 +97,23 @@ def replay(
     repeat: int = 1,
     header: bool = True,
 ) -> Replay:
-    """Replays files at a rate; `repeat` reads them that many times over.
+    """Return a source that replays files at a rate, which can be changed during a run.
 
-    The first line of a csv file names its columns; with `header=False` they come in the schema's order. A json file has
-    one object a line, of which the schema's columns are read. Times without a zone are UTC.
+    Timestamps without a time zone are UTC.
+
+    Args:
+        path: Path or glob on a local or shared disk.
+        rows_per_s: Rows per second to append.
+        format: "text", "csv", "json" (one object per line) or "parquet". The default depends on the suffix of `path`.
+        schema: DDL schema of the columns to read, such as "ts timestamp, user string". Text files need none.
+        repeat: How often the files are read.
+        header: Whether the first line of a csv file names its columns. Without it, columns are in the schema's order.
+
+    Raises:
+        DataflowError: An argument is missing or not allowed.
     """
     if repeat < 1:
-        raise DataflowError(f"repeat={repeat}: files are read once or more")
+        raise DataflowError(f"repeat={repeat} is not allowed, because files are read once or more; give 1 or more.")
     chosen, columns = _format(path, format, schema)
     return Replay(
         glob=local_path(path),
@@ -113,13 +128,19 @@ def replay(
 def backlog(
     path: str, *, format: str | None = None, schema: str | None = None, repeat: int = 1, header: bool = True
 ) -> Replay:
-    """The same files, all there from the start: the source is never what limits the pipeline."""
+    """Return a source with all rows of the files available from the start, so that it never limits the pipeline.
+
+    The arguments and exceptions are those of `replay`.
+    """
     paced = replay(path, rows_per_s=0, format=format, schema=schema, repeat=repeat, header=header)
     return replace(paced, rows_per_s=None)
 
 
 def files(path: str, *, format: str | None = None, schema: str | None = None, header: bool = True) -> Files:
-    """Files as they appear under a glob; a file must appear whole (write elsewhere, then move it in)."""
+    """Return a source that reads each file once, when it appears. Write a file elsewhere and then move it in.
+
+    The arguments and exceptions are those of `replay`.
+    """
     chosen, columns = _format(path, format, schema)
     return Files(glob=local_path(path), format=chosen, schema=columns, header=header)
 
@@ -127,25 +148,37 @@ def files(path: str, *, format: str | None = None, schema: str | None = None, he
 def generate(
     fn: Callable[[int], Any], *, schema: str, rows_per_s: float | None = None, rows: int | None = None
 ) -> Generate:
-    """Rows made from their number: a dict, a tuple in the schema's order, or a bare value for one column.
+    """Return a source that computes each row from its number.
 
-    A row has each column of the schema and no other, None where it has no value. For one column of structs, maps or
-    arrays, a dict or a list is the bare value, unless the column's name is its only key.
+    Args:
+        fn: Function from a row number to a dict, a tuple in the schema's order, or a bare value for a single column. It
+            must always return the same row for the same number, because rows are computed again after a failure. A
+            dict contains exactly the columns of the schema. For a single column of structs, maps or arrays, a dict or
+            list is the bare value, unless its only key is the column's name.
+        schema: DDL schema of the rows, such as "user string, n bigint".
+        rows_per_s: Rows per second to append. None makes all rows available from the start.
+        rows: Number of rows. None makes the source endless.
 
-    `fn` must give the same row for the same number, always: after a failure it is asked again.
+    Raises:
+        DataflowError: Neither a rate nor a number of rows is given, or one of them is negative.
     """
     if rows_per_s is None and rows is None:
-        raise DataflowError("a generator without a rate needs an end: give rows_per_s=... or rows=...")
+        raise DataflowError("A generator without a rate needs an end; give rows_per_s=... or rows=...")
     if rows is not None and rows < 0:
-        raise DataflowError(f"rows={rows}: a number of rows is 0 or more")
+        raise DataflowError(f"rows={rows} is not a number of rows; give 0 or more.")
     return Generate(fn=fn, schema=schema, rows_per_s=_rate(rows_per_s), rows=rows)
 
 
 def spark_source(fn: Callable[[Any], Any]) -> SparkSource:
-    """A streaming DataFrame of your own, such as `lambda spark: spark.readStream.format("rate").load()`."""
+    """Return a source for a streaming DataFrame of your own. Its query is never changed during a run.
+
+    Args:
+        fn: Function from a SparkSession to a streaming DataFrame, such as
+            `lambda spark: spark.readStream.format("rate").load()`.
+    """
     return SparkSource(fn=fn)
 
 
 def never_ends(source: Source | None) -> bool:
-    """Whether nobody will ever be able to say that all of its rows have come, or have for now."""
+    """Return whether a source never becomes idle, or Penstock cannot find out whether it has."""
     return isinstance(source, SparkSource) or (isinstance(source, Generate) and source.rows is None)

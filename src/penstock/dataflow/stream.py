@@ -1,4 +1,4 @@
-"""Stream: the output of an operator, on which the next one is declared."""
+"""Stream: the output of an operator. The next operator is declared on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """The output of an operator: what the next one is declared on."""
+    """The output of an operator. Its methods declare the next operator.
+
+    All methods raise `DataflowError` if the declaration is not allowed. `Dataflow` has the same methods for operators
+    with several inputs.
+    """
 
     def __init__(
         self, flow: Dataflow, name: str, columns: tuple[str, ...] | None = None, schema: str | None = None
@@ -35,6 +39,19 @@ class Stream:
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
+        """Declare an operator that processes each row independently of all others.
+
+        Args:
+            name: Name of the operator.
+            fn: Function from DataFrame to DataFrame without aggregations, joins of streams or other state.
+            fields: Columns that the operator receives, if they are not known from its input. They decide whether it
+                can be replicated together with a keyed operator.
+            columns: Columns that the operator produces.
+            selectivity: Expected rows out per row in, used until it has been measured.
+
+        Returns:
+            The stream of its output.
+        """
         return self.flow.stateless(name, fn, inputs=[self], fields=fields, columns=columns, selectivity=selectivity)
 
     def rows(
@@ -46,6 +63,19 @@ class Stream:
         fields: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
+        """Declare an operator that calls a Python function for each row.
+
+        Args:
+            name: Name of the operator.
+            fn: Function of one row, a dict. It returns a dict, an iterable of dicts, or None to drop the row. Each dict
+                must contain exactly the columns of the schema, with None for a missing value.
+            schema: DDL schema of the output, such as "user string, n bigint".
+            fields: Columns that the operator receives, if they are not known from its input.
+            selectivity: Expected rows out per row in, used until it has been measured.
+
+        Returns:
+            The stream of its output.
+        """
         return self.flow.rows(name, fn, schema=schema, inputs=[self], fields=fields, selectivity=selectivity)
 
     def keyed(
@@ -58,8 +88,28 @@ class Stream:
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
+        """Declare an operator whose state is partitioned by key: rows with equal keys are processed by one replica.
+
+        Args:
+            name: Name of the operator.
+            fn: Function from DataFrame to DataFrame with one stateful operation, grouped by the keys.
+            keys: Columns that partition the state.
+            output_mode: "append" (each result once, when it is final) or "update" (every change of a result). The
+                default is "append" if a watermark is declared upstream, else "update".
+            columns: Columns that the operator produces.
+            selectivity: Expected rows out per row in, used until it has been measured.
+
+        Returns:
+            The stream of its output.
+        """
         return self.flow.keyed(
-            name, fn, keys=keys, inputs=[self], output_mode=output_mode, columns=columns, selectivity=selectivity
+            name,
+            fn,
+            keys=keys,
+            inputs=[self],
+            output_mode=output_mode,
+            columns=columns,
+            selectivity=selectivity,
         )
 
     def global_state(
@@ -71,18 +121,44 @@ class Stream:
         columns: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
+        """Declare an operator with one state for all rows. It has one replica and a query of its own.
+
+        Args:
+            name: Name of the operator.
+            fn: Function from DataFrame to DataFrame with one stateful operation.
+            output_mode: "append" or "update", as for `keyed`.
+            columns: Columns that the operator produces.
+            selectivity: Expected rows out per row in, used until it has been measured.
+
+        Returns:
+            The stream of its output.
+        """
         return self.flow.global_state(
             name, fn, inputs=[self], output_mode=output_mode, columns=columns, selectivity=selectivity
         )
 
     def watermark(self, column: str, delay: str) -> Stream:
-        """Declares event time on this stream, so that it survives a cut anywhere downstream."""
+        """Declare event time on this stream, as `DataFrame.withWatermark` does. Every later cut preserves it.
+
+        Args:
+            column: Column that holds the event time.
+            delay: How far a row may lie behind the latest event time, such as "10 minutes". Later rows are dropped.
+
+        Returns:
+            This stream.
+        """
         self.flow._set_watermark(self.name, Watermark(column=column, delay=delay))
         return self
 
     def feed(self, loop: Stream) -> None:
-        """Closes a loop: this stream's rows come back where the feedback stream is an input."""
-        self.flow._close(loop, self.name)
+        """Close a loop: send the rows of this stream to the operators that read the feedback stream `loop`."""
+        self.flow._close_loop(loop, self.name)
 
     def sink(self, name: str, sink: Sink) -> None:
+        """Declare where the rows of this stream are written.
+
+        Args:
+            name: Name of the sink.
+            sink: `penstock.parquet(...)`, `kafka(...)`, `memory()`, `noop()` or `foreach_batch(...)`.
+        """
         self.flow.sink(name, sink, inputs=[self])

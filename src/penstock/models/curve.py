@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import msgspec
 
 from penstock.dataflow.errors import PenstockError
-from penstock.dataflow.strict_json import each_key_once
+from penstock.dataflow.json_document import refuse_repeated_keys
 from penstock.models.queueing.errors import told_apart
 
 Percent = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": 100})]
@@ -175,7 +175,7 @@ def curves_from_json(text: str | bytes) -> dict[str, Curve]:
     """
     try:
         # Python's reader and not msgspec's: it lets NaN through to a clear message.
-        document = json.loads(text, object_pairs_hook=each_key_once)
+        document = json.loads(text, object_pairs_hook=refuse_repeated_keys)
     # Also bytes that are no UTF-8, brackets without end.
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise CurveError(f"these are not curves, the JSON is broken: {error}; {_LOOKS_LIKE}") from None

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import msgspec
 
 from penstock.dataflow.errors import DataflowError
-from penstock.dataflow.strict_json import decoded
+from penstock.dataflow.json_document import decode_json
 
 Selectivity = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0})]
 
@@ -40,7 +40,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def flow_from_json(text: str | bytes) -> Flow:
     try:
-        flow = decoded(text, Flow)
+        flow = decode_json(text, Flow)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataflowError(
             f'this is not a dataflow: {error}; a dataflow looks like {{"operators": ["parse", "count"], "streams": '

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import msgspec
 
-from penstock.dataflow.document import Document
 from penstock.dataflow.errors import PenstockError, PlanError
+from penstock.dataflow.json_document import JsonDocument
 
 
-class Plan(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Plan(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a dataflow runs: where it is cut into queries, and how many replicas its operators have.
 
     Attributes:
@@ -21,9 +21,9 @@ class Plan(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unknown_f
         slots: Number of tasks that run at the same time.
     """
 
-    called: ClassVar[str] = "a plan"
-    example: ClassVar[str] = '{"dataflow": "wordcount", "cuts": ["split"], "replicas": {"count": 4}, "slots": 4}'
-    refused_with: ClassVar[type[PenstockError]] = PlanError
+    noun: ClassVar[str] = "a plan"
+    json_example: ClassVar[str] = '{"dataflow": "wordcount", "cuts": ["split"], "replicas": {"count": 4}, "slots": 4}'
+    error_type: ClassVar[type[PenstockError]] = PlanError
 
     dataflow: str
     cuts: frozenset[str] = frozenset()

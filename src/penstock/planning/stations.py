@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from penstock.dataflow.errors import PlanError
-from penstock.dataflow.strict_json import decoded
+from penstock.dataflow.json_document import decode_json
 from penstock.models.network import Traffic, TrafficStream, Visits, propagated_scv, solve_traffic
 from penstock.models.queueing import GIGk, ModelError
 from penstock.planning.processors import Assignment, OperatorNetwork, OperatorStation, assign_processors, min_processors
@@ -45,7 +45,7 @@ class StationsDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @staticmethod
     def from_json(text: str | bytes) -> StationsDocument:
         try:
-            return decoded(text, StationsDocument)
+            return decode_json(text, StationsDocument)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise PlanError(
                 f'these are not stations: {error}; they look like {{"external_per_s": 8.0, "stations": '

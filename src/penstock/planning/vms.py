@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 
 from penstock.dataflow.errors import PenstockError
-from penstock.dataflow.strict_json import decoded
+from penstock.dataflow.json_document import decode_json
 
 
 class VmError(PenstockError):
@@ -91,7 +91,7 @@ def check_sizes(sizes: Sequence[VmSize]) -> None:
 
 def sizes_from_json(text: str | bytes) -> tuple[VmSize, ...]:
     try:
-        sizes = tuple(decoded(text, SizesFormat))
+        sizes = tuple(decode_json(text, SizesFormat))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise VmError(
             f"these are not VM sizes: {error}; sizes look like "

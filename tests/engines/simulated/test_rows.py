@@ -226,7 +226,7 @@ def test_bad_behaviour_is_refused_in_one_sentence() -> None:
     ):
         with pytest.raises(BehaviourError, match=said):
             SimulatedEngine(flow, behaviour)
-    with pytest.raises(BehaviourError, match="this is not a behaviour"):
+    with pytest.raises(BehaviourError, match="The text is not a behaviour"):
         Behaviour.from_json('{"operators": 3}')
     with pytest.raises(BehaviourError, match="0 or more"):
         Exponential(mean=float("nan"))

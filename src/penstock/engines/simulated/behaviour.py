@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from penstock.dataflow import Dataflow, Kind, PenstockError
-from penstock.dataflow.document import Document
+from penstock.dataflow.json_document import JsonDocument
 from penstock.engines.simulated.distributions import BehaviourError, Distribution, Exponential, Fixed
 from penstock.models.curve import CurvePoint
 
@@ -77,7 +77,7 @@ class SimulatedBatchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     poll_s: float = 0.01  # interval at which an idle query looks for rows
 
 
-class Behaviour(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Behaviour(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The behaviour of all operators and sources, of the cluster, of batches and of plan changes.
 
     >>> cost = OperatorBehaviour(service_s=Exponential(mean=0.01))
@@ -86,12 +86,12 @@ class Behaviour(msgspec.Struct, Document, frozen=True, kw_only=True, forbid_unkn
     True
     """
 
-    called: ClassVar[str] = "a behaviour"
-    example: ClassVar[str] = (
+    noun: ClassVar[str] = "a behaviour"
+    json_example: ClassVar[str] = (
         '{"operators": {"match": {"service_s": {"kind": "exponential", "mean": 0.01}}}, '
         '"sources": {"frames": {"rates": [[0, 50]]}}}'
     )
-    refused_with: ClassVar[type[PenstockError]] = BehaviourError
+    error_type: ClassVar[type[PenstockError]] = BehaviourError
 
     operators: dict[str, OperatorBehaviour] = {}  # operators that are not named cost nothing
     sources: dict[str, SourceBehaviour] = {}

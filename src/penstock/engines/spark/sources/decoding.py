@@ -87,7 +87,7 @@ class RecordDecoder:
                 f"be read as {self._declared.format} with columns {', '.join(self._schema.names)} ({reason}); correct "
                 "its producer, or declare the source with dead_letter='<topic>' and resume the run"
             )
-        if self._declared.silent:
+        if not self._declared.writes_dead_letters:
             return
         letters = self._producer = producer(self._cluster)
         headers = [*(record.headers() or ()), ("penstock.from", origin.encode()), ("penstock.why", reason.encode())]

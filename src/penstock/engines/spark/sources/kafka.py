@@ -50,7 +50,7 @@ class KafkaSource:
         topic.required(f"source '{name}'")
         self._identity = TopicIdentity(topic=topic.name, id=str(topic.id))
         self._ends = TopicEnds(topic, self._identity.id)
-        if declared.dead_letter is not None and not declared.silent:
+        if declared.dead_letter is not None and declared.writes_dead_letters:
             Topic(cluster, declared.dead_letter).required(f"the dead letters of source '{name}'")
 
     def read(self, spark: SparkSession, options: ReaderOptions) -> DataFrame:
