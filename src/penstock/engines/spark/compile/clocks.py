@@ -105,7 +105,8 @@ def _wrapping(original: Any, wrap: Callable[[Any], Any]) -> Any:
 
 
 def _subclasses(owner: type) -> set[type]:
-    return {found for child in owner.__subclasses__() for found in (child, *_subclasses(child))}
+    children: list[type] = owner.__subclasses__()
+    return {*children, *(grandchild for child in children for grandchild in _subclasses(child))}
 
 
 class _TimedInput:

@@ -44,6 +44,7 @@ def create_source(operator: Operator, folder: Path) -> StreamSource:
         return KafkaSource(name, folder, schema, source)
     if isinstance(source, Files):
         return FileStreamSource(folder, schema, _pattern(source), _file_rows(name, source, schema))
+    count: int | None
     if isinstance(source, Replay):
         rows, count = replayed_rows(_pattern(source), _file_rows(name, source, schema), folder, source.repeat)
     elif isinstance(source, Generate):

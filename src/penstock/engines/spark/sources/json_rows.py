@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
+from types import GenericAlias
 from typing import Any, Required, TypedDict
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ def decode_timestamp(_: type, text: Any) -> LenientTimestamp:
     return LenientTimestamp.fromisoformat(text)
 
 
+_typed_dict: Any = TypedDict  # called with members that are known only at run time
 _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
     (types.is_boolean, bool),
     (types.is_integer, int),
@@ -57,7 +59,7 @@ def row_type(schema: pa.Schema) -> Any:
 def _object(fields: Any, path: str) -> Any:
     values = {field.name: _nullable(field, f"{path}{field.name}") for field in fields}
     members = {field.name: values[field.name] if field.nullable else Required[values[field.name]] for field in fields}
-    return TypedDict("Row", members, total=False)
+    return _typed_dict("Row", members, total=False)
 
 
 def _nullable(field: pa.Field, path: str) -> Any:
@@ -70,9 +72,9 @@ def _value(kind: pa.DataType, path: str) -> Any:
     if types.is_struct(kind):
         return _object(kind, f"{path}.")
     if types.is_list(kind):
-        return list[_nullable(kind.value_field, path)]
+        return GenericAlias(list, (_nullable(kind.value_field, path),))
     if types.is_map(kind) and (types.is_string(kind.key_type) or types.is_integer(kind.key_type)):
-        return dict[_value(kind.key_type, path), _nullable(kind.item_field, path)]
+        return GenericAlias(dict, (_value(kind.key_type, path), _nullable(kind.item_field, path)))
     for is_kind, python_type in _PLAIN:
         if is_kind(kind):
             return python_type
