@@ -62,8 +62,8 @@ def test_files_that_are_no_stations(tmp_path: Path) -> None:
     broken.write_text("{")
     for path, says in (
         (broken, "these are not stations"),
-        (tmp_path / "none.json", "cannot be read"),
-        (tmp_path, "cannot be read"),
+        (tmp_path / "none.json", "Cannot read"),
+        (tmp_path, "Cannot read"),
     ):
         result = run("assign", str(path), "--processors", "3")
         assert result.exit_code == 1

@@ -33,7 +33,7 @@ def penstock(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def start(cwd: Path, *words: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "penstock.cli", "run", "flow.py", "--at", "run", "--every", "0.5", *words]
+    command = [sys.executable, "-m", "penstock.cli", "run", "flow.py", "--at", "run", "--window-s", "0.5", *words]
     with (cwd / "run.log").open("ab") as log:
         return subprocess.Popen(command, cwd=cwd, stdout=log, stderr=log)
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from penstock.cli.main import cli
 from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastLatency
 from penstock.store import Store
-from tests.cli.test_running import FLOW
 from tests.support.applications import mean_s, plan_of, video
+from tests.support.double_flow import DOUBLE_FLOW as FLOW
 from tests.support.driving import drive
 from tests.support.memory_engine import FakeClock
 from tests.support.penstock_in_memory import stand_in
@@ -79,18 +79,18 @@ def test_recommendations_repeat_in_one_line(tmp_path: Path) -> None:
 
 def test_a_run_without_a_policy_has_none(tmp_path: Path) -> None:
     Store(tmp_path).close()
-    assert "nobody decided anything" in printed("decisions", tmp_path)
+    assert "The run has no decisions" in printed("decisions", tmp_path)
     assert json.loads(printed("decisions", tmp_path, "--json")) == []
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--policy", "drs"], "--max-slots K"),
-        (["--policy", "drs", "--max-slots", "4", "--latency-ms", "100"], "--max-slots K"),
-        (["--policy", "ds2", "--latency-ms", "100"], "knows no latency target"),
-        (["--max-slots", "4"], "go with --policy"),
-        (["--policy", "drs", "--max-slots", "4", "--quantile", "0.95"], "go with --latency-ms"),
+        (["--policy", "drs"], "requires either a latency target"),
+        (["--policy", "drs", "--max-slots", "4", "--latency-ms", "100"], "requires either a latency target"),
+        (["--policy", "ds2", "--latency-ms", "100"], "has no latency target"),
+        (["--max-slots", "4"], "choose a policy as well"),
+        (["--policy", "drs", "--max-slots", "4", "--quantile", "0.95"], "require a latency target"),
     ],
 )
 def test_options_that_do_not_fit(options: list[str], says: str) -> None:
@@ -106,7 +106,7 @@ def run_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
     def run(*options: str, rows: int) -> str:
         flow.write_text(FLOW.format(rows=rows, rate=100))
-        return printed("run", flow, "--at", tmp_path / "run", "--every", "0.1", "--until-idle", *options)
+        return printed("run", flow, "--at", tmp_path / "run", "--window-s", "0.1", "--until-idle", *options)
 
     return run
 
@@ -114,14 +114,14 @@ def run_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 def test_more_slots_than_the_master_has(run_in_memory: Callable[..., str]) -> None:
     for policy, says in ((["--max-slots", "8"], True), (["--max-slots", "2"], False), (["--latency-ms", "9"], False)):
         printed = run_in_memory("--policy", "drs", *policy, rows=10)
-        assert ("local[2] has 2; give --master local[8]" in printed) == says
+        assert ("local[2] has 2; use local[8]" in printed) == says
 
 
 @pytest.mark.parametrize("policy", [["drs", "--max-slots", "2"], ["drs", "--latency-ms", "500"], ["threshold"]])
 def test_a_run_with_a_policy_records_what_it_decides(
     tmp_path: Path, run_in_memory: Callable[..., str], policy: list[str]
 ) -> None:
-    assert run_in_memory("--quiet", "--warm-up", "0", "--mode", "active", "--policy", *policy, rows=100) == ""
+    assert run_in_memory("--quiet", "--warm-up-s", "0", "--mode", "active", "--policy", *policy, rows=100) == ""
     rows = json.loads(printed("decisions", tmp_path / "run", "--json"))
     # The engine in memory knows no costs: nothing is ever decided on it, and that is on record.
     assert {row["reason"] for row in rows} == {"settling", "missing-metrics"}

@@ -100,7 +100,7 @@ def test_schema(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("mst", "fit", "nowhere.csv"), "cannot be read"),
+        (("mst", "fit", "nowhere.csv"), "Cannot read"),
         (("mst", "fit", "SAMPLES", "--app", "wc"), "no samples of app 'wc'"),
         (("mst", "fit", "SAMPLES", "--validate", "5"), "no samples on [5]"),
         (("mst", "fit", "SAMPLES", "--plot", "/nowhere/at/all.html"), "Cannot write"),

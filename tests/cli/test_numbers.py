@@ -37,7 +37,7 @@ def refusal(*words: str) -> str:
 
 
 def test_all_are_found() -> None:
-    assert {("simulate", "--every"), ("report", "--price"), ("load", "--seconds"), ("mst", "fit", "--level")} <= {
+    assert {("simulate", "--window-s"), ("report", "--price"), ("load", "--seconds"), ("mst", "fit", "--level")} <= {
         *NUMBERS
     }
 
@@ -51,7 +51,7 @@ def test_only_finite_numbers_are_taken(words: tuple[str, ...], number: str) -> N
 
 
 def test_it_is_said_which_option_it_is() -> None:
-    assert "Invalid value for '--every': 'nan' is not a finite number" in refusal("simulate", "--every", "nan")
+    assert "Invalid value for '--window-s': 'nan' is not a finite number" in refusal("simulate", "--window-s", "nan")
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_bounds_are_said(words: tuple[str, ...]) -> None:
 def test_only_quantiles_that_are_measured_are_taken(policy: str) -> None:
     words = ["--policy", policy, "--latency-ms", "100", "--quantile", "0.9", "--executors", "1..2"]
     says = refusal("simulate", "flow.py", "--trace", "day.csv", *words)
-    assert "--quantile 0.9 of the latency is not measured; give one of 0.5, 0.95, 0.99" in says
+    assert "The quantile 0.9 of the latency is not measured; use one of 0.5, 0.95, 0.99" in says
 
 
 def test_a_run_takes_the_same_quantiles() -> None:
     says = refusal("run", "flow.py", "--policy", "drs", "--latency-ms", "100", "--quantile", "0.9")
-    assert "--quantile 0.9 of the latency is not measured" in says
+    assert "The quantile 0.9 of the latency is not measured" in says

@@ -18,14 +18,9 @@ from click.testing import CliRunner
 from penstock.cli.main import cli
 from penstock.dataflow import PenstockError
 from penstock.store import StoreReader, owner
+from tests.support.double_flow import DOUBLE_FLOW as FLOW
 
 PENSTOCK = [sys.executable, "-m", "tests.support.penstock_in_memory"]
-FLOW = """
-import penstock
-flow = penstock.Dataflow("double")
-numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows={rows}, rows_per_s={rate}))
-numbers.rows("twice", lambda row: {{"n": 2 * row["n"]}}, schema="n bigint").sink("out", penstock.memory())
-"""
 
 
 def eventually(what: Callable[[], object], seconds: float = 20.0) -> None:
@@ -50,7 +45,7 @@ class Running:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        command = [*PENSTOCK, "run", str(self.flow), "--at", str(self.at), "--every", "0.1", *options]
+        command = [*PENSTOCK, "run", str(self.flow), "--at", str(self.at), "--window-s", "0.1", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         before = self.windows()
         eventually(lambda: self.windows() > before)
@@ -132,7 +127,18 @@ def test_until_idle_quiet_and_plan(running: Running, tmp_path: Path) -> None:
     running.flow.write_text(FLOW.format(rows=50, rate=1000))
     plan = tmp_path / "plan.json"
     plan.write_text('{"dataflow": "double", "replicas": {"twice": 3}, "slots": 3}')
-    arguments = ["run", running.flow, "--at", running.at, "--every", "0.1", "--until-idle", "--quiet", "--plan", plan]
+    arguments = [
+        "run",
+        running.flow,
+        "--at",
+        running.at,
+        "--window-s",
+        "0.1",
+        "--until-idle",
+        "--quiet",
+        "--plan",
+        plan,
+    ]
     done = subprocess.run([*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     with StoreReader(running.at) as reader:
@@ -153,11 +159,11 @@ def test_a_plan_that_does_not_fit_is_refused_before_anything_starts(running: Run
 def test_what_never_ends_is_not_waited_for(running: Running) -> None:
     """A generator without a number of rows, or a DataFrame of the user's."""
     asked = ("run", running.flow, "--at", running.at, "--until-idle")
-    assert "source 'numbers' has no end that --until-idle could wait for" in penstock(*asked, code=1)
+    assert "Source 'numbers' never ends" in penstock(*asked, code=1)
     source = "penstock.spark_source(lambda spark: spark.readStream.format('rate').load())"
     declared = f"penstock.Dataflow('own')\nflow.source('rates', {source}).sink('out', penstock.noop())"
     running.flow.write_text(f"import penstock\nflow = {declared}\n")
-    assert "source 'rates' has no end" in penstock(*asked, code=1)
+    assert "Source 'rates' never ends" in penstock(*asked, code=1)
 
 
 def test_following_ends_with_the_run(running: Running) -> None:
@@ -178,7 +184,7 @@ def test_following_ends_with_the_run(running: Running) -> None:
 def test_a_live_table_on_a_terminal(running: Running) -> None:
     running.flow.write_text(FLOW.format(rows=100, rate=200))
     mine, theirs = pty.openpty()
-    command = [*PENSTOCK, "run", str(running.flow), "--at", str(running.at), "--every", "0.1", "--until-idle"]
+    command = [*PENSTOCK, "run", str(running.flow), "--at", str(running.at), "--window-s", "0.1", "--until-idle"]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
     process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)

@@ -52,14 +52,14 @@ def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> N
     assert sums["slot_seconds"] < 90 * 60 * max(steps)
     assert sums["violations"] < sums["windows"] / 3
     again = printed(*given, *costs, "--policy", "drs", "--latency-ms", "700", fails=True)
-    assert f"'{at}' has a run already" in again
+    assert f"'{at}' already contains a run" in again
 
 
 @pytest.mark.parametrize("every", ["10", "35"])
 def test_a_rehearsal_ends_with_its_trace_whatever_changes_take(every: str, given: list[str], tmp_path: Path) -> None:
     costs = json.loads((tmp_path / "costs.json").read_text()) | {"change": {"fixed_s": 47.0}}
     (tmp_path / "costs.json").write_text(json.dumps(costs))
-    words = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--every", every, "--json"]
+    words = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--window-s", every, "--json"]
     sums = json.loads(printed(*words, "--policy", "drs", "--latency-ms", "700"))
     assert sums["changes"] >= 2 and sums["pause_s"] >= 2 * 47.0
     assert sums["seconds"] == pytest.approx(90 * 60)
@@ -148,11 +148,14 @@ def test_executors_come_with_the_slots_that_a_policy_asks_for(given: list[str], 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "give --policy"),
-        (("--policy", "threshold"), "--behaviour FILE or --like DIR"),
-        (("--policy", "threshold", "--behaviour", "nowhere.json"), "cannot be read"),
-        (("--policy", "drs", "--behaviour", "nowhere.json"), "--max-slots K"),
-        (("--policy", "drs", "--max-slots", "9"), "--max-slots 9 of the 2 slots there are"),
+        ((), "Missing option '--policy'"),
+        (("--policy", "threshold"), "either a behaviour file or a run to be like"),
+        (("--policy", "threshold", "--behaviour", "nowhere.json"), "Cannot read the behaviour file"),
+        (("--policy", "drs", "--behaviour", "nowhere.json"), "requires either a latency target"),
+        (
+            ("--policy", "drs", "--max-slots", "9", "--behaviour", "nowhere.json"),
+            "The policy may use 9 slots, but there are 2",
+        ),
     ],
 )
 def test_what_is_missing_is_said(given: list[str], words: tuple[str, ...], says: str) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.given import ABOVE_0, read
+from penstock.api.input_files import read_file
+from penstock.cli.parameters import ABOVE_0
 
 if TYPE_CHECKING:
     from penstock.planning.thread_schedule import ScheduleReport
@@ -38,9 +39,9 @@ def command(
     from penstock.planning.thread_schedule import report, schedule
     from penstock.planning.vms import ONE_SLOT, sizes_from_json
 
-    flow = flow_from_json(read(dataflow, "dataflow"))
-    known = curves_from_json(read(curves, "curves"))
-    sizes = sizes_from_json(read(vms, "VM sizes")) if vms else (ONE_SLOT,)
+    flow = flow_from_json(read_file(dataflow, "dataflow"))
+    known = curves_from_json(read_file(curves, "curves"))
+    sizes = sizes_from_json(read_file(vms, "VM sizes")) if vms else (ONE_SLOT,)
     found = report(schedule(flow, rate, known, method=method, mapping=mapping, sizes=sizes), known, sizes)
     if as_json:
         click.echo(found.to_json())

@@ -1,4 +1,4 @@
-"""penstock apply: another plan for a running run."""
+"""penstock apply: change the plan of a run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from pathlib import Path
 
 import click
 
-from penstock.cli import asking
+from penstock.cli.parameters import RUN_DIRECTORY, TIMEOUT, json_option
 
 
 @click.command()
-@asking.run_directory
-@click.argument("plan_file", metavar="PLAN.json", type=click.Path(path_type=Path))
-@asking.timeout
-@asking.as_json
-def command(run_dir: Path, plan_file: Path, timeout_s: float, as_json: bool) -> None:
-    """Give a running run another plan, wholly or not at all.
+@RUN_DIRECTORY
+@click.argument("plan", metavar="PLAN.json", type=click.Path(path_type=Path))
+@TIMEOUT
+@json_option("Print the answer as JSON.")
+def command(run_dir: Path, plan: Path, timeout_s: float, as_json: bool) -> None:
+    """Change the plan of a running dataflow, completely or not at all.
 
     \b
     Example:
       penstock status runs/wc --json | jq .plan > plan.json
       penstock apply runs/wc plan.json
     """
-    from penstock.cli.given import read_plan
-    from penstock.control.requests import Apply
+    import msgspec
 
-    asking.ask_and_print(run_dir, Apply(plan=read_plan(plan_file)), timeout_s=timeout_s, as_json=as_json)
+    import penstock
+
+    answer = penstock.open_run(run_dir).apply(plan, timeout_s=timeout_s)
+    click.echo(msgspec.json.format(msgspec.json.encode(answer)) if as_json else answer.text)

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import click
 
-from penstock.cli import policy
-from penstock.cli.given import Finite
-from penstock.cli.policy import NAMES
-from penstock.cli.simulate import MODES
+from penstock.api.policy_options import POLICIES, PolicyOptions, controller_settings, create_policy
+from penstock.api.simulation import ENGINES as SIMULATED_ENGINES
+from penstock.cli.parameters import Finite
 
 APPLICATIONS = ("video", "patterns")
-ENGINES = MODES[:2]
+ENGINES = SIMULATED_ENGINES[:2]
 _AFTER = 10  # windows
 _WORKERS = 5  # of the cluster on which DRS was measured: Stela adds so many tasks a round
 
@@ -58,7 +57,7 @@ def command(
     from rich.console import Console
     from rich.progress import track
 
-    from penstock.cli.given import read_text
+    from penstock.api.input_files import read_text
     from penstock.control.arena.comparison import ArenaOptions, compare_policies
     from penstock.control.simulation import Duration
     from penstock.planning.trace import parse_trace
@@ -72,15 +71,15 @@ def command(
     course = None if trace is None else parse_trace(read_text(trace), source=str(trace))
     if course is not None:  # to its end, and for a while after it
         windows = max(windows, math.ceil(len(course.rates) * course.interval_s / every_s) + _AFTER)
-    asked = [_asked(name, slots, every_s) for name in NAMES]
+    options = [_options(name, slots, every_s) for name in POLICIES if name != "mst"]
     found = []
     for engine in engines or ENGINES:
         for app in apps or APPLICATIONS:
             result = compare_policies(
                 app,
                 engine,
-                [policy.policy_of(one) for one in asked],
-                policy.settings_of(asked[0], every_s=every_s, micro_batch=engine == "micro-batch"),
+                [create_policy(each) for each in options],
+                controller_settings(options[0], window_s=every_s, micro_batch=engine == "micro-batch"),
                 ArenaOptions(
                     slots=slots,
                     starts=starts,
@@ -97,15 +96,12 @@ def command(
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
 
 
-def _asked(name: str, slots: int, every_s: float) -> policy.Asked:
-    """The same of all of them, as `run` would have it."""
-    return policy.Asked(
+def _options(name: str, slots: int, every_s: float) -> PolicyOptions:
+    """Return the same options for every policy, except its name."""
+    return PolicyOptions(
         policy=name,
         mode="active",
         max_slots=slots,
-        latency_ms=None,
-        release_below_ms=None,
-        quantile=None,
         cooldown_s=2 * every_s,
         windows=4,
         warm_up_s=every_s,

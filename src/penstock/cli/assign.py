@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.given import ABOVE_0, SHARE, read
+from penstock.api.input_files import read_file
+from penstock.cli.parameters import ABOVE_0, SHARE
 
 if TYPE_CHECKING:
     from penstock.planning.stations import AssignmentResult
@@ -38,7 +39,7 @@ def command(
     if quantile is not None and latency_ms is None:
         raise click.UsageError("--quantile goes with --latency-ms")
     result = plan_stations(
-        StationsDocument.from_json(read(stations, "stations")),
+        StationsDocument.from_json(read_file(stations, "stations")),
         processors=processors,
         latency_s=None if latency_ms is None else latency_ms / 1000.0,
         quantile=quantile,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.given import KAFKA_OPTION
+from penstock.cli.parameters import KAFKA_OPTION
 
 if TYPE_CHECKING:
     from penstock.brokers.cluster import KafkaCluster
@@ -43,14 +43,14 @@ def cluster(bootstrap_servers: str | None, options: tuple[str, ...]) -> KafkaClu
     """Somebody's, or that of the broker which was started here."""
     from penstock.brokers.broker import status
     from penstock.brokers.cluster import KafkaCluster
-    from penstock.cli.given import named
+    from penstock.cli.parameters import texts_by_name
 
     if bootstrap_servers is None:
         running = status(AT)
         if running is None:
             raise click.UsageError("give --bootstrap-servers, or start a broker here with 'penstock broker start'")
         bootstrap_servers = running.bootstrap_servers
-    return KafkaCluster.of(bootstrap_servers, named(options, "--kafka-option"))
+    return KafkaCluster.of(bootstrap_servers, texts_by_name(options, "--kafka-option"))
 
 
 @command.command()

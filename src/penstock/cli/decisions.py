@@ -1,4 +1,4 @@
-"""penstock decisions: what a policy decided in a run, why, what it expected and what was observed."""
+"""penstock decisions: the decisions of a policy in a run."""
 
 from __future__ import annotations
 
@@ -6,47 +6,44 @@ from pathlib import Path
 
 import click
 
-WIDE = 130  # columns from which on the table has room
+from penstock.cli.parameters import RUN_DIRECTORY, json_option
+
+WIDE = 130  # smallest number of columns for the table
 
 
 @click.command()
-@click.argument("run_dir", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--changes", "only_changes", is_flag=True, help="Leave the holds out.")
-@click.option("--last", type=click.IntRange(min=1), help="Only the last so many of them.")
-@click.option("--json", "as_json", is_flag=True, help="All of it, as a JSON array.")
-def command(run_dir: Path, only_changes: bool, last: int | None, as_json: bool) -> None:
-    """What was decided, why, what was expected, what was observed. Holds that repeat are one line.
+@RUN_DIRECTORY
+@click.option("--changes", "changes_only", is_flag=True, help="Omit decisions to hold the plan.")
+@click.option("--last", type=click.IntRange(min=1), help="Print only this many of the latest decisions.")
+@json_option("Print all fields as a JSON array.")
+def command(run_dir: Path, changes_only: bool, last: int | None, as_json: bool) -> None:
+    """Print each decision with its reason, the expected result and the observed result.
+
+    Equal decisions that follow each other are printed once, with their number.
 
     \b
     Example:
       penstock decisions runs/wc
       penstock decisions runs/wc --changes --json | jq '.[].expected'
     """
-    from collections import deque
-
     import msgspec
     from rich.console import Console
 
+    import penstock
     from penstock.report.decisions import decision_list, decision_table
-    from penstock.store import DecisionRecord, StoreReader
 
-    made, kept = 0, deque[DecisionRecord](maxlen=last)  # those of a month do not fit into memory
-    with StoreReader(run_dir) as reader:
-        for _, row in reader.iter_decisions():
-            made += 1
-            if row.kind == "change" or not only_changes:
-                kept.append(row)
-    rows = list(kept)
+    numbered, total = penstock.open_run(run_dir).decision_rows(changes_only=changes_only, last=last)
+    rows = [row for _, row in numbered]
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
         return
-    console = Console(highlight=False, markup=False)  # words of a run may have brackets
-    if made and not rows:
-        console.print(f"no change among {made} decisions: all of them are to hold")
+    console = Console(highlight=False, markup=False)  # names may contain brackets
+    if total and not rows:
+        console.print(f"No plan was changed: all {total} decisions were to hold.")
     elif not rows:
         console.print(
-            "nobody decided anything in this run; start it with --policy, such as 'penstock run FILE --policy drs "
-            "--latency-ms 2000'",
+            "The run has no decisions; start it with a policy, such as "
+            "'penstock run FILE --policy drs --latency-ms 2000'.",
             soft_wrap=True,
         )
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.given import Finite
+from penstock.cli.parameters import Finite
 
 
 @click.command()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.given import ABOVE_0, SHARE, Counts, Finite, HtmlFile, read_text
+from penstock.api.input_files import read_text
+from penstock.cli.parameters import ABOVE_0, SHARE, Counts, Finite, HtmlFile
 
 
 @click.command()

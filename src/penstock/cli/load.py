@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.broker import BOOTSTRAP_SERVERS, cluster
-from penstock.cli.given import ABOVE_0, KAFKA_OPTION
+from penstock.cli.parameters import ABOVE_0, KAFKA_OPTION
 
 
 @click.command()
@@ -58,9 +58,9 @@ def command(
     import msgspec
     from rich.console import Console
 
+    from penstock.api.input_files import read_text
     from penstock.brokers.loading import Backlog, Pace, Schedule, Steady, Stepped, load
     from penstock.brokers.topics import Topic
-    from penstock.cli.given import read_text
     from penstock.control.signals import StopSignals
     from penstock.dataflow.load import load_function
     from penstock.planning.trace import parse_trace

@@ -1,4 +1,4 @@
-"""`penstock`: the table of commands. Each is a file of this folder, imported only when it is called."""
+"""`penstock`: the table of commands. Each command is a file of this folder, imported only when it is used."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ import sys
 
 import click
 
+from penstock.api.policy_options import OptionError
 from penstock.dataflow.errors import PenstockError
 
-# name -> (module, what `penstock --help` says of it)
+# name -> (module, text in `penstock --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo", "Two minutes of word count: live table, plan changes, exactness check."),
-    "show": ("show", "Operators and the default plan of a dataflow."),
+    "demo": ("demo", "Two minutes: a load that rises and falls, with and without Penstock."),
+    "show": ("show", "Print the operators and the default plan of a dataflow."),
     "run": ("run", "Run a dataflow, or resume it."),
-    "status": ("status", "What a run is doing."),
-    "decisions": ("decisions", "What a policy decided, why, and what came of it."),
-    "report": ("report", "A run as one HTML file: graph, load and latency over time, cost, decisions."),
-    "apply": ("apply", "Give a running run another plan."),
-    "rescale": ("rescale", "Change replicas of a running run."),
-    "rate": ("rate", "Change the rate of a source of a running run."),
-    "stop": ("stop", "Stop a running run cleanly."),
-    "cluster": ("cluster", "A standalone Spark cluster on this machine: start, status, stop."),
-    "broker": ("broker", "A Kafka broker on loopback, for those who have none."),
-    "load": ("load", "Append generated rows to a Kafka topic, at a rate, along a trace, or as a backlog."),
-    "assign": ("assign", "Processors for operators: least latency in a budget, or fewest for a target."),
-    "allocate": ("allocate", "Threads, slots and VMs for a rate, from performance curves."),
-    "mst": ("mst", "Maximum sustainable throughput by VM count: fit, and which counts to measure."),
-    "elastic": ("elastic", "How many VMs to rent as a load moves."),
-    "simulate": ("simulate", "A policy on a simulated dataflow under a trace: cost, violations, changes."),
-    "arena": ("arena", "All policies on the same applications: one league table."),
-    "schema": ("schema", "The JSON schema of a format."),
+    "status": ("status", "Print the state of a run."),
+    "decisions": ("decisions", "Print the decisions of a policy, their reasons and results."),
+    "report": ("report", "Write a run as one HTML file: load, latency, cost, decisions."),
+    "apply": ("apply", "Change the plan of a run."),
+    "rescale": ("rescale", "Change the replicas of a run."),
+    "rate": ("rate", "Change the rate of a source of a run."),
+    "stop": ("stop", "Stop a run cleanly."),
+    "cluster": ("cluster", "Start, show or stop a standalone Spark cluster on this machine."),
+    "broker": ("broker", "Start, show or stop a Kafka broker on this machine."),
+    "load": ("load", "Append generated rows to a Kafka topic."),
+    "assign": ("assign", "Compute processors per operator for a latency target or a budget."),
+    "allocate": ("allocate", "Compute threads, slots and VMs for a rate from performance curves."),
+    "mst": ("mst", "Measure and predict the maximum sustainable throughput."),
+    "elastic": ("elastic", "Compare schedules of VMs for a changing load."),
+    "simulate": ("simulate", "Simulate a dataflow under a policy and a trace of the load."),
+    "arena": ("arena", "Compare all policies on the same simulated applications."),
+    "schema": ("schema", "Print the JSON schema of a format."),
 }
 
 
 class Commands(click.Group):
-    """Knows its commands by name; imports the one that is asked for."""
+    """A group that imports only the requested command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -47,6 +48,12 @@ class Commands(click.Group):
         command: click.Command = module.command
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except OptionError as error:
+            raise click.UsageError(str(error)) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -55,7 +62,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="penstock")
 def cli() -> None:
-    """Measures, models, plans and scales streaming pipelines on Spark Structured Streaming.
+    """Measure, model, plan and scale streaming pipelines on Spark Structured Streaming.
 
     \b
     Example:
@@ -64,7 +71,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Turns an error that Penstock raises on purpose into one line and exit code 1."""
+    """Run the command; print a PenstockError as one line and exit with code 1."""
     try:
         cli(standalone_mode=True)
     except PenstockError as error:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from penstock.api.input_files import read_text
 from penstock.cli import mst_measure
-from penstock.cli.given import SHARE, Counts, Finite, HtmlFile, read_text
+from penstock.cli.parameters import SHARE, Counts, Finite, HtmlFile
 
 
 @click.group()

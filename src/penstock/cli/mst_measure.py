@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.given import SHARE, Counts, Finite
+from penstock.cli.parameters import SHARE, Counts, Finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of ta
 
 @click.command()
 @click.argument("spec", metavar="FILE[:FLOW]")
-@click.option("--executors", type=Counts(some=True), required=True, help="Counts to measure: 1,2,3,4.")
+@click.option("--executors", type=Counts(required=True), required=True, help="Counts to measure: 1,2,3,4.")
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Trials of each count.")
 @click.option("--budget", type=click.IntRange(min=2), help="So many trials instead, each where it tells most.")
 @click.option("--paced", is_flag=True, help="Check each count by the highest paced rate that is kept up.")
@@ -205,7 +205,7 @@ def _check_sources(flow: Dataflow, *, paced: bool) -> None:
 
 @click.command()
 @click.argument("study", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--executors", type=Counts(some=True), required=True, help="Counts to predict: 8,16,32.")
+@click.option("--executors", type=Counts(required=True), required=True, help="Counts to predict: 8,16,32.")
 @_LEVEL
 @_JSON
 def predict(study: Path, executors: tuple[int, ...], level: float, as_json: bool) -> None:

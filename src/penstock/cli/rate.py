@@ -1,4 +1,4 @@
-"""penstock rate: another rate for a paced source of a running run."""
+"""penstock rate: change the rate of a source of a run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from pathlib import Path
 
 import click
 
-from penstock.cli import asking
+from penstock.cli.parameters import RUN_DIRECTORY, TIMEOUT, json_option, numbers_by_name
 
 
 @click.command()
-@asking.run_directory
+@RUN_DIRECTORY
 @click.argument("rate", metavar="SOURCE=ROWS_PER_S")
-@asking.timeout
-@asking.as_json
+@TIMEOUT
+@json_option("Print the answer as JSON.")
 def command(run_dir: Path, rate: str, timeout_s: float, as_json: bool) -> None:
-    """Change the rate of a replayed or generated source while it runs.
+    """Change the rate of a replayed or generated source of a running dataflow.
 
     \b
     Example:
       penstock rate runs/wc lines=5000
     """
-    from penstock.cli.given import pairs
-    from penstock.control.requests import Rate
+    import msgspec
 
-    ((source, rows_per_s),) = pairs([rate], "SOURCE=ROWS_PER_S", "lines=5000").items()
-    asking.ask_and_print(run_dir, Rate(source=source, rows_per_s=rows_per_s), timeout_s=timeout_s, as_json=as_json)
+    import penstock
+
+    ((source, rows_per_s),) = numbers_by_name([rate], "SOURCE=ROWS_PER_S", "lines=5000").items()
+    answer = penstock.open_run(run_dir).set_rate(source, rows_per_s, timeout_s=timeout_s)
+    click.echo(msgspec.json.format(msgspec.json.encode(answer)) if as_json else answer.text)

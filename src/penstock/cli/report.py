@@ -6,23 +6,26 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.given import Finite
+from penstock.cli.parameters import RUN_DIRECTORY, Finite, json_option
 
 
 @click.command()
-@click.argument("run_dir", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path, allow_dash=True), help="Where to.  [DIR/report.html]")
-@click.option("--price", type=Finite(min=0), help="Of a slot for an hour, in any currency: says what the run cost.")
+@RUN_DIRECTORY
 @click.option(
-    "--mst", "study", type=click.Path(path_type=Path), help="Adds the curve of what 'mst measure' left there."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Path of the report; - prints it.  [default: DIR/report.html]",
 )
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON, to where -o says or to the terminal.")
+@click.option("--price", type=Finite(min=0), help="Price of one slot for one hour, in any currency; adds the cost.")
+@click.option(
+    "--mst", "study", type=click.Path(path_type=Path), help="Directory of a study; adds its throughput curve."
+)
+@json_option("Write JSON instead of HTML; without -o, print it.")
 def command(run_dir: Path, output: Path | None, price: float | None, study: Path | None, as_json: bool) -> None:
-    """One self-contained HTML file: the graph, load and latency over time, throughput by executors, cost,
-    decisions, plan changes, errors.
+    """Write one self-contained HTML file: graph, load and latency over time, cost, decisions, plan changes, errors.
 
-    It is read from the record of the run or study alone, also while it goes on; the file needs nothing else and no
-    network.
+    The report is read from the record of the run or study, also while it runs. The file needs no network.
 
     \b
     Example:
@@ -31,24 +34,12 @@ def command(run_dir: Path, output: Path | None, price: float | None, study: Path
       penstock report studies/wc
       penstock report runs/wc --mst studies/wc --json | jq .totals
     """
-    import contextlib
-    import time
+    import penstock
 
-    import msgspec
-
-    from penstock.report.mst_curve import curves_in
-    from penstock.report.page import run_page, write_page
-    from penstock.report.run_report import run_report
-    from penstock.store import StoreReader
-
-    with contextlib.ExitStack() as stack:
-        curves = () if study is None else curves_in(stack.enter_context(StoreReader(study)))
-        reader = stack.enter_context(StoreReader(run_dir))
-        made = run_report(run_dir, reader, now_s=time.time(), price_per_slot_hour=price, mst=curves)
-    text = msgspec.json.format(msgspec.json.encode(made)).decode() if as_json else run_page(made)
-    if str(output) == "-" or (output is None and as_json):
-        click.echo(text)
+    is_printed = str(output) == "-" or (output is None and as_json)
+    record = penstock.open_run(run_dir)
+    if is_printed:
+        click.echo(record.report_text(price_per_slot_hour=price, study=study, as_json=as_json))
         return
-    output = output or run_dir / "report.html"
-    write_page(output, text)
-    click.echo(f"{output} ({len(text.encode()) / 1e3:,.0f} kB)")
+    path = record.report(output, price_per_slot_hour=price, study=study, as_json=as_json)
+    click.echo(f"{path} ({path.stat().st_size / 1e3:,.0f} kB)")

@@ -1,4 +1,4 @@
-"""penstock rescale: other replicas for a running run."""
+"""penstock rescale: change the replicas of a run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from pathlib import Path
 
 import click
 
-from penstock.cli import asking
+from penstock.cli.parameters import RUN_DIRECTORY, TIMEOUT, counts_by_name, json_option
 
 
 @click.command()
-@asking.run_directory
+@RUN_DIRECTORY
 @click.argument("replicas", metavar="OPERATOR=REPLICAS...", nargs=-1, required=True)
-@asking.timeout
-@asking.as_json
+@TIMEOUT
+@json_option("Print the answer as JSON.")
 def command(run_dir: Path, replicas: tuple[str, ...], timeout_s: float, as_json: bool) -> None:
-    """Change replicas of a running run; cuts that they make necessary are added.
+    """Change the number of replicas of operators of a running dataflow. Cuts that become necessary are added.
 
     \b
     Example:
       penstock rescale runs/wc count=4 split=2
     """
-    from penstock.cli.given import pairs, whole
-    from penstock.control.requests import Rescale
+    import msgspec
 
-    counts = whole(pairs(replicas, "OPERATOR=REPLICAS", "count=4"))
-    asking.ask_and_print(run_dir, Rescale(replicas=counts), timeout_s=timeout_s, as_json=as_json)
+    import penstock
+
+    counts = counts_by_name(replicas, "OPERATOR=REPLICAS", "count=4")
+    answer = penstock.open_run(run_dir).rescale_operators(counts, timeout_s=timeout_s)
+    click.echo(msgspec.json.format(msgspec.json.encode(answer)) if as_json else answer.text)

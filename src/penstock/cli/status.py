@@ -1,4 +1,4 @@
-"""penstock status: what a run is doing, from its store."""
+"""penstock status: the current state of a run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.parameters import RUN_DIRECTORY, json_option
+
 
 @click.command()
-@click.argument("run_dir", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--follow", is_flag=True, help="Keep showing it until it ends.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON; with --follow one window a line.")
+@RUN_DIRECTORY
+@click.option("--follow", is_flag=True, help="Print each new window until the run ends.")
+@json_option("Print JSON; with --follow, one window per line.")
 def command(run_dir: Path, follow: bool, as_json: bool) -> None:
-    """What a run is doing, or did last: windows, plan, changes, errors.
+    """Print the state of a run: plan, latest window, latest plan changes and errors.
 
     \b
     Example:
@@ -24,21 +26,19 @@ def command(run_dir: Path, follow: bool, as_json: bool) -> None:
     import msgspec
     from rich.console import Console
 
+    import penstock
     from penstock.report.live_table import LiveTable
-    from penstock.report.status import follow_windows, run_status, status_text
-    from penstock.store import StoreReader
+    from penstock.report.status import status_text
 
     console = Console(highlight=False)
-    with StoreReader(run_dir) as reader:
-        if follow:
-            with contextlib.suppress(KeyboardInterrupt), LiveTable(as_json=as_json, console=console) as viewer:
-                for window in follow_windows(run_dir, reader):
-                    viewer.show(window, reader.plan())
-            if not as_json:
-                console.print(
-                    status_text(run_status(run_dir, reader), with_window=False), soft_wrap=not console.is_terminal
-                )
-        elif as_json:
-            click.echo(msgspec.json.format(msgspec.json.encode(run_status(run_dir, reader))))
-        else:
-            console.print(status_text(run_status(run_dir, reader)), soft_wrap=not console.is_terminal)
+    record = penstock.open_run(run_dir)
+    if follow:
+        with contextlib.suppress(KeyboardInterrupt), LiveTable(as_json=as_json, console=console) as table:
+            for window, plan in record.follow():
+                table.show(window, plan)
+        if not as_json:
+            console.print(status_text(record.status(), with_window=False), soft_wrap=not console.is_terminal)
+    elif as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(record.status())))
+    else:
+        console.print(status_text(record.status()), soft_wrap=not console.is_terminal)

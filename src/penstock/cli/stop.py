@@ -1,4 +1,4 @@
-"""penstock stop: stops a running run cleanly."""
+"""penstock stop: stop a run."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from pathlib import Path
 
 import click
 
-from penstock.cli import asking
+from penstock.cli.parameters import RUN_DIRECTORY, TIMEOUT, json_option
 
 
 @click.command()
-@asking.run_directory
-@asking.timeout
-@asking.as_json
+@RUN_DIRECTORY
+@TIMEOUT
+@json_option("Print the answer as JSON.")
 def command(run_dir: Path, timeout_s: float, as_json: bool) -> None:
-    """Stop a running run cleanly and wait until its process has ended; 'penstock run' resumes it.
+    """Stop a run cleanly and wait until its process has ended. 'penstock run' resumes it.
 
     \b
     Example:
       penstock stop runs/wc
     """
-    from penstock.control.requests import Stop, ask, wait_until_gone
+    import msgspec
 
-    answer = ask(run_dir, Stop(), timeout_s=timeout_s)
-    wait_until_gone(run_dir, timeout_s=timeout_s)
-    asking.print_answer(answer, as_json=as_json)
+    import penstock
+
+    answer = penstock.open_run(run_dir).stop(timeout_s=timeout_s)
+    click.echo(msgspec.json.format(msgspec.json.encode(answer)) if as_json else answer.text)

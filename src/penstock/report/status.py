@@ -95,6 +95,8 @@ def _headline(status: RunStatus) -> str:
         return headline
     if run.kind == "study":
         return f"{headline}; see 'penstock report {status.directory}', or continue with 'penstock mst measure'"
+    if run.flow_file == "-":
+        return f"{headline}; resume it with the Python program that declares it"
     where = "" if run.master.startswith("local") else f" --master {run.master}"
     where = where if run.cluster is None else f" --cluster {run.cluster}"
     return f"{headline}; resume with 'penstock run {run.flow_file} --at {status.directory}{where}'"

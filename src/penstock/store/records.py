@@ -79,7 +79,7 @@ class RunStart(msgspec.Struct, frozen=True, kw_only=True):
                 return f"a study of {self.flow_file}"
             case "watch":
                 return f"a watched program on {self.master}"
-        return f"{self.flow_file} on {self.master}"
+        return f"{'a Python program' if self.flow_file == '-' else self.flow_file} on {self.master}"
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,196 @@
+"""Rows of a run's store as pandas DataFrames: one column per value, units in the column names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.measure.window import Window
+from penstock.plan.plan import Plan, diff
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from penstock.planning.plan_outcome import PlanOutcome
+    from penstock.store import DecisionRecord, ErrorRecord, PlanChange, Trial
+
+_WINDOW_COLUMNS = (
+    "window",
+    "start",
+    "end",
+    "plan_number",
+    "input_rows_per_s",
+    "backlog_rows",
+    "latency_rows",
+    "latency_mean_s",
+    "latency_p50_s",
+    "latency_p95_s",
+    "latency_p99_s",
+)
+_OPERATOR_COLUMNS = (
+    "window",
+    "start",
+    "end",
+    "operator",
+    "pipeline",
+    "replicas",
+    "rows_in",
+    "rows_out",
+    "input_rows_per_s",
+    "processed_rows_per_s",
+    "true_rows_per_s",
+    "selectivity",
+    "seconds_per_row",
+    "utilisation",
+    "backlog_rows",
+    "state_rows",
+    "state_bytes",
+)
+_DECISION_COLUMNS = (
+    "decision",
+    "at",
+    "window",
+    "policy",
+    "mode",
+    "kind",
+    "reason",
+    "explanation",
+    "change",
+    "bottleneck",
+    "needed_slots",
+    "latency_before_s",
+    "latency_expected_s",
+    "latency_observed_s",
+    "slots_before",
+    "slots_expected",
+    "applied",
+    "pause_s",
+    "verdict",
+)
+_CHANGE_COLUMNS = ("at", "request", "outcome", "description", "pause_s", "slots", "replicas", "cuts")
+_ERROR_COLUMNS = ("at", "where", "message", "traceback")
+_TRIAL_COLUMNS = (
+    "study",
+    "executors",
+    "repeat",
+    "start",
+    "end",
+    "rows_per_s",
+    "bytes_per_s",
+    "converged",
+    "explanation",
+    "replicas_by",
+    "memory_mb",
+)
+
+
+def windows_frame(windows: Iterable[tuple[int, Window]]) -> pd.DataFrame:
+    """One row per window: rate, backlog and latency of the whole dataflow."""
+    rows = []
+    for number, window in windows:
+        latency = window.latency
+        backlogs = [each.backlog_rows for each in window.operators if each.backlog_rows is not None]
+        rows.append(
+            (
+                number,
+                window.start_s,
+                window.end_s,
+                window.generation,
+                window.external_rows_per_s,
+                sum(backlogs) if backlogs else None,
+                *(
+                    (0, None, None, None, None)
+                    if latency is None
+                    else (latency.rows, latency.mean_s, latency.p50_s, latency.p95_s, latency.p99_s)
+                ),
+            )
+        )
+    return _frame(rows, _WINDOW_COLUMNS, times=("start", "end"))
+
+
+def operators_frame(windows: Iterable[tuple[int, Window]]) -> pd.DataFrame:
+    """One row per window and operator."""
+    rows = [
+        (number, window.start_s, window.end_s, *(getattr(each, column) for column in _OPERATOR_COLUMNS[3:]))
+        for number, window in windows
+        for each in window.operators
+    ]
+    return _frame(rows, _OPERATOR_COLUMNS, times=("start", "end"))
+
+
+def decisions_frame(decisions: Iterable[tuple[int, DecisionRecord]]) -> pd.DataFrame:
+    """One row per decision, holds included."""
+    rows = [
+        (
+            number,
+            each.at_s,
+            each.window,
+            each.policy,
+            each.mode,
+            each.kind,
+            each.reason,
+            each.why,
+            None if each.new is None else str(diff(each.old, each.new)),
+            each.binding,
+            each.needs_slots,
+            *(_latency_s(outcome) for outcome in (each.before, each.expected, each.observed)),
+            *(None if outcome is None else outcome.slots for outcome in (each.before, each.expected)),
+            each.applied,
+            each.pause_s,
+            each.verdict,
+        )
+        for number, each in decisions
+    ]
+    return _frame(rows, _DECISION_COLUMNS, times=("at",))
+
+
+def plan_changes_frame(changes: Iterable[PlanChange]) -> pd.DataFrame:
+    """One row per plan change, whether it was applied or rolled back."""
+    rows = [
+        (each.at_s, each.asked, each.outcome, each.reason, each.pause_s, *_plan_cells(each.new)) for each in changes
+    ]
+    return _frame(rows, _CHANGE_COLUMNS, times=("at",))
+
+
+def errors_frame(errors: Iterable[ErrorRecord]) -> pd.DataFrame:
+    rows = [(each.at_s, each.where, each.message, each.traceback) for each in errors]
+    return _frame(rows, _ERROR_COLUMNS, times=("at",))
+
+
+def trials_frame(trials: Iterable[Trial]) -> pd.DataFrame:
+    """One row per trial of a study, also for trials without a result."""
+    rows = [
+        (
+            each.study,
+            each.executors,
+            each.repeat,
+            each.began_s,
+            each.ended_s,
+            each.rows_per_s,
+            each.bytes_per_s,
+            each.settled,
+            each.why,
+            each.replicas_by,
+            each.memory_mb,
+        )
+        for each in trials
+    ]
+    return _frame(rows, _TRIAL_COLUMNS, times=("start", "end"))
+
+
+def _frame(rows: Sequence[tuple[Any, ...]], columns: Sequence[str], *, times: Sequence[str]) -> pd.DataFrame:
+    """Build a DataFrame; the columns `times` hold seconds since the epoch and become UTC timestamps."""
+    import pandas as pd
+
+    frame = pd.DataFrame.from_records(rows, columns=list(columns))
+    for column in times:
+        frame[column] = pd.to_datetime(frame[column].astype("float64"), unit="s", utc=True)
+    return frame
+
+
+def _latency_s(outcome: PlanOutcome | None) -> float | None:
+    return None if outcome is None else outcome.latency_s
+
+
+def _plan_cells(plan: Plan) -> tuple[int, dict[str, int], tuple[str, ...]]:
+    return plan.slots, dict(plan.replicas), tuple(sorted(plan.cuts))

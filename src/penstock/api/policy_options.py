@@ -1,0 +1,222 @@
+"""The options of a scaling policy, and the policy with its guards that they describe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from penstock.dataflow.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.control.controller import Settings
+    from penstock.control.policy import Policy
+
+Mode = Literal["off", "recommend", "active"]
+Queue = Literal["mmk", "gigk"]
+
+MEASURED_QUANTILES = (0.5, 0.95, 0.99)  # of the latency, in each window
+# Executors that are added for a predicted load improve nothing until that load arrives.
+_PREDICTIVE_TOLERANCE = 0.9
+
+
+class OptionError(PenstockError):
+    """An option has an invalid value, or does not fit the other options."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyOptions:
+    """All options of `penstock.run` and `penstock.simulate` that concern the policy; see `penstock.run`."""
+
+    policy: str | None = None
+    mode: Mode = "recommend"
+    latency_s: float | None = None
+    release_below_s: float | None = None
+    quantile: float | None = None
+    max_slots: int | None = None
+    cooldown_s: float = 60.0
+    windows: int = 5
+    warm_up_s: float = 15.0
+    executors: tuple[int, int] | None = None
+    executor_cores: int | None = None
+    catch_up_s: float = 120.0
+    mst_study: Path | None = None
+    queue: Queue = "mmk"  # model of an operator in engines that process row by row
+    workers: int | None = None  # tasks that Stela adds per round; None: the largest number of executors
+    dataflow: str = ""
+
+    @property
+    def slot_limit(self) -> int | None:
+        """The slots of the largest number of executors; None if the number of executors is fixed."""
+        return None if self.executors is None else self.executors[1] * (self.executor_cores or 1)
+
+    def limited_to(self, executors: int) -> PolicyOptions:
+        """Return these options for a cluster with room for so many executors."""
+        if self.executors is None:
+            return self
+        least, most = self.executors
+        return replace(self, executors=(min(least, executors), min(most, executors)))
+
+    def check(self, *, any_target: bool = False) -> None:
+        """Raise OptionError if an option is invalid or does not fit the policy.
+
+        With `any_target`, a latency target is also accepted for policies that do not use one. It then only serves to
+        count violations.
+        """
+        self._check_values()
+        if self.policy is None:
+            self._check_no_policy()
+            return
+        if self.policy == "mst" and self.executors is None:
+            raise OptionError("Policy 'mst' requires 'executors': the smallest and largest number, such as 1..6.")
+        if self.policy != "mst" and self.mst_study is not None:
+            raise OptionError(f"A study is used by policy 'mst' only, not by '{self.policy}'.")
+        if self.policy == "drs" and (self.max_slots is None) == (self.latency_s is None):
+            raise OptionError(
+                "Policy 'drs' requires either a latency target (fewest slots within it) or max-slots (lowest latency "
+                "with that many slots)."
+            )
+        if self.policy != "drs" and self.latency_s is not None and not any_target:
+            raise OptionError(f"Policy '{self.policy}' has no latency target; use policy 'drs' for one.")
+        if self.latency_s is None and (self.release_below_s is not None or self.quantile is not None):
+            raise OptionError("A release limit and a quantile require a latency target.")
+
+    def _check_values(self) -> None:
+        if self.policy is not None and self.policy not in POLICIES:
+            raise OptionError(f"There is no policy '{self.policy}'; the policies are {', '.join(POLICIES)}.")
+        if self.mode not in ("off", "recommend", "active"):
+            raise OptionError(f"There is no mode '{self.mode}'; the modes are off, recommend and active.")
+        if self.quantile is not None and self.quantile not in MEASURED_QUANTILES:
+            measured = ", ".join(map(str, MEASURED_QUANTILES))
+            raise OptionError(f"The quantile {self.quantile:g} of the latency is not measured; use one of {measured}.")
+        for name in ("latency_s", "catch_up_s", "max_slots", "windows", "executor_cores"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise OptionError(f"{name} is {value}; it must be a finite number above 0.")
+        for name in ("release_below_s", "cooldown_s", "warm_up_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < float("inf"):
+                raise OptionError(f"{name} is {value}; it must be a finite number, 0 or more.")
+        if self.executors is not None and not 1 <= self.executors[0] <= self.executors[1]:
+            raise OptionError(f"executors is {self.executors}; the smallest number comes first and is at least 1.")
+
+    def _check_no_policy(self) -> None:
+        needs_policy = {
+            "max_slots": self.max_slots,
+            "latency": self.latency_s,
+            "release_below": self.release_below_s,
+            "quantile": self.quantile,
+            "study": self.mst_study,
+            "executors": self.executors,
+        }
+        given = [name for name, value in needs_policy.items() if value is not None]
+        if given:
+            raise OptionError(f"Without a policy nothing uses {', '.join(given)}; choose a policy as well.")
+
+    def warning(self, master: str) -> str | None:
+        """Return a warning if the policy may use more slots than a local master has."""
+        local = re.fullmatch(r"local\[(\d+)\]", master)
+        if self.max_slots is None or local is None or int(local[1]) >= self.max_slots:
+            return None
+        return (
+            f"The policy may use {self.max_slots} slots, but {master} has {local[1]}; use local[{self.max_slots}] to "
+            "provide all of them."
+        )
+
+
+def create_policy(options: PolicyOptions) -> Policy:
+    """Return the policy inside its guards: slot limit, minimum gain, pause that pays back, time between changes."""
+    from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
+    from penstock.control.policies.elastic import Elastic
+
+    if options.policy is None:
+        raise OptionError("No policy was chosen.")
+    policy = POLICIES[options.policy](options)
+    if options.executors is not None and options.policy != "mst":
+        least, most = options.executors
+        policy = Elastic(policy, slots_each=options.executor_cores or 1, least=least, most=most)
+    worth_it = PayBack(Hysteresis(policy, gain=0.05), within_s=600.0)
+    return Cooldown(Bounded(worth_it, max_slots=options.max_slots), seconds=options.cooldown_s)
+
+
+def controller_settings(options: PolicyOptions, *, window_s: float, micro_batch: bool) -> Settings:
+    from penstock.control.controller import Settings
+    from penstock.measure.smoothing import MovingAverage
+
+    return Settings(
+        mode=options.mode,
+        smoothing=MovingAverage(options.windows),
+        micro_batch=micro_batch,
+        warm_up_s=options.warm_up_s,
+        stale_after_s=max(30.0, 5 * window_s),
+        tolerance=_PREDICTIVE_TOLERANCE if options.policy == "mst" else 0.5,
+        max_slots=options.slot_limit,
+    )
+
+
+def _drs(options: PolicyOptions) -> Policy:
+    from penstock.control.policies.drs import Drs
+    from penstock.control.policies.drs.problem import DrsSettings, FewestSlots, LeastLatency
+
+    if options.latency_s is None:
+        return Drs(DrsSettings(goal=LeastLatency(max_slots=options.max_slots), queue=options.queue))
+    # Plan below the target and above the load: noise would undo a plan that meets both exactly.
+    goal = FewestSlots(
+        max_s=options.latency_s, min_s=options.release_below_s, quantile=options.quantile, aim=0.8, room=0.05
+    )
+    return Drs(DrsSettings(goal=goal, queue=options.queue))
+
+
+def _threshold(options: PolicyOptions) -> Policy:
+    from penstock.control.policies.threshold import Threshold
+
+    return Threshold()
+
+
+def _stela(options: PolicyOptions) -> Policy:
+    from penstock.control.policies.stela import Stela
+
+    return Stela(attempts=options.workers or (1 if options.executors is None else options.executors[1]))
+
+
+def _ds2(options: PolicyOptions) -> Policy:
+    from penstock.control.policies.ds2 import Ds2
+
+    return Ds2()
+
+
+def _mst(options: PolicyOptions) -> Policy:
+    """Use the model of a study if there is one, otherwise learn the throughput from the load."""
+    from penstock.control.policies.mst import Mst, MstSettings
+    from penstock.control.policies.mst.observed import ObservedMst
+
+    assert options.executors is not None
+    least, most = options.executors
+    slots_each = options.executor_cores or 1
+    if options.mst_study is None:
+        return ObservedMst(slots_each=slots_each, least=least, most=most, catch_up_s=options.catch_up_s)
+
+    from penstock.study.mst.model import model_in
+
+    model = model_in(options.mst_study, most, dataflow=options.dataflow, slots_each=slots_each)
+    return Mst(
+        MstSettings(
+            capacity=tuple(float(rate) for rate in model.capacity(confidence=0.9)),
+            slots_each=slots_each,
+            least=least,
+            most=most,
+            catch_up_s=options.catch_up_s,
+        )
+    )
+
+
+# A new policy needs one line here.
+POLICIES: dict[str, Callable[[PolicyOptions], Policy]] = {
+    "drs": _drs,
+    "threshold": _threshold,
+    "stela": _stela,
+    "ds2": _ds2,
+    "mst": _mst,
+}

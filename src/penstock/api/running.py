@@ -1,0 +1,456 @@
+"""`penstock.run`: start a dataflow in this process, with the control loop in a background thread."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.api.input_files import dataflow_from, plan_from
+from penstock.api.policy_options import Mode, OptionError, PolicyOptions, controller_settings, create_policy
+from penstock.api.record import RunRecord
+from penstock.dataflow import Dataflow
+from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.sources import never_ends
+from penstock.plan import Plan, validated
+
+if TYPE_CHECKING:
+    from penstock.brokers.cluster import KafkaCluster
+    from penstock.control.controller import Controller
+    from penstock.control.loop import OnWindow, Stopped
+    from penstock.control.requests import Answer
+    from penstock.engines.ports import RunnableEngine
+    from penstock.store import Store
+
+DEFAULT_MASTER = "local[2]"
+_NO_FILE = "-"  # recorded for a dataflow that was not loaded from a file
+_EXIT_TIMEOUT_S = 60.0  # how long the end of the program waits for a clean stop
+
+Channel = Literal["embedded", "kafka"]
+
+
+class RunFailedError(PenstockError):
+    """The run ended because of an error."""
+
+
+def run(
+    flow: Dataflow | str,
+    *,
+    at: str | Path | None = None,
+    spark: Any = None,
+    master: str | None = None,
+    cluster: str | Path | None = None,
+    confs: Mapping[str, str] | None = None,
+    plan: Plan | str | Path | None = None,
+    policy: str | None = None,
+    mode: Mode = "recommend",
+    latency_s: float | None = None,
+    release_below_s: float | None = None,
+    quantile: float | None = None,
+    max_slots: int | None = None,
+    executors: tuple[int, int] | None = None,
+    executor_cores: int | None = None,
+    cooldown_s: float = 60.0,
+    windows: int = 5,
+    warm_up_s: float = 15.0,
+    catch_up_s: float = 120.0,
+    mst_study: str | Path | None = None,
+    window_s: float = 2.0,
+    batch_s: float = 2.0,
+    sample_every: int = 16,
+    channel: Channel = "embedded",
+    bootstrap_servers: str | None = None,
+    kafka_options: Mapping[str, str] | None = None,
+    until_idle: bool = False,
+    on_window: OnWindow | None = None,
+    on_message: Callable[[str], None] | None = None,
+) -> Run:
+    """Start a dataflow in the directory `at`, or resume it there, and return once it runs.
+
+    Use the result as a context manager, or call its `stop` method. Errors of the start are raised here; later errors
+    are raised by `Run.wait` and at the end of the `with` block.
+
+    Parameters
+    ----------
+    flow: the dataflow, or "FILE[:name]" or "MODULE[:name]".
+    at: directory of the run; default `runs/<name of the dataflow>`.
+    spark: an existing Spark session, which stays open after the run. Without it Penstock uses the active session, or
+        creates a session for `master`, or for the Penstock cluster in the directory `cluster`, with the properties
+        `confs`.
+    plan: the plan to start with, as a value or as a JSON file; default: the last plan of the run or the default plan.
+    policy: the scaling policy: drs, threshold, stela, ds2 or mst; default: none.
+    mode: "recommend" records decisions, "active" also applies them, "off" makes none.
+    latency_s: latency target (policy drs). `quantile` (0.5, 0.95 or 0.99) selects a quantile instead of the mean, and
+        slots are released only below the latency `release_below_s`.
+    max_slots: largest number of slots that the policy may use.
+    executors: smallest and largest number of executors, each with `executor_cores` slots.
+    cooldown_s: smallest time between two plan changes.
+    windows: number of windows to average.
+    warm_up_s: time after a plan change that is not measured.
+    catch_up_s: time in which a backlog must be processed (policy mst).
+    mst_study: directory of a throughput study (policy mst).
+    window_s: length of a measurement window.
+    batch_s: duration that micro-batches aim at while rows are waiting.
+    sample_every: one row in this many is timed individually in row functions.
+    channel: where new cuts store their rows: in the directory of the run ("embedded") or in Kafka topics ("kafka", with
+        `bootstrap_servers` and `kafka_options`).
+    until_idle: stop the run when all input is processed.
+    on_window: called in the background thread with each window and the plan in force.
+    on_message: called with one sentence for each remark about the start.
+    """
+    options = PolicyOptions(
+        policy=policy,
+        mode=mode,
+        latency_s=latency_s,
+        release_below_s=release_below_s,
+        quantile=quantile,
+        max_slots=max_slots,
+        executors=executors,
+        executor_cores=executor_cores,
+        cooldown_s=cooldown_s,
+        windows=windows,
+        warm_up_s=warm_up_s,
+        catch_up_s=catch_up_s,
+        mst_study=None if mst_study is None else Path(mst_study),
+    )
+    if not 0 < window_s < float("inf"):
+        raise OptionError(f"window_s is {window_s}; it must be a finite number above 0.")
+    target = _Target.of(spark, master, cluster, confs)
+    options, remarks = target.fit(options)
+    kafka = _kafka_cluster(channel, bootstrap_servers, kafka_options)
+    dataflow = dataflow_from(flow)
+    if until_idle:
+        check_ends(dataflow)
+    launch = _Launch(
+        flow=dataflow,
+        flow_file=flow if isinstance(flow, str) else _NO_FILE,
+        directory=Path("runs") / dataflow.name if at is None else Path(at),
+        target=target,
+        plan=None if plan is None else validated(dataflow, plan_from(plan)),
+        options=replace(options, dataflow=dataflow.name),
+        window_s=window_s,
+        engine_options={"batch_s": batch_s, "sample_every": sample_every, "kafka": kafka},
+        until_idle=until_idle,
+        on_window=on_window,
+    )
+    return Run(launch, on_message=on_message, remarks=remarks)
+
+
+def check_ends(flow: Dataflow) -> None:
+    """Raise PenstockError if a source never ends."""
+    endless = next((each.name for each in flow.operators if never_ends(each.source)), None)
+    if endless is not None:
+        raise PenstockError(
+            f"Source '{endless}' never ends, so the run never becomes idle; do not wait for that, and stop the run "
+            "instead."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """The Spark session or master of a run."""
+
+    master: str
+    spark: Any = None
+    confs: dict[str, str] = field(default_factory=dict)
+    cluster_directory: str | None = None
+    cluster_slots: int | None = None  # slots of a worker of a Penstock cluster
+    cluster_workers: int = 0
+
+    @staticmethod
+    def of(spark: Any, master: str | None, cluster: str | Path | None, confs: Mapping[str, str] | None) -> _Target:
+        own = dict(confs or {})
+        if spark is not None and (master is not None or cluster is not None or own):
+            raise OptionError("A Spark session has its own master and properties; give either spark, or the others.")
+        if master is not None and cluster is not None:
+            raise OptionError("The cluster determines the master; give either cluster or master.")
+        if cluster is not None:
+            from penstock.engines.spark.cluster import running
+
+            up = running(Path(cluster))
+            return _Target(
+                master=up.master,
+                confs=up.confs | own,
+                cluster_directory=str(cluster),
+                cluster_slots=up.record.asked.slots,
+                cluster_workers=up.record.asked.workers,
+            )
+        if spark is None and master is None and not own:
+            from penstock.api.spark_session import active_session
+
+            spark = active_session()
+        if spark is not None:
+            return _Target(master=str(spark.sparkContext.master), spark=spark)
+        return _Target(master=master or DEFAULT_MASTER, confs=own)
+
+    def fit(self, options: PolicyOptions) -> tuple[PolicyOptions, list[str]]:
+        """Return the options adapted to the cluster, and remarks about that."""
+        remarks = []
+        if self.cluster_slots is not None and options.executor_cores is None:
+            options = replace(options, executor_cores=self.cluster_slots)
+        options.check()
+        if self.cluster_slots is not None and options.executors is not None and options.executor_cores is not None:
+            room = self.cluster_workers * max(1, self.cluster_slots // options.executor_cores)
+            if options.executors[1] > room:
+                remarks.append(
+                    f"Up to {options.executors[1]} executors were requested, but the cluster in "
+                    f"'{self.cluster_directory}' has room for {room}; at most {room} are used."
+                )
+                options = options.limited_to(room)
+        if options.executors is not None and options.executor_cores is None and not self.master.startswith("local"):
+            raise OptionError(f"A number of executors on {self.master} requires the number of cores per executor.")
+        warning = options.warning(self.master)
+        return options, remarks + ([warning] if warning is not None else [])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launch:
+    """Everything that a run needs, checked before anything starts."""
+
+    flow: Dataflow
+    flow_file: str
+    directory: Path
+    target: _Target
+    plan: Plan | None
+    options: PolicyOptions
+    window_s: float
+    engine_options: dict[str, Any]
+    until_idle: bool
+    on_window: OnWindow | None
+
+    def open_store(self) -> tuple[Store, bool]:
+        """Open the store and record the start; also return whether the directory contains an earlier start."""
+        from penstock.store import RunStart, Store
+
+        store = Store(self.directory)
+        try:
+            is_resumed = store.last_run() is not None
+            store.begin_run(
+                RunStart(
+                    dataflow=self.flow.name,
+                    flow_file=self.flow_file,
+                    pid=os.getpid(),
+                    master=self.target.master,
+                    cluster=self.target.cluster_directory,
+                    slots_each=self.options.executor_cores,
+                    started_s=time.time(),
+                )
+            )
+        except BaseException:
+            store.close()
+            raise
+        return store, is_resumed
+
+    def engine(self) -> RunnableEngine:
+        from penstock.engines.spark.engine import SparkEngine
+
+        where: dict[str, Any] = {"master": self.target.master, "confs": self.target.confs}
+        if self.target.spark is not None:
+            from penstock.api.spark_session import prepared_session
+
+            where = {"spark": prepared_session(self.target.spark)}
+        return SparkEngine(self.flow, self.directory, plan=self.plan, **where, **self.engine_options)
+
+    def controller(self, engine: RunnableEngine, store: Store) -> Controller | None:
+        if self.options.policy is None:
+            return None
+        from penstock.control.controller import Controller
+
+        settings = controller_settings(self.options, window_s=self.window_s, micro_batch=True)
+        return Controller(create_policy(self.options), settings, engine, store)
+
+
+class Run(RunRecord):
+    """A run of this process. Its methods may be called from any thread.
+
+    The background thread is a daemon. If the program ends without `stop`, the run is stopped at the exit.
+    """
+
+    def __init__(
+        self, launch: _Launch, *, on_message: Callable[[str], None] | None = None, remarks: list[str] | None = None
+    ) -> None:
+        super().__init__(launch.directory)
+        self._launch = launch
+        self._started, self._ended_event = threading.Event(), threading.Event()
+        self._idle, self._idle_wanted = threading.Event(), False
+        self._stop_reason: str | None = None
+        self._ended: Stopped | None = None
+        self._error: BaseException | None = None
+        if launch.options.policy is not None:
+            create_policy(launch.options)  # an invalid study is refused before anything starts
+        self._store, self.is_resumed = launch.open_store()
+        if on_message is not None:
+            verb = "Resuming" if self.is_resumed else "Starting"
+            on_message(f"{verb} {launch.flow.name} in {launch.directory} on {launch.target.master} ...")
+            for remark in remarks or []:
+                on_message(remark)
+        self._thread = threading.Thread(target=self._main, name=f"penstock {launch.flow.name}", daemon=True)
+        self._thread.start()
+        atexit.register(self._at_exit)
+        try:
+            self._started.wait()
+        except BaseException:  # Ctrl-C
+            self._stop_reason = "interrupted during the start"
+            raise
+        if self._error is not None:
+            self._finish()
+            raise self._error
+
+    # ---- waiting and stopping
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the run ends and return True, or return False after the timeout.
+
+        Raises RunFailedError if the run failed.
+        """
+        if not self._ended_event.wait(timeout_s):
+            return False
+        self._finish()
+        self._raise_failure()
+        return True
+
+    def wait_until_idle(self, timeout_s: float | None = None) -> bool:
+        """Wait until all input is processed and return True.
+
+        Returns False if the run stops or the timeout expires first.
+        Raises PenstockError if a source never ends, and RunFailedError if the run failed.
+        """
+        check_ends(self._launch.flow)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._idle.clear()
+        self._idle_wanted = True
+        try:
+            while not self._idle.wait(0.05):
+                if self._ended_event.is_set():
+                    self.wait()
+                    return self._launch.until_idle and self._idle.is_set()
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+            return True
+        finally:
+            self._idle_wanted = False
+
+    def stop(self, reason: str = "stopped from Python", *, timeout_s: float | None = None) -> Answer:
+        """Stop the run so that it can be resumed, and wait until it has stopped. `reason` is recorded."""
+        from penstock.control.requests import Answer, RequestError
+
+        self.request_stop(reason)
+        if not self._ended_event.wait(timeout_s):
+            raise RequestError(f"The run in '{self.directory}' has not stopped within {timeout_s:g} s.")
+        self._finish()
+        return Answer(ok=True, text="stopped")
+
+    def request_stop(self, reason: str) -> None:
+        """Stop the run soon; return immediately."""
+        if self._stop_reason is None:
+            self._stop_reason = reason
+
+    @property
+    def failure(self) -> str | None:
+        """Why the run failed; None if it runs or ended without an error."""
+        if self._error is not None:
+            return f"{type(self._error).__name__}: {self._error}"
+        return self._ended.why if self._ended is not None and self._ended.failed else None
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run ended; None while it runs."""
+        return self.failure if self._ended is None else self._ended.why
+
+    def resume_command(self) -> str:
+        """Return the command that resumes the run."""
+        launch, target = self._launch, self._launch.target
+        where = (
+            f"--master {target.master}" if target.cluster_directory is None else f"--cluster {target.cluster_directory}"
+        )
+        return f"penstock run {launch.flow_file} --at {self.directory} {where}"
+
+    @property
+    def is_running(self) -> bool:
+        return not self._ended_event.is_set()
+
+    def rows(self, sink: str) -> list[dict[str, Any]]:
+        """Return the rows of a memory sink."""
+        from penstock.engines.spark.sinks.writers import memory_rows
+
+        return memory_rows(self.directory.resolve(), sink)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop("stopped from Python" if kind is None else f"stopped by {kind.__name__} in the program")
+        if kind is None:
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._ended is not None and self._ended.failed:
+            raise RunFailedError(
+                f"The run failed: {self._ended.why}. Correct the cause, and resume the run in '{self.directory}'."
+            )
+
+    def _finish(self) -> None:
+        self._thread.join()
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        self.request_stop("the program ended")
+        self._thread.join(timeout=_EXIT_TIMEOUT_S)
+
+    # ---- the background thread
+
+    def _main(self) -> None:
+        from penstock.control.loop import Loop
+        from penstock.control.requests import Requests
+        from penstock.control.run import Schedule
+        from penstock.control.run import run as run_loop
+
+        try:
+            with self._store as store:
+                engine = self._launch.engine()
+                controller = self._launch.controller(engine, store)
+                schedule = Schedule(
+                    every_s=self._launch.window_s,
+                    until=lambda: self._check_idle(engine),
+                    stop_reason=lambda: self._stop_reason,
+                )
+                self._ended = run_loop(
+                    engine,
+                    Loop(engine=engine, store=store, controller=controller, on_window=self._launch.on_window),
+                    Requests(self.directory),
+                    schedule,
+                    on_start=self._started.set,
+                )
+        except BaseException as error:  # raised again in the thread that waits
+            self._error = error
+        finally:
+            self._ended_event.set()
+            self._started.set()
+
+    def _check_idle(self, engine: RunnableEngine) -> bool:
+        """Return whether the run must end; checking for idleness takes time, so it is done on demand only."""
+        if (self._launch.until_idle or self._idle_wanted) and engine.idle():
+            self._idle.set()
+        return self._launch.until_idle and self._idle.is_set()
+
+
+def _kafka_cluster(
+    channel: Channel, bootstrap_servers: str | None, options: Mapping[str, str] | None
+) -> KafkaCluster | None:
+    if channel != "kafka":
+        if bootstrap_servers is not None or options:
+            raise OptionError("Bootstrap servers and Kafka options require the channel 'kafka'.")
+        return None
+    if bootstrap_servers is None:
+        raise OptionError("The channel 'kafka' requires bootstrap servers, such as localhost:9092.")
+    from penstock.brokers.cluster import KafkaCluster
+
+    return KafkaCluster.of(bootstrap_servers, options)

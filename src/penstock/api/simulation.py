@@ -1,0 +1,248 @@
+"""`penstock.simulate`: a policy on a simulated dataflow, under a load from a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from penstock.api.input_files import dataflow_from, plan_from, read_file, read_text
+from penstock.api.notebook import html_grid, html_table
+from penstock.api.policy_options import Mode, OptionError, PolicyOptions, Queue, controller_settings, create_policy
+from penstock.api.record import RunRecord, open_run
+from penstock.dataflow import Dataflow, Kind
+from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.regions import regions
+from penstock.plan import Plan, default_plan
+from penstock.plan.plan import diff
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from penstock.control.simulation import SimulationSummary
+    from penstock.engines.simulated import Behaviour
+    from penstock.planning.trace import Trace
+    from penstock.store import DecisionRecord
+
+EngineMode = Literal["row-by-row", "micro-batch", "fluid"]
+ENGINES: tuple[EngineMode, ...] = ("row-by-row", "micro-batch", "fluid")
+_DEFAULT_SLOTS = 2
+_BATCH_S = 2.0  # duration of a batch while rows are waiting, as in a run
+_SEARCHED_WINDOWS, _USED_WINDOWS = 2_000, 10  # a finished run often ends with windows without rows
+
+
+class Simulation:
+    """The result of a simulation: totals, and all decisions of the policy."""
+
+    def __init__(
+        self, totals: SimulationSummary, decisions: list[tuple[int, DecisionRecord]], changes: list[DecisionRecord]
+    ) -> None:
+        self.totals = totals
+        self._decisions = decisions
+        self.changes = changes
+
+    def decisions(self) -> pd.DataFrame:
+        """Return one row per decision; the time starts at 0, which is shown as 1970-01-01."""
+        from penstock.api.frames import decisions_frame
+
+        return decisions_frame(self._decisions)
+
+    def __repr__(self) -> str:
+        totals = self.totals
+        return (
+            f"<Simulation of policy '{totals.policy}': {totals.seconds / 3600:.2f} h, "
+            f"{totals.slot_seconds / 3600:.2f} slot-hours, {totals.changes} changes, "
+            f"{self._violations()} violations>"
+        )
+
+    def _violations(self) -> str:
+        totals = self.totals
+        return "no target," if totals.violations is None else f"{totals.violations} of {totals.windows}"
+
+    def _repr_html_(self) -> str:
+        totals = self.totals
+        summary = [
+            ("hours", f"{totals.seconds / 3600:.2f}"),
+            ("slot-hours", f"{totals.slot_seconds / 3600:.2f}"),
+            ("windows above the target", self._violations()),
+            ("changes", totals.changes),
+            ("rolled back", totals.rolled_back),
+            ("paused", f"{totals.pause_s:.1f} s"),
+            ("mean latency", "-" if totals.mean_latency_s is None else f"{totals.mean_latency_s:.3g} s"),
+        ]
+        rows = [
+            (f"{each.at_s:,.0f} s", str(diff(each.old, each.new)), each.reason, each.verdict or "-")
+            for each in self.changes
+            if each.new is not None
+        ]
+        changes = html_grid("plan changes", ("at", "change", "reason", "verdict"), rows) if rows else ""
+        return html_table(f"simulation of policy {totals.policy}", summary) + changes
+
+
+def simulate(
+    flow: Dataflow | str,
+    *,
+    trace: str | Path,
+    policy: str,
+    peak: float | None = None,
+    like: RunRecord | str | Path | None = None,
+    behaviour: Behaviour | str | Path | None = None,
+    engine: EngineMode = "row-by-row",
+    plan: Plan | str | Path | None = None,
+    slots: int | None = None,
+    window_s: float = 10.0,
+    seed: int = 0,
+    at: str | Path | None = None,
+    mode: Mode = "active",
+    latency_s: float | None = None,
+    release_below_s: float | None = None,
+    quantile: float | None = None,
+    max_slots: int | None = None,
+    executors: tuple[int, int] | None = None,
+    executor_cores: int | None = None,
+    cooldown_s: float = 60.0,
+    windows: int = 5,
+    warm_up_s: float = 15.0,
+    catch_up_s: float = 120.0,
+    mst_study: str | Path | None = None,
+    queue: Queue = "mmk",
+) -> Simulation:
+    """Simulate a dataflow under a policy and return the slots used, the violations of the target and the decisions.
+
+    Parameters that are not listed here have the same meaning as in `penstock.run`.
+
+    Parameters
+    ----------
+    trace: CSV file with the columns time_s,rate or time,rate. Every source follows it.
+    peak: scale the trace so that its highest rate is this many rows/s.
+    like: a record, or the directory of a run: operators cost what that run measured.
+    behaviour: cost of the operators, as a value or as a JSON file; give either this or `like`.
+    engine: "row-by-row", "micro-batch" (as Spark works) or "fluid" (fast approximation).
+    plan: the plan to start with; default: the default plan for `slots`.
+    slots: number of slots; default: those of the run `like`, otherwise 2.
+    seed: seed of the random numbers.
+    at: directory in which the record of the simulation is kept; default: it is not kept.
+    queue: queueing model of an operator in policy drs: "mmk" or "gigk".
+    """
+    from penstock.control.simulation import Duration, LatencyTarget
+    from penstock.control.simulation import simulate as simulate_policy
+    from penstock.engines.simulated import SimulatedEngine
+    from penstock.planning.trace import parse_trace
+    from penstock.store import Store
+
+    if engine not in ENGINES:
+        raise OptionError(f"There is no engine '{engine}'; the simulated engines are {', '.join(ENGINES)}.")
+    options = PolicyOptions(
+        policy=policy,
+        mode=mode,
+        latency_s=latency_s,
+        release_below_s=release_below_s,
+        quantile=quantile,
+        max_slots=max_slots,
+        executors=executors,
+        executor_cores=executor_cores,
+        cooldown_s=cooldown_s,
+        windows=windows,
+        warm_up_s=warm_up_s,
+        catch_up_s=catch_up_s,
+        mst_study=None if mst_study is None else Path(mst_study),
+        queue=queue,
+    )
+    options.check(any_target=True)
+    if (like is None) == (behaviour is None):
+        raise OptionError("The cost of the operators is required: give either a behaviour file or a run to be like.")
+    record = like if isinstance(like, RunRecord) else None if like is None else open_run(like)
+    available = slots or (record is not None and record.plan is not None and record.plan.slots) or _DEFAULT_SLOTS
+    if plan is None and max_slots is not None and max_slots > available:
+        raise OptionError(
+            f"The policy may use {max_slots} slots, but there are {available}; increase the slots as well."
+        )
+    dataflow = dataflow_from(flow)
+    load = parse_trace(read_text(Path(trace)), source=str(trace))
+    load = load if peak is None else load.scaled_to(peak)
+    costs = _costs_from(dataflow, behaviour) if record is None else _costs_like(dataflow, record)
+    costs = _on_trace(dataflow, costs, load)
+    options = replace(
+        options,
+        dataflow=dataflow.name,
+        executor_cores=options.executor_cores or costs.cluster.slots_per_executor,
+    )
+    simulated = SimulatedEngine(
+        dataflow,
+        costs,
+        plan=_first_plan(dataflow, available, engine) if plan is None else plan_from(plan),
+        mode=engine,
+        seed=seed,
+    )
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory()) if at is None else at
+        store = stack.enter_context(Store(Path(directory)))
+        if store.last_run() is not None:  # its decisions belong to another time
+            raise PenstockError(f"'{at}' already contains a run; choose another directory, or delete this one.")
+        totals, changes = simulate_policy(
+            create_policy(options),
+            simulated,
+            store,
+            controller_settings(options, window_s=window_s, micro_batch=engine == "micro-batch"),
+            clock=simulated.clock,
+            duration=Duration(windows=len(load.rates) * load.interval_s / window_s, every_s=window_s),
+            target=None if latency_s is None else LatencyTarget(max_s=latency_s, quantile=quantile),
+        )
+        return Simulation(totals, store.decisions(), changes)
+
+
+def _first_plan(flow: Dataflow, slots: int, engine: EngineMode) -> Plan:
+    """Return the default plan; row by row all replicas run at once, so they share the slots."""
+    if engine == "micro-batch":
+        return default_plan(flow, slots=slots)
+    stages = [each for each in regions(flow) if each.kind is not Kind.SOURCE]
+    share = max(1, slots // max(1, sum(each.kind is not Kind.SINK for each in stages)))
+    counts = {each.name: 1 if each.kind is Kind.SINK or not each.replicable else share for each in stages}
+    return default_plan(flow, slots=slots, replicas=counts)
+
+
+def _costs_from(flow: Dataflow, behaviour: Behaviour | str | Path | None) -> Behaviour:
+    from penstock.engines.simulated import Behaviour
+
+    if isinstance(behaviour, Behaviour):
+        return behaviour
+    assert behaviour is not None
+    return Behaviour.from_json(read_file(Path(behaviour), "behaviour"))
+
+
+def _costs_like(flow: Dataflow, record: RunRecord) -> Behaviour:
+    """Return the costs that a run measured in its latest windows with rows."""
+    from penstock.engines.simulated import BehaviourError
+    from penstock.engines.simulated.calibration import behaviour_from_window
+    from penstock.measure.smoothing import merged
+    from penstock.store import StoreReader
+
+    with StoreReader(record.directory) as store:
+        recent = [window for _, window in store.windows(last=_SEARCHED_WINDOWS)]
+    rows = [float(sum(operator.rows_in or 0 for operator in window.operators)) for window in recent]
+    used = [(window, count) for window, count in zip(recent, rows, strict=True) if count][-_USED_WINDOWS:]
+    if not used:
+        raise BehaviourError(
+            f"The run in '{record.directory}' has not processed any rows; let it run longer, or give a behaviour file."
+        )
+    return behaviour_from_window(flow, merged(*zip(*used, strict=True)))
+
+
+def _on_trace(flow: Dataflow, costs: Behaviour, trace: Trace) -> Behaviour:
+    """Let every source follow the trace to its end, whatever number of rows it declares."""
+    from penstock.engines.simulated.behaviour import UNLIMITED_ROWS
+
+    rates = tuple((index * trace.interval_s, rate) for index, rate in enumerate(trace.rates))
+    declared = {each.name: costs.source(each.name) for each in flow.operators if each.kind is Kind.SOURCE}
+    sources = {
+        name: msgspec.structs.replace(source, rates=rates, rows=UNLIMITED_ROWS if source.rows is None else source.rows)
+        for name, source in declared.items()
+    }
+    batch = costs.batch
+    if batch.target_s is None and batch.max_rows is None:  # otherwise one batch would contain all rows of an overload
+        batch = msgspec.structs.replace(batch, target_s=_BATCH_S)
+    return costs.replace(sources=sources, batch=batch)

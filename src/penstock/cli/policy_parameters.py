@@ -1,0 +1,94 @@
+"""The options of a policy, shared by `penstock run` and `penstock simulate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.api.policy_options import POLICIES, Mode
+from penstock.cli.parameters import ABOVE_0, SHARE, Between, Finite, Option, combined
+
+
+def policy_parameters(*, mode: Mode, required: bool = False) -> Option:
+    """Return a decorator that adds the options; `mode` is the default mode."""
+    return combined(
+        [
+            click.option(
+                "--policy",
+                type=click.Choice(list(POLICIES)),
+                required=required,
+                help="Scaling policy." if required else "Scaling policy.  [default: none]",
+            ),
+            click.option(
+                "--mode",
+                type=click.Choice(["off", "recommend", "active"]),
+                default=mode,
+                show_default=True,
+                help="Make no decisions, record decisions, or record and apply them.",
+            ),
+            click.option("--latency-ms", type=ABOVE_0, help="Latency target in milliseconds (drs)."),
+            click.option(
+                "--release-below-ms",
+                type=Finite(min=0),
+                help="Release slots only below this latency (drs).  [default: half of the target]",
+            ),
+            click.option(
+                "--quantile",
+                type=SHARE,
+                help="Apply the target to this quantile: 0.5, 0.95 or 0.99.  [default: the mean]",
+            ),
+            click.option("--max-slots", type=click.IntRange(min=1), help="Largest number of slots to use."),
+            click.option("--executors", type=Between(), help="Smallest and largest number of executors, such as 1..6."),
+            click.option(
+                "--executor-cores",
+                type=click.IntRange(min=1),
+                help="Cores (slots) per executor.  [default: those of the cluster]",
+            ),
+            click.option(
+                "--cooldown-s",
+                type=Finite(min=0),
+                default=60.0,
+                show_default=True,
+                help="Smallest time between two plan changes.",
+            ),
+            click.option(
+                "--windows",
+                type=click.IntRange(min=1),
+                default=5,
+                show_default=True,
+                help="Number of windows to average.",
+            ),
+            click.option(
+                "--warm-up-s",
+                type=Finite(min=0),
+                default=15.0,
+                show_default=True,
+                help="Time after a plan change that is not measured.",
+            ),
+            click.option(
+                "--catch-up-s",
+                type=ABOVE_0,
+                default=120.0,
+                show_default=True,
+                help="Time in which a backlog must be processed (mst).",
+            ),
+            click.option(
+                "--mst",
+                "mst_study",
+                type=click.Path(path_type=Path),
+                help="Directory of a study by 'penstock mst measure' (mst).",
+            ),
+        ]
+    )
+
+
+def api_parameters(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options as parameters of the Python API, which has seconds instead of milliseconds."""
+    in_s = {
+        name.removesuffix("_ms") + "_s": None if value is None else value / 1000
+        for name, value in options.items()
+        if name.endswith("_ms")
+    }
+    return {name: value for name, value in options.items() if not name.endswith("_ms")} | in_s
