@@ -1,1 +1,1 @@
-"""Where a plan runs. ports.py is the contract; each engine is a folder."""
+"""Engines, which run a dataflow under a plan. `ports` defines their contracts; each engine is a package."""

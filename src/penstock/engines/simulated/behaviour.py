@@ -23,12 +23,12 @@ UNLIMITED_ROWS = 2**62  # `SourceBehaviour.rows` of a source that never ends
 
 class Queue(StrEnum):
     SHARED = "shared"  # one queue for all replicas, as in M/M/k
-    REPLICA = "replica"  # one queue per replica: by key if the operator is keyed, else round-robin
+    REPLICA = "replica"  # one queue per replica; rows are assigned by key if the operator is keyed, else round-robin
 
 
 class OperatorBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     service_s: Distribution = Fixed(value=0.0)  # seconds per row on one replica
-    selectivity: Distribution | None = None  # rows out per row in; None: as declared in the dataflow, else 1
+    selectivity: Distribution | None = None  # rows out per row in; None: the declared selectivity, else 1
     # Consumer -> share of the rows that go to this consumer only. Empty: every consumer receives every row.
     routes: dict[str, float] = {}
     queue: Queue = Queue.SHARED
@@ -41,18 +41,18 @@ class OperatorBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    # (second, rows/s) pairs in ascending order; the last rate stays. None: as declared in the dataflow.
+    # (second, rows/s) pairs in ascending order; the last rate stays. None: the rate that the dataflow declares.
     rates: tuple[tuple[float, float], ...] | None = None
     repeat_s: float | None = None  # period after which the rates start again
     interarrival: Distribution = Exponential(mean=1.0)  # only its shape matters: the rate sets the mean
     batch: Distribution = Fixed(value=1.0)  # rows that arrive together
-    rows: int | None = None  # total number of rows; None: as declared in the dataflow
+    rows: int | None = None  # total number of rows; None: the number that the dataflow declares
 
 
 class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slots_per_executor: int = 4
     max_executors: int | None = None
-    start_up_s: float = 0.0  # from the request of an executor until it takes work
+    start_up_s: float = 0.0  # time between the request of an executor and its first task
     mean_time_to_failure_s: float | None = None  # per executor, exponential; None: executors never fail
 
 

@@ -68,7 +68,7 @@ class Exponential(_Value, frozen=True, tag="exponential"):
 
 
 class Gamma(_Value, frozen=True, tag="gamma"):
-    """A gamma distribution. With scv = 1/m it is the Erlang distribution of m phases."""
+    """A gamma distribution. It is the Erlang distribution of m phases if scv = 1/m."""
 
     mean: float
     scv: float

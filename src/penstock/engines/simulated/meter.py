@@ -17,7 +17,7 @@ from penstock.plan import Pipeline, Plan, pipelines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Interval:
-    """What a simulation counted between two windows, under the current plan."""
+    """The counts of a simulation between two windows, under the current plan."""
 
     plan: Plan
     span_s: float

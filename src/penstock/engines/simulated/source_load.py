@@ -67,7 +67,7 @@ class SourceLoad:
 
 
 def source_loads(flow: Dataflow, behaviour: Behaviour) -> dict[str, SourceLoad]:
-    """Return the load of each source: as given by the behaviour, else as declared by the dataflow.
+    """Return the load of each source. The behaviour takes precedence over the dataflow's declaration.
 
     Raises BehaviourError if neither gives a rate or a number of rows.
     """

@@ -21,9 +21,8 @@ from penstock.plan import Plan, pipelines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSlot:
-    """The slot of one replica."""
+    """The place of one replica."""
 
-    slot: int
     executor: int
     slowdown: float  # service time relative to a replica that has the slot for itself
 
@@ -101,7 +100,7 @@ def replica_slots(
         if (operator, threads) not in slowdowns:
             slowdowns[operator, threads] = slowdown(curves[operator], threads)
         executor = slot // behaviour.cluster.slots_per_executor
-        result[operator].append(ReplicaSlot(slot=slot, executor=executor, slowdown=slowdowns[operator, threads]))
+        result[operator].append(ReplicaSlot(executor=executor, slowdown=slowdowns[operator, threads]))
     return {operator: tuple(slots) for operator, slots in result.items()}
 
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.dataflow import Dataflow, Kind
+from penstock.engines.batch_size import FIRST_BATCH_ROWS
 from penstock.engines.simulated.batches.records import HALTED, LOG, NOT_A_SOURCE, OUT, QUERY, STAGE, QueryLayout
 from penstock.engines.simulated.behaviour import UNLIMITED_ROWS, Behaviour
 from penstock.engines.simulated.compiled.records import NONE, Records
 from penstock.engines.simulated.stations import SimulatedStation, stations
 from penstock.plan import Pipeline, Plan, pipelines
-
-FIRST_ROWS = 2_000  # limit of a query's first batch if batches have a target duration
 
 LogIndex = dict[tuple[str, str], int]  # (producer, reader) -> log; the log of a source is (source, source)
 
@@ -51,7 +50,8 @@ def query_plan(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> QueryPlan:
     records = np.zeros(len(queries), QUERY)
     records["phase"] = HALTED
     records["due_s"] = np.inf
-    records["max_rows"] = FIRST_ROWS if behaviour.batch.target_s is not None else UNLIMITED_ROWS
+    records["limit_rows"] = FIRST_BATCH_ROWS if behaviour.batch.target_s is not None else UNLIMITED_ROWS
+    records["stretch"] = 1.0
     query_of = np.zeros(len(flow.operators), np.int64)
     for number, pipeline in enumerate(queries):
         query_of[[builder.index[name] for name in pipeline.operators]] = number
@@ -82,7 +82,7 @@ class _Builder:
         self._plan = plan
         self._behaviour = behaviour
         self._logs = log_index(flow)
-        self._stations: dict[str, list[SimulatedStation]] = {}  # by pipeline, without sources
+        self._stations: dict[str, list[SimulatedStation]] = {}  # stages of each pipeline
         for station in stations(flow, plan, behaviour):
             own = self._stations.setdefault(station.pipeline, [])
             if flow[station.name].kind is not Kind.SOURCE:

@@ -13,6 +13,7 @@ import math
 
 import numpy as np
 
+from penstock.engines import batch_size
 from penstock.engines.simulated.batches.logs import (
     append_arrivals,
     append_cohort,
@@ -35,13 +36,17 @@ from penstock.engines.simulated.compiled.draws import Draws, binomial, choice_st
 from penstock.engines.simulated.compiled.event_heap import pop, push
 from penstock.engines.simulated.compiled.records import NONE
 
+# The Spark engine executes the same functions.
+next_limit = compiled(batch_size.next_limit)
+next_stretch = compiled(batch_size.next_stretch)
+
 
 @compiled
 def read_batch(layout: QueryLayout, state: BatchState, query: int) -> int:
     """Read the next batch of a query from its logs. Return the number of rows."""
     logs, work, readers = state.logs, state.work, layout.readers
     record = layout.queries[query]
-    room = min(state.settings[0].max_rows, int(record.max_rows))
+    room = min(state.settings[0].max_rows, int(record.limit_rows))
     waiting = 0
     for at in range(record.first_log, record.first_log + record.logs):
         waiting += logs[layout.reads[at]].rows
@@ -63,6 +68,7 @@ def read_batch(layout: QueryLayout, state: BatchState, query: int) -> int:
             if readers[operator] != NONE:
                 work[readers[operator]].waiting_rows += taken
     layout.queries[query].batch_rows = total
+    layout.queries[query].stretch = next_stretch(record.stretch, total < waiting)
     return total
 
 
@@ -283,7 +289,7 @@ def commit(
     counts.operators[last].batch_s += took_s
     counts.operators[last].batch_longest_s = max(counts.operators[last].batch_longest_s, took_s)
     counts.operators[last].task_s += queries[query].task_s
-    resize(layout, settings, query, took_s)
+    update_limit(layout, settings, query, took_s)
     queries[query].phase = WAITING
     queries[query].due_s = max(now_s, queries[query].began_s + settings[0].trigger_s)
     push(state.events, state.status, queries[query].due_s, query)
@@ -309,24 +315,17 @@ def commit_counts(counts: SimulationCounts, work: np.ndarray, operator: int) -> 
 
 
 @compiled
-def resize(layout: QueryLayout, settings: np.ndarray, query: int, took_s: float) -> None:
-    """Set the limit of the next batch so that it takes about `target_s`.
-
-    Fewer rows do not shorten the fixed overhead of a batch, so rows get at least as much time as the overhead. The
-    limit at most halves or quadruples, and it grows only after a full batch.
-    """
-    if math.isinf(settings[0].target_s):
+def update_limit(layout: QueryLayout, settings: np.ndarray, query: int, batch_s: float) -> None:
+    """Set the row limit of the next batch by the rule of the Spark engine. The overhead is known exactly here."""
+    target_s = settings[0].target_s
+    if math.isinf(target_s):
         return
-    queries, stages = layout.queries, layout.stages
-    overhead = settings[0].batch_s
-    for stage in range(queries[query].first_stage, queries[query].first_stage + queries[query].stages):
-        overhead += stages[stage].tasks * settings[0].task_s
-    budget = max(settings[0].target_s - overhead, overhead)
-    fit = queries[query].batch_rows * budget / max(took_s - overhead, budget / 4.0)
-    if fit < queries[query].max_rows:
-        queries[query].max_rows = max(1.0, queries[query].max_rows / 2.0, fit)
-    elif queries[query].batch_rows >= queries[query].max_rows / 2.0:
-        queries[query].max_rows = min(fit, queries[query].max_rows * 4.0)
+    record, stages = layout.queries[query], layout.stages
+    overhead_s = settings[0].batch_s
+    for stage in range(record.first_stage, record.first_stage + record.stages):
+        overhead_s += stages[stage].tasks * settings[0].task_s
+    limit = next_limit(record.limit_rows, record.batch_rows, batch_s, overhead_s, target_s, record.stretch)
+    layout.queries[query].limit_rows = limit
 
 
 @compiled

@@ -56,7 +56,8 @@ QUERY = record(
     began_s=_F,
     task_s=_F,  # slot time of the current batch
     batch_rows=_I,  # rows of the current batch
-    max_rows=_F,  # limit for the next batch
+    limit_rows=_F,  # limit of the next batch
+    stretch=_F,  # factor of the target duration, as in `penstock.engines.batch_size`
 )
 STAGE = record(
     chain_first=_I,  # index into the chain of operators
@@ -67,7 +68,7 @@ STAGE = record(
     unassigned_rows=_I,  # rows that are not in a task yet
     next_operator=_I,  # operator of the same query that reads its rows; NONE if they leave the query
 )
-WORK = record(  # what an operator did in the current batch
+WORK = record(  # work of an operator in the current batch
     waiting_rows=_I,  # rows at its input
     logged_rows=_I,  # rows of these that were read from a log
     rows_in=_I,

@@ -47,7 +47,8 @@ _BATCH_FIELDS = (
     "began_s",
     "task_s",
     "batch_rows",
-    "max_rows",
+    "limit_rows",
+    "stretch",
 )
 
 

@@ -14,6 +14,8 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
+from penstock.engines import batch_size
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -30,21 +32,27 @@ def compiled_with_arrays(function: Function) -> Function:
     return cast(Function, njit(cache=True, error_model="numpy")(function))
 
 
-def discard_stale_cache(package: Path) -> None:
-    """Delete the compiled functions of `package` unless they were compiled from the current sources."""
+def discard_stale_cache(package: Path, *shared: Path) -> None:
+    """Delete the compiled functions of `package` unless they were compiled from the current sources.
+
+    `shared` are modules outside the package whose functions are compiled too.
+    """
     stamp = package / "__pycache__" / "compiled-sources.sha256"
-    sources = b"".join(file.read_bytes() for file in sorted(package.rglob("*.py")))
+    sources = b"".join(file.read_bytes() for file in (*sorted(package.rglob("*.py")), *shared))
     digest = hashlib.sha256(sources).hexdigest()
     try:
         if stamp.exists() and stamp.read_text() == digest:
             return
         stamp.parent.mkdir(exist_ok=True)
-        for pattern in ("*.nbi", "*.nbc"):
-            for file in package.rglob(f"__pycache__/{pattern}"):
+        for suffix in ("nbi", "nbc"):
+            cached = list(package.rglob(f"__pycache__/*.{suffix}"))
+            for module in shared:
+                cached += module.parent.glob(f"__pycache__/{module.stem}.*.{suffix}")
+            for file in cached:
                 file.unlink(missing_ok=True)
         stamp.write_text(digest)
     except OSError:  # an installed package that is read-only does not change either
         return
 
 
-discard_stale_cache(Path(__file__).parents[1])
+discard_stale_cache(Path(__file__).parents[1], Path(batch_size.__file__))

@@ -44,7 +44,7 @@ class SimulationCounts(NamedTuple):
 
     operators: Records  # COUNT records in the order of `flow.operators`
     latency_bins: np.ndarray  # histogram of the latencies at sinks: rows in each bin
-    latency_sums: np.ndarray  # at sinks: [0] rows, [1] sum of latencies, [2] sum of squared latencies
+    latency_sums: np.ndarray  # at sinks: [0] rows, [1] sum of latencies
 
     def snapshot(self) -> SimulationCounts:
         """Return a copy that later updates do not change."""
@@ -53,7 +53,7 @@ class SimulationCounts(NamedTuple):
     @staticmethod
     def zero(operators: int) -> SimulationCounts:
         return SimulationCounts(
-            operators=np.zeros(operators, COUNT), latency_bins=np.zeros(BINS), latency_sums=np.zeros(3)
+            operators=np.zeros(operators, COUNT), latency_bins=np.zeros(BINS), latency_sums=np.zeros(2)
         )
 
 
@@ -90,7 +90,13 @@ def count_latency(counts: SimulationCounts, seconds: float, rows: float) -> None
     counts.latency_bins[latency_bin(seconds)] += rows
     counts.latency_sums[0] += rows
     counts.latency_sums[1] += rows * seconds
-    counts.latency_sums[2] += rows * seconds * seconds
+
+
+@compiled
+def count_latencies(counts: SimulationCounts, latencies_s: np.ndarray, rows: float) -> None:
+    """Count `rows` rows for each of these latencies."""
+    for seconds in latencies_s:
+        count_latency(counts, seconds, rows)
 
 
 def bin_ends_s() -> np.ndarray:
@@ -107,7 +113,7 @@ def latency_between(before: SimulationCounts, after: SimulationCounts) -> Latenc
 
     A quantile is the middle of the bin that contains it. A latency of exactly 0 stays 0.
     """
-    rows, seconds, _ = (after.latency_sums - before.latency_sums).tolist()
+    rows, seconds = (after.latency_sums - before.latency_sums).tolist()
     if rows < 0.5:
         return None
     cumulated = np.cumsum(after.latency_bins - before.latency_bins)

@@ -28,7 +28,7 @@ from scipy.special import gammaincinv
 
 from penstock.dataflow import Dataflow
 from penstock.engines.simulated.behaviour import Behaviour
-from penstock.engines.simulated.compiled.counts import SimulationCounts, count_latency
+from penstock.engines.simulated.compiled.counts import SimulationCounts, count_latencies
 from penstock.engines.simulated.distributions import BehaviourError
 from penstock.engines.simulated.fluid.layout import fluid_layout
 from penstock.engines.simulated.source_load import RateSteps, source_loads
@@ -182,8 +182,8 @@ class FluidSimulation:
         for sink in self._layout.sinks:
             if served[sink] > 0:
                 rows = served[sink] * self._layout.sink_rows[sink]
-                for seconds in _latency_quantiles(self._age_mean[sink], self._age_variance[sink]):
-                    count_latency(self.counts, seconds, rows / len(_QUANTILES))
+                latencies_s = _latency_quantiles(self._age_mean[sink], self._age_variance[sink])
+                count_latencies(self.counts, latencies_s, rows / len(_QUANTILES))
 
     def _leave_backlog(self, number: int, arrived: _Chunk, served: float) -> tuple[float, float]:
         """Return mean and variance of the ages of the rows that leave a backlog, first come, first served."""
@@ -241,7 +241,7 @@ class FluidSimulation:
             for station, rows in zip(layout.stations, self._volume, strict=True)
         ]
         self._in_transit = np.zeros(count)
-        self._age_mean, self._age_variance = [0.0] * count, [0.0] * count  # of the rows that leave each station
+        self._age_mean, self._age_variance = [0.0] * count, [0.0] * count  # ages of the rows that leave a station
         self._set_speeds()
 
     def _rescaled_backlog(self, before: deque[_Chunk], rows: float) -> deque[_Chunk]:

@@ -11,7 +11,7 @@ from penstock.engines.simulated.compiled.records import Records, record
 _I, _F = np.int64, float
 
 IDLE, BUSY, BLOCKED, DOWN = range(4)  # states of a replica
-SHARED, ROUND_ROBIN, BY_KEY = range(3)  # dispatch: which replica gets an arriving row
+SHARED, ROUND_ROBIN, BY_KEY = range(3)  # dispatch of arriving rows to replicas
 
 OPERATOR = record(
     station=_I,
