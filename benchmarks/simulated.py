@@ -1,7 +1,7 @@
-"""The simulated engine against SimPy and Ciw, and beyond them. `python -m benchmarks.simulated [--json] [PART ...]`
+"""Speed and accuracy of the simulated engine: `python -m benchmarks.simulated [--json] [PART ...]`.
 
-Customers a second count CPU time, all in one process and one run, the best of some repeats, without compiling. SimPy
-and Ciw simulate the same networks with the same rates, each written as its documentation shows.
+SimPy and Ciw simulate the same networks at the same rates, written as in their documentation. Speeds are customers per
+second of CPU time in one process, without compilation; the best of three runs counts.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def engine_for(network: Network, rate: float, mode: Mode, batch: SimulatedBatchC
     return engine
 
 
-def ours(network: Network, customers: int) -> tuple[float, float]:
-    """(customers a CPU second, mean latency)"""
+def with_penstock(network: Network, customers: int) -> tuple[float, float]:
+    """Return (customers per CPU second, mean latency)."""
     engine = engine_for(network, RATE, Mode.ROW_BY_ROW)
     engine.advance(100.0 / RATE)
     engine.observe()
@@ -75,15 +75,15 @@ def with_simpy(network: Network, customers: int) -> tuple[float, float]:
     env = simpy.Environment()
     stations = [(simpy.Resource(env, replicas), 1.0 / service_s) for replicas, service_s in network]
     chance = random.Random(7)
-    stays = []
+    latencies_s = []
 
     def customer() -> object:
-        came = env.now
+        arrived_s = env.now
         for resource, service_per_s in stations:
             with resource.request() as request:
                 yield request
                 yield env.timeout(chance.expovariate(service_per_s))
-        stays.append(env.now - came)
+        latencies_s.append(env.now - arrived_s)
 
     def source() -> object:
         for _ in range(customers):
@@ -93,27 +93,28 @@ def with_simpy(network: Network, customers: int) -> tuple[float, float]:
     env.process(source())
     began = time.process_time()
     env.run()
-    return customers / (time.process_time() - began), sum(stays) / len(stays)
+    return customers / (time.process_time() - began), sum(latencies_s) / len(latencies_s)
 
 
 def with_ciw(network: Network, customers: int) -> tuple[float, float]:
     import ciw
 
     last = len(network) - 1
-    made = ciw.create_network(
+    ciw_network = ciw.create_network(
         arrival_distributions=[ciw.dists.Exponential(rate=RATE)] + [None] * last,
         service_distributions=[ciw.dists.Exponential(rate=1.0 / service_s) for _, service_s in network],
         number_of_servers=[replicas for replicas, _ in network],
         routing=[[1.0 if to == at + 1 else 0.0 for to in range(last + 1)] for at in range(last + 1)],
     )
     ciw.seed(7)
-    simulation = ciw.Simulation(made)
+    simulation = ciw.Simulation(ciw_network)
     began = time.process_time()
     simulation.simulate_until_max_time(customers / RATE)
     took = time.process_time() - began
-    out = simulation.nodes[-1].all_individuals
-    stays = [one.data_records[-1].exit_date - one.data_records[0].arrival_date for one in out]
-    return len(out) / took, sum(stays) / len(stays)
+    customers_out = simulation.nodes[-1].all_individuals
+    records = [customer.data_records for customer in customers_out]
+    latencies_s = [record[-1].exit_date - record[0].arrival_date for record in records]
+    return len(customers_out) / took, sum(latencies_s) / len(latencies_s)
 
 
 def row(name: str, value: float, unit: str, bar: float | None = None, *, least: bool = True) -> dict[str, object]:
@@ -124,25 +125,25 @@ def row(name: str, value: float, unit: str, bar: float | None = None, *, least: 
 def against_others(name: str, network: Network) -> list[dict[str, object]]:
     expected = sum(MMk(arrival_per_s=RATE, service_per_s=1.0 / s).mean_s(k) for k, s in network)
     runs: list[tuple[str, Callable[[Network, int], tuple[float, float]], int]] = [
-        ("Penstock", ours, 1_000_000),
+        ("Penstock", with_penstock, 1_000_000),
         ("SimPy", with_simpy, 20_000),
         ("Ciw", with_ciw, 20_000),
     ]
     best: dict[str, float] = {}
     rows = []
-    for who, run, customers in runs:
-        found = [run(network, customers) for _ in range(3)]
-        best[who] = max(speed for speed, _ in found)
-        error = sum(mean for _, mean in found) / len(found) / expected - 1
-        rows.append(row(f"{name}: {who}", best[who], "customers/s"))
-        rows.append(row(f"{name}: {who}, mean latency off the closed form", 100 * error, "%"))
+    for simulator, run, customers in runs:
+        results = [run(network, customers) for _ in range(3)]
+        best[simulator] = max(speed for speed, _ in results)
+        error = sum(mean for _, mean in results) / len(results) / expected - 1
+        rows.append(row(f"{name}: {simulator}", best[simulator], "customers/s"))
+        rows.append(row(f"{name}: {simulator}, error of the mean latency", 100 * error, "%"))
     rows.append(row(f"{name}: Penstock over SimPy", best["Penstock"] / best["SimPy"], "x", 50.0))
     rows.append(row(f"{name}: Penstock over Ciw", best["Penstock"] / best["Ciw"], "x"))
     return rows
 
 
 def large(operators: int = 100, replicas: int = 100) -> Network:
-    """Loads from 50% to 90% at 1M rows/s."""
+    """Return a network whose operators have loads from 50 % to 90 % at 1 M rows/s."""
     return [(replicas, replicas * (0.5 + 0.4 * i / (operators - 1)) / 1e6) for i in range(operators)]
 
 
@@ -156,16 +157,16 @@ def at_scale() -> list[dict[str, object]]:
             engine.advance(60.0)
             window = engine.observe()
         took, cpu = time.perf_counter() - began, time.process_time() - cpu
-        size = "100 operators, 10,000 replicas, 1M rows/s, an hour"
+        size = "100 operators, 10,000 replicas, 1M rows/s, 1 hour"
         rows.append(row(f"{size}: {mode}", took, "s", 300.0, least=False))
-        rows.append(row(f"{size}: {mode}, of the processor", cpu, "s"))
+        rows.append(row(f"{size}: {mode}, CPU time", cpu, "s"))
         done = window.operator("out").rows_in or 0
-        rows.append(row(f"{size}: {mode}, rows out of rows in, last minute", done / 60e6, ""))
+        rows.append(row(f"{size}: {mode}, rows out per row in, last minute", done / 60e6, ""))
     return rows
 
 
 def fluid_error() -> list[dict[str, object]]:
-    """The fluid against rows one by one: 5 operators of 100 replicas at 20,000 rows/s; then with too many rows."""
+    """Compare fluid mode with row-by-row mode: 5 operators of 100 replicas at 20,000 rows/s; then 25 % overload."""
     rows = []
     for load in (0.5, 0.8, 0.9, 0.95):
         network = [(100, 100 * load / 20_000)] * 5
@@ -181,17 +182,17 @@ def fluid_error() -> list[dict[str, object]]:
             tails.append(window.latency.p95_s)
             busy.append([window.operator(f"op{i}").utilisation or 0.0 for i in range(5)])
         name = f"fluid against row by row, 5 x 100 replicas, load {load:g}"
-        rows.append(row(f"{name}: mean latency", 100 * (means[1] / means[0] - 1), "% off"))
-        rows.append(row(f"{name}: p95 of the latency", 100 * (tails[1] / tails[0] - 1), "% off"))
-        worst = max((ours / exact - 1 for exact, ours in zip(*busy, strict=True)), key=abs)
-        rows.append(row(f"{name}: utilisation, worst of 5", 100 * worst, "% off"))
+        rows.append(row(f"{name}: mean latency", 100 * (means[1] / means[0] - 1), "% error"))
+        rows.append(row(f"{name}: p95 of the latency", 100 * (tails[1] / tails[0] - 1), "% error"))
+        worst = max((fluid / exact - 1 for exact, fluid in zip(*busy, strict=True)), key=abs)
+        rows.append(row(f"{name}: utilisation, largest of 5", 100 * worst, "% error"))
     waiting = []
     for mode in (Mode.ROW_BY_ROW, Mode.FLUID):
         engine = engine_for([(100, 0.005), (100, 0.00625)], 20_000.0, mode)
         engine.advance(60.0)
         waiting.append(engine.observe().operator("op1").backlog_rows or 0)
     rows.append(
-        row("fluid against row by row, 25% too many rows: backlog", 100 * (waiting[1] / waiting[0] - 1), "% off")
+        row("fluid against row by row, overload of 25 %: backlog", 100 * (waiting[1] / waiting[0] - 1), "% error")
     )
     return rows
 
@@ -205,8 +206,8 @@ PARTS: dict[str, Callable[[], list[dict[str, object]]]] = {
 
 
 def main() -> None:
-    asked = [part for part in PARTS if part in sys.argv[1:]] or list(PARTS)
-    rows = [entry for part in asked for entry in PARTS[part]()]
+    parts = [part for part in PARTS if part in sys.argv[1:]] or list(PARTS)
+    rows = [entry for part in parts for entry in PARTS[part]()]
     if "--json" in sys.argv:
         print(json.dumps(rows, indent=2))
         return

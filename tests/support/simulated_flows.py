@@ -1,4 +1,4 @@
-"""Small dataflows to simulate. Operators are keyed by different columns, so each has replicas of its own."""
+"""Small dataflows for simulation. Operators have different keys, so each of them has its own replicas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODES = ["row-by-row", "micro-batch"]
 
 
 def chain(*names: str, rows: int | None = None, rows_per_s: float | None = 1.0) -> Dataflow:
-    """source -> names... -> out"""
+    """Return the dataflow source -> names... -> out."""
     flow = penstock.Dataflow("chain")
     stream = flow.source("source", penstock.generate(int, schema="n bigint", rows=rows, rows_per_s=rows_per_s))
     for name in names:
@@ -24,7 +24,7 @@ def chain(*names: str, rows: int | None = None, rows_per_s: float | None = 1.0) 
 
 
 def looped() -> Dataflow:
-    """source -> a -> b -> out, and from b back to a."""
+    """Return the dataflow source -> a -> b -> out with a loop from b to a."""
     flow = penstock.Dataflow("looped")
     back = flow.feedback("back", schema="n bigint")
     first = flow.source("source", penstock.generate(int, schema="n bigint", rows_per_s=1.0))
@@ -36,7 +36,7 @@ def looped() -> Dataflow:
 
 
 def joined(rows: int) -> Dataflow:
-    """left and right -> match -> out"""
+    """Return the dataflow (l, r) -> match -> out."""
     flow = penstock.Dataflow("joined")
     sides = [
         flow.source(name, penstock.generate(int, schema="n bigint", rows=rows, rows_per_s=50.0)) for name in ("l", "r")
@@ -56,7 +56,7 @@ def _regions(flow: Dataflow) -> list[str]:
 def mean_latency_s(
     engine: SimulatedEngine, *, warm_up_s: float, window_s: float, windows: int = 20
 ) -> tuple[float, float]:
-    """The mean over windows, and half the width of its 99.9% confidence interval (batch means)."""
+    """Return the mean latency and half the width of its 99.9 % confidence interval (method of batch means)."""
     engine.start()
     engine.advance(warm_up_s)
     engine.observe()
@@ -70,9 +70,9 @@ def mean_latency_s(
     return float(np.mean(means)), float(half)
 
 
-def accounted(engine: SimulatedEngine) -> None:
-    """Every row that came to an operator was dealt with, waits or is in hand; none came that was not sent."""
-    counts, waiting, in_hand = (
+def assert_conserved(engine: SimulatedEngine) -> None:
+    """Assert that every row that was sent to an operator was processed, is waiting or is in service."""
+    counts, waiting, in_service = (
         engine.simulation.counts.operators,
         engine.simulation.waiting_rows(),
         engine.simulation.in_service_rows(),
@@ -80,9 +80,9 @@ def accounted(engine: SimulatedEngine) -> None:
     index = {operator.name: i for i, operator in enumerate(engine.flow.operators)}
     for operator in engine.flow.operators:
         at = index[operator.name]
-        dealt_with = counts["rows_in"][at] + waiting[at] + in_hand[at]
+        accounted = counts["rows_in"][at] + waiting[at] + in_service[at]
         sent = sum(int(counts["rows_out"][index[name]]) for name in operator.inputs)
         if operator.kind is Kind.SOURCE:
-            assert counts["arrived"][at] == dealt_with
+            assert counts["arrived"][at] == accounted
         else:
-            assert dealt_with <= sent <= dealt_with + 20  # a replica that is blocked may hold some
+            assert accounted <= sent <= accounted + 20  # blocked replicas may hold some rows

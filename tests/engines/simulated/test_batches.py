@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from penstock.engines.batch_size import MAX_STRETCH
 
 import penstock
+from penstock.engines.batch_size import MAX_STRETCH
 from penstock.engines.simulated import (
     Behaviour,
     BehaviourError,

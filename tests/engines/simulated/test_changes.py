@@ -1,4 +1,4 @@
-"""Changes of plan, and executors that come and go: no row is lost by them, and they take their time."""
+"""Plan changes and executor failures: no row is lost or duplicated, and each takes the configured time."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from penstock.engines.simulated import (
     SimulatedEngine,
 )
 from penstock.plan import Plan, required_cuts
-from tests.support.simulated_flows import MODES, accounted, chain, plan_for
+from tests.support.simulated_flows import MODES, assert_conserved, chain, plan_for
 
 
-def some_plan(flow: Dataflow, replicas: dict[str, int], wished: set[str], slots: int) -> Plan:
-    cuts = frozenset(wished | required_cuts(flow, replicas).keys())
-    return Plan(dataflow=flow.name, cuts=cuts, replicas=replicas, slots=slots)
+def plan_with_cuts(flow: Dataflow, replicas: dict[str, int], cuts: set[str], slots: int) -> Plan:
+    all_cuts = frozenset(cuts | required_cuts(flow, replicas).keys())
+    return Plan(dataflow=flow.name, cuts=all_cuts, replicas=replicas, slots=slots)
 
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_no_change_of_plan_or_loss_of_an_executor_loses_or_doubles_a_row(data: st.DataObject) -> None:
+def test_plan_changes_and_executor_failures_neither_lose_nor_duplicate_rows(data: st.DataObject) -> None:
     flow = chain("a", "b", "c", rows=300, rows_per_s=100.0)
     behaviour = Behaviour(
         operators={
@@ -50,7 +50,7 @@ def test_no_change_of_plan_or_loss_of_an_executor_loses_or_doubles_a_row(data: s
     )
     engine.start()
     plans = st.builds(
-        some_plan,
+        plan_with_cuts,
         st.just(flow),
         st.fixed_dictionaries({name: st.integers(1, 4) for name in engine.plan.replicas}),
         st.sets(st.sampled_from(["source", "a", "b", "c"])),
@@ -62,7 +62,7 @@ def test_no_change_of_plan_or_loss_of_an_executor_loses_or_doubles_a_row(data: s
             engine.fail_executor(0)
         else:
             engine.apply(data.draw(plans))
-        accounted(engine)
+        assert_conserved(engine)
     for _ in range(200):
         if engine.idle():
             break
@@ -72,7 +72,7 @@ def test_no_change_of_plan_or_loss_of_an_executor_loses_or_doubles_a_row(data: s
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_executor_takes_its_time_to_start_and_its_loss_costs_throughput(mode: str) -> None:
+def test_executors_need_their_start_up_time_and_their_failure_reduces_throughput(mode: str) -> None:
     flow = chain("a", rows_per_s=300.0)
     behaviour = Behaviour(
         operators={"a": OperatorBehaviour(service_s=Exponential(mean=0.01))},
@@ -91,7 +91,7 @@ def test_an_executor_takes_its_time_to_start_and_its_loss_costs_throughput(mode:
     assert rate() == pytest.approx(200, rel=0.25)
     engine.observe()
     applied = engine.apply(plan_for(flow, slots=4, a=4))
-    assert applied.took_s == 20.0  # the old plan went on while they started
+    assert applied.took_s == 20.0  # the old plan continued during the start-up
     assert engine.observe().operator("a").processed_rows_per_s == pytest.approx(200, rel=0.25)
     assert rate() > 270
     engine.advance(60.0)
@@ -103,7 +103,7 @@ def test_an_executor_takes_its_time_to_start_and_its_loss_costs_throughput(mode:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_pause_of_a_change_grows_with_the_state_moved_and_takes_simulated_time(mode: str) -> None:
+def test_the_pause_of_a_change_grows_with_the_moved_state(mode: str) -> None:
     flow = chain("a", "b", rows_per_s=100.0)
     behaviour = Behaviour(
         operators={"b": OperatorBehaviour(service_s=Fixed(value=0.001), state_bytes=200_000_000)},
@@ -123,7 +123,7 @@ def test_the_pause_of_a_change_grows_with_the_state_moved_and_takes_simulated_ti
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_change_that_fails_is_rolled_back(mode: str) -> None:
+def test_a_failed_change_is_rolled_back(mode: str) -> None:
     flow = chain("a", rows=1_000, rows_per_s=100.0)
     engine = SimulatedEngine(flow, Behaviour(), plan=plan_for(flow), mode=mode)
     engine.start()

@@ -1,4 +1,4 @@
-"""The simulator against textbook queues, within confidence intervals that are narrow enough to mean something."""
+"""Row-by-row mode against the closed forms of queueing theory, within narrow confidence intervals."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from penstock.models.queueing import MMk
 from tests.support.simulated_flows import chain, looped, mean_latency_s, plan_for
 
 
-def one_station(arrival_per_s: float, service: Distribution, replicas: int, **how: object) -> SimulatedEngine:
+def one_station(arrival_per_s: float, service: Distribution, replicas: int, **options: object) -> SimulatedEngine:
     flow = chain("work")
     source = SourceBehaviour(
         rates=((0.0, arrival_per_s),),
-        interarrival=how.pop("interarrival", Exponential(mean=1.0)),  # type: ignore[arg-type]
-        batch=how.pop("batch", Fixed(value=1.0)),  # type: ignore[arg-type]
+        interarrival=options.pop("interarrival", Exponential(mean=1.0)),  # type: ignore[arg-type]
+        batch=options.pop("batch", Fixed(value=1.0)),  # type: ignore[arg-type]
     )
-    operator = OperatorBehaviour(service_s=service, **how)  # type: ignore[arg-type]
+    operator = OperatorBehaviour(service_s=service, **options)  # type: ignore[arg-type]
     behaviour = Behaviour(operators={"work": operator}, sources={"source": source})
     return SimulatedEngine(flow, behaviour, plan=plan_for(flow, work=replicas), seed=11)
 
@@ -44,7 +44,7 @@ def assert_mean_latency(
     engine: SimulatedEngine, expected_s: float, *, window_s: float = 20_000.0, within: float = 0.03
 ) -> None:
     mean, half = mean_latency_s(engine, warm_up_s=window_s, window_s=window_s)
-    assert half < within * expected_s, "the run is too short to tell"
+    assert half < within * expected_s, "the run is too short for a narrow confidence interval"
     assert mean == pytest.approx(expected_s, abs=half)
 
 
@@ -62,7 +62,7 @@ def mdk_wait_s(arrival_per_s: float, service_s: float, servers: int) -> float:
     return service_s * float(terms.sum())
 
 
-def test_the_series_for_mdk_is_that_of_pollaczek_for_one_server() -> None:
+def test_the_mdk_series_equals_pollaczek_khinchine_for_one_server() -> None:
     assert mdk_wait_s(0.7, 1.0, 1) == pytest.approx(0.7 / (2 * 0.3))
 
 
@@ -83,15 +83,15 @@ def test_mdk(replicas: int, arrival_per_s: float) -> None:
         Empirical(values=(0.2, 0.4, 0.9)),
     ],
 )
-def test_any_service_time_in_mg1(service: Distribution) -> None:
+def test_mg1_with_any_service_time(service: Distribution) -> None:
     """Pollaczek and Khinchine: E[T] = s + lambda s^2 (1 + scv) / (2 (1 - rho))."""
     rate, s = 1.2, service.mean
     expected = s + rate * s**2 * (1 + service.scv) / (2 * (1 - rate * s))
     assert_mean_latency(one_station(rate, service, 1), expected, within=0.06)
 
 
-def test_regular_arrivals_in_dm1() -> None:
-    """GI/M/1: E[T] = 1 / (mu (1 - x)) with x = exp(-mu (1 - x) / lambda) for arrivals at equal distances."""
+def test_dm1() -> None:
+    """GI/M/1: E[T] = 1 / (mu (1 - x)) with x = exp(-mu (1 - x) / lambda) for equidistant arrivals."""
     x = 0.5
     for _ in range(200):
         x = math.exp(-(1 - x) / 0.8)
@@ -99,20 +99,20 @@ def test_regular_arrivals_in_dm1() -> None:
     assert_mean_latency(engine, 1 / (1 - x), window_s=40_000.0)
 
 
-def test_rows_that_arrive_in_batches() -> None:
+def test_batch_arrivals() -> None:
     """M^X/M/1: E[T] = (1 + E[X (X - 1)] / (2 E[X])) / (mu (1 - rho)); geometric: E[X (X - 1)] = 2 m (m - 1)."""
     m, rho = 3.0, 0.6
     engine = one_station(rho, Exponential(mean=1.0), 1, batch=Geometric(mean=m))
     assert_mean_latency(engine, (1 + (m - 1)) / (1 - rho), window_s=40_000.0, within=0.06)
 
 
-def test_a_queue_for_each_replica_by_key_is_so_many_mm1() -> None:
+def test_one_queue_per_replica_is_k_times_mm1() -> None:
     engine = one_station(2.4, Exponential(mean=1.0), 4, queue=Queue.REPLICA)
     assert_mean_latency(engine, 1 / (1 - 0.6))
 
 
-def test_jackson_with_a_loop() -> None:
-    """a (M/M/2) -> b (M/M/3), and 40% of b's rows go back: visits are 1 / 0.6 each."""
+def test_a_jackson_network_with_a_loop() -> None:
+    """a (M/M/2) -> b (M/M/3), and 40 % of the rows of b return: each operator has 1 / 0.6 visits per row."""
     flow = looped()
     behaviour = Behaviour(
         operators={
@@ -128,7 +128,7 @@ def test_jackson_with_a_loop() -> None:
     assert_mean_latency(engine, (a + b) / 0.6, window_s=40_000.0)
 
 
-def test_quantiles_are_those_of_an_exponential_in_mm1() -> None:
+def test_latency_quantiles_of_mm1_are_exponential() -> None:
     engine = one_station(0.5, Exponential(mean=1.0), 1)
     engine.start()
     engine.advance(400_000.0)

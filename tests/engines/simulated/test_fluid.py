@@ -1,4 +1,4 @@
-"""The fluid: exact where load exceeds capacity, near the closed form where it does not, and near rows one by one."""
+"""Fluid mode: exact under overload, close to the closed forms below it, and close to row-by-row mode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def started(rate: float, replicas: int, mode: str = "fluid", buffer_rows: int | 
     return engine
 
 
-def seen(rate: float, replicas: int, *, mode: str = "fluid", buffer_rows: int | None = None) -> Window:
+def steady_window(rate: float, replicas: int, *, mode: str = "fluid", buffer_rows: int | None = None) -> Window:
     engine = started(rate, replicas, mode, buffer_rows)
     engine.advance(50.0)
     engine.observe()
@@ -31,15 +31,15 @@ def seen(rate: float, replicas: int, *, mode: str = "fluid", buffer_rows: int | 
     return engine.observe()
 
 
-def from_the_start(rate: float, replicas: int, seconds: float) -> Window:
+def first_window(rate: float, replicas: int, seconds: float) -> Window:
     engine = started(rate, replicas)
     engine.advance(seconds)
     return engine.observe()
 
 
 @pytest.mark.parametrize(("replicas", "rate"), [(3, 2.0), (20, 16.0), (50, 46.0)])
-def test_latency_is_near_that_of_mmk(replicas: int, rate: float) -> None:
-    window = seen(rate, replicas)
+def test_latency_is_close_to_mmk(replicas: int, rate: float) -> None:
+    window = steady_window(rate, replicas)
     station = MMk(arrival_per_s=rate, service_per_s=1.0)
     assert window.latency is not None
     assert window.latency.mean_s == pytest.approx(station.mean_s(replicas), rel=0.03)
@@ -47,30 +47,30 @@ def test_latency_is_near_that_of_mmk(replicas: int, rate: float) -> None:
     assert window.operator("work").utilisation == pytest.approx(rate / replicas, rel=1e-6)
 
 
-def test_what_exceeds_capacity_waits() -> None:
-    window = seen(30.0, 20)
+def test_excess_load_becomes_backlog() -> None:
+    window = steady_window(30.0, 20)
     assert window.operator("work").processed_rows_per_s == pytest.approx(20.0)
     assert window.operator("work").backlog_rows == pytest.approx(10.0 * 150.0, abs=2)
     assert window.operator("work").utilisation == pytest.approx(1.0)
 
 
 def test_a_full_buffer_keeps_rows_in_the_source() -> None:
-    window = seen(30.0, 20, buffer_rows=5)
+    window = steady_window(30.0, 20, buffer_rows=5)
     assert window.operator("work").processed_rows_per_s == pytest.approx(20.0, rel=0.01)
     assert window.operator("work").backlog_rows == pytest.approx(5, abs=2)
     assert window.operator("source").backlog_rows == pytest.approx(1_500, rel=0.01)
 
 
-def test_rows_one_by_one_say_the_same() -> None:
-    fluid, rows = (seen(46.0, 50, mode=mode) for mode in ("fluid", "row-by-row"))
+def test_row_by_row_mode_agrees() -> None:
+    fluid, rows = (steady_window(46.0, 50, mode=mode) for mode in ("fluid", "row-by-row"))
     assert fluid.operator("work").utilisation == pytest.approx(rows.operator("work").utilisation or 0.0, rel=0.05)
     assert fluid.latency is not None and rows.latency is not None
     assert fluid.latency.mean_s == pytest.approx(rows.latency.mean_s, rel=0.15)
 
 
-def test_what_piled_up_during_a_pause_has_waited() -> None:
-    """Rows of a pause of 30 s have waited for up to 30 s, in the fluid as one by one."""
-    found = {}
+def test_latency_after_a_pause_agrees_with_row_by_row_mode() -> None:
+    """Rows that arrive during a pause of 30 s wait for up to 30 s."""
+    latencies = {}
     for mode in ("fluid", "row-by-row"):
         flow = chain("work")
         behaviour = Behaviour(
@@ -84,14 +84,14 @@ def test_what_piled_up_during_a_pause_has_waited() -> None:
         engine.observe()
         engine.apply(plan_for(flow, work=40))
         engine.advance(70.0)
-        found[mode] = engine.observe().latency
-    fluid, rows = found["fluid"], found["row-by-row"]
+        latencies[mode] = engine.observe().latency
+    fluid, rows = latencies["fluid"], latencies["row-by-row"]
     assert fluid is not None and rows is not None and rows.mean_s > 5.0
     assert fluid.mean_s == pytest.approx(rows.mean_s, rel=0.1)
     assert fluid.p95_s == pytest.approx(rows.p95_s, rel=0.2)
 
 
-def test_replicas_that_share_a_slot_cost_as_much_as_one_by_one() -> None:
+def test_cost_per_row_on_shared_slots_agrees_with_row_by_row_mode() -> None:
     costs = []
     for mode in ("fluid", "row-by-row"):
         flow = chain("work")
@@ -107,31 +107,35 @@ def test_replicas_that_share_a_slot_cost_as_much_as_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "rate"), [(1, 2.0), (4, 6.0), (20, 30.0)])
-def test_above_saturation_rows_wait_for_the_backlog(replicas: int, rate: float) -> None:
-    """A row that leaves at t came at t / rho, so that it stayed (1 - 1 / rho) t, over T seconds (1 - 1 / rho) T / 2."""
-    window = from_the_start(rate, replicas, 100.0)
+def test_latency_above_saturation_is_the_age_of_the_backlog(replicas: int, rate: float) -> None:
+    """A row that leaves at t arrived at t / rho: its latency is (1 - 1 / rho) t, on average (1 - 1 / rho) T / 2."""
+    window = first_window(rate, replicas, 100.0)
     assert window.latency is not None
-    assert window.latency.mean_s == pytest.approx((1.0 - replicas / rate) * 50.0, abs=2.5)  # its service, and chance
+    assert window.latency.mean_s == pytest.approx(
+        (1.0 - replicas / rate) * 50.0, abs=2.5
+    )  # tolerance for service and random waiting
     assert window.latency.p99_s < 100.0
 
 
 @pytest.mark.parametrize("seconds", [50.0, 400.0])
-def test_at_saturation_chance_builds_up_with_the_root_of_time(seconds: float) -> None:
-    """The work of M/M/1 at a load of 1 is a reflected Brownian motion of variance 2 a second and without drift: its
-    mean is sqrt(4 t / pi), over T seconds 2/3 of that at T. A service time of 1 s comes to it."""
-    stays = [from_the_start(rate, 1, seconds).latency for rate in (1.0 - 1e-6, 1.0, 1.0 + 1e-6)]
+def test_random_waiting_at_saturation_grows_with_the_square_root_of_time(seconds: float) -> None:
+    """The work of M/M/1 at a load of 1 is a reflected Brownian motion without drift and with variance 2 per second.
+
+    Its mean is sqrt(4 t / pi). The average over T seconds is 2/3 of the value at T. The service time of 1 s is added.
+    """
+    latencies = [first_window(rate, 1, seconds).latency for rate in (1.0 - 1e-6, 1.0, 1.0 + 1e-6)]
     expected = 1.0 + math.sqrt(4.0 * seconds / math.pi) * 2.0 / 3.0
-    assert [one and one.mean_s for one in stays] == pytest.approx([expected] * 3, rel=0.05)
+    assert [latency and latency.mean_s for latency in latencies] == pytest.approx([expected] * 3, rel=0.05)
 
 
-def test_there_is_no_jump_at_saturation() -> None:
-    stays = [from_the_start(rate / 100.0, 1, 200.0).latency for rate in range(96, 105, 2)]
-    means = np.array([one.mean_s for one in stays if one is not None])
+def test_latency_is_continuous_at_saturation() -> None:
+    latencies = [first_window(rate / 100.0, 1, 200.0).latency for rate in range(96, 105, 2)]
+    means = np.array([latency.mean_s for latency in latencies if latency is not None])
     assert (np.diff(means) >= 0).all()
-    assert np.diff(means).max() < 4.0  # a backlog of 0.02 x 200 s at the end alone makes 2
+    assert np.diff(means).max() < 4.0  # the backlog of 0.02 x 200 s at the end alone contributes 2
 
 
-def test_rows_between_stations_at_a_change_of_plan_arrive() -> None:
+def test_rows_between_stations_survive_a_plan_change() -> None:
     flow = chain("a", "b")
     cost = OperatorBehaviour(service_s=Exponential(mean=0.01))
     source = SourceBehaviour(rates=((0.0, 200.0),), rows=20_000)

@@ -1,4 +1,4 @@
-"""The contract of engines, on the simulator in each of its modes."""
+"""The simulated engine passes the engine contract in each of its modes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import pytest
 import penstock
 from penstock.dataflow import Dataflow
 from penstock.engines.ports import RunnableEngine
-from penstock.engines.simulated import Behaviour, ChangePause, Exponential, Fixed, OperatorBehaviour, SimulatedEngine
+from penstock.engines.simulated import (
+    Behaviour,
+    ChangePause,
+    Exponential,
+    Fixed,
+    Mode,
+    OperatorBehaviour,
+    SimulatedEngine,
+)
 from penstock.engines.simulated import SourceBehaviour as Source
 from tests.support.engine_contract import CHECKS, Subject
 
@@ -40,9 +48,9 @@ def delivered(engine: RunnableEngine) -> int:
     return round(engine.simulation.counts.latency_sums[0])
 
 
-@pytest.mark.parametrize("mode", ["row-by-row", "micro-batch", "fluid"])
+@pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("check", CHECKS)
-def test_contract(check: Callable[[Subject], None], mode: str) -> None:
+def test_contract(check: Callable[[Subject], None], mode: Mode) -> None:
     def engine(flow: Dataflow) -> RunnableEngine:
         return SimulatedEngine(flow, BEHAVIOUR, mode=mode)
 
