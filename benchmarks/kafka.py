@@ -17,10 +17,10 @@ import penstock
 from benchmarks.figures import Row, print_all, row
 from benchmarks.spark.cuts import arrow_hop, hop, stays, two_steps
 from penstock.apps import wordcount
-from penstock.brokers.artifacts import connector
 from penstock.brokers.broker import Broker
 from penstock.brokers.cluster import KafkaCluster
-from penstock.brokers.loading import Backlog, load
+from penstock.brokers.load_generator import Backlog, load
+from penstock.brokers.maven_jars import connector_jars
 from penstock.brokers.topics import Topic
 from penstock.engines.spark.channels import KafkaChannel
 from penstock.engines.spark.engine import SparkEngine
@@ -75,7 +75,7 @@ def loading(cluster: KafkaCluster) -> list[Row]:
 
     Topic(cluster, "small").create(4)
     rows = 1_000_000
-    loaded = load(cluster, "small", lambda n: SMALL, Backlog(rows))
+    loaded = load(Topic(cluster, "small"), lambda n: SMALL, Backlog(rows))
     client = Producer(cluster.config(**{"linger.ms": 10, "batch.size": 1 << 20, "queue.buffering.max.messages": rows}))
     began = time.monotonic()
     for _ in range(rows // 5_000):
@@ -93,11 +93,11 @@ def loading(cluster: KafkaCluster) -> list[Row]:
 
 def word_count(cluster: KafkaCluster) -> list[Row]:
     """From topic to topic, preloaded: Penstock against the same query by hand, through Spark's own connector."""
-    jars = connector()
+    jars = connector_jars()
     print(f"by hand: {jars[-2].name}", file=sys.stderr)
     for topic in ("lines", "counts", "counts-by-hand"):
         Topic(cluster, topic).create(2)
-    load(cluster, "lines", wordcount.generator, Backlog(LINES))
+    load(Topic(cluster, "lines"), wordcount.generator, Backlog(LINES))
     spark = session("local[2]", confs={"spark.jars": ",".join(str(path) for path in jars)})
     with_penstock(spark, cluster)  # the JVM warms up on nobody's account
     ours, size = with_penstock(spark, cluster)

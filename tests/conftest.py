@@ -40,12 +40,12 @@ def spark() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real Kafka broker, which ends with this process, however that ends."""
-    from penstock.brokers.artifacts import ArtifactsError
     from penstock.brokers.broker import Broker
+    from penstock.brokers.maven_jars import MavenError
 
     try:
         started = Broker(tmp_path_factory.mktemp("broker")).start()
-    except ArtifactsError as error:
+    except MavenError as error:
         if os.environ.get("PENSTOCK_KAFKA") == "required":
             raise
         pytest.skip(f"no Kafka here, so nothing of Kafka is tested: {error}")

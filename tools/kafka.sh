@@ -5,4 +5,4 @@ if ! command -v mvn >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1 && [ "
     echo "No Maven was found: installing it with apt-get." >&2
     apt-get update -qq && apt-get install -y -qq --no-install-recommends maven >/dev/null 2>&1
 fi
-exec "$1" -m penstock.brokers.artifacts
+exec "$1" -m penstock.brokers.maven_jars

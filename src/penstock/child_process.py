@@ -1,4 +1,4 @@
-"""A child process that cannot outlive whoever started it."""
+"""Child processes that end with the process that started them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from collections.abc import Callable
 _PR_SET_PDEATHSIG = 1
 
 
-def to_parent() -> Callable[[], None] | None:
-    """For a child's `preexec_fn`: the kernel ends it when this process ends, in whatever way; it survives `exec`.
+def end_with_parent() -> Callable[[], None] | None:
+    """Return a `preexec_fn` for `subprocess.Popen`: the kernel kills the child when this process ends in any way.
 
-    Only Linux does; None elsewhere.
+    The setting survives `exec`. Only Linux supports it; the result is None elsewhere.
     """
     if sys.platform != "linux":
         return None
-    parent, prctl = os.getpid(), ctypes.CDLL(None).prctl  # loaded here: a child does as little as it can before `exec`
+    # Loaded here, because a child must do as little as possible between `fork` and `exec`.
+    parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
 
-    def tied() -> None:
+    def set_death_signal() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it has ended already, before it could be said
+        if os.getppid() != parent:  # the parent ended before the signal was set
             os._exit(1)
 
-    return tied
+    return set_death_signal

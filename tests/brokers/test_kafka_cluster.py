@@ -11,8 +11,8 @@ import pytest
 
 import penstock
 from penstock.brokers import broker
-from penstock.brokers.artifacts import ArtifactsError, resolved
 from penstock.brokers.cluster import KafkaCluster
+from penstock.brokers.maven_jars import MavenError, broker_jars
 from penstock.brokers.topics import Topic
 
 OWNED = ("group.id", "transactional.id", "auto.offset.reset", "isolation.level", "enable.partition.eof", "acks")
@@ -84,8 +84,8 @@ def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
 def test_without_maven_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ArtifactsError, match="there is no 'mvn'"):
-        resolved()
+    with pytest.raises(MavenError, match="there is no 'mvn'"):
+        broker_jars()
 
 
 # Maven remembers for a day what it did not find, unless it is told to look again.
@@ -99,7 +99,7 @@ def test_what_maven_did_not_find_before_is_looked_for_again(monkeypatch: pytest.
     (tmp_path / "mvn").chmod(0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert [jar.name for jar in resolved().iterdir()] == ["kafka.jar"]
+    assert [jar.name for jar in broker_jars().iterdir()] == ["kafka.jar"]
 
 
 def test_options_that_the_client_does_not_know() -> None:
@@ -115,7 +115,7 @@ def test_without_the_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 def test_a_wrong_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr(broker, "resolved", lambda: tmp_path)
+    monkeypatch.setattr(broker, "broker_jars", lambda: tmp_path)
     with pytest.raises(penstock.PenstockError, match="JAVA_HOME is '.*', which has no 'bin/java'"):
         broker.Broker(tmp_path / "broker").start()
 
@@ -125,20 +125,20 @@ def test_only_what_is_a_broker_s_is_forgotten(tmp_path: Path) -> None:
     mine = [tmp_path / "data" / "mine.csv", tmp_path / "server.properties"]
     for file in mine:
         file.write_text("years of work")
-    assert broker.stop(tmp_path, forget=True) is None
+    assert broker.stop(tmp_path, delete_topics=True) is None
     assert [file.read_text() for file in mine] == ["years of work"] * 2
 
 
 @pytest.mark.parametrize("name", ["größe", "a,b", "a\\b"])
 def test_a_folder_that_kafka_could_not_find_again(tmp_path: Path, name: str) -> None:
-    with pytest.raises(penstock.PenstockError, match="Kafka reads no path such as .* in its settings"):
+    with pytest.raises(penstock.PenstockError, match="Kafka cannot use the folder .*; give a path of ASCII"):
         broker.Broker(tmp_path / name).start()
     assert not (tmp_path / name).exists()
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(penstock.PenstockError, match=r"no place for a broker \(Not a directory\); give another"):
+    with pytest.raises(penstock.PenstockError, match=r"cannot be used for a broker \(Not a directory\); give another"):
         broker.Broker(tmp_path / "file" / "broker").start()
 
 
@@ -158,10 +158,10 @@ def test_what_a_broker_died_of_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path
     (tmp_path / "bin" / "java").chmod(0o755)
     (tmp_path / "broker.log").write_text("java.lang.OutOfMemoryError: of the day before\n")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr(broker, "resolved", lambda: tmp_path)
+    monkeypatch.setattr(broker, "broker_jars", lambda: tmp_path)
     monkeypatch.setattr(KafkaCluster, "id", lambda cluster, timeout_s: None)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        penstock.PenstockError, match="ended while it was started; .*failed to bind to 127.0.0.1:9: Address"
+        penstock.PenstockError, match="ended while it was started. .*failed to bind to 127.0.0.1:9: Address"
     ):
         broker.Broker(tmp_path).start()

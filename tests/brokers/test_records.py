@@ -59,13 +59,13 @@ def failing(monkeypatch: pytest.MonkeyPatch, code: int, fatal: bool = False) -> 
 
 @pytest.mark.parametrize(("code", "fatal"), [(KafkaError.TOPIC_AUTHORIZATION_FAILED, False), (KafkaError._STATE, True)])
 def test_what_cannot_be_mended_is_said_at_once(monkeypatch: pytest.MonkeyPatch, code: int, fatal: bool) -> None:
-    with pytest.raises(penstock.PenstockError, match="topic 't' cannot be read: so it is"):
+    with pytest.raises(penstock.PenstockError, match="Topic 't' cannot be read: so it is"):
         failing(monkeypatch, code, fatal)
 
 
 def test_after_a_long_wait_the_last_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_PATIENCE_S", 0.1)
-    with pytest.raises(penstock.PenstockError, match="has given records of topic 't' for 0.1 s: so it is"):
+    monkeypatch.setattr(reading, "_SILENCE_TIMEOUT_S", 0.1)
+    with pytest.raises(penstock.PenstockError, match="has returned records of topic 't' for 0.1 s: so it is"):
         failing(monkeypatch, KafkaError._TRANSPORT)
 
 
@@ -75,7 +75,7 @@ def test_that_nothing_may_be_deleted_is_noted_once(caplog: pytest.LogCaptureFixt
     for _ in range(2):
         refused.add_done_callback(topic._note_refusal)
     assert [record.getMessage() for record in caplog.records] == [
-        "topic 't' grows for ever, since what was read of it cannot be deleted: no right; give the user the right"
+        "Topic 't' grows without limit, because its records cannot be deleted: no right; grant the permission to delete."
     ]
 
 
@@ -101,12 +101,12 @@ def test_what_a_frozen_broker_does_not_say_is_no_offset(of: Callable[[Topic], An
 
 
 def test_why_nobody_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_topics, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(broker_topics, "_REQUEST_TIMEOUT_S", 0.2)
     with pytest.raises(
-        penstock.PenstockError, match=r"no Kafka broker answers .*\(127\.0\.0\.1:1/.*Connection refused.*\)"
+        penstock.PenstockError, match=r"No Kafka broker answers .*\(127\.0\.0\.1:1/.*Connection refused.*\)"
     ):
         Topic(NOWHERE, "t").required("source 'lines'")
-    with pytest.raises(penstock.PenstockError, match="topic 't' cannot be created at .*Connection refused"):
+    with pytest.raises(penstock.PenstockError, match="Topic 't' cannot be created at .*Connection refused"):
         Topic(NOWHERE, "t").create(1)
 
 

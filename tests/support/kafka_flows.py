@@ -10,7 +10,7 @@ from typing import Any
 import penstock
 from penstock.apps import netmon, wordcount
 from penstock.brokers.cluster import KafkaCluster
-from penstock.brokers.loading import Backlog, load
+from penstock.brokers.load_generator import Backlog, load
 from penstock.brokers.records import Span, records
 from penstock.brokers.topics import Topic
 from penstock.dataflow import Dataflow
@@ -68,7 +68,11 @@ def topics(bootstrap_servers: str, name: str, partitions: int) -> tuple[str, str
 
 def fill(bootstrap_servers: str, topic: str, line: Callable[[int], Any], numbers: Iterable[int]) -> None:
     numbers = list(numbers)
-    load(KafkaCluster(bootstrap_servers=bootstrap_servers), topic, lambda n: line(numbers[n]), Backlog(len(numbers)))
+    load(
+        Topic(KafkaCluster(bootstrap_servers=bootstrap_servers), topic),
+        lambda n: line(numbers[n]),
+        Backlog(len(numbers)),
+    )
 
 
 def rows_of(bootstrap_servers: str, topic: str) -> list[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Kafka: how to reach a cluster, a broker of one's own to try things on, topics, and load."""
+"""Kafka without Spark: connections to a cluster, topics, records, a local broker, and a load generator."""

@@ -1,7 +1,7 @@
-"""How to reach a Kafka cluster: its servers and the client's options. Secrets are named, never held.
+"""Connections to a Kafka cluster: bootstrap servers, client options, and the classification of client errors.
 
-An option whose value is `env:NAME` or `file:PATH` is looked up when a client is made, in the process that makes it. So
-what is pickled, logged, stored or shown has the name of the secret and not the secret.
+An option `env:NAME` or `file:PATH` is resolved when a client is created, in the process that creates it. Pickled,
+logged, stored and displayed values therefore contain only the name of a secret.
 """
 
 from __future__ import annotations
@@ -19,53 +19,68 @@ from penstock.dataflow.kafka import checked_options
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaCluster:
+    """The address of a Kafka cluster and the client options for it."""
+
     bootstrap_servers: str
-    options: tuple[tuple[str, str], ...] = ()  # of librdkafka, such as security.protocol
+    options: tuple[tuple[str, str], ...] = ()  # librdkafka options, such as security.protocol
 
     def __post_init__(self) -> None:
         if find_spec("confluent_kafka") is None:
-            raise PenstockError("Kafka's client is not installed; install it with: pip install 'penstock[kafka]'")
+            raise PenstockError("The Kafka client is not installed; install it with: pip install 'penstock[kafka]'")
 
     @staticmethod
     def of(bootstrap_servers: str, options: Mapping[str, str] | None = None) -> KafkaCluster:
+        """Return a cluster with checked options.
+
+        Raises:
+            DataflowError: An option is reserved or contains a secret.
+            PenstockError: The Kafka client is not installed.
+        """
         return KafkaCluster(bootstrap_servers=bootstrap_servers, options=checked_options(options or {}))
 
     def client(self, kind: Callable[[dict[str, Any]], Any], **config: Any) -> Any:
-        """A client of confluent-kafka, or one clear error where it does not take the options."""
+        """Return a client of confluent-kafka of this class.
+
+        Raises:
+            PenstockError: The client does not accept the options, or a secret cannot be read.
+        """
         from confluent_kafka import KafkaException
 
         try:
             return kind(self.config(**config))
         except KafkaException as error:
             raise PenstockError(
-                f"Kafka's client refuses the options for '{self.bootstrap_servers}': {error.args[0].str()}; mend them"
+                f"The Kafka client refuses the options for '{self.bootstrap_servers}': {error.args[0].str()}; correct "
+                "them."
             ) from None
 
     def config(self, **more: Any) -> dict[str, Any]:
-        """Options of the user win: those that must not are refused where they are given."""
-        given = {name: _looked_up(name, value) for name, value in self.options}
-        quiet = {"log_level": 2, "error_cb": _ignore}  # it tries again by itself; what cannot be mended is raised
-        return quiet | more | given | {"bootstrap.servers": self.bootstrap_servers}
+        """Return the configuration of a client. Options of the user override `more`, because reserved ones are "
+        "refused."""
+        options = {name: _resolved(name, value) for name, value in self.options}
+        # The client retries by itself and reports errors that it cannot recover from by raising them.
+        quiet = {"log_level": 2, "error_cb": _ignore}
+        return quiet | more | options | {"bootstrap.servers": self.bootstrap_servers}
 
     def id(self, timeout_s: float) -> str | None:
-        """The cluster's own name for itself; None where no broker answers."""
+        """Return the id of the cluster, or None if no broker answers."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         try:
-            found: str | None = self.client(AdminClient).list_topics(timeout=timeout_s).cluster_id
+            cluster_id: str | None = self.client(AdminClient).list_topics(timeout=timeout_s).cluster_id
         except KafkaException:
             return None
-        return found
+        return cluster_id
 
 
-def permanent(error: Any) -> bool:
-    """Whether trying again is in vain: the client is at its end, or what is asked for is refused."""
-    return bool(error.fatal()) or refused(error)
+def is_permanent(error: Any) -> bool:
+    """Return whether a retry cannot succeed: the client has failed, or the broker refuses the request."""
+    return bool(error.fatal()) or is_refused(error)
 
 
-def refused(error: Any) -> bool:
-    """Whether another client would fare no better."""
+def is_refused(error: Any) -> bool:
+    """Return whether the broker refuses the request, so that another client would fail too."""
     from confluent_kafka import KafkaError
 
     return error.code() in (
@@ -73,17 +88,17 @@ def refused(error: Any) -> bool:
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.INVALID_TRANSACTION_TIMEOUT,  # longer than the cluster allows
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,  # the timeout exceeds the limit of the cluster
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_RECORD,  # such as one without a key in a topic that is compacted
+        KafkaError.INVALID_RECORD,  # for example without a key in a compacted topic
         KafkaError.POLICY_VIOLATION,
         KafkaError.TOPIC_EXCEPTION,
     )
 
 
-def leaderless(error: Any) -> bool:
-    """Whether a partition is new, or its broker has just come back or was out of breath: it passes in a moment."""
+def has_no_leader(error: Any) -> bool:
+    """Return whether a partition has no leader for a moment, because it is new or its broker has just restarted."""
     from confluent_kafka import KafkaError
 
     return error.code() in (
@@ -96,20 +111,23 @@ def leaderless(error: Any) -> bool:
     )
 
 
-def _looked_up(option: str, value: str) -> str:
+def _resolved(option: str, value: str) -> str:
     kind, colon, name = value.partition(":")
     if not colon or kind not in ("env", "file"):
         return value
     if kind == "env":
         if name not in os.environ:
-            raise PenstockError(f"Kafka option '{option}' is taken from the environment, which has no '{name}'; set it")
+            raise PenstockError(
+                f"Kafka option '{option}' is taken from the environment, which has no variable '{name}'; set it."
+            )
         return os.environ[name]
     try:
         return Path(name).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise PenstockError(
-            f"Kafka option '{option}' is taken from the file '{name}', which cannot be read ({why})"
+            f"Kafka option '{option}' is taken from the file '{name}', which cannot be read ({reason}); correct the "
+            "path."
         ) from None
 
 

@@ -65,7 +65,7 @@ def start(at: Path, as_json: bool) -> None:
     """
     from penstock.brokers.broker import Broker, status
 
-    Broker(at).start().let_go()
+    Broker(at).start().detach()
     _show(at, status(at), as_json)
 
 
@@ -100,7 +100,7 @@ def end(at: Path, forget: bool, as_json: bool) -> None:
     """
     from penstock.brokers.broker import stop
 
-    stopped = stop(at, forget=forget)
+    stopped = stop(at, delete_topics=forget)
     if as_json:
         _show(at, None, as_json)
     else:
@@ -146,9 +146,9 @@ def connector(as_json: bool) -> None:
     """
     import json
 
-    from penstock.brokers.artifacts import connector as jars
+    from penstock.brokers.maven_jars import connector_jars
 
-    found = [str(path) for path in jars()]
+    found = [str(path) for path in connector_jars()]
     click.echo(json.dumps(found) if as_json else ",".join(found))
 
 

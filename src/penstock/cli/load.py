@@ -59,7 +59,7 @@ def command(
     from rich.console import Console
 
     from penstock.api.input_files import read_text
-    from penstock.brokers.loading import Backlog, Pace, Schedule, Steady, Stepped, load
+    from penstock.brokers.load_generator import Backlog, ConstantRate, LoadProgress, LoadSchedule, RateTrace, load
     from penstock.brokers.topics import Topic
     from penstock.control.signals import StopSignals
     from penstock.dataflow.load import load_function
@@ -71,16 +71,16 @@ def command(
         raise click.UsageError("--peak goes with --trace, and --most with --rate")
     if seconds is not None and backlog is not None:
         raise click.UsageError("--seconds goes with --rate or --trace: a backlog has its rows, however long they take")
-    schedule: Schedule
+    schedule: LoadSchedule
     if rate is not None:
-        schedule = Steady(rate, most)
+        schedule = ConstantRate(rate, most)
     elif backlog is not None:
         schedule = Backlog(backlog)
     else:
         assert trace is not None
         course = parse_trace(read_text(trace), source=str(trace))
         course = course if peak is None else course.scaled_to(peak)
-        schedule = Stepped(course.rates, course.interval_s)
+        schedule = RateTrace(course.rates, course.interval_s)
     target = cluster(bootstrap_servers, kafka_options)
     row = load_function(generator, "generator")
     if partitions is not None:
@@ -91,14 +91,14 @@ def command(
     console = Console(stderr=True)
     with StopSignals() as signals, console.status(f"loading '{topic}' ...") as shown:
 
-        def tell(pace: Pace) -> None:
+        def tell(pace: LoadProgress) -> None:
             behind = f", {pace.due - pace.rows:,} behind" if backlog is None and pace.due > pace.rows else ""
             shown.update(f"{pace.rows:,}{of} rows, {pace.rows_per_s:,.0f} rows/s{behind}, {pace.elapsed_s:.0f} s")
 
         on_pace = None if as_json else tell
         stopped = lambda: signals.received is not None  # noqa: E731
         most_s = math.inf if seconds is None else seconds
-        loaded = load(target, topic, row, schedule, seconds=most_s, on_pace=on_pace, stopped=stopped)
+        loaded = load(Topic(target, topic), row, schedule, limit_s=most_s, on_progress=on_pace, is_stopped=stopped)
     if as_json:
         click.echo(msgspec.json.encode(loaded).decode())
     else:

@@ -26,7 +26,7 @@ from penstock.apps import wordcount
 from penstock.brokers import topics as broker_topics
 from penstock.brokers.broker import Broker
 from penstock.brokers.cluster import KafkaCluster
-from penstock.brokers.loading import Backlog, Schedule, Steady, Stepped, load
+from penstock.brokers.load_generator import Backlog, ConstantRate, LoadSchedule, RateTrace, load
 from penstock.brokers.topics import Topic
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.reading.reader import ReaderOptions
@@ -91,12 +91,12 @@ def test_mistakes_get_one_sentence(
     broker: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, out = topics(broker.bootstrap_servers, "mistakes", 1)
-    with pytest.raises(penstock.PenstockError, match="source 'lines': there is no topic 'nowhere'"):
+    with pytest.raises(penstock.PenstockError, match="source 'lines': There is no topic 'nowhere'"):
         engine_for(counting(broker.bootstrap_servers, "nowhere", out), spark, tmp_path / "a").start()
-    with pytest.raises(penstock.PenstockError, match="sink 'out': there is no topic 'nowhere'"):
+    with pytest.raises(penstock.PenstockError, match="sink 'out': There is no topic 'nowhere'"):
         engine_for(counting(broker.bootstrap_servers, lines, "nowhere"), spark, tmp_path / "b").start()
-    monkeypatch.setattr(broker_topics, "_PATIENCE_S", 2.0)
-    with pytest.raises(penstock.PenstockError, match="no Kafka broker answers at '127.0.0.1:1'"):
+    monkeypatch.setattr(broker_topics, "_REQUEST_TIMEOUT_S", 2.0)
+    with pytest.raises(penstock.PenstockError, match="No Kafka broker answers at '127.0.0.1:1'"):
         engine_for(counting("127.0.0.1:1", lines, out), spark, tmp_path / "c").start()
     flow = penstock.Dataflow("wrong")
     two = flow.source("lines", penstock.kafka(lines, bootstrap_servers=broker.bootstrap_servers))
@@ -141,7 +141,7 @@ def test_a_topic_that_ends_before_what_was_read_of_it_is_not_the_same(
 def test_a_topic_that_is_deleted_or_created_again_is_not_the_same(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_topics, "_GONE_AFTER_S", 0.5)
+    monkeypatch.setattr(broker_topics, "_DELETED_AFTER_S", 0.5)
     monkeypatch.setattr(kafka_source, "_RETRY_INTERVAL_S", 0.1)
     topic = Topic(KafkaCluster(bootstrap_servers=broker.bootstrap_servers), "again")
     topic.create(2)
@@ -184,21 +184,24 @@ def test_a_topic_that_is_deleted_or_created_again_is_not_the_same(
 def test_a_load_is_exact(broker: Broker) -> None:
     cluster = KafkaCluster(bootstrap_servers=broker.bootstrap_servers)
     Topic(cluster, "load").create(2)
-    loads: list[tuple[Schedule, float, int]] = [
+    loads: list[tuple[LoadSchedule, float, int]] = [
         (Backlog(20_000), math.inf, 20_000),
-        (Steady(4_000.0, 1_000), math.inf, 1_000),
-        (Steady(4_350.0, None), 0.1, 435),
-        (Stepped((1_000.0, 0.0, 3_000.0), interval_s=0.2), math.inf, 800),
-        (Stepped((500.0, 3_000.0), interval_s=0.2), 0.3, 400),
+        (ConstantRate(4_000.0, 1_000), math.inf, 1_000),
+        (ConstantRate(4_350.0, None), 0.1, 435),
+        (RateTrace((1_000.0, 0.0, 3_000.0), interval_s=0.2), math.inf, 800),
+        (RateTrace((500.0, 3_000.0), interval_s=0.2), 0.3, 400),
     ]
     for schedule, seconds, rows in loads:
         before = sum(Topic(cluster, "load").ends().values())
-        assert load(cluster, "load", wordcount.generator, schedule, seconds=seconds).rows == rows
+        assert load(Topic(cluster, "load"), wordcount.generator, schedule, limit_s=seconds).rows == rows
         assert sum(Topic(cluster, "load").ends().values()) - before == rows
     assert Topic(cluster, "load").create(8) == 2  # it is there already
     before = sum(Topic(cluster, "load").ends().values())
-    with pytest.raises(penstock.PenstockError, match=r"row 7 cannot be made: ZeroDivisionError: .* has 7 rows more"):
-        load(cluster, "load", lambda n: 7 // (7 - n), Backlog(10))
+    with pytest.raises(
+        penstock.PenstockError,
+        match=r"Row 7 cannot be computed: ZeroDivisionError: .* The 7 rows before it are in the topic",
+    ):
+        load(Topic(cluster, "load"), lambda n: 7 // (7 - n), Backlog(10))
     assert sum(Topic(cluster, "load").ends().values()) - before == 7
 
 

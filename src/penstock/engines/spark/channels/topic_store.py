@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.brokers.cluster import KafkaCluster
-from penstock.brokers.records import LARGEST_RECORD, Span, producer, records
+from penstock.brokers.records import MAX_RECORD_BYTES, Span, producer, records
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.channels.contract import ChannelUnavailableError
@@ -32,7 +32,7 @@ from penstock.engines.spark.storage.row_files import FILE_REPORT, RowFile, RowSl
 
 _GROUP = "__penstock_group"
 _RECORD_BYTES = 512 << 10  # approximate; the cost per record is negligible at this size, and many fit a fetch
-_MAX_VALUE_BYTES = LARGEST_RECORD - (64 << 10)  # the rest is for the key and the framing
+_MAX_VALUE_BYTES = MAX_RECORD_BYTES - (64 << 10)  # the rest is for the key and the framing
 
 
 class TopicStore:
@@ -53,8 +53,8 @@ class TopicStore:
                 "cleanup.policy": "delete",
                 "retention.ms": "-1",
                 "retention.bytes": "-1",
-                "segment.bytes": str(LARGEST_RECORD + (1 << 20)),  # the minimum that fits any record
-                "max.message.bytes": str(LARGEST_RECORD),
+                "segment.bytes": str(MAX_RECORD_BYTES + (1 << 20)),  # the minimum that fits any record
+                "max.message.bytes": str(MAX_RECORD_BYTES),
             },
         )
 
@@ -138,7 +138,7 @@ class TopicStore:
             group, offset = _address(file.path)
             before[group] = max(before.get(group, 0), offset + 1)
         if before:
-            _topic(self._cluster, self._topic).forget(before)
+            _topic(self._cluster, self._topic).delete_records_before(before)
 
     def check_available(self) -> None:
         from confluent_kafka import KafkaException

@@ -70,5 +70,5 @@ def _start(at: Path, name: str, arguments: list[str], env: Mapping[str, str]) ->
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in the terminal is not for it
-            preexec_fn=child_process.to_parent(),
+            preexec_fn=child_process.end_with_parent(),
         )

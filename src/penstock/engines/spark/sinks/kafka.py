@@ -18,9 +18,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType
 
-from penstock.brokers.cluster import KafkaCluster, refused
-from penstock.brokers.patience import Result, within
-from penstock.brokers.records import LARGEST_RECORD, ROOM, append
+from penstock.brokers.call_timeout import Result, call_with_timeout
+from penstock.brokers.cluster import KafkaCluster, is_refused
+from penstock.brokers.records import MAX_PENDING_RECORDS, MAX_RECORD_BYTES, append
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import DataflowError, PenstockError
 from penstock.dataflow.kafka import Kafka
@@ -91,7 +91,7 @@ class KafkaSink:
                 else:
                     self._abandoned_s[self._name] = now_s
                 self._producer = None  # a new one aborts the open transaction of the old one
-                if refused(cause) or now_s > deadline or self._is_stopping():
+                if is_refused(cause) or now_s > deadline or self._is_stopping():
                     raise PenstockError(
                         f"topic '{self._sink.topic}' at '{self._cluster.bootstrap_servers}' cannot be written: "
                         f"{cause.str()}"
@@ -108,7 +108,9 @@ class KafkaSink:
             self._open()
 
     def _call(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        return within(lambda: _STOPPING_CALL_TIMEOUT_S if self._is_stopping() else _CALL_TIMEOUT_S, call, *arguments)
+        return call_with_timeout(
+            lambda: _STOPPING_CALL_TIMEOUT_S if self._is_stopping() else _CALL_TIMEOUT_S, call, *arguments
+        )
 
     def _lost_broker(self, error: Any) -> None:
         self._disturbed = True
@@ -117,7 +119,7 @@ class KafkaSink:
         """Wait before the next attempt. Raises PenstockError if the topic does not exist any more."""
         while True:
             time.sleep(0.5)
-            self._topic.require_still(timeout_s=2.0)
+            self._topic.require_exists(timeout_s=2.0)
             if not self._topic.missing or self._is_stopping():
                 return
 
@@ -134,10 +136,10 @@ class KafkaSink:
             **{
                 "transactional.id": self._name,
                 "transaction.timeout.ms": 300_000,
-                "message.max.bytes": LARGEST_RECORD,
+                "message.max.bytes": MAX_RECORD_BYTES,
                 "linger.ms": 5,
                 "batch.size": 1 << 20,
-                "queue.buffering.max.messages": 2 * ROOM,
+                "queue.buffering.max.messages": 2 * MAX_PENDING_RECORDS,
                 "delivery.report.only.error": True,
                 "reconnect.backoff.max.ms": 1000,
                 "error_cb": self._lost_broker,
@@ -165,7 +167,7 @@ class KafkaSink:
                     batch = rows.get_batch(number)
                     keys, values = batch.column(0).to_pylist(), batch.column(1).to_pylist()
                     contents = [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
-                    append(producer, self._sink.topic, contents, undelivered, waiting=self._check_stopping)
+                    append(producer, self._sink.topic, contents, undelivered, on_wait=self._check_stopping)
         deadline = time.monotonic() + _CONFIRM_TIMEOUT_S
         # A commit alone would wait for records after a refused one without its reason, and for an unavailable broker
         # while the run stops.

@@ -161,7 +161,7 @@ class TopicEnds:
             except (KafkaException, TimeoutError):
                 self._ends = None
             if self._ends is None:
-                self.topic.require_still(timeout_s=2.0)
+                self.topic.require_exists(timeout_s=2.0)
             elif self.topic.id != self._id:
                 raise PenstockError(
                     f"topic '{self.topic.name}' at '{self.topic.cluster.bootstrap_servers}' was deleted and created "

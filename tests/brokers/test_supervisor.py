@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from penstock.brokers import keeper
+from penstock.brokers import supervisor
 
 _SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 # Starts a keeper, says its number, and waits to be killed.
 _STARTER = f"""
 import subprocess, sys, time
-kept = subprocess.Popen([sys.executable, "-m", {keeper.__name__!r}, *{_SLEEPER!r}], stdin=subprocess.PIPE)
+kept = subprocess.Popen([sys.executable, "-m", {supervisor.__name__!r}, *{_SLEEPER!r}], stdin=subprocess.PIPE)
 print(kept.pid, flush=True)
 time.sleep(600)
 """
@@ -40,7 +40,7 @@ def child_of(pid: int) -> psutil.Process:
 
 @pytest.fixture
 def kept() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-m", keeper.__name__, *_SLEEPER], stdin=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-m", supervisor.__name__, *_SLEEPER], stdin=subprocess.PIPE)
     yield process
     process.kill()
     process.wait()
@@ -65,7 +65,7 @@ def test_it_ends_when_the_keeper_is_killed(kept: subprocess.Popen[bytes]) -> Non
 def test_let_go_it_lives_on_until_it_is_stopped(kept: subprocess.Popen[bytes]) -> None:
     sleeper = child_of(kept.pid)
     assert kept.stdin is not None
-    kept.stdin.write(keeper.LET_GO)
+    kept.stdin.write(supervisor.DETACH)
     kept.stdin.close()
     with pytest.raises(subprocess.TimeoutExpired):
         kept.wait(1.0)
@@ -77,7 +77,7 @@ def test_let_go_it_lives_on_until_it_is_stopped(kept: subprocess.Popen[bytes]) -
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 def test_a_parent_that_is_gone_before_its_child_could_be_tied_to_it_is_followed() -> None:
     code = (
-        "import os, time; from penstock import child_process; tied, parent = child_process.to_parent(), os.getpid()\n"
+        "import os, time; from penstock import child_process; tied, parent = child_process.end_with_parent(), os.getpid()\n"
         "if os.fork(): os._exit(0)\n"
         "while os.getppid() == parent: time.sleep(0.01)\n"
         "print('tied now', flush=True); tied(); print('it lives')"

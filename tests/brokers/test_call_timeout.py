@@ -11,16 +11,16 @@ import weakref
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.brokers.patience import within
+from penstock.brokers.call_timeout import call_with_timeout
 
 
 def test_what_comes_back_is_handed_on() -> None:
     def fails() -> None:
         raise KafkaException(KafkaError(KafkaError._STATE, "no transaction"))
 
-    assert within(lambda: 60.0, divmod, 7, 2) == (3, 1)
+    assert call_with_timeout(lambda: 60.0, divmod, 7, 2) == (3, 1)
     with pytest.raises(KafkaException, match="no transaction"):
-        within(lambda: 60.0, fails)
+        call_with_timeout(lambda: 60.0, fails)
 
 
 def test_what_does_not_come_back_is_given_up_and_sooner_while_stopping() -> None:
@@ -28,7 +28,7 @@ def test_what_does_not_come_back_is_given_up_and_sooner_while_stopping() -> None
     threading.Timer(0.2, stopping.set).start()
     began = time.monotonic()
     with pytest.raises(KafkaException, match="does not answer"):
-        within(lambda: 0.0 if stopping.is_set() else 3600.0, never.wait)
+        call_with_timeout(lambda: 0.0 if stopping.is_set() else 3600.0, never.wait)
     assert time.monotonic() - began >= 0.2
     never.set()
 
@@ -45,7 +45,7 @@ def test_a_client_whose_call_failed_is_let_go_at_once() -> None:
         client = Client()
         kept = weakref.ref(client)
         with contextlib.suppress(KafkaException):
-            within(lambda: 60.0, client.ask)
+            call_with_timeout(lambda: 60.0, client.ask)
         del client
         deadline = time.monotonic() + 10
         while kept() is not None and time.monotonic() < deadline:  # its thread may not have ended yet
