@@ -21,7 +21,7 @@ from penstock.planning.dsm import dsm
 from penstock.planning.lsa import lsa
 from penstock.planning.mba import mba
 from penstock.planning.placement_prediction import Routing, predict
-from penstock.planning.rsm import attempt
+from penstock.planning.rsm import try_rsm
 from penstock.planning.sam import sam, slots_needed
 from penstock.planning.slot_bound import slot_bounds
 from penstock.planning.vms import VmSize, acquire
@@ -115,7 +115,7 @@ def run() -> list[dict[str, Any]]:
     small: Allocation = mba(flow, rate / 10, curves)
     cluster = acquire(small.slots, FOUR_SLOTS)
     rows.append(
-        _row(f"RSM, {small.threads:,} threads, {cluster.slots:,} slots", _seconds(lambda: attempt(small, cluster), 1))
+        _row(f"RSM, {small.threads:,} threads, {cluster.slots:,} slots", _seconds(lambda: try_rsm(small, cluster), 1))
     )
     return rows
 

@@ -25,7 +25,7 @@ from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import ThroughputSamples
 from penstock.models.mst.training_subset import best_training_subset
 from penstock.models.mst.validation_counts import first_divergences, widest_divergence
-from penstock.planning.elastic_comparison import compare
+from penstock.planning.elastic_comparison import ModelInputs, compare
 from penstock.planning.elastic_schedule import RentalTerms
 from penstock.planning.trace import Trace
 
@@ -109,7 +109,7 @@ def mape_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
         redone = select_curve(
             samples[app].only([*TRAIN, *points]),
             validation=tuple(points),
-            candidates=PAPER_FAMILIES,
+            families=PAPER_FAMILIES,
             weighting=Weighting.ABSOLUTE,
             refit=False,
         ).chosen
@@ -169,10 +169,7 @@ def elastic_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
                 trace,
                 samples[app],
                 terms=RentalTerms(),
-                train=TRAIN,
-                validation=(128,),
-                steps=steps,
-                paper_model=published,
+                inputs=ModelInputs(train=TRAIN, validation=(128,), steps=steps, paper_family=published),
             )
             paper, ours = comparison.outcomes[-2:]
             # At equal violations: what theirs costs, in hindsight, with as few as ours. Beside it, what it was set to.

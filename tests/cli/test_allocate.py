@@ -78,11 +78,11 @@ def test_without_sizes_every_slot_is_a_vm_of_unknown_price(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"flow": {**FLOW, "operators": ["parse", "table", "x"]}}, "no stream leads rows from outside to 'x'"),
+        ({"flow": {**FLOW, "operators": ["parse", "table", "x"]}}, "No external row reaches 'x'"),
         ({"flow": {**FLOW, "name": "f"}}, "unknown field `name`"),
-        ({"flow": "nonsense"}, "this is not a dataflow"),
-        ({"curves": {"parse": CURVES["parse"]}}, "operator 'table' has no curve"),
-        ({"curves": {**CURVES, "parse": {}}}, "curve of 'parse': the curve is empty"),
+        ({"flow": "nonsense"}, "The dataflow is invalid"),
+        ({"curves": {"parse": CURVES["parse"]}}, "Operator 'table' has no curve"),
+        ({"curves": {**CURVES, "parse": {}}}, "Curve of 'parse': The curve is empty"),
         (
             {"curves": {**CURVES, "parse": {"1": {"rows_per_s": -1, "cpu": 1, "memory": 1}}}},
             "peak rate must be above 0",
@@ -91,9 +91,9 @@ def test_without_sizes_every_slot_is_a_vm_of_unknown_price(tmp_path: Path) -> No
             {"curves": {**CURVES, "parse": {"1": {"rows_per_s": 1, "cpu": 1, "memory": 1, "net": 2}}}},
             "unknown field `net`",
         ),
-        ({"sizes": [{**SIZES[0], "price_per_h": 0}]}, "'D1' costs 0 an hour"),
+        ({"sizes": [{**SIZES[0], "price_per_h": 0}]}, "'D1' costs 0 per hour"),
         ({"sizes": [{**SIZES[0], "gpu": True}]}, "unknown field `gpu`"),
-        ({"sizes": []}, "no VM sizes"),
+        ({"sizes": []}, "No VM sizes"),
     ],
 )
 def test_bad_files_get_one_clear_error(tmp_path: Path, changed: dict[str, Any], message: str) -> None:

@@ -45,7 +45,7 @@ def test_tables(stations: str) -> None:
     short = run("assign", stations, "--processors", "3")
     assert short.exit_code == 0
     assert "count (binds)" in short.output
-    assert "keeping up needs 4 processors" in short.output
+    assert "a stable plan needs 4 processors" in short.output
 
 
 def test_usage(stations: str) -> None:
@@ -61,7 +61,7 @@ def test_files_that_are_no_stations(tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     for path, says in (
-        (broken, "these are not stations"),
+        (broken, "The stations document is invalid"),
         (tmp_path / "none.json", "Cannot read"),
         (tmp_path, "Cannot read"),
     ):

@@ -108,7 +108,7 @@ def test_schema(name: str) -> None:
         (("mst", "subset", "SAMPLES", "--max-vms", "1"), "VM counts up to 1"),
         (("elastic", "SAMPLES", "--samples", "SAMPLES", "--app", "grep"), "must have time_s,rate"),
         (("elastic", "TRACE", "--samples", "SAMPLES", "--app", "wc"), "no samples of app 'wc'"),
-        (("elastic", "TRACE", "--samples", "SAMPLES", "--app", "grep", "--max-vms", "64"), "up to 32 VMs"),
+        (("elastic", "TRACE", "--samples", "SAMPLES", "--app", "grep", "--max-vms", "64"), "at most 32 VMs"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_1(

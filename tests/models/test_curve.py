@@ -72,7 +72,7 @@ def test_json_keys_may_come_in_any_order() -> None:
 
 
 def test_a_rate_above_one_slot_is_refused() -> None:
-    with pytest.raises(CurveError, match=r"at most 40 rows/s \(with 60 threads\) and 41"):
+    with pytest.raises(CurveError, match=r"at most 40 rows/s \(with 60 threads\), but 41"):
         TABLE.threads_for(41)
 
 
@@ -83,7 +83,7 @@ def test_no_rate_below_zero(rate: float) -> None:
 
 
 def test_no_point_of_zero_threads() -> None:
-    with pytest.raises(CurveError, match="from 1 thread on"):
+    with pytest.raises(CurveError, match="begins at 1 thread"):
         TABLE.at(0)
 
 
@@ -92,8 +92,8 @@ def test_no_point_of_zero_threads() -> None:
     [
         ((), (), "empty"),
         ((2,), (point(1),), "start at 1 thread"),
-        ((1, 3, 2), (point(1), point(2), point(3)), "must ascend, but 2 follows 3"),
-        ((1, 1), (point(1), point(2)), "must ascend"),
+        ((1, 3, 2), (point(1), point(2), point(3)), "Thread count 2 follows 3"),
+        ((1, 1), (point(1), point(2)), "must be unique and ascending"),
         ((1, 2), (point(1),), "2 thread counts but 1 points"),
         ((1,), (point(math.nan),), "rows_per_s at 1 threads is nan"),
         ((1,), (point(math.inf),), "rows_per_s at 1 threads is inf"),
@@ -118,20 +118,20 @@ GOOD = {"rows_per_s": 1, "cpu": 1, "memory": 1}
         ("{", "JSON is broken"),
         (b"\xff\xfe", "JSON is broken"),
         ("[" * 100_000, "JSON is broken"),
-        ('{"a": {"1": {"rows_per_s": 1' + "0" * 400 + ', "cpu": 1, "memory": 1}}}', "curve of 'a'"),
+        ('{"a": {"1": {"rows_per_s": 1' + "0" * 400 + ', "cpu": 1, "memory": 1}}}', "Curve of 'a'"),
         ("[]", "an object with an entry for each operator"),
         ("{}", "an object with an entry for each operator"),
-        ('{"a": {}}', "curve of 'a': the curve is empty"),
-        ('{"a": []}', "curve of 'a': expected an object"),
-        (json.dumps({"a": {"one": GOOD}}), "'one' is no thread count"),
-        (json.dumps({"a": {"01": GOOD}}), "'01' is no thread count"),
-        (json.dumps({"a": {"0": GOOD}}), "'0' is no thread count"),
-        (json.dumps({"a": {"-1": GOOD}}), "'-1' is no thread count"),
-        (json.dumps({"a": {"": GOOD}}), "'' is no thread count"),
-        (json.dumps({"a": {"1": {**GOOD, "disk": 3}}}), "curve of 'a' at 1 threads: .*unknown field `disk`"),
+        ('{"a": {}}', "Curve of 'a': The curve is empty"),
+        ('{"a": []}', "Curve of 'a': expected an object"),
+        (json.dumps({"a": {"one": GOOD}}), "'one' is not a thread count"),
+        (json.dumps({"a": {"01": GOOD}}), "'01' is not a thread count"),
+        (json.dumps({"a": {"0": GOOD}}), "'0' is not a thread count"),
+        (json.dumps({"a": {"-1": GOOD}}), "'-1' is not a thread count"),
+        (json.dumps({"a": {"": GOOD}}), "'' is not a thread count"),
+        (json.dumps({"a": {"1": {**GOOD, "disk": 3}}}), "Curve of 'a' at 1 threads: .*unknown field `disk`"),
         (json.dumps({"a": {"1": {"rows_per_s": 1}}}), "missing required field `cpu`"),
-        (json.dumps({"a": {"1": {**GOOD, "cpu": "high"}}}), "curve of 'a' at 1 threads"),
-        (json.dumps({"a": {"1": {**GOOD, "cpu": math.nan}}}), "curve of 'a': cpu at 1 threads is nan"),
+        (json.dumps({"a": {"1": {**GOOD, "cpu": "high"}}}), "Curve of 'a' at 1 threads"),
+        (json.dumps({"a": {"1": {**GOOD, "cpu": math.nan}}}), "Curve of 'a': cpu at 1 threads is nan"),
         ('{"a": {"1": {"rows_per_s": 1, "cpu": 1, "memory": 1}, "1": {}}}', "'1' is given twice"),
     ],
 )

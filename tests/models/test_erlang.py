@@ -93,7 +93,7 @@ def test_nothing_offered() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(UnstableError, match="it needs at least 3 servers"):
+    with pytest.raises(UnstableError, match="It needs at least 3 servers"):
         erlang_c(2, 2.0)
     with pytest.raises(ModelError, match="offered load is nan"):
         erlang_b(2, float("nan"))

@@ -58,14 +58,20 @@ def test_json_round_trip_and_the_documented_keys() -> None:
     ("broken", "message"),
     [
         (Flow(operators=(), streams=()), "no operators"),
-        (Flow(operators=("a", "a"), streams=()), "'a' is named twice"),
-        (Flow(operators=("a",), streams=(FlowStream(source=None, target="b"),)), "names 'b', which is not among"),
-        (Flow(operators=("a",), streams=(FlowStream(source="z", target="a"),)), "names 'z', which is not among"),
+        (Flow(operators=("a", "a"), streams=()), "'a' is listed twice"),
+        (
+            Flow(operators=("a",), streams=(FlowStream(source=None, target="b"),)),
+            "refers to 'b', which is not an operator",
+        ),
+        (
+            Flow(operators=("a",), streams=(FlowStream(source="z", target="a"),)),
+            "refers to 'z', which is not an operator",
+        ),
         (flow((None, "a", -1.0)), "selectivity -1"),
         (flow((None, "a", math.nan)), "selectivity nan"),
         (flow((None, "a", 1.0), ("a", "b", 1.0), ("b", "a", 0.1)), "loop, a -> b -> a"),
-        (Flow(operators=("a", "b"), streams=(FlowStream(source=None, target="a"),)), "rows from outside to 'b'"),
-        (flow(("a", "b", 1.0)), "rows from outside to 'a', 'b'"),
+        (Flow(operators=("a", "b"), streams=(FlowStream(source=None, target="a"),)), "No external row reaches 'b'"),
+        (flow(("a", "b", 1.0)), "No external row reaches 'a', 'b'"),
     ],
 )
 def test_what_has_no_rates(broken: Flow, message: str) -> None:
@@ -85,5 +91,5 @@ def test_what_has_no_rates(broken: Flow, message: str) -> None:
     ],
 )
 def test_what_is_no_dataflow(text: str | bytes) -> None:
-    with pytest.raises(DataflowError, match="this is not a dataflow"):
+    with pytest.raises(DataflowError, match="The dataflow is invalid"):
         flow_from_json(text)

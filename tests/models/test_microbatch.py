@@ -27,13 +27,13 @@ def test_it_settles_where_batches_repeat_themselves() -> None:
     batch = 10.0
     for _ in range(500):
         batch = query.batch_time_s(3000.0 * batch, 5)
-    assert query.settled_batch_s(5) == pytest.approx(batch, rel=1e-9)
-    assert query.settled_batch_s(5) == pytest.approx((0.2 + 5 * 0.02) / (1 - 3.0 / 5))
+    assert query.steady_batch_s(5) == pytest.approx(batch, rel=1e-9)
+    assert query.steady_batch_s(5) == pytest.approx((0.2 + 5 * 0.02) / (1 - 3.0 / 5))
 
 
 def test_latency_of_rows_played_out() -> None:
     query = MicroBatch(arrival_per_s=1000.0, batch_s=0.2, row_s=0.001, replica_s=0.02)
-    settled = query.settled_batch_s(3)
+    settled = query.steady_batch_s(3)
     arrivals = np.arange(0.0, 1000 * settled, 0.001)
     latencies = (np.floor(arrivals / settled) + 2) * settled - arrivals  # out at the end of the batch after its own
     assert latencies.mean() == pytest.approx(query.mean_s(3), rel=1e-3)
@@ -84,9 +84,9 @@ def test_unstable() -> None:
     query = MicroBatch(arrival_per_s=900.0, batch_s=0.1, row_s=0.01, replica_s=0.02, slots=8)
     assert query.least_stable() is None
     assert query.best_replicas() is None
-    with pytest.raises(UnstableError, match="its 8 slots are too few for any number"):
+    with pytest.raises(UnstableError, match="8 slots are too few for any number"):
         query.mean_s(20)
-    with pytest.raises(UnstableError, match="gets 900 rows/s but 3 replicas take 300; it needs at least 10"):
+    with pytest.raises(UnstableError, match="receives 900 rows/s but 3 replicas process 300; it needs at least 10"):
         MicroBatch(arrival_per_s=900.0, batch_s=0.1, row_s=0.01, replica_s=0.02).mean_s(3)
     with pytest.raises(ModelError, match=r"work of a row .* is nan"):
         MicroBatch(arrival_per_s=1.0, batch_s=0.1, row_s=math.nan, replica_s=0.1)
@@ -114,10 +114,10 @@ def test_best_replicas_of_stages_by_brute_force(
         if load < 1:
             shortest = min(shortest, (batch_s + replica_s * sum(counts)) / (1 - load))
     if shortest == math.inf:
-        with pytest.raises(UnstableError, match="give it more slots"):
+        with pytest.raises(UnstableError, match="Add slots"):
             query.best_replicas(rate)
     else:
-        assert query.settled_batch_s(rate, query.best_replicas(rate)) == pytest.approx(shortest, rel=1e-9)
+        assert query.steady_batch_s(rate, query.best_replicas(rate)) == pytest.approx(shortest, rel=1e-9)
         assert query.latency_s(rate, query.best_replicas(rate)) == pytest.approx(1.5 * shortest, rel=1e-9)
 
 
@@ -178,13 +178,13 @@ def test_slots_are_part_of_the_design() -> None:
 
 
 def test_what_cannot_be_told_apart_is_refused() -> None:
-    with pytest.raises(ModelError, match="3 samples cannot tell"):
+    with pytest.raises(ModelError, match="3 samples are too few"):
         fit_microbatch([BatchSample(n, k, 0.5) for n, k in DESIGN[:3]])
-    with pytest.raises(ModelError, match="all samples have 4 replicas"):
+    with pytest.raises(ModelError, match="All samples have 4 replicas"):
         fit_microbatch([BatchSample(n, 4, TRUTH.batch_time_s(n, 4)) for n in (10, 100, 1000, 5000)])
-    with pytest.raises(ModelError, match="rows and replicas move together"):
+    with pytest.raises(ModelError, match="Rows and replicas are nearly collinear"):
         fit_microbatch([BatchSample(100 * k * (k + 3), k, 0.5) for k in (1, 2, 4, 8)])  # n/k is a line in k
-    with pytest.raises(ModelError, match="all samples are of empty batches"):
+    with pytest.raises(ModelError, match="All samples are of empty batches"):
         fit_microbatch([BatchSample(0, k, 0.5) for k in (1, 2, 4, 8)])
     with pytest.raises(ModelError, match=r"batch time of sample 1 \(s\) is nan"):
         fit_microbatch([BatchSample(10, 1, 0.5), BatchSample(10, 2, math.nan)])

@@ -109,7 +109,7 @@ def test_bad_input() -> None:
         MMk(arrival_per_s=-1.0, service_per_s=1.0)
     with pytest.raises(ModelError, match=r"service rate of one server .* is nan"):
         MMk(arrival_per_s=1.0, service_per_s=math.nan)
-    with pytest.raises(UnstableError, match="gets 900 rows/s but 3 servers serve 750; it needs at least 4"):
+    with pytest.raises(UnstableError, match="receives 900 rows/s but 3 servers serve 750; it needs at least 4"):
         MMk(arrival_per_s=900.0, service_per_s=250.0).mean_s(3)
     with pytest.raises(ModelError, match="quantile is 95"):
         MMk(arrival_per_s=1.0, service_per_s=2.0).quantile_s(1, 95)

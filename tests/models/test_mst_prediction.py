@@ -51,7 +51,7 @@ def test_crossings_are_the_counts_just_past_them() -> None:
 
 
 def fitted(candidate, weights) -> FittedCurve:
-    return FittedCurve(candidate=candidate, weights=weights, step=0.0, train_rmse=0.0)
+    return FittedCurve(family=candidate, weights=weights, step=0.0, train_rmse=0.0)
 
 
 def test_first_divergences_begin_past_training_and_after_each_crossing() -> None:
@@ -82,7 +82,7 @@ def test_selection_predicts_what_it_was_not_shown(name: str) -> None:
 def test_validation_decides_and_refitting_learns_from_it() -> None:
     rng = np.random.default_rng(0)
     samples = measured(lambda m: np.minimum(1 + 0.8 * m, 15.0), (*TRAIN, 128), rng, within=0.01)
-    selection = select_curve(samples, validation=(128,), candidates=(POWER, ROOFLINE))
+    selection = select_curve(samples, validation=(128,), families=(POWER, ROOFLINE))
     assert selection.trained == TRAIN and selection.validated == (128,)
     alone = fit_curve(POWER, samples.only(TRAIN))
     at_128 = np.array(samples.only([128]).throughput[0])
@@ -217,14 +217,14 @@ def test_measurements_count_near_where_they_were_taken() -> None:
 
 def test_what_cannot_be_asked_is_refused() -> None:
     samples = measured(TRUTHS["linear"], TRAIN, np.random.default_rng(0))
-    with pytest.raises(SamplesError, match="two VM counts"):
+    with pytest.raises(SamplesError, match="two or more VM counts"):
         fit_mst(samples.only([3]), max_vms=10)
-    with pytest.raises(SamplesError, match="leave some to train on"):
+    with pytest.raises(SamplesError, match="Leave some for training"):
         fit_mst(samples, max_vms=10, validation=TRAIN)
     with pytest.raises(SamplesError, match=r"no samples on \[5\]"):
         fit_mst(samples, max_vms=10, validation=(5,))
     for step in (float("nan"), float("inf"), -1.0):
-        with pytest.raises(SamplesError, match="a step of"):
+        with pytest.raises(SamplesError, match="The step is"):
             fit_mst(samples, max_vms=10, steps=(0.0, step))
     model = fit_mst(samples, max_vms=30, resamples=50)
     with pytest.raises(SamplesError, match="up to 30"):

@@ -144,7 +144,7 @@ def test_no_such_rate(rate: float) -> None:
 
 
 def test_an_operator_without_a_curve_is_named() -> None:
-    with pytest.raises(AllocationError, match=r"'table' has no curve; curves are given for: blob, parse, pi, write"):
+    with pytest.raises(AllocationError, match=r"'table' has no curve. Curves are given for: blob, parse, pi, write"):
         lsa(LINEAR, 10, {name: one for name, one in CURVES.items() if name != "table"})
 
 
@@ -152,5 +152,5 @@ def test_an_operator_without_a_curve_is_named() -> None:
 @pytest.mark.parametrize("method", [lsa, mba])
 def test_units_mixed_up(method: Callable[[Flow, float, dict[str, Curve]], Allocation], rate: float) -> None:
     many = Flow(operators=("slow",), streams=(FlowStream(source=None, target="slow", selectivity=20.0),))
-    with pytest.raises(AllocationError, match="more than 1,000,000 threads; check the rate"):
+    with pytest.raises(AllocationError, match="more than 1,000,000 threads are needed. Check the rate"):
         method(many, rate, {"slow": curve({1: (1e-9, 50, 50), 3: (2e-9, 50, 50)})})

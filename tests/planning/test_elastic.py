@@ -14,7 +14,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.models.mst.curve_families import MODEL1
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import SamplesError, ThroughputSamples
-from penstock.planning.elastic_comparison import compare
+from penstock.planning.elastic_comparison import ModelInputs, compare
 from penstock.planning.elastic_policies import (
     CarefulPolicy,
     choose_careful,
@@ -76,7 +76,7 @@ def test_static_peak_row_of_table_3(name: str, peak: float, vms: int) -> None:
 def test_ground_truth_is_the_means_and_lines_between_them() -> None:
     samples = ThroughputSamples.of("a", {1: [1.0, 3.0], 3: [6.0], 4: [5.0]})
     assert ground_truth(samples, 4).tolist() == [2.0, 4.0, 6.0, 5.0]
-    with pytest.raises(SamplesError, match="up to 4 VMs"):
+    with pytest.raises(SamplesError, match="at most 4 VMs"):
         ground_truth(samples, 5)
 
 
@@ -235,10 +235,7 @@ def test_ours_is_cheaper_than_the_papers_at_no_more_violations(seed: int) -> Non
         daily(20, seed=5),
         stepped_app(seed),
         terms=RentalTerms(max_vms=64),
-        train=(3, 4, 6, 8, 24),
-        validation=(64,),
-        steps=(0.0, 2.0),
-        paper_model=MODEL1,
+        inputs=ModelInputs(train=(3, 4, 6, 8, 24), validation=(64,), steps=(0.0, 2.0), paper_family=MODEL1),
     )
     paper, ours = comparison.outcomes[-2:]
     assert len(comparison.outcomes) == 9 and comparison.judged_from == 240
@@ -251,9 +248,7 @@ def test_where_the_papers_model_is_the_truth_ours_costs_little_more_and_violates
         daily(20, seed=5),
         app(3),
         terms=RentalTerms(max_vms=64),
-        train=(2, 4, 6, 8, 24),
-        validation=(64,),
-        paper_model=MODEL1,
+        inputs=ModelInputs(train=(2, 4, 6, 8, 24), validation=(64,), paper_family=MODEL1),
     )
     paper, ours = comparison.outcomes[-2:]
     assert ours.cost_per_h <= 1.05 * paper.cost_per_h
@@ -267,16 +262,16 @@ def test_where_the_papers_model_is_the_truth_ours_costs_little_more_and_violates
     [
         ("", "columns"),
         ("t,rate\n0,1\n", "columns"),
-        ("time_s,rate\n0,1\n", "two at least"),
+        ("time_s,rate\n0,1\n", "At least two are needed"),
         ("time_s,rate\n0,1\n60,x\n", "line 3"),
         ("time_s,rate\n0,1\n60,2,3\n", "line 3"),
         ("time_s,rate\n0,1\ninf,2\n", "line 3: 'inf,2' is not a time"),
-        ('time_s,rate\n0,1\n60,"2\n', "line 3: this is not CSV"),
-        ("time_s,rate\n0,1\n60,-2\n", "day.csv, line 3: the rate is -2; a rate is 0 or more"),
+        ('time_s,rate\n0,1\n60,"2\n', "line 3: this is not valid CSV"),
+        ("time_s,rate\n0,1\n60,-2\n", "day.csv, line 3: the rate is -2. It must be 0 or more"),
         ("time_s,rate\n0,1\n60,nan\n", "day.csv, line 3: '60,nan' is not a time and a rate"),
         ("time_s,rate\n0,inf\n60,1\n", "day.csv, line 2: '0,inf' is not a time and a rate"),
         ("time_s,rate\n0,1\n60,1\n180,1\n240,1\n", "line 4"),
-        ("time_s,rate\n60,1\n0,1\n", "rise"),
+        ("time_s,rate\n60,1\n0,1\n", "must increase by equal steps"),
         ("time,rate\nyesterday,1\n1998-01-01,2\n", "line 2"),
     ],
 )
@@ -302,5 +297,6 @@ def test_bad_terms_are_refused(terms: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -1.0, float("nan")])
 def test_a_share_that_leaves_nothing_to_judge_is_refused(share: float) -> None:
-    with pytest.raises(ElasticError, match="leaves none"):
-        compare(daily(2), app(), terms=RentalTerms(max_vms=64), train=(2, 4, 8), validation=(64,), choose_share=share)
+    inputs = ModelInputs(train=(2, 4, 8), validation=(64,))
+    with pytest.raises(ElasticError, match="leaves no interval"):
+        compare(daily(2), app(), terms=RentalTerms(max_vms=64), inputs=inputs, choose_share=share)

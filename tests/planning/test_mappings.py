@@ -21,7 +21,7 @@ from penstock.planning.rsm import DistanceWeights, fewest_slots, rsm
 from penstock.planning.sam import sam, slots_needed
 from penstock.planning.thread_schedule import place
 from penstock.planning.vms import Vm, VmCluster, VmSize, acquire
-from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances
+from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow, instances, mixed_slots, used_slots
 
 Instance = tuple[Flow, float, dict[str, Curve]]
 D = [VmSize(name=f"D{n}", slots=2 ** (n - 1), price_per_h=0.1 * 2 ** (n - 1)) for n in (1, 2, 3)]
@@ -51,7 +51,7 @@ def test_every_thread_is_placed_once_on_a_slot_that_is_there(method: str, mappin
     assert {name: len(slots) for name, slots in placement.slot_of.items()} == {
         one.operator: one.threads for one in allocation.operators
     }
-    assert all(0 <= slot < placement.cluster.slots for slot in placement.used_slots())
+    assert all(0 <= slot < placement.cluster.slots for slot in used_slots(placement))
     assert extra >= 0
     assert placement.cluster.slots >= allocation.slots
 
@@ -62,7 +62,7 @@ def test_sam_keeps_slots_within_capacity_bundles_apart_and_few_slots_mixed(insta
     dag, rate, curves = instance
     allocation = mba(dag, rate, curves)
     placement, _ = place(allocation, curves, mapping="sam", sizes=D)
-    assert len(placement.mixed_slots()) <= len(dag.operators)
+    assert len(mixed_slots(placement)) <= len(dag.operators)
     cpu, memory = Counter[int](), Counter[int]()
     for one in allocation.operators:
         slots = placement.slot_of[one.operator]
@@ -71,7 +71,7 @@ def test_sam_keeps_slots_within_capacity_bundles_apart_and_few_slots_mixed(insta
             memory[slot] += m
         full = slots[: one.bundles * one.bundle.threads]
         assert Counter(full) == dict.fromkeys(full, one.bundle.threads)  # a bundle is whole on its slot
-        assert not set(full) & placement.mixed_slots()
+        assert not set(full) & mixed_slots(placement)
     assert max([*cpu.values(), *memory.values()]) <= 100 + 1e-6
 
 
@@ -284,7 +284,7 @@ def test_published_rsm_needs_more_slots_than_lsa_allocates_at_two_hundred() -> N
     with pytest.raises(
         PlacementError, match=r"rsm cannot place 1 thread of operator '.*' on 25 slots: it needs .*memory"
     ):
-        place(allocation, CURVES, mapping="rsm", sizes=ONE, grow=False)
+        rsm(allocation, acquire(allocation.slots, ONE))
     assert max(Counter(placement.slot_of["blob"]).values()) == 4  # 95.68% of a slot's memory
 
 
@@ -292,7 +292,7 @@ def test_published_rsm_needs_more_slots_than_lsa_allocates_at_two_hundred() -> N
 def test_published_most_slots_under_sam_hold_one_operator(dag: Flow) -> None:
     for rate in (50, 100, 200):
         placement, _ = place(mba(dag, rate, CURVES), CURVES, sizes=D)
-        assert len(placement.mixed_slots()) <= len(placement.used_slots()) / 2
+        assert len(mixed_slots(placement)) <= len(used_slots(placement)) / 2
 
 
 def test_sam_bundles_the_threads_that_lsa_counted_one_by_one() -> None:
@@ -312,7 +312,7 @@ def test_a_tied_best_fit_needs_as_many_slots_wherever_the_slots_are() -> None:
     dag = flow((None, "a"), (None, "b"), (None, "c"), (None, "d"))
     allocation = mba(dag, 0.999, curves)
     for sizes in ([(1, 0)] * 4, [(4, 0)], [(1, 0), (3, 0)]):
-        used = sam(allocation, cluster_of(*sizes), curves).used_slots()
+        used = used_slots(sam(allocation, cluster_of(*sizes), curves))
         assert len(used) == slots_needed(allocation, curves)
 
 
@@ -321,12 +321,12 @@ def test_failure_names_the_operator_what_it_lacked_and_what_would_do() -> None:
     allocation = mba(flow((None, "a"), ("a", "b")), 9.99, curves)
     with pytest.raises(
         PlacementError,
-        match=r"sam cannot place 1 thread of operator 'b' on 1 slots: no slot has 59.94% CPU and 19.98% memory free; 1",
+        match=r"sam cannot place 1 thread of operator 'b' on 1 slots: no slot has 59.94% CPU and 19.98% memory free. Add 1 slot",
     ) as failure:
         sam(allocation, cluster_of((1, 0)), curves)
     assert (failure.value.operator, failure.value.more_slots) == ("b", 1)
     with pytest.raises(
-        PlacementError, match=r"'b' on 1 slots: it needs 59.94% CPU and no VM has more than 40.06% free; 1 more"
+        PlacementError, match=r"'b' on 1 slots: it needs 59.94% CPU and no VM has more than 40.06% free. Add 1 slot"
     ):
         rsm(allocation, cluster_of((1, 0)))
     with pytest.raises(PlacementError, match=r"sam cannot place 1 thread of operator 'a' on 1 slots: a full bundle"):
@@ -354,16 +354,16 @@ def test_rsm_stays_in_the_rack_when_the_network_weighs_more() -> None:
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan])
 def test_no_such_weight(weight: float) -> None:
-    with pytest.raises(PenstockError, match="the network weight of the distance"):
+    with pytest.raises(PenstockError, match="The network weight of the distance"):
         DistanceWeights(network=weight)
 
 
 def test_placement_knows_its_groups() -> None:
     placement = Placement(method="x", cluster=acquire(2, ONE), slot_of={"a": (0, 0, 1), "b": (1,)})
     assert placement.groups() == {"a": {0: 2, 1: 1}, "b": {1: 1}}
-    assert placement.mixed_slots() == {1}
+    assert mixed_slots(placement) == {1}
 
 
 def test_no_such_mapping() -> None:
-    with pytest.raises(PenstockError, match="'best' is no mapping; choose one of: dsm, rsm, sam"):
+    with pytest.raises(PenstockError, match="'best' is not a mapping. Choose one of: dsm, rsm, sam"):
         place(mba(LINEAR, 50, CURVES), CURVES, mapping="best")

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from penstock.planning.mba import mba
 from penstock.planning.placement import Placement
 from penstock.planning.placement_prediction import Routing, shares
-from penstock.planning.routing import local_share, routes, thread_weights
+from penstock.planning.routing import routes, share_within_vms
 from penstock.planning.thread_schedule import place
 from penstock.planning.vms import Vm, VmCluster, VmSize
 from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, flow
@@ -32,11 +32,12 @@ def placements(draw: st.DrawFn) -> Placement:
 
 
 def test_published_imbalance_goes_away() -> None:
-    """60 + 60 + 40 table threads that do 40, 40 and 20: a thread of the last slot gets 1/200, the others 1/150."""
+    """60 + 60 + 40 table threads sustain 40, 40 and 20 rows/s, so their slots receive 2/5, 2/5 and 1/5 of the rows."""
     placement, _ = place(mba(DIAMOND, 100, CURVES), CURVES, sizes=D)
-    weights = thread_weights(placement, CURVES)["table"]
-    assert sum(weights) == pytest.approx(1)
-    assert Counter(round(weight * 600, 9) for weight in weights) == {4: 120, 3: 40}
+    groups = placement.groups()["table"]
+    received = shares(groups, CURVES["table"], Routing.PROPORTIONAL)
+    assert {(groups[slot], round(share, 9)) for slot, share in received.items()} == {(60, 0.4), (40, 0.2)}
+    assert sum(received.values()) == pytest.approx(1)
 
 
 @given(placements())
@@ -84,7 +85,7 @@ def test_all_on_one_vm_is_all_local() -> None:
     placement, _ = place(mba(LINEAR, 50, CURVES), CURVES, sizes=D)
     table = routes(LINEAR, placement, CURVES)
     assert len(placement.cluster.vms) == 1
-    assert local_share(table, placement) == pytest.approx(1)
+    assert share_within_vms(table, placement) == pytest.approx(1)
     assert {(route.source, route.target) for route in table} == {
         ("parse", "pi"),
         ("pi", "write"),

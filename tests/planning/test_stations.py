@@ -113,38 +113,38 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (changed(extra=1), "unknown field `extra`"),
     (changed(stations={"a": {"service_per_s": 1.0, "arrival_per_s": 1.0, "threads": 3}}), "unknown field `threads`"),
     (changed(stations={"a": {"arrival_per_s": 1.0}}), "missing required field `service_per_s`"),
-    (changed(stations={"a": {"arrival_per_s": -1.0, "service_per_s": 1.0}}), r"station 'a': the arrival rate .* is -1"),
+    (changed(stations={"a": {"arrival_per_s": -1.0, "service_per_s": 1.0}}), r"Station 'a': The arrival rate .* is -1"),
     (
         changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 0}}),
-        "station 'a': the service rate of one server",
+        "Station 'a': The service rate of one server",
     ),
     (
         changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 1, "service_scv": -1}}),
-        "station 'a': the SCV of the service times is -1",
+        "Station 'a': The SCV of the service times is -1",
     ),
-    (changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 1, "min": 0}}), "operator 'a' has bounds min 0"),
+    (changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 1, "min": 0}}), "Operator 'a' has bounds min 0"),
     (
         changed(stations={"a": {"arrival_per_s": 1e300, "service_per_s": 1e-10}}),
-        "station 'a': the offered load .* is inf",
+        "Station 'a': The offered load .* is inf",
     ),
     (
         changed(stations={"a": {"arrival_per_s": 1e12, "service_per_s": 1.0}}),
-        r"station 'a': the offered load .* is 1e\+12; .* check the units",
+        r"Station 'a': The offered load .* is 1e\+12. .* Check the units",
     ),
     (
         changed(stations={"a": {"arrival_per_s": 1e-300, "service_per_s": 1e-299}}),
-        "station 'a': the service rate of one server is 1e-299 rows/s; .* check its unit",
+        "Station 'a': The service rate of one server is 1e-299 rows/s. .* Check its unit",
     ),
     (
         changed(stations={"a": {"arrival_per_s": 1.0, "service_per_s": 2.0, "arrival_scv": 1e300}}),
-        r"station 'a': the SCV of the times between arrivals is 1e\+300; it must be at most",
+        r"Station 'a': The SCV of the times between arrivals is 1e\+300. It must be at most",
     ),
-    (changed(stations={"a": {"service_per_s": 1.0}}), "station 'a' has no arrival_per_s"),
-    (changed(stations={}), "there are no stations"),
-    (changed(external_per_s=0), r"the external rate \(rows/s\) is 0"),
+    (changed(stations={"a": {"service_per_s": 1.0}}), "Station 'a' has no arrival_per_s"),
+    (changed(stations={}), "has no stations"),
+    (changed(external_per_s=0), r"The external rate \(rows/s\) is 0"),
     (changed(external_per_s="8"), "Expected `float`"),
-    (changed(streams=STREAMS), "station 'split' has an arrival_per_s and there are streams"),
-    (streamed() | {"streams": [{"from": None, "to": "spilt"}]}, "there is no station 'spilt'"),
+    (changed(streams=STREAMS), "Station 'split' has an arrival_per_s, but the streams"),
+    (streamed() | {"streams": [{"from": None, "to": "spilt"}]}, "names the station 'spilt', which does not exist"),
     (
         streamed() | {"streams": [*STREAMS, {"from": "count", "to": "split", "gain": 0.5}]},
         "loop split -> count -> split",
@@ -163,14 +163,14 @@ def test_bad_input_gets_one_clear_error(value: dict[str, Any], says: str) -> Non
 
 def test_a_station_that_is_given_twice_is_named() -> None:
     station = '"split": {"arrival_per_s": 8.0, "service_per_s": 9.6}'
-    with pytest.raises(PenstockError, match="these are not stations: 'split' is given twice"):
+    with pytest.raises(PenstockError, match="The stations document is invalid: 'split' is given twice"):
         StationsDocument.from_json(f'{{"external_per_s": 8.0, "stations": {{{station}, {station}}}}}')
 
 
 def test_nan_is_not_json_and_not_a_rate() -> None:
-    with pytest.raises(PenstockError, match="these are not stations"):
+    with pytest.raises(PenstockError, match="The stations document is invalid"):
         StationsDocument.from_json('{"external_per_s": NaN, "stations": {}}')
-    with pytest.raises(PenstockError, match="these are not stations"):
+    with pytest.raises(PenstockError, match="The stations document is invalid"):
         StationsDocument.from_json(b"\xff\xfe")
 
 

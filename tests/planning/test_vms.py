@@ -77,17 +77,17 @@ def test_cheapest_mix_against_all_mixes(slots: int, offers: list[tuple[int, int]
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "no VM sizes are given"),
+        ("[]", "No VM sizes are given"),
         ('[{"name": "a", "slots": 0, "price_per_h": 1}]', "'a' has 0 slots"),
-        ('[{"name": "a", "slots": 1000000000, "price_per_h": 1}]', "it must have 1 to 10,000"),
-        ('[{"name": "a", "slots": 1, "price_per_h": 0}]', "'a' costs 0 an hour; a price must be above 0"),
-        ('[{"name": "a", "slots": 1, "price_per_h": -0.5}]', "'a' costs -0.5 an hour"),
+        ('[{"name": "a", "slots": 1000000000, "price_per_h": 1}]', "It must have 1 to 10,000"),
+        ('[{"name": "a", "slots": 1, "price_per_h": 0}]', "'a' costs 0 per hour. The price must be above 0"),
+        ('[{"name": "a", "slots": 1, "price_per_h": -0.5}]', "'a' costs -0.5 per hour"),
         ('[{"name": "a", "slots": 1, "price_per_h": 1, "cores": 2}]', "unknown field `cores`"),
         ('[{"name": "a"}]', "missing required field `slots`"),
-        ('[{"name": "a", "slots": 1.5, "price_per_h": 1}]', "these are not VM sizes"),
-        ('{"name": "a"}', "these are not VM sizes"),
+        ('[{"name": "a", "slots": 1.5, "price_per_h": 1}]', "The VM sizes are invalid"),
+        ('{"name": "a"}', "The VM sizes are invalid"),
         ('[{"name": "a", "slots": 1, "slots": 2}]', "'slots' is given twice"),
-        ("nonsense", "these are not VM sizes"),
+        ("nonsense", "The VM sizes are invalid"),
     ],
 )
 def test_what_are_no_sizes(text: str, message: str) -> None:

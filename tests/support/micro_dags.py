@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import strategies as st
 
 from penstock.models.curve import Curve, CurvePoint, curve_from_points
 from penstock.models.flow import Flow, FlowStream
+from penstock.planning.placement import Placement
 
 PUBLISHED = {  # threads: (peak rows/s, CPU%, memory%) on one slot
     "parse": {1: (310, 84.69, 35.63)},
@@ -76,3 +79,14 @@ def instances(draw: st.DrawFn) -> tuple[Flow, float, dict[str, Curve]]:
             )
     rate = draw(st.floats(0.5, 60.0))
     return Flow(operators=tuple(names), streams=tuple(streams)), rate, {name: draw(curves()) for name in names}
+
+
+def used_slots(placement: Placement) -> set[int]:
+    """Return the slots that run at least one thread."""
+    return {slot for slots in placement.slot_of.values() for slot in slots}
+
+
+def mixed_slots(placement: Placement) -> set[int]:
+    """Return the slots that run threads of more than one operator."""
+    operators = Counter(slot for slots in placement.slot_of.values() for slot in set(slots))
+    return {slot for slot, count in operators.items() if count > 1}

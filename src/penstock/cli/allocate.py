@@ -11,7 +11,7 @@ from penstock.api.input_files import read_file
 from penstock.cli.parameters import ABOVE_0
 
 if TYPE_CHECKING:
-    from penstock.planning.thread_schedule import ScheduleReport
+    from penstock.report.thread_schedule import ScheduleReport
 
 
 @click.command()
@@ -36,13 +36,15 @@ def command(
     """
     from penstock.models.curve import curves_from_json
     from penstock.models.flow import flow_from_json
-    from penstock.planning.thread_schedule import report, schedule
+    from penstock.planning.thread_schedule import schedule_threads
     from penstock.planning.vms import ONE_SLOT, sizes_from_json
+    from penstock.report.thread_schedule import schedule_report
 
     flow = flow_from_json(read_file(dataflow, "dataflow"))
     known = curves_from_json(read_file(curves, "curves"))
     sizes = sizes_from_json(read_file(vms, "VM sizes")) if vms else (ONE_SLOT,)
-    found = report(schedule(flow, rate, known, method=method, mapping=mapping, sizes=sizes), known, sizes)
+    schedule = schedule_threads(flow, rate, known, method=method, mapping=mapping, sizes=sizes)
+    found = schedule_report(schedule, known, sizes)
     if as_json:
         click.echo(found.to_json())
     else:

@@ -50,7 +50,7 @@ def command(
       penstock elastic trace.csv --samples samples.csv --app grep --plot schedule.html
     """
     from penstock.models.mst.samples import parse_samples, samples_of_app
-    from penstock.planning.elastic_comparison import compare
+    from penstock.planning.elastic_comparison import ModelInputs, compare
     from penstock.planning.elastic_schedule import RentalTerms
     from penstock.planning.trace import parse_trace
     from penstock.report.mst_results import default_validation, elastic_result
@@ -64,9 +64,11 @@ def command(
         terms=RentalTerms(
             price_per_h=price, delay_s=delay_s, max_vms=max(measured.vms) if max_vms is None else max_vms
         ),
-        train=measured.without(held).vms if train is None else train,
-        validation=held,
-        steps=(0.0,) if step == 0 else (0.0, step),
+        inputs=ModelInputs(
+            train=measured.without(held).vms if train is None else train,
+            validation=held,
+            steps=(0.0,) if step == 0 else (0.0, step),
+        ),
         choose_share=choose_share,
     )
     if plot:

@@ -16,7 +16,7 @@ SCHEMAS: dict[str, tuple[str, str]] = {
     "dataflow": ("penstock.models.flow", "Flow"),
     "curves": ("penstock.models.curve", "CurvesFormat"),
     "sizes": ("penstock.planning.vms", "SizesFormat"),
-    "allocation": ("penstock.planning.thread_schedule", "ScheduleReport"),
+    "allocation": ("penstock.report.thread_schedule", "ScheduleReport"),
     "mst-fit": ("penstock.report.mst_results", "MstFits"),
     "mst-subset": ("penstock.report.mst_results", "VmCountChoice"),
     "elastic": ("penstock.report.mst_results", "ElasticResult"),

@@ -1,4 +1,4 @@
-"""Windows and observations, and the estimators over them: rates, selectivity, cost a row, latency."""
+"""Measurement windows, and estimators over them: rates, selectivity, cost per row, latency, convergence."""
 
 from penstock.measure.window import Latency, OperatorWindow, PipelineWindow, Window
 

@@ -1,4 +1,4 @@
-"""Estimators over a window: small formulas, each None until what it needs has been seen."""
+"""Estimators over a window. Each returns None until the observations that it needs are available."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from penstock.measure.window import Latency
 
-_ENOUGH = 10  # times, to speak of their spread
+_MIN_OBSERVATIONS = 10  # for a coefficient of variation
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
-    """part / whole, unknown where either is unknown or the whole is nothing.
+    """Return part / whole; None if either is unknown or the whole is 0.
 
     >>> ratio(3, 4), ratio(3, 0), ratio(None, 4)
     (0.75, None, None)
@@ -22,30 +22,30 @@ def ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def true_rate(seconds_per_row: float | None) -> float | None:
-    """Rows a replica could process a second if it were always busy: 1 / cost."""
+    """Return the rows per second of a replica that is always busy: 1 / cost per row."""
     return None if not seconds_per_row else 1.0 / seconds_per_row
 
 
 def scv(count: int, total: float, total_of_squares: float) -> float | None:
-    """Squared coefficient of variation, variance / mean^2, of so many times; unknown of fewer than ten.
+    """Return the squared coefficient of variation, variance / mean^2; None for fewer than ten observations.
 
     >>> scv(10, 10.0, 20.0), scv(10, 20.0, 40.0), scv(3, 3.0, 3.0)
     (1.0, 0.0, None)
     """
-    if count < _ENOUGH or total <= 0 or total_of_squares <= 0:
+    if count < _MIN_OBSERVATIONS or total <= 0 or total_of_squares <= 0:
         return None
     return max(0.0, count * total_of_squares / total**2 - 1.0)
 
 
 def utilisation(rows: int | None, seconds_per_row: float | None, replicas: int | None, span_s: float) -> float | None:
-    """Busy time over the time there was: rows x cost / (replicas x span)."""
+    """Return the busy time over the available time: rows x cost / (replicas x span)."""
     if rows is None or seconds_per_row is None or not replicas or span_s <= 0:
         return None
     return rows * seconds_per_row / (replicas * span_s)
 
 
 def latency(times: Sequence[tuple[float, float]]) -> Latency | None:
-    """Mean and quantiles of (seconds, rows) pairs; a quantile is the least time that so many rows stay within.
+    """Return mean and quantiles of (seconds, rows) pairs; a quantile is the smallest time that covers the share.
 
     >>> latency([(1.0, 50), (2.0, 45), (9.0, 5)])
     Latency(rows=100, mean_s=1.85, p50_s=1.0, p95_s=2.0, p99_s=9.0)
@@ -68,29 +68,29 @@ def latency(times: Sequence[tuple[float, float]]) -> Latency | None:
 
 
 def cost_per_row(samples: Sequence[tuple[int, float]]) -> float | None:
-    """Seconds a row from (rows, busy seconds) of batches, without what a batch costs however few its rows.
+    """Return the seconds per row from (rows, busy seconds) of batches, without the fixed cost of a batch.
 
-    The slope of a line with a non-negative intercept; where all batches have about the same rows a slope says nothing,
-    and the plain ratio is the (upper) estimate.
+    The estimate is the slope of a line with a non-negative intercept. If all batches have similar sizes the slope is
+    not determined, and the ratio of the sums is returned as an upper estimate.
 
     >>> round(cost_per_row([(100, 0.3), (200, 0.5), (300, 0.7)]), 6)
     0.002
     >>> cost_per_row([(100, 0.2), (100, 0.2)])
     0.002
     """
-    seen = [(rows, busy) for rows, busy in samples if rows > 0 and busy > 0]
-    if not seen:
+    observed = [(rows, busy) for rows, busy in samples if rows > 0 and busy > 0]
+    if not observed:
         return None
-    rows, busy = np.array(seen, dtype=float).T
+    rows, busy = np.array(observed, dtype=float).T
     plain = float(busy.sum() / rows.sum())
-    if len(seen) < 3 or rows.max() < 1.5 * rows.min():
+    if len(observed) < 3 or rows.max() < 1.5 * rows.min():
         return plain
     slope, intercept = np.polyfit(rows, busy, 1)
     return float(slope) if intercept >= 0 and slope > 0 else plain
 
 
 class ServiceSample(NamedTuple):
-    """Rows that were timed one by one: how many, the sum of their times, and the sum of the squares."""
+    """Individually timed rows: their number, the sum of their times, and the sum of the squared times."""
 
     rows: int
     seconds: float
@@ -103,7 +103,7 @@ class ServiceSample(NamedTuple):
 
 
 def service_moments(samples: Iterable[ServiceSample]) -> tuple[float, float] | None:
-    """Mean (s) and squared coefficient of variation of the time of a row; None before two rows were timed.
+    """Return the mean (s) and the squared coefficient of variation of the time per row; None for fewer than two rows.
 
     >>> mean_s, scv = service_moments([ServiceSample(3, 6.0, 14.0)])  # 1, 2 and 3 s: variance 1
     >>> mean_s, scv

@@ -1,12 +1,13 @@
-"""Smoothing: several windows as one. The two ways of DRS (Fu et al. 2017, section IV-A), exponential and windowed.
+"""Smoothing: combine several windows into one.
 
-With d(n) what window n measured and D(n) what comes out, field by field, over the windows that know the field:
+Source: DRS (Fu et al. 2017), section IV-A. Let d(n) be a measurement of window n and D(n) its smoothed value, for each
+field over the windows in which it is known:
 
-    windowed      D(n) = (d(n-w+1) + ... + d(n)) / w
-    exponential   D(n) = alpha D(n-1) + (1 - alpha) d(n)
+    moving average   D(n) = (d(n-w+1) + ... + d(n)) / w
+    exponential      D(n) = alpha D(n-1) + (1 - alpha) d(n)
 
-Both are functions of the windows alone, so whoever keeps the windows keeps all the state there is. Rates, costs and
-times are averaged; counts of rows and batches add up; what is a level (backlog, state, totals) is that of the last.
+Both are functions of the windows alone and have no other state. Rates, costs and times are averaged. Counts of rows and
+batches are summed. Levels (backlog, state, totals) are those of the last window.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from penstock.dataflow.errors import PenstockError
 from penstock.measure.window import Latency, OperatorWindow, PipelineWindow, Window
 
-_NEGLIGIBLE = 1e-3  # the weight of all windows that are forgotten, at most
+_NEGLIGIBLE = 1e-3  # maximum total weight of the windows that exponential smoothing ignores
 
 _AVERAGED = (
     "input_rows_per_s",
@@ -37,11 +38,11 @@ _AVERAGED = (
     "service_scv",
 )
 _SELECTIVITY = _AVERAGED.index("selectivity")
-_OF_OPERATORS = (*_AVERAGED, "rows_in", "rows_out")
-_operator_numbers = attrgetter(*_OF_OPERATORS)
+_OPERATOR_FIELDS = (*_AVERAGED, "rows_in", "rows_out")
+_operator_numbers = attrgetter(*_OPERATOR_FIELDS)
 _pipeline_numbers = attrgetter("batches", "rows_in", "busy_s", "batch_max_s", "batch_s")
 _NAME = {"operators": attrgetter("operator"), "pipelines": attrgetter("pipeline")}
-_ABSENT = {  # what a window knows of a part that it does not have
+_ABSENT = {  # stands for an operator or pipeline that a window does not contain
     "operators": OperatorWindow.knowing("", ""),
     "pipelines": PipelineWindow(
         pipeline="",
@@ -58,25 +59,27 @@ _ABSENT = {  # what a window knows of a part that it does not have
 
 
 class Smoothing(Protocol):
+    """A way to combine the latest windows into one."""
+
     @property
     def reach(self) -> int:
-        """How many of the latest windows it looks at."""
+        """Return the number of latest windows that influence the result."""
         ...
 
     def smoothed(self, windows: Sequence[Window]) -> Window | None:
-        """None until there are enough windows, oldest first."""
+        """Return the combined window; None if there are too few. `windows` are in order of time."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MovingAverage:
-    """The mean of the latest `size` windows; not before there are so many."""
+    """The mean of the latest `size` windows."""
 
     size: int = 3
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise PenstockError(f"an average over {self.size} windows; give 1 or more")
+            raise PenstockError(f"The number of windows to average is {self.size}. It must be 1 or more.")
 
     @property
     def reach(self) -> int:
@@ -90,7 +93,7 @@ class MovingAverage:
 
 @dataclass(frozen=True, slots=True)
 class ExponentialSmoothing:
-    """Weights that fade by `alpha` a window; not before there are `least` windows."""
+    """Weights that shrink by the factor `alpha` per window of age. At least `least` windows are required."""
 
     alpha: float = 0.5
     least: int = 3
@@ -98,111 +101,111 @@ class ExponentialSmoothing:
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < 1 or self.least < 1:
             raise PenstockError(
-                f"exponential smoothing with alpha {self.alpha} from {self.least} windows on; alpha is 0 or more and "
-                "below 1, and it takes 1 window or more"
+                f"Exponential smoothing has alpha {self.alpha} and requires {self.least} windows. Alpha must be 0 or "
+                "more and below 1, and at least 1 window must be required."
             )
 
     @property
     def reach(self) -> int:
-        forgotten = math.ceil(math.log(_NEGLIGIBLE) / math.log(self.alpha)) if self.alpha > 0 else 1
-        return max(self.least, forgotten)
+        relevant = math.ceil(math.log(_NEGLIGIBLE) / math.log(self.alpha)) if self.alpha > 0 else 1
+        return max(self.least, relevant)
 
     def smoothed(self, windows: Sequence[Window]) -> Window | None:
         if len(windows) < self.least:
             return None
-        seen = windows[-self.reach :]
-        # D(1) = d(1): the first window has the weight of all those before it.
-        weights = [(1.0 - self.alpha) * self.alpha ** (len(seen) - 1 - age) for age in range(len(seen))]
-        weights[0] = self.alpha ** (len(seen) - 1)
-        return merged(seen, weights)
+        latest = windows[-self.reach :]
+        weights = [(1.0 - self.alpha) * self.alpha ** (len(latest) - 1 - index) for index in range(len(latest))]
+        weights[0] = self.alpha ** (
+            len(latest) - 1
+        )  # D(1) = d(1): the first window also has the weight of all earlier ones
+        return merged(latest, weights)
 
 
 def merged(windows: Sequence[Window], weights: Sequence[float]) -> Window:
-    """One window over the span of all, each weighted by so much."""
+    """Return one window over the span of all windows, with a weight for each."""
     last = windows[-1]
     if len(windows) == 1:
         return last
-    latencies = [one.latency for one in windows]
     return Window(
         start_s=windows[0].start_s,
         end_s=last.end_s,
         generation=last.generation,
-        external_rows_per_s=_mean([one.external_rows_per_s for one in windows], weights),
-        latency=_latency(latencies, weights),
+        external_rows_per_s=_mean([window.external_rows_per_s for window in windows], weights),
+        latency=_latency([window.latency for window in windows], weights),
         pipelines=_pipelines(windows, weights),
         operators=_operators(windows, weights),
     )
 
 
-def _same(windows: Sequence[Window], parts: str) -> list[tuple[Any, ...]]:
-    """Each part of the last window as every window has it."""
-    found = [getattr(window, parts) for window in windows]
-    names = [list(map(_NAME[parts], some)) for some in found]
-    if all(some == names[-1] for some in names):  # as it is mostly
-        return list(zip(*found, strict=True))
-    by_window = [dict(zip(*some, strict=True)) for some in zip(names, found, strict=True)]
-    return [tuple(of.get(name, _ABSENT[parts]) for of in by_window) for name in names[-1]]
+def _aligned(windows: Sequence[Window], parts: str) -> list[tuple[Any, ...]]:
+    """Return, for each part (operator or pipeline) of the last window, a tuple with the part in every window."""
+    per_window = [getattr(window, parts) for window in windows]
+    names = [list(map(_NAME[parts], window_parts)) for window_parts in per_window]
+    if all(window_names == names[-1] for window_names in names):  # the usual case
+        return list(zip(*per_window, strict=True))
+    by_name = [dict(zip(*pair, strict=True)) for pair in zip(names, per_window, strict=True)]
+    return [tuple(window_parts.get(name, _ABSENT[parts]) for window_parts in by_name) for name in names[-1]]
 
 
-def _numbers(found: Sequence[float | None], parts: int, windows: int) -> tuple[np.ndarray, np.ndarray]:
-    """By part, window and field, with 0 for what is not known; and what is known.
+def _numbers(numbers: Sequence[float | None], parts: int, windows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values by part, window and field, with 0 for unknown values, and a mask of the known values.
 
-    All of them at once: there may be hundreds of parts, with ten numbers each in every window.
+    One array holds all numbers, because there may be hundreds of parts with ten numbers per window.
     """
-    seen = np.array(found, dtype=float).reshape(parts, windows, -1)  # None becomes not a number
-    unknown = np.isnan(seen)
-    seen[unknown] = 0.0
-    return seen, ~unknown
+    values = np.array(numbers, dtype=float).reshape(parts, windows, -1)  # None becomes NaN
+    unknown = np.isnan(values)
+    values[unknown] = 0.0
+    return values, ~unknown
 
 
 def _means(values: np.ndarray, weights: np.ndarray) -> list[list[float | None]]:
-    """Over the windows."""
+    """Return the weighted means over the windows; None without any weight."""
     total = weights.sum(axis=1)
     with np.errstate(invalid="ignore"):
         return _or_none((values * weights).sum(axis=1) / total, total)
 
 
 def _or_none(values: np.ndarray, weights: np.ndarray) -> list[Any]:
-    """None where there is no weight."""
-    found = values.astype(object)
-    found[weights == 0] = None
-    return found.tolist()  # type: ignore[no-any-return]
+    """Return the values as lists, with None for values without weight."""
+    objects = values.astype(object)
+    objects[weights == 0] = None
+    return objects.tolist()  # type: ignore[no-any-return]
 
 
 def _operators(windows: Sequence[Window], weights: Sequence[float]) -> tuple[OperatorWindow, ...]:
-    same = _same(windows, "operators")
-    if not same:
+    operators = _aligned(windows, "operators")
+    if not operators:
         return ()
-    found = list(chain.from_iterable([_operator_numbers(one) for of in same for one in of]))
-    seen, known = _numbers(found, len(same), len(windows))
-    heights = known[:, :, :-2] * np.array(weights)[:, np.newaxis]
-    # Of a few rows a ratio says little; where there were none it stands for all that were before.
-    rows, rows_known = seen[:, :, -2:].sum(axis=1), known[:, :, -2:].sum(axis=1)
-    some = rows[:, 0] > 0
-    heights[some, :, _SELECTIVITY] *= seen[some, :, -2]
-    averaged, counted = _means(seen[:, :, :-2], heights), _or_none(rows.astype(int), rows_known)
+    numbers = list(chain.from_iterable([_operator_numbers(part) for parts in operators for part in parts]))
+    values, known = _numbers(numbers, len(operators), len(windows))
+    field_weights = known[:, :, :-2] * np.array(weights)[:, np.newaxis]
+    # Weight a selectivity by its input rows. Without any input rows keep the plain weights.
+    rows, rows_known = values[:, :, -2:].sum(axis=1), known[:, :, -2:].sum(axis=1)
+    has_rows = rows[:, 0] > 0
+    field_weights[has_rows, :, _SELECTIVITY] *= values[has_rows, :, -2]
+    averaged, summed = _means(values[:, :, :-2], field_weights), _or_none(rows.astype(int), rows_known)
     return tuple(
-        msgspec.structs.replace(of[-1], **dict(zip(_OF_OPERATORS, means + counts, strict=True)))
-        for of, means, counts in zip(same, averaged, counted, strict=True)
+        msgspec.structs.replace(parts[-1], **dict(zip(_OPERATOR_FIELDS, means + sums, strict=True)))
+        for parts, means, sums in zip(operators, averaged, summed, strict=True)
     )
 
 
 def _pipelines(windows: Sequence[Window], weights: Sequence[float]) -> tuple[PipelineWindow, ...]:
-    same = _same(windows, "pipelines")
-    if not same:
+    pipelines = _aligned(windows, "pipelines")
+    if not pipelines:
         return ()
-    found = list(chain.from_iterable([_pipeline_numbers(one) for of in same for one in of]))
-    seen, known = _numbers(found, len(same), len(windows))
-    # A mean over batches is one of more or fewer of them.
-    heights = (np.array(weights) * seen[:, :, 0])[:, :, np.newaxis]
-    averaged = _means(seen[:, :, 4:], known[:, :, 4:] * heights)
-    sums = _or_none(seen[:, :, :3].sum(axis=1), known[:, :, :3].sum(axis=1))
-    longest = np.where(known[:, :, 3], seen[:, :, 3], -np.inf).max(axis=1)
-    at_most = _or_none(longest, known[:, :, 3].sum(axis=1))
-    phases = _phases(same, heights)
+    numbers = list(chain.from_iterable([_pipeline_numbers(part) for parts in pipelines for part in parts]))
+    values, known = _numbers(numbers, len(pipelines), len(windows))
+    # Weight a mean over batches by the number of batches.
+    batch_weights = (np.array(weights) * values[:, :, 0])[:, :, np.newaxis]
+    averaged = _means(values[:, :, 4:], known[:, :, 4:] * batch_weights)
+    sums = _or_none(values[:, :, :3].sum(axis=1), known[:, :, :3].sum(axis=1))
+    longest = np.where(known[:, :, 3], values[:, :, 3], -np.inf).max(axis=1)
+    maxima = _or_none(longest, known[:, :, 3].sum(axis=1))
+    phases = _phases(pipelines, batch_weights)
     return tuple(
         msgspec.structs.replace(
-            of[-1],
+            parts[-1],
             batches=int(batches),
             rows_in=int(rows_in),
             batch_s=batch_s,
@@ -210,41 +213,44 @@ def _pipelines(windows: Sequence[Window], weights: Sequence[float]) -> tuple[Pip
             phases_s=phases_s,
             busy_s=busy_s,
         )
-        for of, (batches, rows_in, busy_s), (batch_s,), batch_max_s, phases_s in zip(
-            same, sums, averaged, at_most, phases, strict=True
+        for parts, (batches, rows_in, busy_s), (batch_s,), batch_max_s, phases_s in zip(
+            pipelines, sums, averaged, maxima, phases, strict=True
         )
     )
 
 
-def _phases(same: Sequence[tuple[PipelineWindow, ...]], heights: np.ndarray) -> list[dict[str, float]]:
-    """Those of the last window."""
-    names = list(dict.fromkeys(phase for of in same for phase in of[-1].phases_s))
+def _phases(pipelines: Sequence[tuple[PipelineWindow, ...]], batch_weights: np.ndarray) -> list[dict[str, float]]:
+    """Return the mean time of each phase that the last window of a pipeline has."""
+    names = list(dict.fromkeys(phase for parts in pipelines for phase in parts[-1].phases_s))
     if not names:
-        return [{} for _ in same]
-    found = [one.phases_s.get(phase) for of in same for one in of for phase in names]
-    seen, known = _numbers(found, len(same), len(same[0]))
-    by_name = [dict(zip(names, means, strict=True)) for means in _means(seen, known * heights)]
-    return [{phase: means[phase] or 0.0 for phase in of[-1].phases_s} for of, means in zip(same, by_name, strict=True)]
+        return [{} for _ in pipelines]
+    numbers = [part.phases_s.get(phase) for parts in pipelines for part in parts for phase in names]
+    values, known = _numbers(numbers, len(pipelines), len(pipelines[0]))
+    by_name = [dict(zip(names, means, strict=True)) for means in _means(values, known * batch_weights)]
+    return [
+        {phase: means[phase] or 0.0 for phase in parts[-1].phases_s}
+        for parts, means in zip(pipelines, by_name, strict=True)
+    ]
 
 
-def _latency(seen: Sequence[Latency | None], weights: Sequence[float]) -> Latency | None:
-    known = [(one, weight) for one, weight in zip(seen, weights, strict=True) if one is not None]
+def _latency(latencies: Sequence[Latency | None], weights: Sequence[float]) -> Latency | None:
+    known = [(latency, weight) for latency, weight in zip(latencies, weights, strict=True) if latency is not None]
     if not known:
         return None
     total = sum(weight for _, weight in known)
     times = {
-        field: math.fsum(weight * getattr(one, field) for one, weight in known) / total
+        field: math.fsum(weight * getattr(latency, field) for latency, weight in known) / total
         for field in ("mean_s", "p50_s", "p95_s", "p99_s")
     }
-    return Latency(rows=sum(one.rows for one, _ in known), **times)
+    return Latency(rows=sum(latency.rows for latency, _ in known), **times)
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    if None not in values:  # as it is mostly, and a policy waits for it
+    if None not in values:  # the usual case, computed quickly because policies wait for it
         return float(sum(map(mul, values, weights)) / total) if (total := sum(weights)) else None
-    total = seen = 0.0
+    total = known_weight = 0.0
     for value, weight in zip(values, weights, strict=True):
         if value is not None:
             total += weight * value
-            seen += weight
-    return total / seen if seen else None
+            known_weight += weight
+    return total / known_weight if known_weight else None

@@ -1,4 +1,4 @@
-"""Does a pipeline keep up at the rate it is given? Then how long rows stay does not grow."""
+"""Test whether a pipeline sustains its input rate: its latency must not grow."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-_NOISE = 0.05  # significance: how often a steady latency may be taken for a growing one
+_SIGNIFICANCE = 0.05  # probability of mistaking a constant latency for a growing one
 
 
 def latency_slope(times_s: Sequence[float], latencies_s: Sequence[float]) -> tuple[float, float]:
-    """Seconds of latency a second, and the probability of such a slope or a steeper one if there is none.
+    """Return the growth of the latency in seconds per second, and its one-sided p-value.
 
-    Rows that come at rate r to a pipeline that takes m < r a second stay longer by 1 - m/r each second.
+    At an arrival rate r above the capacity m, the latency grows by 1 - m/r per second.
 
-    >>> slope, by_chance = latency_slope([0, 1, 2, 3, 4], [1.0, 1.1, 1.2, 1.3, 1.4])
-    >>> round(slope, 6), by_chance < 0.001
+    >>> slope, p_value = latency_slope([0, 1, 2, 3, 4], [1.0, 1.1, 1.2, 1.3, 1.4])
+    >>> round(slope, 6), p_value < 0.001
     (0.1, True)
     """
     if len(times_s) < 3 or np.ptp(times_s) == 0:
@@ -28,6 +28,6 @@ def latency_slope(times_s: Sequence[float], latencies_s: Sequence[float]) -> tup
 
 
 def latency_grows(times_s: Sequence[float], latencies_s: Sequence[float], *, at_least: float = 0.02) -> bool:
-    """A slope worth the name that is not chance."""
-    slope, by_chance = latency_slope(times_s, latencies_s)
-    return slope >= at_least and by_chance < _NOISE
+    """Return whether the latency grows significantly and by at least `at_least` seconds per second."""
+    slope, p_value = latency_slope(times_s, latencies_s)
+    return slope >= at_least and p_value < _SIGNIFICANCE

@@ -1,1 +1,1 @@
-"""Observation -> prediction, one model a file."""
+"""Models that turn measurements into predictions. One model per file."""

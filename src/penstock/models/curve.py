@@ -1,9 +1,8 @@
-"""What an operator does on one slot, by the number of its threads: peak rate, CPU and memory.
+"""Performance curve of an operator on one slot: peak rate, CPU and memory as functions of its threads.
 
 Source: Shukla and Simmhan, "Model-driven scheduling for distributed stream processing systems", JPDC 2018, the
-performance model of a task. Measured thread counts are few; between two of them all three quantities are taken on
-the straight line, as the paper does for its predictions. Beyond the last one they stay what they were last: what
-more threads would do was not measured, and the caller can see it (`measured_threads`).
+performance model of a task. Between two measured thread counts all three quantities are interpolated linearly, as in
+the paper. Beyond the last one they are constant; `measured_threads` tells the caller where that begins.
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ import msgspec
 
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.json_document import refuse_repeated_keys
-from penstock.models.queueing.errors import told_apart
+from penstock.models.queueing.errors import distinguishable
 
 Percent = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": 100})]
 PositiveRate = Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})]
 
 
 class CurveError(PenstockError):
-    """A performance curve that cannot be one, or a rate that one slot cannot reach."""
+    """A performance curve is invalid, or one slot cannot reach the requested rate."""
 
 
 class CurvePoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Peak rate of some threads on one slot, and the CPU% and memory% of the slot at that rate."""
+    """Peak rate of a number of threads on one slot, and the CPU% and memory% of the slot at that rate."""
 
     rows_per_s: PositiveRate
     cpu: Percent
     memory: Percent
 
 
-# CURVES.json: operator -> threads -> point. Thread counts are JSON keys, so text.
+# CURVES.json: operator -> threads -> point. Thread counts are strings, because they are JSON keys.
 CurvesFormat = dict[str, dict[Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[1-9][0-9]*$"})], CurvePoint]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Threads on one slot -> peak rate, CPU%, memory%.
+    """A map from threads on one slot to peak rate, CPU% and memory%.
 
     >>> curve = Curve(
     ...     threads=(1, 2, 10),
@@ -62,43 +61,44 @@ class Curve:
 
     def __post_init__(self) -> None:
         if not self.threads:
-            raise CurveError("the curve is empty; give at least the point of 1 thread")
+            raise CurveError("The curve is empty. Give at least the point of 1 thread.")
         if len(self.threads) != len(self.points):
             raise CurveError(
-                f"{len(self.threads)} thread counts but {len(self.points)} points; give one point for each"
+                f"The curve has {len(self.threads)} thread counts but {len(self.points)} points. Give one per count."
             )
         if self.threads[0] != 1:
-            raise CurveError(f"the curve starts at {self.threads[0]} threads; it must start at 1 thread")
+            raise CurveError(f"The curve starts at {self.threads[0]} threads. It must start at 1 thread.")
         for before, after in zip(self.threads, self.threads[1:], strict=False):
             if after <= before:
-                raise CurveError(f"thread counts must ascend, but {after} follows {before}; sort them, each once")
+                raise CurveError(f"Thread count {after} follows {before}. Thread counts must be unique and ascending.")
         for threads, point in zip(self.threads, self.points, strict=True):
             _check_point(threads, point)
 
     @property
     def measured_threads(self) -> int:
-        """The largest thread count that was measured; beyond it the curve is held constant."""
+        """Return the largest measured thread count; beyond it the curve is constant."""
         return self.threads[-1]
 
     @property
     def best_threads(self) -> int:
-        """The fewest threads that reach the highest peak rate of one slot (a 'full bundle')."""
+        """Return the fewest threads with the highest peak rate of one slot (a full bundle)."""
         rates = [point.rows_per_s for point in self.points]
         return self.threads[rates.index(max(rates))]
 
     @property
     def best(self) -> CurvePoint:
+        """Return the point with the highest peak rate."""
         return self.points[self.threads.index(self.best_threads)]
 
     @property
     def single(self) -> CurvePoint:
-        """The point of 1 thread."""
+        """Return the point of 1 thread."""
         return self.points[0]
 
     def at(self, threads: int) -> CurvePoint:
-        """The point of any thread count >= 1: on the line between its measured neighbours."""
+        """Return the point of any thread count >= 1, interpolated between its measured neighbours."""
         if threads < 1:
-            raise CurveError(f"{threads} threads were asked for; a curve is known from 1 thread on")
+            raise CurveError(f"A point for {threads} threads was requested. A curve begins at 1 thread.")
         right = bisect_left(self.threads, threads)
         if right == len(self.threads):
             return self.points[-1]
@@ -113,26 +113,26 @@ class Curve:
         )
 
     def threads_for(self, rows_per_s: float) -> int:
-        """The inverse: the fewest threads on one slot whose peak rate is at least `rows_per_s`.
+        """Return the fewest threads on one slot whose peak rate is at least `rows_per_s`; the inverse of `at`.
 
-        The first measured point that reaches the rate ends the segment in which the curve first crosses it, because
-        a straight line between two points below the rate stays below it.
+        The curve first crosses the rate in the segment that ends at the first measured point with at least that rate,
+        because a line between two points below the rate stays below it.
         """
         if not rows_per_s >= 0:
-            raise CurveError(f"a rate of {rows_per_s} rows/s was asked for; it must be 0 or more")
-        right = next((at for at, point in enumerate(self.points) if point.rows_per_s >= rows_per_s), None)
+            raise CurveError(f"The requested rate is {rows_per_s} rows/s. It must be 0 or more.")
+        right = next((index for index, point in enumerate(self.points) if point.rows_per_s >= rows_per_s), None)
         if right is None:
-            most, asked = told_apart(self.best.rows_per_s, rows_per_s)
+            sustained, requested = distinguishable(self.best.rows_per_s, rows_per_s)
             raise CurveError(
-                f"one slot does at most {most} rows/s (with {self.best_threads} threads) and {asked} was asked for; "
-                "spread the operator over more slots"
+                f"One slot sustains at most {sustained} rows/s (with {self.best_threads} threads), but {requested} was "
+                "requested. Use more slots for the operator."
             )
         if right == 0:
             return 1
         low, high = self.points[right - 1].rows_per_s, self.points[right].rows_per_s
         start, end = self.threads[right - 1], self.threads[right]
         threads = min(end, start + math.ceil((rows_per_s - low) / (high - low) * (end - start)))
-        # The division may round either way; the answer is defined by `at`, so let `at` decide.
+        # The division may round in either direction. `at` defines the result.
         while threads < end and self.at(threads).rows_per_s < rows_per_s:
             threads += 1
         while threads > start + 1 and self.at(threads - 1).rows_per_s >= rows_per_s:
@@ -144,13 +144,13 @@ def _check_point(threads: int, point: CurvePoint) -> None:
     for name in ("rows_per_s", "cpu", "memory"):
         value = getattr(point, name)
         if not math.isfinite(value):
-            raise CurveError(f"{name} at {threads} threads is {value}; it must be a finite number: measure it again")
+            raise CurveError(f"{name} at {threads} threads is {value}. It must be a finite number. Measure it again.")
     if point.rows_per_s <= 0:
-        raise CurveError(f"rows_per_s at {threads} threads is {point.rows_per_s:g}; a peak rate must be above 0")
+        raise CurveError(f"rows_per_s at {threads} threads is {point.rows_per_s:g}. A peak rate must be above 0.")
     for name in ("cpu", "memory"):
         value = getattr(point, name)
         if not 0 <= value <= 100:
-            raise CurveError(f"{name} at {threads} threads is {value:g}; it must be 0 to 100, percent of one slot")
+            raise CurveError(f"{name} at {threads} threads is {value:g}. It must be 0 to 100 percent of one slot.")
 
 
 def curve_from_points(points: Mapping[int, CurvePoint]) -> Curve:
@@ -168,39 +168,40 @@ def curves_to_json(curves: Mapping[str, Curve]) -> str:
 
 
 def curves_from_json(text: str | bytes) -> dict[str, Curve]:
-    """
+    """Parse and check CURVES.json; raise a CurveError if it is invalid.
+
     >>> curves = curves_from_json('{"parse": {"1": {"rows_per_s": 310, "cpu": 84.69, "memory": 35.63}}}')
     >>> curves["parse"].single.cpu
     84.69
     """
     try:
-        # Python's reader and not msgspec's: it lets NaN through to a clear message.
+        # json accepts NaN, unlike msgspec, so that the check can report it clearly.
         document = json.loads(text, object_pairs_hook=refuse_repeated_keys)
-    # Also bytes that are no UTF-8, brackets without end.
+    # ValueError also covers bytes that are not UTF-8, RecursionError deeply nested brackets.
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
-        raise CurveError(f"these are not curves, the JSON is broken: {error}; {_LOOKS_LIKE}") from None
+        raise CurveError(f"The curves are invalid: the JSON is malformed: {error}. {_EXAMPLE}") from None
     if not isinstance(document, dict) or not document:
-        raise CurveError(f"these are not curves: expected an object with an entry for each operator; {_LOOKS_LIKE}")
+        raise CurveError(f"The curves are invalid: expected an object with an entry per operator. {_EXAMPLE}")
     return {operator: _curve(operator, points) for operator, points in document.items()}
 
 
-_LOOKS_LIKE = 'curves look like {"parse": {"1": {"rows_per_s": 310, "cpu": 84.69, "memory": 35.63}}}'
+_EXAMPLE = 'Example: {"parse": {"1": {"rows_per_s": 310, "cpu": 84.69, "memory": 35.63}}}'
 
 
 def _curve(operator: str, points: Any) -> Curve:
     if not isinstance(points, dict):
-        raise CurveError(f"curve of '{operator}': expected an object from thread count to point; {_LOOKS_LIKE}")
-    read: dict[int, CurvePoint] = {}
+        raise CurveError(f"Curve of '{operator}': expected an object from thread count to point. {_EXAMPLE}")
+    parsed: dict[int, CurvePoint] = {}
     for key, point in points.items():
         if not (key.isascii() and key.isdigit() and key[0] != "0" and len(key) < 10):
             raise CurveError(
-                f"curve of '{operator}': '{key[:40]}' is no thread count; it must be a whole number from 1 on"
+                f"Curve of '{operator}': '{key[:40]}' is not a thread count. It must be a whole number, 1 or more."
             )
         try:
-            read[int(key)] = msgspec.convert(point, CurvePoint)
+            parsed[int(key)] = msgspec.convert(point, CurvePoint)
         except msgspec.ValidationError as error:
-            raise CurveError(f"curve of '{operator}' at {key} threads: {error}; {_LOOKS_LIKE}") from None
+            raise CurveError(f"Curve of '{operator}' at {key} threads: {error}. {_EXAMPLE}") from None
     try:
-        return curve_from_points(read)
+        return curve_from_points(parsed)
     except CurveError as error:
-        raise CurveError(f"curve of '{operator}': {error}") from None
+        raise CurveError(f"Curve of '{operator}': {error}") from None

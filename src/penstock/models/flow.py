@@ -1,11 +1,11 @@
-"""Rates through a dataflow without loops: operators, streams with selectivities, rows from outside.
+"""Rates in an acyclic dataflow: operators, and streams with selectivities.
 
-Source: Shukla and Simmhan, JPDC 2018, the input rate of a task. With `gain` the rows that reach an operator for one
-row from outside,
+Source: Shukla and Simmhan, JPDC 2018, the input rate of a task. Let `gain` be the rows that reach an operator per
+external row. In topological order,
 
     gain_j = sum over external streams into j of selectivity + sum over streams i -> j of gain_i * selectivity_ij
 
-in topological order, and the input rate of j is `rate * gain_j`.
+The input rate of j is `rate * gain_j`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Selectivity = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0})]
 
 
 class FlowStream(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rows from one operator (from outside where `source` is None) to another."""
+    """A stream from one operator to another; a `source` of None is external."""
 
     source: str | None = msgspec.field(name="from")
     target: str = msgspec.field(name="to")
@@ -32,18 +32,19 @@ class FlowStream(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """DATAFLOW.json: names of operators, and the streams between them. Checked when it is read or by `check`."""
+    """The content of DATAFLOW.json: operator names and the streams between them. `check` validates it."""
 
     operators: tuple[str, ...]
     streams: tuple[FlowStream, ...]
 
 
 def flow_from_json(text: str | bytes) -> Flow:
+    """Parse and check DATAFLOW.json; raise a DataflowError if it is invalid."""
     try:
         flow = decode_json(text, Flow)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataflowError(
-            f'this is not a dataflow: {error}; a dataflow looks like {{"operators": ["parse", "count"], "streams": '
+            f'The dataflow is invalid: {error}. Example: {{"operators": ["parse", "count"], "streams": '
             '[{"from": null, "to": "parse", "selectivity": 1.0}, {"from": "parse", "to": "count", "selectivity": 3.0}]}'
         ) from None
     check(flow)
@@ -55,31 +56,31 @@ def flow_to_json(flow: Flow) -> str:
 
 
 def check(flow: Flow) -> None:
-    """Refuses what has no rates: unknown names, loops, operators that no row reaches."""
+    """Raise a DataflowError for unknown or duplicate names, loops, and operators that no row reaches."""
     if not flow.operators:
-        raise DataflowError("the dataflow has no operators; name at least one under 'operators'")
+        raise DataflowError("The dataflow has no operators. Give at least one in 'operators'.")
     names = set(flow.operators)
     if len(names) < len(flow.operators):
-        twice = next(name for name in flow.operators if flow.operators.count(name) > 1)
-        raise DataflowError(f"operator '{twice}' is named twice; give each operator a name of its own")
+        duplicate = next(name for name in flow.operators if flow.operators.count(name) > 1)
+        raise DataflowError(f"Operator '{duplicate}' is listed twice. Give each operator a unique name.")
     for stream in flow.streams:
-        label = f"the stream {stream.source or 'from outside'} -> {stream.target}"
+        label = f"Stream {stream.source or 'external'} -> {stream.target}"
         for name in (stream.source, stream.target):
             if name is not None and name not in names:
-                raise DataflowError(f"{label} names '{name}', which is not among the operators; add it or correct it")
+                raise DataflowError(f"{label} refers to '{name}', which is not an operator. Add or correct it.")
         if not (math.isfinite(stream.selectivity) and stream.selectivity >= 0):
-            raise DataflowError(f"{label} has selectivity {stream.selectivity}; it must be a finite number, 0 or more")
+            raise DataflowError(f"{label} has selectivity {stream.selectivity}. It must be a finite number, 0 or more.")
     _refuse_loops(flow)
     reached = set(_breadth_first(flow))
     missed = [name for name in flow.operators if name not in reached]
     if missed:
         raise DataflowError(
-            f"no stream leads rows from outside to {_quoted(missed)}; add a stream from null or from another operator"
+            f"No external row reaches {_quoted(missed)}. Add a stream from null or from another operator."
         )
 
 
 def gains(flow: Flow) -> dict[str, float]:
-    """Rows into each operator for one row from outside, operators in breadth-first order from the sources.
+    """Return the rows into each operator per external row; operators are in breadth-first order from the sources.
 
     >>> ends = [(None, "a"), (None, "b"), ("a", "hub"), ("b", "hub")]
     >>> streams = tuple(FlowStream(source=source, target=target) for source, target in ends)
@@ -113,7 +114,7 @@ def _graph(flow: Flow) -> Any:
 
 
 def _breadth_first(flow: Flow) -> list[str]:
-    """From the sources on, in the order of the streams: networkx walks layers as sets, in an order that changes."""
+    """Return the operators from the sources on, in the order of the streams. networkx has no fixed order in a layer."""
     after: dict[str, list[str]] = {name: [] for name in flow.operators}
     for stream in flow.streams:
         if stream.source is not None:
@@ -136,7 +137,7 @@ def _refuse_loops(flow: Flow) -> None:
     except networkx.NetworkXNoCycle:
         return
     path = " -> ".join([cycle[0][0], *(edge[1] for edge in cycle)])
-    raise DataflowError(f"the dataflow has a loop, {path}; threads are allocated along a dataflow without loops")
+    raise DataflowError(f"The dataflow has a loop, {path}. Threads can only be allocated in a dataflow without loops.")
 
 
 def _quoted(names: Iterable[str]) -> str:

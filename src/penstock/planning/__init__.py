@@ -1,1 +1,1 @@
-"""Prediction and demand -> plan, one planner a file."""
+"""Planners: turn predictions and demand into threads, processors, placements and VMs. One planner per file."""

@@ -1,4 +1,4 @@
-"""Threads, CPU and memory for each operator, and the slots they add up to."""
+"""The allocation of threads, CPU and memory to each operator, and the number of slots that they need."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from penstock.dataflow.errors import PenstockError
 from penstock.models.curve import Curve
 from penstock.models.flow import Flow, gains
 
-SLOT = 100.0  # percent of CPU, and of memory, that one slot has
-SLACK = 1e-9  # percent: sums of percentages that should be whole are off by rounding, and must not cost a slot
-MAX_THREADS = 1_000_000  # above this somebody mixed up units
+SLOT = 100.0  # CPU and memory of one slot, in percent
+SLACK = 1e-9  # percent; rounding errors of sums of percentages must not cost a slot
+MAX_THREADS = 1_000_000  # more threads indicate a wrong unit
 
 
 class AllocationError(PenstockError):
-    """The demand cannot be turned into threads."""
+    """The demand cannot be allocated to threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """Threads of one operator that share one slot: the rate meant for them, the CPU% and memory% they are given."""
+    """Threads of one operator that share one slot: their planned rate, CPU% and memory%."""
 
     threads: int
     rows_per_s: float
@@ -31,7 +31,10 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorAllocation:
-    """`bundles` equal bundles and at most one `rest`. `exclusive`: each bundle wants a slot for itself."""
+    """The threads of one operator: `bundles` equal bundles and at most one smaller `rest`.
+
+    `exclusive`: each full bundle needs a slot of its own.
+    """
 
     operator: str
     input_rows_per_s: float
@@ -55,7 +58,7 @@ class OperatorAllocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What a dataflow needs at a rate, by one method; operators in breadth-first order."""
+    """The resources that a dataflow needs at a rate, by one method; operators in breadth-first order."""
 
     method: str
     rows_per_s: float
@@ -75,17 +78,20 @@ class Allocation:
 
     @property
     def slots(self) -> int:
-        """ceil(max(sum of CPU, sum of memory)), in slots.
+        """Return ceil(max(total CPU, total memory) / 100%).
 
-        An operator whose bundles are exclusive has at least a slot for each of them and one for its rest. That only
-        ever matters for a curve that says 0% CPU and 0% memory, which would else be given no slot.
+        An operator with exclusive bundles gets at least one slot per bundle and one for its rest. This matters only
+        for curves with 0% CPU and 0% memory.
         """
         used = math.ceil((max(self.cpu, self.memory) - SLACK) / SLOT)
-        apart = max((one.bundles + (one.rest is not None) for one in self.operators if one.exclusive), default=1)
-        return max(used, apart, 1)
+        exclusive = max(
+            (operator.bundles + (operator.rest is not None) for operator in self.operators if operator.exclusive),
+            default=1,
+        )
+        return max(used, exclusive, 1)
 
 
-_NONE = Bundle(threads=1, rows_per_s=0.0, cpu=0.0, memory=0.0)
+_IDLE_THREAD = Bundle(threads=1, rows_per_s=0.0, cpu=0.0, memory=0.0)
 
 
 def allocate(
@@ -93,19 +99,22 @@ def allocate(
     rows_per_s: float,
     curves: Mapping[str, Curve],
     method: str,
-    of: Callable[[float, Curve], tuple[int, Bundle, Bundle | None]],
+    allocate_operator: Callable[[float, Curve], tuple[int, Bundle, Bundle | None]],
     exclusive: bool,
 ) -> Allocation:
-    """Gives every operator of the flow, at its input rate, what `of(rate, curve)` says: (bundles, bundle, rest)."""
+    """Allocate threads to every operator of the flow.
+
+    `allocate_operator(rate, curve)` returns (number of full bundles, full bundle, rest) for one operator.
+    """
     if not (math.isfinite(rows_per_s) and rows_per_s > 0):
-        raise AllocationError(f"a rate of {rows_per_s} rows/s was given; it must be a finite number above 0")
+        raise AllocationError(f"The rate is {rows_per_s} rows/s. It must be a finite number above 0.")
     operators, threads = [], 0
     for name, gain in gains(flow).items():
         curve = curve_of(name, curves)
         rate = rows_per_s * gain
-        bundles, bundle, rest = of(rate, curve)
+        bundles, bundle, rest = allocate_operator(rate, curve)
         if bundles == 0 and rest is None:
-            rest = _NONE  # no rows reach it, but the dataflow does not run without it
+            rest = _IDLE_THREAD  # no rows reach the operator, but it must run
         operator = OperatorAllocation(
             operator=name, input_rows_per_s=rate, bundle=bundle, bundles=bundles, rest=rest, exclusive=exclusive
         )
@@ -113,38 +122,40 @@ def allocate(
         threads += operator.threads
         if threads > MAX_THREADS:
             raise AllocationError(
-                f"operator '{name}' gets {rate:g} rows/s and one thread does {curve.single.rows_per_s:g}: that takes "
-                f"more than {MAX_THREADS:,} threads; check the rate, the selectivities and the units of the curve"
+                f"Operator '{name}' receives {rate:g} rows/s and one thread processes {curve.single.rows_per_s:g}, "
+                f"so more than {MAX_THREADS:,} threads are needed. Check the rate, the selectivities and the units of "
+                "the curve."
             )
     return Allocation(method=method, rows_per_s=rows_per_s, operators=tuple(operators))
 
 
 def curve_of(operator: str, curves: Mapping[str, Curve]) -> Curve:
+    """Return the curve of an operator; raise an AllocationError if there is none."""
     try:
         return curves[operator]
     except KeyError:
         known = ", ".join(sorted(curves)) or "none"
         raise AllocationError(
-            f"operator '{operator}' has no curve; curves are given for: {known}; add its curve"
+            f"Operator '{operator}' has no curve. Curves are given for: {known}. Add its curve."
         ) from None
 
 
 def whole_units(rate: float, unit: float) -> tuple[int, float]:
-    """How often `unit` goes into `rate`, and what is left; a remainder that is only rounding counts as none.
+    """Return how many whole units fit into `rate`, and the remainder. A remainder due to rounding is 0.
 
     >>> whole_units(100.0, 30.0), whole_units(0.3, 0.1)
     ((3, 10.0), (3, 0.0))
     """
-    if not rate / unit < 1e15:  # beyond whole numbers of a float, or infinite; no one has so many threads
+    if not rate / unit < 1e15:  # infinite, or too large for an exact whole number in a float
         return 10**15, 0.0
     rounding = 1e-12 * max(rate, unit)
-    whole, left = divmod(rate, unit)
-    if unit - left <= rounding:
+    whole, remainder = divmod(rate, unit)
+    if unit - remainder <= rounding:
         return int(whole) + 1, 0.0
-    return int(whole), (left if left > rounding else 0.0)
+    return int(whole), (remainder if remainder > rounding else 0.0)
 
 
-def scaled(curve: Curve, rows_per_s: float) -> Bundle:
-    """One thread below its peak rate: CPU and memory in proportion to the rate."""
-    part = rows_per_s / curve.single.rows_per_s
-    return Bundle(threads=1, rows_per_s=rows_per_s, cpu=curve.single.cpu * part, memory=curve.single.memory * part)
+def single_thread(curve: Curve, rows_per_s: float) -> Bundle:
+    """Return one thread at or below its peak rate, with CPU and memory in proportion to the rate."""
+    load = rows_per_s / curve.single.rows_per_s
+    return Bundle(threads=1, rows_per_s=rows_per_s, cpu=curve.single.cpu * load, memory=curve.single.memory * load)

@@ -1,4 +1,4 @@
-"""All policies on one trace: parameters chosen on its first part, outcomes judged on the rest."""
+"""Compare all elastic policies on one trace: choose parameters on its first part, evaluate on the rest."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from penstock.models.mst.samples import Floats, ThroughputSamples
 from penstock.planning.elastic_policies import (
     CarefulPolicy,
     choose_careful,
-    judged,
     least_over_provisioning,
+    outcome_from,
     over_provisioned,
     over_provisioned_to,
     rehearsals,
@@ -33,17 +33,33 @@ from penstock.planning.elastic_schedule import (
 )
 from penstock.planning.trace import Trace
 
-OVER_PROVISIONING = (0, 5, 10, 20)
-VIOLATIONS = 0.01  # what the paper's last policy stays under, and the most that ours may reach
+OVER_PROVISIONING = (0, 5, 10, 20)  # percent
+VIOLATIONS = 0.01  # limit of the paper's last policy, and upper limit of `CarefulPolicy`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInputs:
+    """The samples that the MST models may use.
+
+    The models are fitted to the VM counts `train` and selected on the VM counts `validation`. `steps` are candidate
+    capacity steps in VMs (0: none). `paper_family` fixes the family of the paper's model; None selects it.
+    """
+
+    train: Sequence[int]
+    validation: Sequence[int]
+    steps: Sequence[float] = (0.0,)
+    paper_family: CurveFamily | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ElasticComparison:
-    """`outcomes[i]` is of `schedules[i]`, judged from interval `judged_from` on; the last two are the paper's policy
-    with the fewest VMs under 1% violations (`percent` more than its model asks for) and ours (`careful`).
+    """The outcomes of all policies. `outcomes[i]` belongs to `schedules[i]`, evaluated from interval `judged_from` on.
 
-    The two seldom have the same violations. `as_good` is what the paper's policy costs with as few as ours had: at the
-    smallest over-provisioning that turns out to do, known to it in hindsight only; None where none up to 100% does."""
+    The last two are the paper's policy with the fewest VMs below 1% violations (`percent` more VMs than its model
+    requires) and `careful`. Both seldom have equal violations. `as_good` is the outcome of the paper's policy at the
+    smallest percentage, known in hindsight only, with at most the violations of `careful`; None if no percentage up to
+    100 achieves that.
+    """
 
     app: str
     truth: Floats
@@ -62,68 +78,66 @@ def compare(
     samples: ThroughputSamples,
     *,
     terms: RentalTerms,
-    train: Sequence[int],
-    validation: Sequence[int],
-    steps: Sequence[float] = (0.0,),
-    paper_model: CurveFamily | None = None,
-    planned_peak: float | None = None,
+    inputs: ModelInputs,
     choose_share: float = 0.5,
-    seed: int = 0,
 ) -> ElasticComparison:
-    """`train` and `validation` are the VM counts the models see; all the samples make the ground truth.
+    """Compare the policies on a trace. The ground truth uses all samples, the models only those of `inputs`.
 
-    The paper's policies use Model 1 or 2, fitted as the paper fits them and selected on `validation` unless
-    `paper_model` names one. Its last policy and ours choose their one parameter on the same rehearsals of the trace's
-    first part.
+    Parameters are chosen on the first `choose_share` of the trace. The paper's policies use Model 1 or 2, fitted as in
+    the paper. The paper's last policy and `CarefulPolicy` choose their parameters on the same rehearsals.
     """
-    first = math.floor(len(trace.rates) * choose_share) if 0 < choose_share < 1 else 0
-    if first < 1:
-        raise ElasticError(
-            f"{choose_share:g} of {len(trace.rates)} intervals leaves none to choose on or none to judge; "
-            "give a share between 0 and 1, or a longer trace"
-        )
-    peak = max(trace.rates) if planned_peak is None else planned_peak
+    first = _first_judged(trace, choose_share)
+    peak = max(trace.rates)
     truth = ground_truth(samples, terms.max_vms)
-    known = samples.only([*train, *validation])
-    model = fit_mst(known, max_vms=terms.max_vms, validation=validation, steps=steps, seed=seed)
-    theirs = _paper(known, train, validation, paper_model)
-    capacity = theirs.predict(range(1, terms.max_vms + 1))
+    known = samples.only([*inputs.train, *inputs.validation])
+    model = fit_mst(known, max_vms=terms.max_vms, validation=inputs.validation, steps=inputs.steps)
+    paper_curve = _paper_curve(known, inputs)
+    paper_capacity = paper_curve.predict(range(1, terms.max_vms + 1))
 
     past = rehearsals(Trace(rates=trace.rates[:first], interval_s=trace.interval_s), peak)
-    percent = least_over_provisioning(past, capacity, truth, terms, violations=VIOLATIONS)
-
-    theirs_past = [simulate(part, over_provisioned(part, capacity, percent), truth, terms) for part in past]
-    violations = sum(outcome.violations for outcome in theirs_past) / len(past)
+    percent = least_over_provisioning(past, paper_capacity, truth, terms, violations=VIOLATIONS)
+    paper_past = [simulate(part, over_provisioned(part, paper_capacity, percent), truth, terms) for part in past]
+    violations = sum(outcome.violations for outcome in paper_past) / len(past)
     careful = choose_careful(past, model, truth, terms, planned_peak=peak, violations=min(VIOLATIONS, violations))
-    mean = sum(trace.rates) / len(trace.rates)
+
     schedules = (
         static("static peak", trace, truth, peak),
-        static("static average", trace, truth, mean),
+        static("static average", trace, truth, sum(trace.rates) / len(trace.rates)),
         with_ground_truth(trace, truth),
-        *(over_provisioned(trace, capacity, x) for x in OVER_PROVISIONING),
-        over_provisioned(trace, capacity, percent, policy=f"elastic <1% (+{percent}%)"),
+        *(over_provisioned(trace, paper_capacity, x) for x in OVER_PROVISIONING),
+        over_provisioned(trace, paper_capacity, percent, policy=f"elastic <1% (+{percent}%)"),
         careful.schedule(trace, model),
     )
-    outcomes = tuple(judged(trace, schedule, truth, terms, first) for schedule in schedules)
+    outcomes = tuple(outcome_from(trace, schedule, truth, terms, first) for schedule in schedules)
     return ElasticComparison(
         app=samples.app,
         truth=truth,
         model=model,
-        paper_model=theirs.name,
+        paper_model=paper_curve.name,
         percent=percent,
         careful=careful,
         judged_from=first,
         schedules=schedules,
         outcomes=outcomes,
-        as_good=over_provisioned_to(trace, capacity, truth, terms, first=first, violations=outcomes[-1].violations),
+        as_good=over_provisioned_to(
+            trace, paper_capacity, truth, terms, first=first, violations=outcomes[-1].violations
+        ),
     )
 
 
-def _paper(
-    known: ThroughputSamples, train: Sequence[int], validation: Sequence[int], candidate: CurveFamily | None
-) -> FittedCurve:
-    if candidate is not None:
-        return fit_curve(candidate, known.only(train), weighting=Weighting.ABSOLUTE)
+def _first_judged(trace: Trace, choose_share: float) -> int:
+    first = math.floor(len(trace.rates) * choose_share) if 0 < choose_share < 1 else 0
+    if first < 1:
+        raise ElasticError(
+            f"A share of {choose_share:g} of {len(trace.rates)} intervals leaves no interval to choose parameters "
+            "on or none to evaluate. Give a share between 0 and 1, or a longer trace."
+        )
+    return first
+
+
+def _paper_curve(known: ThroughputSamples, inputs: ModelInputs) -> FittedCurve:
+    if inputs.paper_family is not None:
+        return fit_curve(inputs.paper_family, known.only(inputs.train), weighting=Weighting.ABSOLUTE)
     return select_curve(
-        known, validation=validation, candidates=PAPER_FAMILIES, weighting=Weighting.ABSOLUTE, refit=False
+        known, validation=inputs.validation, families=PAPER_FAMILIES, weighting=Weighting.ABSOLUTE, refit=False
     ).chosen

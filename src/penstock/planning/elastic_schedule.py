@@ -1,8 +1,8 @@
-"""How many VMs to rent as the load moves: what a schedule costs and when it falls short.
+"""Elastic schedules: the number of VMs over time, their cost, and the time in which capacity is too low.
 
-Source of the rules: Imai, Patterson and Varela (2017), section 6. At each interval's start the scheduler sees the load
-and orders VMs; for `delay_s` the VMs of the interval before still carry it. Load above the MST of the VMs that carry it
-is a violation. What a backlog does, and what VMs cost while they start, is ours.
+Source of the rules: Imai, Patterson and Varela (2017), section 6. At the start of each interval the scheduler observes
+the load and orders VMs. For `delay_s` the VMs of the previous interval still serve the load. A load above the MST of
+the serving VMs is a violation. The backlog and the cost of VMs while they start are not in the paper.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Counts = NDArray[np.int64]
 
 
 class ElasticError(PenstockError):
-    """The prices, delays or bounds of a schedule make no sense."""
+    """A price, delay or bound of an elastic schedule is invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RentalTerms:
-    """What a VM costs an hour, how long a change takes, and how many VMs there may be."""
+    """The price of a VM per hour, the delay of a change, and the maximum number of VMs."""
 
     price_per_h: float = 0.10
     delay_s: float = 60.0
@@ -35,18 +35,18 @@ class RentalTerms:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.price_per_h) and self.price_per_h > 0):
-            raise ElasticError(f"a VM costs {self.price_per_h} an hour; the price must be above 0")
+            raise ElasticError(f"The price of a VM is {self.price_per_h} per hour. It must be a finite number above 0.")
         if not (math.isfinite(self.delay_s) and self.delay_s >= 0):
-            raise ElasticError(f"a change takes {self.delay_s} s; the delay must be 0 or more")
+            raise ElasticError(f"The delay of a change is {self.delay_s} s. It must be a finite number, 0 or more.")
         if self.max_vms < 1:
-            raise ElasticError(f"at most {self.max_vms} VMs; the bound must be at least 1")
+            raise ElasticError(f"The maximum number of VMs is {self.max_vms}. It must be at least 1.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ElasticSchedule:
-    """VMs by interval: `vms` once the change is through, `ready` while it is under way (its first `delay_s`).
+    """VMs per interval: `ready` serve during its first `delay_s`, `vms` for the rest of it.
 
-    `instant` schedules know no delay; none such can be had.
+    An `instant` schedule ignores the delay; it is an unreachable reference.
     """
 
     policy: str
@@ -55,13 +55,17 @@ class ElasticSchedule:
     instant: bool = False
 
     def part(self, first: int, last: int) -> ElasticSchedule:
+        """Return the intervals from `first` up to, but not including, `last`."""
         return replace(self, vms=self.vms[first:last], ready=self.ready[first:last])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticOutcome:
-    """Shares are of time. `violations`: load above MST, as the paper counts. `behind`: with a backlog, which drains
-    when there is capacity to spare; `worst_lag_s` is how long the oldest of it waited at worst."""
+    """Cost and quality of a schedule.
+
+    `violations` is the share of time with a load above the MST, as in the paper. `behind` is the share of time with a
+    backlog, which drains while capacity exceeds the load. `worst_lag_s` is the longest wait of the oldest row in it.
+    """
 
     policy: str
     cost_per_h: float
@@ -73,11 +77,14 @@ class ElasticOutcome:
 
 
 def ground_truth(samples: ThroughputSamples, max_vms: int) -> Floats:
-    """Mean MST on 1, 2, ... `max_vms` VMs, linear between the counts measured: what a schedule is judged by."""
+    """Return the mean MST on 1, 2, ..., `max_vms` VMs, linear between measured counts.
+
+    Schedules are evaluated with it.
+    """
     if max_vms > max(samples.vms):
         raise SamplesError(
-            f"app '{samples.app}' was measured on up to {max(samples.vms)} VMs, a schedule may take {max_vms}; "
-            "measure more or allow fewer"
+            f"App '{samples.app}' was measured on at most {max(samples.vms)} VMs, but a schedule may use {max_vms}. "
+            "Measure more VMs or allow fewer."
         )
     counts = np.arange(1, max_vms + 1)
     truth: Floats = np.interp(counts, samples.vms, samples.means())
@@ -85,32 +92,34 @@ def ground_truth(samples: ThroughputSamples, max_vms: int) -> Floats:
 
 
 def needed_vms(capacity: Floats, rates: Floats) -> Counts:
-    """The fewest VMs whose capacity (by VM count, from 1) is at least the rate (equation 11).
+    """Return the fewest VMs whose capacity is at least the rate (equation 11). `capacity[m - 1]` is for m VMs.
 
-    Where none is, the fewest with the largest capacity: more of them may do less.
+    If no capacity suffices, return the fewest VMs with the largest capacity; more VMs may have less.
 
     >>> needed_vms(np.array([2.0, 4.0, 3.0, 9.0, 7.0]), np.array([1.0, 3.5, 4.5, 20.0])).tolist()
     [1, 2, 4, 4]
     """
     best = running_maximum(capacity)
-    found: Counts = np.searchsorted(best, np.minimum(rates, best[-1]), side="left") + 1
-    return found
+    vms: Counts = np.searchsorted(best, np.minimum(rates, best[-1]), side="left") + 1
+    return vms
 
 
 def reactive(policy: str, vms: Counts) -> ElasticSchedule:
-    """VMs are ordered when the interval's load is seen; until they are there, those of the interval before serve."""
+    """Return a schedule that orders VMs when it observes the load; the previous VMs serve until they are ready."""
     return ElasticSchedule(policy=policy, vms=vms, ready=np.concatenate([vms[:1], vms[:-1]]))
 
 
 def simulate(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: RentalTerms) -> ElasticOutcome:
-    """Every VM is paid from its order to its release: while it starts, and while its successor starts."""
+    """Evaluate a schedule. Every VM is paid from its order to its release, including the time in which it starts."""
     rates, interval_s = trace.array(), trace.interval_s
     delay_s = 0.0 if schedule.instant else min(terms.delay_s, interval_s)
     vms, ready = schedule.vms, schedule.ready
     early, late = truth[ready - 1], truth[vms - 1]
     violated_s = (early < rates).sum() * delay_s + (late < rates).sum() * (interval_s - delay_s)
 
-    ordered_before = np.maximum(0, ready[1:] - vms[:-1]).sum()  # ready at once means ordered a delay earlier
+    ordered_before = np.maximum(
+        0, ready[1:] - vms[:-1]
+    ).sum()  # VMs that are ready at the start were ordered `delay_s` earlier
     vm_s = (np.maximum(vms, ready).sum() + ordered_before) * delay_s + vms.sum() * (interval_s - delay_s)
 
     capacities = np.stack([early, late], axis=-1).ravel()
@@ -129,9 +138,10 @@ def simulate(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: Rent
 
 
 def _backlog(rates: Floats, capacities: Floats, spans_s: Floats) -> tuple[float, float]:
-    """Seconds with a backlog, and the longest that its head waited (backlog / capacity), for loads constant in spans.
+    """Return the seconds with a backlog, and the longest wait of its oldest row (backlog / capacity).
 
-    A backlog b grows by (rate - capacity) a second; with capacity to spare it is gone after b / (capacity - rate).
+    The load is constant within a span. A backlog b changes by (rate - capacity) per second, so a positive spare
+    capacity removes it after b / (capacity - rate) seconds.
     """
     backlog, behind_s, worst_s = 0.0, 0.0, 0.0
     for rate, capacity, span_s in zip(rates.tolist(), capacities.tolist(), spans_s.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""What a plan is expected to bring or was seen to bring, and the plans that were looked at beside it."""
+"""The expected or observed outcome of a plan, and the alternatives that a policy rejected."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import msgspec
 
 
 class PlanOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one plan under one load. None: nobody says, or it cannot be known (a plan that does not keep up)."""
+    """Latency and throughput of one plan under one load. None: unknown, for example because the plan is unstable."""
 
-    slots: int  # tasks that may run at once under the plan
+    slots: int  # tasks that can run at the same time under the plan
     latency_s: float | None = None
-    quantile: float | None = None  # that `latency_s` is of; None: it is the mean
-    at_most_s: float | None = None  # what the latency may come to, where there is a target
-    rows_per_s: float | None = None  # external rows that it takes in
+    quantile: float | None = None  # the quantile that `latency_s` is; None: `latency_s` is the mean
+    at_most_s: float | None = None  # the latency target, if there is one
+    rows_per_s: float | None = None  # external rows that the plan processes
 
     def met_by(self, observed: PlanOutcome) -> bool:
-        """Whether what was observed is within the target, if there is one and it can be known."""
+        """Return whether the observed latency meets the target; true if either of them is unknown."""
         return self.at_most_s is None or observed.latency_s is None or observed.latency_s <= self.at_most_s
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan that was looked at and not taken."""
+    """A plan that a policy considered and rejected."""
 
     replicas: dict[str, int]  # by region
     expected: PlanOutcome
-    why: str  # it was not taken
+    why: str  # reason for the rejection

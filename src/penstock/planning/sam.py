@@ -1,15 +1,15 @@
-"""Slot-aware mapping: a full bundle of an operator's threads takes a slot alone; rests share slots by best fit.
+"""Slot-aware mapping (SAM): a full bundle of threads gets a slot of its own; rests share slots by best fit.
 
-Source: Shukla and Simmhan, JPDC 2018, algorithm SAM. Sweeps over the operators in breadth-first order, one bundle of
-each a sweep. A full bundle takes an empty slot, on the VM used last if that has one, else on the next VM that has. A
-rest goes to the slot with the least free CPU% + memory% that still holds it; empty slots are the last choice, again
-near the VM used last. So at most one slot an operator is shared.
+Source: Shukla and Simmhan, JPDC 2018, algorithm SAM. Each sweep places one bundle of each operator, in breadth-first
+order. A full bundle takes an empty slot: on the VM used last if it has one, otherwise on the next VM that has one. A
+rest goes to the shared slot with the least free CPU% + memory% that can hold it, or to an empty slot if none can.
+Consequently, each operator has threads on at most one shared slot.
 
-What the print leaves open: a rest that needs as many threads as a full bundle, but for less than the full rate, stays a
-rest (with one thread as the best count, every small operator would else block a whole slot, against what MBA charged).
+The paper does not define a rest that needs as many threads as a full bundle at less than the full rate. Here it stays a
+rest. Otherwise each small operator whose best count is one thread would occupy a whole slot, unlike MBA's charge.
 
-Cost: bundles, not threads, are placed; best fits come from a list of open slots sorted by free CPU% + memory% and
-searched from the least sum that can hold the rest.
+The algorithm places bundles instead of threads. Shared slots are kept sorted by free CPU% + memory%, and the search for
+the best fit starts at the smallest sum that can hold the rest.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping
 
 from penstock.models.curve import Curve
-from penstock.planning.allocation import SLACK, SLOT, Allocation, Bundle, OperatorAllocation, curve_of, scaled
+from penstock.planning.allocation import SLACK, SLOT, Allocation, Bundle, OperatorAllocation, curve_of, single_thread
 from penstock.planning.placement import Placement, PlacementError
 from penstock.planning.vms import VmCluster
 
 
 def sam(allocation: Allocation, cluster: VmCluster, curves: Mapping[str, Curve]) -> Placement:
-    """Places every thread, or fails naming the operator and how many more slots would do."""
-    sizes = [_bundles(one, curves) for one in allocation.operators]
+    """Place every thread. If one does not fit, raise a PlacementError with the slots that have to be added."""
+    sizes = [_bundles(operator, curves) for operator in allocation.operators]
     threads: list[list[int]] = [[] for _ in sizes]
-    # Asked for in this way, empty slots are taken in their order: VMs before the one in use are always full.
+    # Empty slots are taken in order, so all VMs before the one used last are full.
     empty = iter(range(cluster.slots))
     shared = _SharedSlots()
     sweep, pending = 0, list(range(len(sizes)))
     while pending:
-        still = []  # operators with more to place after this sweep: a sweep costs what it places
+        remaining = []  # operators with bundles left after this sweep
         for number in pending:
             full, bundle_threads, rest = sizes[number]
             if sweep < full:
                 slot, count, lacked = (
                     next(empty, None),
                     bundle_threads,
-                    "a full bundle wants an empty slot; none is left",
+                    "a full bundle needs an empty slot and none is left",
                 )
                 if sweep + 1 < full or rest is not None:
-                    still.append(number)
+                    remaining.append(number)
             else:
                 assert rest is not None  # an operator has at least one thread
                 slot, count = shared.best_fit(rest), rest.threads
@@ -59,8 +59,8 @@ def sam(allocation: Allocation, cluster: VmCluster, curves: Mapping[str, Curve])
                     more_slots=slots_needed(allocation, curves) - cluster.slots,
                 )
             threads[number].extend([slot] * count)
-        sweep, pending = sweep + 1, still
-    names = [one.operator for one in allocation.operators]
+        sweep, pending = sweep + 1, remaining
+    names = [operator.operator for operator in allocation.operators]
     return Placement(
         method="sam",
         cluster=cluster,
@@ -69,13 +69,13 @@ def sam(allocation: Allocation, cluster: VmCluster, curves: Mapping[str, Curve])
 
 
 def slots_needed(allocation: Allocation, curves: Mapping[str, Curve]) -> int:
-    """The slots on which `sam` succeeds: exactly as many as it opens where slots never end.
+    """Return the fewest slots on which `sam` succeeds.
 
-    Full bundles take one each; rests come in the same order, to the same open slots, on any cluster.
+    Full bundles take one slot each. Rests are placed in the same order on the same shared slots on any cluster.
     """
-    sizes = [_bundles(one, curves) for one in allocation.operators]
+    sizes = [_bundles(operator, curves) for operator in allocation.operators]
     shared = _SharedSlots()
-    # In the order of the sweeps: a rest comes after the full bundles of its operator.
+    # Rests in the order of the sweeps: after the full bundles of their operator.
     rests = sorted((full, number, rest) for number, (full, _, rest) in enumerate(sizes) if rest is not None)
     opened = 0
     for _, _, rest in rests:
@@ -85,44 +85,47 @@ def slots_needed(allocation: Allocation, curves: Mapping[str, Curve]) -> int:
     return opened + sum(full for full, _, _ in sizes)
 
 
-def _bundles(one: OperatorAllocation, curves: Mapping[str, Curve]) -> tuple[int, int, Bundle | None]:
-    """(full bundles, threads of each, rest). Threads that LSA counted one by one are bundled by the curve."""
-    if one.exclusive:
-        return one.bundles, one.bundle.threads, one.rest
-    curve = curve_of(one.operator, curves)
-    full, left = divmod(one.bundles * one.bundle.threads, curve.best_threads)
-    last = one.rest.threads if one.rest else 0
+def _bundles(operator: OperatorAllocation, curves: Mapping[str, Curve]) -> tuple[int, int, Bundle | None]:
+    """Return (full bundles, threads per bundle, rest). Single threads of LSA are bundled according to the curve."""
+    if operator.exclusive:
+        return operator.bundles, operator.bundle.threads, operator.rest
+    curve = curve_of(operator.operator, curves)
+    full, left = divmod(operator.bundles * operator.bundle.threads, curve.best_threads)
+    last = operator.rest.threads if operator.rest else 0
     if left + last == 0:
         return full, curve.best_threads, None
-    if left == 0 and one.rest:
-        return full, curve.best_threads, scaled(curve, one.rest.rows_per_s)
+    if left == 0 and operator.rest:
+        return full, curve.best_threads, single_thread(curve, operator.rest.rows_per_s)
     point = curve.at(left + last)
     rest = Bundle(threads=left + last, rows_per_s=point.rows_per_s, cpu=point.cpu, memory=point.memory)
     return full, curve.best_threads, rest
 
 
 class _SharedSlots:
-    """Slots that hold rests, sorted by free CPU% + memory%; among equals the one opened first."""
+    """Slots that hold rests, sorted by free CPU% + memory%, then by the order in which they were opened."""
 
     def __init__(self) -> None:
-        self._slots: list[int] = []  # in the order they were opened
-        self._open: list[tuple[float, int, float, float]] = []  # (free CPU + memory, which, free CPU, free memory)
+        self._slots: list[int] = []  # in the order in which they were opened
+        self._open: list[
+            tuple[float, int, float, float]
+        ] = []  # (free CPU + memory, index into `_slots`, free CPU, free memory)
 
     def best_fit(self, rest: Bundle) -> int | None:
-        """Takes the room and says the slot; None where no open slot holds the rest."""
-        at = bisect_left(self._open, (rest.cpu + rest.memory - 4 * SLACK,))
-        while at < len(self._open):
-            _, which, cpu, memory = self._open[at]
+        """Place the rest on an open slot and return the slot; None if no open slot can hold it."""
+        position = bisect_left(self._open, (rest.cpu + rest.memory - 4 * SLACK,))
+        while position < len(self._open):
+            _, index, cpu, memory = self._open[position]
             if rest.cpu <= cpu + SLACK and rest.memory <= memory + SLACK:
-                del self._open[at]
-                self._add(which, cpu - rest.cpu, memory - rest.memory)
-                return self._slots[which]
-            at += 1
+                del self._open[position]
+                self._add(index, cpu - rest.cpu, memory - rest.memory)
+                return self._slots[index]
+            position += 1
         return None
 
     def open(self, slot: int, rest: Bundle) -> None:
+        """Place the rest on an empty slot, which becomes shared."""
         self._slots.append(slot)
         self._add(len(self._slots) - 1, SLOT - rest.cpu, SLOT - rest.memory)
 
-    def _add(self, which: int, cpu: float, memory: float) -> None:
-        insort(self._open, (cpu + memory, which, cpu, memory))
+    def _add(self, index: int, cpu: float, memory: float) -> None:
+        insort(self._open, (cpu + memory, index, cpu, memory))

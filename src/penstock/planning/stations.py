@@ -1,4 +1,4 @@
-"""STATIONS.json and its answer: operators as GI/G/k stations, with their rates or with the streams between them."""
+"""Plan the processors of a STATIONS.json: operators as GI/G/k stations, with rates or with streams between them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from penstock.models.queueing import GIGk, ModelError
 from penstock.planning.processors import Assignment, OperatorNetwork, OperatorStation, assign_processors, min_processors
 
 QUANTILES = (0.5, 0.95, 0.99, 0.999)
-_ROUNDS = 10  # SCVs inside depend on the plan and the plan on them; it settles in two or three
+_MAX_ROUNDS = 10  # the SCVs depend on the plan and the plan on the SCVs; two or three rounds usually suffice
 
 
 class StationSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One operator. `arrival_scv` null: propagated along the streams (QNA). `max` 1: it cannot run in parallel."""
+    """One operator.
+
+    With `arrival_scv` null, the SCV is propagated along the streams (QNA). `max` is 1 if it cannot run in parallel.
+    """
 
     service_per_s: float
     arrival_per_s: float | None = None
@@ -28,7 +31,7 @@ class StationSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`gain` rows for `to` out of each row of `from`; `from` null is the outside."""
+    """A stream that carries `gain` rows to `to` per row of `from`; a null `from` is the external source."""
 
     source: str | None = msgspec.field(name="from")
     target: str = msgspec.field(name="to")
@@ -36,7 +39,7 @@ class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class StationsDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Each station has its `arrival_per_s`, or `streams` give the traffic equations their input."""
+    """The content of STATIONS.json. Either every station has an `arrival_per_s`, or `streams` determine the rates."""
 
     external_per_s: float
     stations: dict[str, StationSpec]
@@ -44,17 +47,18 @@ class StationsDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @staticmethod
     def from_json(text: str | bytes) -> StationsDocument:
+        """Parse and check the document; raise a PlanError if it is invalid."""
         try:
             return decode_json(text, StationsDocument)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise PlanError(
-                f'these are not stations: {error}; they look like {{"external_per_s": 8.0, "stations": '
-                '{"split": {"arrival_per_s": 8.0, "service_per_s": 9.6}}} (see `penstock schema stations`)'
+                f'The stations document is invalid: {error}. Example: {{"external_per_s": 8.0, "stations": '
+                '{"split": {"arrival_per_s": 8.0, "service_per_s": 9.6}}}. See `penstock schema stations`.'
             ) from None
 
 
 class NeedsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the demand would take; null where no number of processors does."""
+    """The processors that the demand needs without budget and bounds; null if no number suffices."""
 
     processors: dict[str, int] | None
     total: int | None
@@ -62,7 +66,10 @@ class NeedsResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssignmentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """`latency_s` is null where the plan does not keep up; `needs` is there only where it is not feasible."""
+    """The planned processors and their latency.
+
+    `latency_s` is null if the plan is unstable. `needs` is present only if the plan is not feasible.
+    """
 
     processors: dict[str, int]
     total: int
@@ -82,7 +89,9 @@ def plan_stations(
     latency_s: float | None = None,
     quantile: float | None = None,
 ) -> AssignmentResult:
-    """The least latency within `processors`, or the fewest processors for `latency_s` on the mean or on a quantile.
+    """Return the plan with the lowest latency within `processors`, or with the fewest processors for `latency_s`.
+
+    `latency_s` applies to the mean latency, or to its `quantile` if one is given.
 
     >>> split = StationSpec(arrival_per_s=8.0, service_per_s=9.6)
     >>> count = StationSpec(arrival_per_s=24.0, service_per_s=10.0)
@@ -91,7 +100,7 @@ def plan_stations(
     {'split': 2, 'count': 4}
     """
     if (processors is None) == (latency_s is None):
-        raise PlanError("give either a number of processors or a target for the latency, and not both")
+        raise PlanError("Give either a number of processors or a latency target, not both.")
 
     def plan(network: OperatorNetwork) -> Assignment:
         if processors is not None:
@@ -105,7 +114,7 @@ def plan_stations(
         return _result(plan(_network(stations, arrival_per_s, {}, law)), quantile)
     counts = {name: spec.min for name, spec in stations.stations.items()}
     seen: set[tuple[int, ...]] = set()
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         assignment = plan(_network(stations, arrival_per_s, _propagated(stations, traffic, counts), law))
         if assignment.counts in seen:
             break
@@ -116,12 +125,12 @@ def plan_stations(
 
 def _traffic(stations: StationsDocument) -> Traffic | None:
     if not stations.stations:
-        raise PlanError("there are no stations; give at least one")
+        raise PlanError("The document has no stations. Give at least one.")
     if stations.streams is None:
         return None
     if both := [name for name, spec in stations.stations.items() if spec.arrival_per_s is not None]:
         raise PlanError(
-            f"station '{both[0]}' has an arrival_per_s and there are streams, which give it too; leave one of them out"
+            f"Station '{both[0]}' has an arrival_per_s, but the streams already determine it. Remove one of them."
         )
     streams = [TrafficStream(source=s.source, target=s.target, gain=s.gain) for s in stations.streams]
     return solve_traffic(list(stations.stations), streams, stations.external_per_s)
@@ -131,9 +140,11 @@ def _given_rates(stations: StationsDocument) -> dict[str, float]:
     rates = {}
     for name, spec in stations.stations.items():
         if spec.arrival_per_s is None:
-            raise PlanError(f"station '{name}' has no arrival_per_s; give it, or give streams for all stations")
+            raise PlanError(f"Station '{name}' has no arrival_per_s. Give it, or give streams for all stations.")
         if spec.arrival_scv is None:
-            raise PlanError(f"station '{name}' has a null arrival_scv, which is propagated along streams; give streams")
+            raise PlanError(
+                f"Station '{name}' has a null arrival_scv, which is propagated along streams. Give the streams."
+            )
         rates[name] = spec.arrival_per_s
     return rates
 
@@ -161,23 +172,23 @@ def _network(
                 service_scv=spec.service_scv,
             )
         except ModelError as error:
-            raise PlanError(f"station '{name}': {error}") from None
+            raise PlanError(f"Station '{name}': {error}") from None
         operators.append(OperatorStation(name=name, station=station, least=spec.min, most=spec.max))
     return OperatorNetwork(external_per_s=stations.external_per_s, operators=tuple(operators), visit_law=law)
 
 
 def _result(assignment: Assignment, quantile: float | None) -> AssignmentResult:
     latency = assignment.latency()
-    asked = sorted({*QUANTILES, *([quantile] if quantile is not None else [])})
-    most = assignment.max_external_per_s
+    quantiles = sorted({*QUANTILES, *([quantile] if quantile is not None else [])})
+    max_external_per_s = assignment.max_external_per_s
     needs = assignment.needs
     return AssignmentResult(
         processors=assignment.processors,
         total=assignment.total,
         latency_s=latency.mean_s if latency else None,
-        quantiles_s={f"{p}": latency.quantile_s(p) for p in asked} if latency else {},
+        quantiles_s={f"{p}": latency.quantile_s(p) for p in quantiles} if latency else {},
         bottleneck=assignment.bottleneck,
-        max_external_per_s=most if math.isfinite(most) else None,
+        max_external_per_s=max_external_per_s if math.isfinite(max_external_per_s) else None,
         feasible=assignment.feasible,
         binding=assignment.binding,
         needs=msgspec.UNSET

@@ -1,8 +1,8 @@
-"""Acquiring VMs: sizes with slots, prices and racks -> the VMs that hold a number of slots, and what they cost.
+"""Acquire VMs that provide a number of slots, from a list of sizes with slots, prices and racks.
 
-Source: Shukla and Simmhan, JPDC 2018, acquiring VMs: as many of the largest size as the slots fill, then the smallest
-size that holds the rest. Few and large VMs keep threads near one another; where prices go by the slot, no mix is
-cheaper. Where they do not, `cheapest_price_per_h` says what the cheapest mix would cost.
+Source: Shukla and Simmhan, JPDC 2018, acquiring VMs: use the largest size as often as the slots fill it, then the
+smallest size that holds the remaining slots. A few large VMs keep threads close to each other. If prices are
+proportional to slots, no mix is cheaper; otherwise `cheapest_price_per_h` returns the price of the cheapest mix.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from penstock.dataflow.json_document import decode_json
 
 
 class VmError(PenstockError):
-    """VM sizes that cannot be acquired."""
+    """The VM sizes, or the number of slots requested, are invalid."""
 
 
 class VmSize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One entry of SIZES.json. The rack is where VMs of this entry stand; without a price the cost is unknown."""
+    """One entry of SIZES.json. All VMs of an entry are in its rack. Without a price the cost is unknown."""
 
     name: str
     slots: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": 10_000})]
@@ -34,23 +34,25 @@ class VmSize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 SizesFormat = list[VmSize]
 
-MAX_SLOTS = 10_000  # of one VM: above this somebody mixed up units
+MAX_SLOTS = 10_000  # per VM; more slots indicate a wrong unit
 
-ONE_SLOT = VmSize(name="vm", slots=1)  # where no sizes are given: every slot a VM, of unknown price
+ONE_SLOT = VmSize(name="vm", slots=1)  # the default without sizes: one VM of unknown price per slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vm:
+    """An acquired VM."""
+
     name: str
     size: VmSize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmCluster:
-    """VMs in the order they were acquired. Slots are numbered through: those of the first VM, of the second, ..."""
+    """VMs in the order of their acquisition. Slots are numbered across VMs, starting with those of the first VM."""
 
     vms: tuple[Vm, ...]
-    first_slot: tuple[int, ...] = field(init=False)  # of each VM, and the number of all slots last
+    first_slot: tuple[int, ...] = field(init=False)  # the first slot of each VM, followed by the total number of slots
     vm_of_slot: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,52 +66,54 @@ class VmCluster:
 
     @property
     def price_per_h(self) -> float | None:
-        """What all VMs cost; None where a price is not known."""
+        """Return the price of all VMs; None if a price is unknown."""
         prices = [vm.size.price_per_h for vm in self.vms]
         return None if None in prices else math.fsum(price for price in prices if price is not None)
 
     def slot_name(self, slot: int) -> str:
+        """Return the name of a slot: the VM and the number of the slot within it."""
         vm = self.vm_of_slot[slot]
         return f"{self.vms[vm].name}/{slot - self.first_slot[vm]}"
 
     def with_one_slot_vms(self, more: int) -> VmCluster:
-        """The same VMs and `more` of one slot each, in the rack of the last."""
+        """Return this cluster with `more` additional VMs of one slot each, in the rack of the last VM."""
         rack = self.vms[-1].size.rack if self.vms else 0
         size = msgspec.structs.replace(ONE_SLOT, rack=rack)
         return VmCluster(vms=(*self.vms, *(Vm(name=f"more-{number}", size=size) for number in range(more))))
 
 
 def check_sizes(sizes: Sequence[VmSize]) -> None:
+    """Raise a VmError if there are no sizes, or if slots or prices are out of range."""
     if not sizes:
-        raise VmError("no VM sizes are given; give at least one with its slots and price")
+        raise VmError("No VM sizes are given. Give at least one with its slots and price.")
     for size in sizes:
         if not 1 <= size.slots <= MAX_SLOTS:
-            raise VmError(f"VM size '{size.name}' has {size.slots} slots; it must have 1 to {MAX_SLOTS:,}")
+            raise VmError(f"VM size '{size.name}' has {size.slots} slots. It must have 1 to {MAX_SLOTS:,}.")
         if size.price_per_h is not None and not (math.isfinite(size.price_per_h) and size.price_per_h > 0):
-            raise VmError(f"VM size '{size.name}' costs {size.price_per_h:g} an hour; a price must be above 0")
+            raise VmError(f"VM size '{size.name}' costs {size.price_per_h:g} per hour. The price must be above 0.")
 
 
 def sizes_from_json(text: str | bytes) -> tuple[VmSize, ...]:
+    """Parse and check SIZES.json; raise a VmError if it is invalid."""
     try:
         sizes = tuple(decode_json(text, SizesFormat))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise VmError(
-            f"these are not VM sizes: {error}; sizes look like "
-            '[{"name": "D3", "slots": 4, "price_per_h": 0.4, "rack": 0}]'
+            f'The VM sizes are invalid: {error}. Example: [{{"name": "D3", "slots": 4, "price_per_h": 0.4, "rack": 0}}]'
         ) from None
     check_sizes(sizes)
     return sizes
 
 
 def acquire(slots: int, sizes: Sequence[VmSize]) -> VmCluster:
-    """As many of the largest size as `slots` fill, then the smallest size that holds the rest.
+    """Acquire VMs with at least `slots` slots: the largest size as often as it is filled, then the smallest that fits.
 
-    Among sizes of equally many slots the cheapest counts, and of those the first.
+    Among sizes with equal slots the cheapest is used, and among those the first.
 
     >>> sizes = [VmSize(name=f"D{n}", slots=s, price_per_h=0.1 * s) for n, s in [(1, 1), (2, 2), (3, 4)]]
     >>> [vm.name for vm in acquire(14, sizes).vms], round(acquire(14, sizes).price_per_h, 2)
     (['D3-0', 'D3-1', 'D3-2', 'D2-3'], 1.4)
-    >>> [vm.name for vm in acquire(7, sizes).vms]  # 3 slots are left, and D2 holds 2
+    >>> [vm.name for vm in acquire(7, sizes).vms]  # 3 slots remain, and D2 has only 2
     ['D3-0', 'D3-1']
     """
     picked = _picked(slots, sizes)
@@ -117,13 +121,13 @@ def acquire(slots: int, sizes: Sequence[VmSize]) -> VmCluster:
 
 
 def slots_acquired(slots: int, sizes: Sequence[VmSize]) -> int:
-    """How many slots `acquire(slots, sizes)` has: those asked for, or a few more."""
+    """Return the number of slots of `acquire(slots, sizes)`."""
     return sum(size.slots for size in _picked(slots, sizes))
 
 
 def _picked(slots: int, sizes: Sequence[VmSize]) -> list[VmSize]:
     if slots < 0:
-        raise VmError(f"{slots} slots were asked for; ask for 0 or more")
+        raise VmError(f"{slots} slots were requested. Request 0 or more.")
     check_sizes(sizes)
     offers = _offers(sizes)
     largest = offers[-1]
@@ -132,7 +136,7 @@ def _picked(slots: int, sizes: Sequence[VmSize]) -> list[VmSize]:
 
 
 def cheapest_price_per_h(slots: int, sizes: Sequence[VmSize]) -> float | None:
-    """The least that any mix of sizes with at least `slots` slots costs, exactly; None where a price is not known.
+    """Return the exact price of the cheapest mix of sizes with at least `slots` slots; None if a price is unknown.
 
     price(s) = min over sizes of (price of the size + price(s - its slots)), price(s <= 0) = 0.
 
@@ -145,13 +149,13 @@ def cheapest_price_per_h(slots: int, sizes: Sequence[VmSize]) -> float | None:
     if len(offers) < len(_offers(sizes)):
         return None
     price = [0.0] * (slots + 1)
-    for wanted in range(1, slots + 1):
-        price[wanted] = min(each + price[max(0, wanted - held)] for held, each in offers)
+    for needed in range(1, slots + 1):
+        price[needed] = min(vm_price + price[max(0, needed - vm_slots)] for vm_slots, vm_price in offers)
     return price[slots]
 
 
 def _offers(sizes: Sequence[VmSize]) -> list[VmSize]:
-    """One size for each number of slots, the cheapest, ascending."""
+    """Return the cheapest size for each number of slots, in ascending order of slots."""
     best: dict[int, VmSize] = {}
     for size in sizes:
         known = best.get(size.slots)

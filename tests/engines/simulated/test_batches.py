@@ -44,7 +44,7 @@ def test_one_stage_reaches_the_batch_duration_of_the_model(replicas: int, slots:
     window = steady_window(SimulatedEngine(flow, behaviour, plan=plan, mode="micro-batch"))
     model = MicroBatch(arrival_per_s=2_000.0, batch_s=0.1, row_s=0.001, replica_s=0.02, slots=slots)
     assert window.latency is not None
-    assert window.pipelines[0].batch_s == pytest.approx(model.settled_batch_s(replicas), rel=0.01)
+    assert window.pipelines[0].batch_s == pytest.approx(model.steady_batch_s(replicas), rel=0.01)
     assert window.latency.mean_s == pytest.approx(1.5 * (window.pipelines[0].batch_s or 0), rel=0.02)
     assert window.operator("work").seconds_per_row == pytest.approx(0.001, rel=0.01)
 
@@ -67,7 +67,7 @@ def test_two_stages_in_one_query() -> None:
     stages = (Stage(name="parse", visits=1.0, row_s=0.001), Stage(name="count", visits=3.0, row_s=0.0005))
     model = MicroBatchQuery(batch_s=0.2, replica_s=0.01, slots=8, stages=stages)
     assert len(window.pipelines) == 1
-    assert window.pipelines[0].batch_s == pytest.approx(model.settled_batch_s(500.0, replicas), rel=0.03)
+    assert window.pipelines[0].batch_s == pytest.approx(model.steady_batch_s(500.0, replicas), rel=0.03)
     assert window.operator("parse").selectivity == pytest.approx(3.0, rel=0.01)
 
 
@@ -130,8 +130,8 @@ def test_a_stage_takes_as_long_as_its_slowest_task(replicas: int) -> None:
     without = MicroBatch(arrival_per_s=300.0, batch_s=0.1, row_s=0.01, replica_s=0.02)
     model = MicroBatch(arrival_per_s=300.0, batch_s=0.1, row_s=0.01, replica_s=0.02, spread_s=0.01)
     assert window.operator("work").service_scv == pytest.approx(1.0, rel=0.15)
-    assert window.pipelines[0].batch_s == pytest.approx(model.settled_batch_s(replicas), rel=0.1)
-    assert window.pipelines[0].batch_s > 1.15 * without.settled_batch_s(replicas)
+    assert window.pipelines[0].batch_s == pytest.approx(model.steady_batch_s(replicas), rel=0.1)
+    assert window.pipelines[0].batch_s > 1.15 * without.steady_batch_s(replicas)
 
 
 def test_batches_are_limited_under_a_backlog() -> None:

@@ -1,8 +1,8 @@
-"""A query that works in micro-batches: what a batch takes, where it settles, and its finite best number of replicas."""
+"""Micro-batch queries: batch time, steady-state batch time, and the finite optimal number of replicas."""
 
 from penstock.models.microbatch.fit import BatchSample, Interval, MicroBatchFit, fit_microbatch
 from penstock.models.microbatch.query import MicroBatchQuery, Stage
-from penstock.models.microbatch.station import MicroBatch, slowest_of
+from penstock.models.microbatch.station import MicroBatch, expected_maximum
 
 __all__ = [
     "BatchSample",
@@ -11,6 +11,6 @@ __all__ = [
     "MicroBatchFit",
     "MicroBatchQuery",
     "Stage",
+    "expected_maximum",
     "fit_microbatch",
-    "slowest_of",
 ]

@@ -1,9 +1,9 @@
-"""The micro-batch model from samples of (rows, replicas, batch time).
+"""Fit the micro-batch model to samples of (rows, replicas, batch time).
 
-Estimates: non-negative least squares of D on (1, n / min(k, slots), k). Intervals: Student's t on the ordinary least
-squares fit (equal, independent, roughly normal errors), cut at 0, which only helps since no parameter is negative; they
-hold the truth in `level` of the cases however small the sample. D* is a ratio of two linear forms of the parameters, so
-its interval is Fieller's, which is open above when the data cannot rule out saturation.
+Estimates are the non-negative least squares of D on (1, n / min(k, slots), k). Intervals are Student's t intervals of
+the ordinary least squares fit, for equal, independent and roughly normal errors. They are cut at 0, because no
+parameter is negative, and cover the truth with probability `level` for any sample size. D* is a ratio of two linear
+forms of the parameters, so its interval is Fieller's, which has no upper end if the data do not exclude saturation.
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ from scipy.stats import t as student
 from penstock.models.microbatch.station import MicroBatch
 from penstock.models.queueing.errors import ModelError, count, not_negative, positive, probability
 
-# Columns are scaled to length 1; above this their ratios are told apart by rounding and noise, not by the design.
-_WORST_CONDITION = 1e3
+# For columns of length 1. Above this condition number, noise determines the parameters instead of the design.
+_MAX_CONDITION = 1e3
 
 
 class BatchSample(NamedTuple):
+    """The measured time of one batch."""
+
     rows: float
     replicas: int
     batch_s: float
 
 
 class Interval(NamedTuple):
+    """An estimate with the ends of its confidence interval."""
+
     low: float
     value: float
     high: float
@@ -38,7 +42,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatchFit:
-    """What the samples say, and how sure they are. `level` is the coverage of every interval."""
+    """The fitted parameters with intervals. `level` is the coverage of every interval."""
 
     batch_s: Interval  # a
     row_s: Interval  # c
@@ -60,7 +64,7 @@ class MicroBatchFit:
         )
 
     def predict_batch_s(self, rows: float, replicas: int) -> Interval:
-        """The time of one more batch of this size, with the interval for that one batch (not for the mean)."""
+        """Return the time of one further batch, with the interval for that batch (not for the mean)."""
         x = np.array([1.0, rows / _at_once(replicas, self.slots), replicas])
         spread = self._t() * math.sqrt(self.residual_s**2 + self._variance(x))
         middle = float(x @ np.array(self.least_squares))
@@ -68,7 +72,7 @@ class MicroBatchFit:
         return Interval(min(value, max(0.0, middle - spread)), value, max(value, middle + spread))
 
     def predict_latency_s(self, arrival_per_s: float, replicas: int) -> Interval:
-        """1.5 D* at this rate. The upper end is infinite where saturation cannot be ruled out."""
+        """Return the mean latency 1.5 D* at this rate. The upper end is infinite if saturation cannot be excluded."""
         value = self.station(arrival_per_s).mean_s(replicas)
         # D is in the interval if the form  (a + b k) - D (1 - lambda C)  is within t standard errors of 0.
         fixed = np.array([1.0, 0.0, replicas])
@@ -83,7 +87,7 @@ class MicroBatchFit:
         root = math.sqrt(max(0.0, a1**2 - 4.0 * a2 * a0))
         if a2 > 0.0 and slack > 0.0:
             low, high = (-a1 - root) / (2.0 * a2), (-a1 + root) / (2.0 * a2)
-        else:  # a load of 1 is within its own interval: there is no upper end
+        else:  # the interval of the load contains 1, so there is no upper end
             low, high = (2.0 * a0 / (root - a1) if a0 > 0.0 and root > a1 else 0.0), math.inf
         return Interval(min(value, max(0.0, 1.5 * low)), value, max(value, 1.5 * high))
 
@@ -99,7 +103,8 @@ def _at_once(replicas: int, slots: int | None) -> int:
 
 
 def fit_microbatch(samples: Sequence[BatchSample], slots: int | None = None, level: float = 0.95) -> MicroBatchFit:
-    """
+    """Fit the model; raise a ModelError if the samples do not determine its parameters.
+
     >>> truth = MicroBatch(arrival_per_s=0.0, batch_s=0.1, row_s=0.001, replica_s=0.02)
     >>> design = [(n, k) for n in (100, 1000, 5000) for k in (1, 2, 8)]
     >>> fit = fit_microbatch([BatchSample(n, k, truth.batch_time_s(n, k)) for n, k in design])
@@ -112,7 +117,7 @@ def fit_microbatch(samples: Sequence[BatchSample], slots: int | None = None, lev
         count(f"the replicas of sample {i}", sample.replicas)
         positive(f"the batch time of sample {i} (s)", sample.batch_s)
     if len(samples) < 4:
-        raise ModelError(f"{len(samples)} samples cannot tell three parameters and their error; give at least 4")
+        raise ModelError(f"{len(samples)} samples are too few for three parameters and their error. Give at least 4.")
     x = np.array([[1.0, s.rows / _at_once(s.replicas, slots), s.replicas] for s in samples])
     y = np.array([s.batch_s for s in samples])
     lengths = np.linalg.norm(x, axis=0)
@@ -128,7 +133,7 @@ def fit_microbatch(samples: Sequence[BatchSample], slots: int | None = None, lev
         for o, e, h in zip(ordinary, estimate, half, strict=True)
     )
     if a.value + b.value <= 0:
-        raise ModelError("the samples give batches that take no time when empty; add samples of small batches")
+        raise ModelError("According to the samples an empty batch takes no time. Add samples of small batches.")
     return MicroBatchFit(
         batch_s=a,
         row_s=c,
@@ -144,16 +149,16 @@ def fit_microbatch(samples: Sequence[BatchSample], slots: int | None = None, lev
 
 def _refuse_unidentifiable(samples: Sequence[BatchSample], x: np.ndarray, lengths: np.ndarray) -> None:
     if not any(s.rows for s in samples):
-        raise ModelError("all samples are of empty batches, so the work of a row is not known; add batches with rows")
+        raise ModelError("All samples are of empty batches, so the work per row is unknown. Add batches with rows.")
     if len({s.replicas for s in samples}) == 1:
         raise ModelError(
-            f"all samples have {samples[0].replicas} replicas, so the fixed time of a batch and the time of a replica "
-            "cannot be told apart; add samples with another number of replicas"
+            f"All samples have {samples[0].replicas} replicas, so the fixed time per batch and the time per replica "
+            "cannot be distinguished. Add samples with another number of replicas."
         )
     condition = float(np.linalg.cond(x / lengths))
-    if not condition < _WORST_CONDITION:
+    if not condition < _MAX_CONDITION:
         raise ModelError(
-            f"rows and replicas move together in these samples (condition {condition:.3g}, at most "
-            f"{_WORST_CONDITION:g}), so the parameters cannot be told apart; add small and large batches at both "
-            "few and many replicas"
+            f"Rows and replicas are nearly collinear in the samples (condition number {condition:.3g}, at most "
+            f"{_MAX_CONDITION:g}), so the parameters cannot be distinguished. Add small and large batches with few and "
+            "with many replicas."
         )

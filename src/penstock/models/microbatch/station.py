@@ -1,17 +1,17 @@
 """The micro-batch station: one query whose stages all have k replicas.
 
     D(n) = a + n c / min(k, slots) + b k            a batch of n rows
-    D*   = A / (1 - lambda C),  A = a + b k,  C = c / min(k, slots)     where it settles at lambda rows/s: n = lambda D*
+    D*   = A / (1 - lambda C),  A = a + b k,  C = c / min(k, slots)     steady state at lambda rows/s: n = lambda D*
 
-a: seconds a batch whatever it holds; c: seconds of work a row, over all stages and visits; b: seconds a replica (task
-launch, state partition). D* is exact for a steady inflow and batches that start back to back. A row arrives anywhere in
-the batch before its own, uniformly, and leaves at the end of its own: T is uniform on [D*, 2 D*], E[T] = 1.5 D*.
+a: seconds per batch, independent of its rows; c: seconds of work per row, over all stages and visits; b: seconds per
+replica (task launch, state partition). D* is exact for a constant inflow and batches without pauses. A row arrives
+uniformly during the batch before its own and leaves at the end of its own: T is uniform on [D*, 2 D*], E[T] = 1.5 D*.
 
-Up to k = slots, D* = b k + (a + b x) (1 + x / (k - x)) with x = lambda c: convex in k, least at
-k = x + sqrt(x (a + b x) / b); beyond `slots` more replicas only cost b. So the best k is finite.
+Up to k = slots, D* = b k + (a + b x) (1 + x / (k - x)) with x = lambda c. It is convex in k with its minimum at
+k = x + sqrt(x (a + b x) / b). Replicas beyond `slots` only add b, so the optimal k is finite.
 
-Rows differ, and a stage lasts as long as the slowest of its tasks. Where the work of a row has a spread, the sum over
-the n/k rows of a task is about normal, and the largest of k such sums lies z_k standard deviations above the mean:
+A stage lasts as long as its slowest task. If the work per row varies, the sum over the n/k rows of a task is roughly
+normal, and the largest of k such sums is z_k standard deviations above the mean:
 
     D(n) = a + n c / k + b k + z_k g sqrt(n / k),      g = sum over stages of c_s sqrt(SCV_s v_s)
     sqrt(D*) = (q + sqrt(q^2 + 4 (1 - rho) A)) / (2 (1 - rho)),      q = z_k g sqrt(lambda / k), rho = lambda C
@@ -33,20 +33,20 @@ from penstock.models.queueing.errors import (
     checked_load,
     count,
     counted,
+    distinguishable,
     not_negative,
     positive,
     probability,
-    told_apart,
 )
 from penstock.models.queueing.mmk import least_stable_servers
 from penstock.models.queueing.station import LatencyMoments
 
 
 @functools.cache
-def slowest_of(tasks: int) -> float:
-    """z_k: how many standard deviations the slowest of so many is above their mean, to be expected.
+def expected_maximum(tasks: int) -> float:
+    """Return z_k, the expected maximum of k standard normal variables.
 
-    >>> [round(slowest_of(k), 2) for k in (1, 2, 10)]  # exact: 0, 0.564, 1.539
+    >>> [round(expected_maximum(k), 2) for k in (1, 2, 10)]  # exact: 0, 0.564, 1.539
     [0.0, 0.59, 1.55]
     """
     return NormalDist().inv_cdf((tasks - 0.375) / (tasks + 0.25)) if tasks > 1 else 0.0
@@ -54,9 +54,10 @@ def slowest_of(tasks: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """
+    """A micro-batch station.
+
     >>> query = MicroBatch(arrival_per_s=2000.0, batch_s=0.1, row_s=0.001, replica_s=0.02, slots=16)
-    >>> query.least_stable(), query.best_replicas(), round(query.settled_batch_s(5), 3)
+    >>> query.least_stable(), query.best_replicas(), round(query.steady_batch_s(5), 3)
     (3, 6, 0.333)
     """
 
@@ -64,7 +65,7 @@ class MicroBatch:
     batch_s: float  # a
     row_s: float  # c
     replica_s: float  # b
-    slots: int | None = None  # tasks that run at once; None: as many as there are replicas
+    slots: int | None = None  # tasks that run at the same time; None: all replicas
     spread_s: float = 0.0  # g
 
     def __post_init__(self) -> None:
@@ -92,7 +93,7 @@ class MicroBatch:
         return replicas if self.slots is None else min(replicas, self.slots)
 
     def batch_time_s(self, rows: float, replicas: int) -> float:
-        """D(n)."""
+        """Return D(n)."""
         return self.batch_s + rows * self.row_s / self._at_once(replicas) + self.replica_s * replicas
 
     def least_stable(self) -> int | None:
@@ -102,29 +103,31 @@ class MicroBatch:
     def capacity_per_s(self, servers: int) -> float:
         return self._at_once(servers) / self.row_s if self.row_s else math.inf
 
-    def settled_batch_s(self, replicas: int) -> float:
-        """D*."""
+    def steady_batch_s(self, replicas: int) -> float:
+        """Return D*; raise an UnstableError if the replicas do not sustain the arrival rate."""
         keeps_up = least_stable_servers(self.arrival_per_s * self.row_s)
         if self._at_once(count("the number of replicas", replicas)) < keeps_up:
             least = self.least_stable()
-            needs = f"it needs at least {least}" if least else f"its {self.slots} slots are too few for any number"
-            comes, taken = told_apart(self.arrival_per_s, self.capacity_per_s(replicas))
-            verb = "takes" if replicas == 1 else "take"
+            needs = f"it needs at least {least}" if least else f"{self.slots} slots are too few for any number"
+            arriving, processed = distinguishable(self.arrival_per_s, self.capacity_per_s(replicas))
+            verb = "processes" if replicas == 1 else "process"
             raise UnstableError(
-                f"a query gets {comes} rows/s but {counted(replicas, 'replica')} {verb} {taken}; {needs}"
+                f"A query receives {arriving} rows/s but {counted(replicas, 'replica')} {verb} {processed}; {needs}."
             )
-        return self._settled_s(replicas)
+        return self._steady_s(replicas)
 
-    def _settled_s(self, replicas: int) -> float:
+    def _steady_s(self, replicas: int) -> float:
         at_once = self._at_once(replicas)
         fixed, free = self.batch_s + self.replica_s * replicas, 1.0 - self.arrival_per_s * self.row_s / at_once
         if self.spread_s == 0.0:
             return fixed / free
-        q = slowest_of(at_once) * self.spread_s * math.sqrt(self.arrival_per_s / at_once)
+        q = expected_maximum(at_once) * self.spread_s * math.sqrt(self.arrival_per_s / at_once)
         return ((q + math.sqrt(q * q + 4.0 * free * fixed)) / (2.0 * free)) ** 2
 
     def best_replicas(self) -> int | None:
-        """The k with the shortest latency; None where no k keeps up. Without b it is all slots (none: no end, refused).
+        """Return the k with the lowest latency; None if no k is stable.
+
+        If replicas cost no time (b = 0), all slots are optimal. Without a number of slots this raises an UnstableError.
 
         >>> MicroBatch(arrival_per_s=10.0, batch_s=1.0, row_s=0.01, replica_s=0.0, slots=8).best_replicas()
         8
@@ -137,44 +140,46 @@ class MicroBatch:
             return 1
         if b == 0.0:
             if self.slots is None:
-                raise UnstableError("replicas that cost nothing on slots without end have no best number; give slots")
+                raise UnstableError(
+                    "Replicas without cost on unlimited slots have no optimal number. Give the number of slots."
+                )
             return self.slots
-        if self.spread_s > 0.0:  # no closed form: on for as long as it gets shorter
+        if self.spread_s > 0.0:  # no closed form: increase k while the latency drops
             drops = self.drops_s(least)
             return next(k for k in counting(least) if k == self.slots or next(drops) <= 0.0)
         ideal = x + math.sqrt(x * (self.batch_s + b * x) / b)
         most = self.slots if self.slots is not None else math.ceil(ideal)
         near = {min(most, max(least, k)) for k in (math.floor(ideal), math.ceil(ideal))}
-        return min(near, key=self.settled_batch_s)
+        return min(near, key=self.steady_batch_s)
 
     def moments(self, servers: int) -> Iterator[LatencyMoments]:
-        self.settled_batch_s(servers)  # refuses what does not keep up; from there on everything does
+        self.steady_batch_s(servers)  # raises if unstable; all larger numbers are stable
         for replicas in counting(servers):
-            settled = self._settled_s(replicas)
-            variance = settled**2 / 12.0
-            yield LatencyMoments(1.5 * settled, variance, variance)
+            steady = self._steady_s(replicas)
+            variance = steady**2 / 12.0
+            yield LatencyMoments(1.5 * steady, variance, variance)
 
     def drops_s(self, servers: int) -> Iterator[float]:
-        settled = self.settled_batch_s(servers)
+        steady = self.steady_batch_s(servers)
         fixed, each, load = self.batch_s, self.replica_s, self.arrival_per_s * self.row_s
-        plain = self.slots is None and self.spread_s == 0.0  # as it is mostly, and a policy waits for it
+        plain = self.slots is None and self.spread_s == 0.0  # the frequent case, computed without calls
         for replicas in counting(servers + 1):
-            shorter = (fixed + each * replicas) / (1.0 - load / replicas) if plain else self._settled_s(replicas)
-            yield 1.5 * (settled - shorter)
-            settled = shorter
+            shorter = (fixed + each * replicas) / (1.0 - load / replicas) if plain else self._steady_s(replicas)
+            yield 1.5 * (steady - shorter)
+            steady = shorter
 
     def floor_s(self) -> float:
-        """Of the time that a batch costs without any rows; the best number of replicas is above it."""
+        """Return the latency of empty batches with one replica, a lower bound for any load and any replicas."""
         return 1.5 * (self.batch_s + self.replica_s)
 
     def mean_s(self, servers: int) -> float:
-        return 1.5 * self.settled_batch_s(servers)
+        return 1.5 * self.steady_batch_s(servers)
 
     def variance_s2(self, servers: int) -> float:
-        return self.settled_batch_s(servers) ** 2 / 12.0
+        return self.steady_batch_s(servers) ** 2 / 12.0
 
     def quantile_s(self, servers: int, quantile: float) -> float:
-        return (1.0 + probability("a quantile", quantile)) * self.settled_batch_s(servers)
+        return (1.0 + probability("a quantile", quantile)) * self.steady_batch_s(servers)
 
     def miss_probability(self, servers: int, deadline_s: float) -> float:
-        return min(1.0, max(0.0, 2.0 - deadline_s / self.settled_batch_s(servers)))
+        return min(1.0, max(0.0, 2.0 - deadline_s / self.steady_batch_s(servers)))

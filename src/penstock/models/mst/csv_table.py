@@ -1,4 +1,4 @@
-"""Rows of a CSV file, with the line each ends on."""
+"""Read CSV with line numbers for error messages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from penstock.dataflow.errors import PenstockError
 
 
 class CsvError(PenstockError):
-    """The text is not CSV."""
+    """The text is not valid CSV."""
 
 
 def read_csv(text: str, source: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The columns, and (line, values) of each row; empty lines are left out.
+    """Return the column names, and (line number, values) of each non-empty row.
 
     >>> read_csv("app, vms\\n\\ngrep,4\\n", "samples.csv")
     (['app', 'vms'], [(3, ['grep', '4'])])
@@ -24,10 +24,10 @@ def read_csv(text: str, source: str) -> tuple[list[str], list[tuple[int, list[st
         columns = [name.strip() for name in next(reader, [])]
         return columns, [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
-        raise CsvError(f"{source}, line {reader.line_num}: this is not CSV: {error}; mend the line") from None
+        raise CsvError(f"{source}, line {reader.line_num}: this is not valid CSV: {error}. Correct the line.") from None
 
 
 def quoted_row(row: Sequence[str]) -> str:
-    """A row as an error may quote it."""
+    """Return a row, shortened if necessary, for an error message."""
     line = ",".join(row)
     return line if len(line) <= 80 else f"{line[:77]}..."

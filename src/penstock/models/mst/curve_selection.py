@@ -1,4 +1,4 @@
-"""Phase 2: which candidate to believe, judged on VM counts that it was not fitted to."""
+"""Phase 2 of Imai et al. (2017): select the curve family with the smallest error at VM counts not used for fitting."""
 
 from __future__ import annotations
 
@@ -15,51 +15,52 @@ from penstock.models.mst.samples import MAX_VMS, SamplesError, ThroughputSamples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveSelection:
-    """`chosen` is fitted to all the samples; `errors` judged the candidates when they were fitted to `trained` only."""
+    """The selected curve. `errors` are those of all families, fitted to the VM counts `trained` only."""
 
     chosen: FittedCurve
     errors: dict[str, float]
     trained: tuple[int, ...]
-    validated: tuple[int, ...]  # empty: leave-one-count-out errors decided
+    validated: tuple[int, ...]  # empty: leave-one-out errors decided
 
 
 def select_curve(
     samples: ThroughputSamples,
     *,
     validation: Sequence[int] = (),
-    candidates: Sequence[CurveFamily] = CURVE_FAMILIES,
+    families: Sequence[CurveFamily] = CURVE_FAMILIES,
     steps: Sequence[float] = (0.0,),
     weighting: Weighting = Weighting.RELATIVE,
     refit: bool = True,
 ) -> CurveSelection:
-    """Fit every candidate to the samples that are not at `validation` counts, keep the one with the least RMSE there.
+    """Fit every family without the `validation` counts and select the one with the smallest RMSE at these counts.
 
-    Without validation counts each count in turn is predicted from the others: the training error, which the paper falls
-    back on, favours whoever has most parameters. With `refit` the winner then learns from the validation samples too.
+    Without validation counts, each count in turn is predicted from the others. (The paper uses the training error in
+    this case, which favours families with many parameters.) With `refit` the selected family is finally fitted to all
+    samples, including those for validation. `steps` are candidate capacity steps in VMs.
     """
     for step in steps:
         if not 0 <= step <= MAX_VMS:
-            raise SamplesError(f"a step of {step} VMs was given; it must be a number from 0 (no steps) to {MAX_VMS}")
+            raise SamplesError(f"The step is {step} VMs. It must be a number from 0 (no steps) to {MAX_VMS}.")
     training = samples.without(validation)
     if not training.vms:
-        raise SamplesError(f"all VM counts of app '{samples.app}' are for validation; leave some to train on")
-    step = choose_step(training, candidates=candidates, steps=steps, weighting=weighting)
+        raise SamplesError(f"All VM counts of app '{samples.app}' are used for validation. Leave some for training.")
+    step = choose_step(training, families=families, steps=steps, weighting=weighting)
     if validation:
         held_out = samples.only(validation)
         rmse = relative_rmse if weighting is Weighting.RELATIVE else absolute_rmse
         errors = {}
-        for candidate in candidates:
-            fitted = fit_curve(candidate, training, step=step, weighting=weighting)
-            errors[candidate.name] = rmse(fitted.predict(held_out.vms), held_out)
+        for family in families:
+            fitted = fit_curve(family, training, step=step, weighting=weighting)
+            errors[family.name] = rmse(fitted.predict(held_out.vms), held_out)
     else:
-        errors = {c.name: leave_one_out(c, training, step=step, weighting=weighting) for c in candidates}
-    # Nested candidates often find the very same curve (Amdahl's is Model 1's where nothing is lost to communication):
-    # of those within a thousandth of the best, the one with the fewest parameters.
-    least = min(errors.values())
-    close = [candidate for candidate in candidates if errors[candidate.name] <= 1.001 * least + 1e-12]
-    winner = min(close, key=lambda candidate: (candidate.parameters, errors[candidate.name]))
+        errors = {c.name: leave_one_out(c, training, step=step, weighting=weighting) for c in families}
+    # Nested families often give the same curve: Amdahl's law is Model 1 without communication. Among families within
+    # 0.1% of the smallest error, select the one with the fewest parameters.
+    smallest = min(errors.values())
+    close = [family for family in families if errors[family.name] <= 1.001 * smallest + 1e-12]
+    selected = min(close, key=lambda family: (family.parameters, errors[family.name]))
     return CurveSelection(
-        chosen=fit_curve(winner, samples if refit else training, step=step, weighting=weighting),
+        chosen=fit_curve(selected, samples if refit else training, step=step, weighting=weighting),
         errors=errors,
         trained=training.vms,
         validated=tuple(sorted(set(validation))),
@@ -69,30 +70,30 @@ def select_curve(
 def choose_step(
     samples: ThroughputSamples,
     *,
-    candidates: Sequence[CurveFamily] = CURVE_FAMILIES,
+    families: Sequence[CurveFamily] = CURVE_FAMILIES,
     steps: Sequence[float],
     weighting: Weighting = Weighting.RELATIVE,
 ) -> float:
-    """The step with which the best candidate fits the samples best; the earlier one where that makes no difference."""
+    """Return the step for which the best family has the smallest training error; the earlier one of similar steps."""
     if len(steps) == 1:
         return steps[0]
 
-    def least(step: float) -> float:
-        return min(fit_curve(c, samples, step=step, weighting=weighting).train_rmse for c in candidates)
+    def smallest_error(step: float) -> float:
+        return min(fit_curve(c, samples, step=step, weighting=weighting).train_rmse for c in families)
 
-    errors = [least(step) for step in steps]
-    # 2%: a step must show in the samples, not in their noise.
+    errors = [smallest_error(step) for step in steps]
+    # 2%: a step must be visible beyond the noise of the samples.
     return next(step for step, error in zip(steps, errors, strict=True) if error <= 1.02 * min(errors))
 
 
-def leave_one_out(candidate: CurveFamily, samples: ThroughputSamples, *, step: float, weighting: Weighting) -> float:
-    """Relative RMSE when each VM count is predicted from the others; the training error of a single count."""
+def leave_one_out(family: CurveFamily, samples: ThroughputSamples, *, step: float, weighting: Weighting) -> float:
+    """Return the relative RMSE of each VM count predicted from the others; with a single count, the training error."""
     if len(samples.vms) < 2:
-        return fit_curve(candidate, samples, step=step, weighting=weighting).train_rmse
+        return fit_curve(family, samples, step=step, weighting=weighting).train_rmse
     squares, number = 0.0, 0
     for count in samples.vms:
-        fitted = fit_curve(candidate, samples.without([count]), step=step, weighting=weighting)
-        out = samples.only([count])
-        squares += relative_rmse(fitted.predict(out.vms), out) ** 2 * len(out.throughput[0])
-        number += len(out.throughput[0])
+        fitted = fit_curve(family, samples.without([count]), step=step, weighting=weighting)
+        held_out = samples.only([count])
+        squares += relative_rmse(fitted.predict(held_out.vms), held_out) ** 2 * len(held_out.throughput[0])
+        number += len(held_out.throughput[0])
     return float(np.sqrt(squares / number))

@@ -1,4 +1,4 @@
-"""A candidate with its weights: predictions, and the peak effect."""
+"""A curve family fitted to samples."""
 
 from __future__ import annotations
 
@@ -14,54 +14,56 @@ from penstock.models.mst.samples import MAX_VMS, Floats, SamplesError, Throughpu
 
 
 def running_maximum(predicted: Floats) -> Floats:
-    """The peak effect: nobody rents more VMs to get less, so past its peak a curve is flat."""
+    """Return the running maximum over VM counts: behind its peak a curve is flat, because fewer VMs can be used."""
     result: Floats = np.maximum.accumulate(predicted, axis=-1)
     return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedCurve:
-    """One curve. `step` 0 means that capacity grows with every VM."""
+    """A curve MST(m). A `step` of 0 means that capacity grows with every VM."""
 
-    candidate: CurveFamily
+    family: CurveFamily
     weights: tuple[float, ...]
     step: float
-    train_rmse: float  # relative, over single samples, without the running maximum
+    train_rmse: float  # relative error over single samples, without the running maximum
 
     @property
     def name(self) -> str:
-        return self.candidate.name
+        return self.family.name
 
     def raw(self, vms: Floats) -> Floats:
-        return self.candidate.predict(np.array(self.weights), effective_vms(vms, self.step))
+        """Return the MST at these VM counts without the running maximum."""
+        return self.family.predict(np.array(self.weights), effective_vms(vms, self.step))
 
     def predict(self, vms: Sequence[int] | range) -> Floats:
-        """MST at these VM counts; the running maximum is taken over 1, 2, 3, ... VMs."""
+        """Return the MST at these VM counts, as the running maximum over 1, 2, 3, ... VMs."""
         counts = check_vm_counts(vms)
         curve = running_maximum(self.raw(np.arange(1.0, max(counts) + 1)))
-        chosen: Floats = curve[np.array(counts) - 1]
-        return chosen
+        predicted: Floats = curve[np.array(counts) - 1]
+        return predicted
 
 
 def check_vm_counts(vms: Iterable[int]) -> list[int]:
+    """Return the VM counts as a list; raise a SamplesError if there is none or one is out of range."""
     counts = list(vms)
     if not counts or min(counts) < 1 or max(counts) > MAX_VMS:
         raise SamplesError(
-            f"asked to predict MST on {counts} VMs; give at least one VM count, each at least 1 and at most {MAX_VMS}"
+            f"The MST was requested for {counts} VMs. Give one or more VM counts of at least 1 and at most {MAX_VMS}."
         )
     return counts
 
 
-def fit_and_predict(candidate: CurveFamily, vms: Floats, sums: FitSums, step: float, at: Floats) -> Floats:
-    """Fit a batch and predict it at `at`, without the running maximum."""
-    weights = candidate.fit(effective_vms(vms, step), sums)
-    return candidate.predict(weights, effective_vms(at, step))
+def fit_and_predict(family: CurveFamily, vms: Floats, sums: FitSums, step: float, at: Floats) -> Floats:
+    """Fit a batch of curves and predict them at the VM counts `at`, without the running maximum."""
+    weights = family.fit(effective_vms(vms, step), sums)
+    return family.predict(weights, effective_vms(at, step))
 
 
 def fit_curve(
-    candidate: CurveFamily, samples: ThroughputSamples, *, step: float = 0.0, weighting: Weighting = Weighting.RELATIVE
+    family: CurveFamily, samples: ThroughputSamples, *, step: float = 0.0, weighting: Weighting = Weighting.RELATIVE
 ) -> FittedCurve:
-    """Least squares on single samples with non-negative weights.
+    """Fit a family to single samples by least squares with non-negative weights.
 
     >>> from penstock.models.mst.curve_families import AMDAHL
     >>> perfect = ThroughputSamples.of("linear", {m: [3.0 * m] for m in (1, 2, 4, 8)})
@@ -69,11 +71,11 @@ def fit_curve(
     [300.0]
     """
     vms = np.array(samples.vms, dtype=float)
-    sums = fit_sums(samples.padded(), candidate.link, weighting)
-    weights = candidate.fit(effective_vms(vms, step), sums)
-    predicted = candidate.predict(weights, effective_vms(vms, step))
+    sums = fit_sums(samples.padded(), family.link, weighting)
+    weights = family.fit(effective_vms(vms, step), sums)
+    predicted = family.predict(weights, effective_vms(vms, step))
     return FittedCurve(
-        candidate=candidate,
+        family=family,
         weights=tuple(float(w) for w in weights),
         step=step,
         train_rmse=relative_rmse(predicted, samples),

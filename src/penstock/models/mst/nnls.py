@@ -1,4 +1,8 @@
-"""Non-negative least squares for a batch of small problems, exactly, by trying every support."""
+"""Exact non-negative least squares for a batch of small problems.
+
+`scipy.optimize.nnls` solves one problem per call. Resampling solves many thousands, so this module solves all of them
+at once by trying every support (set of positive weights).
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,21 @@ from penstock.models.mst.samples import Floats
 
 
 def nnls(gram: Floats, moment: Floats) -> Floats:
-    """The w >= 0 that minimises w'Gw - 2 w'h, for each problem of a batch: `gram` (..., p, p), `moment` (..., p).
+    """Return the w >= 0 that minimises w'Gw - 2 w'h for each problem: `gram` (..., p, p), `moment` (..., p).
 
-    With design X and target t, G = X'X and h = X't. The optimum solves the plain normal equations on its own support,
-    so among the 2^p supports whose solution is non-negative the one with the smallest objective is it. With p <= 4 this
-    is at most 15 small solves for the whole batch, where Lawson and Hanson's loop would run once a problem.
+    For a design X and target t, G = X'X and h = X't. The optimum solves the normal equations on its own support. It is
+    therefore the non-negative solution with the smallest objective among all 2^p supports. With p <= 4 these are at
+    most 15 small solves for the whole batch.
 
     >>> x = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
-    >>> nnls(x.T @ x, x.T @ np.array([1.0, 3.0, 5.0])).round(6).tolist()   # the line -1 + 2m: held at 0, slope 2 - 3/7
+    >>> nnls(x.T @ x, x.T @ np.array([1.0, 3.0, 5.0])).round(6).tolist()   # -1 + 2m: intercept 0, slope 2 - 3/7
     [0.0, 1.571429]
     """
     width = moment.shape[-1]
-    # Columns of unit length: 1/m and m^2 differ by orders of magnitude, and the normal equations square that.
+    # Scale columns to unit length: 1/m and m^2 differ by orders of magnitude, and the normal equations square that.
     scale = np.sqrt(np.einsum("...ii->...i", gram))
     scale = np.where(scale > 0, scale, 1.0)
-    # Problem last: each entry of the small matrices is one contiguous array over the batch.
+    # The batch is the last axis: each entry of the small matrices is one contiguous array.
     g = np.moveaxis(gram / (scale[..., :, None] * scale[..., None, :]), (-2, -1), (0, 1)).copy()
     h = np.moveaxis(np.broadcast_to(moment / scale, scale.shape), -1, 0).copy()
     best = np.zeros(h.shape)
@@ -45,10 +49,10 @@ def nnls(gram: Floats, moment: Floats) -> Floats:
 
 
 def _solve(g: Floats, h: Floats, support: tuple[int, ...]) -> tuple[list[Floats], NDArray[np.bool_]]:
-    """Gw = h on a support by G = LDL', the batch last; LAPACK's call a matrix would cost more than its arithmetic.
+    """Solve Gw = h on a support by G = LDL'. Return w and a mask of singular problems; the batch is the last axis.
 
-    With unit columns a pivot is the squared sine of a column's angle to those before it: near 0, the support says
-    nothing that a smaller one does not, and it is called singular.
+    One LAPACK call per small matrix would cost more than its arithmetic. For unit columns a pivot is the squared sine
+    of the angle between a column and the columns before it. A pivot near 0 means that the support is singular.
     """
     size = len(support)
     lower: list[list[Floats]] = [[] for _ in range(size)]

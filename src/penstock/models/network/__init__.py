@@ -1,4 +1,4 @@
-"""Stations joined by streams: traffic equations, variability of the flows inside, latency of the whole."""
+"""Networks of stations: traffic equations, variability of the internal flows, and latency of the whole network."""
 
 from penstock.models.network.latency import NetworkLatency, network_latency
 from penstock.models.network.scv import propagated_scv

@@ -1,14 +1,16 @@
-"""The latency of an external row in the whole network: mean, variance, quantiles, misses of a deadline.
+"""The latency of an external row in the whole network: mean, variance, quantiles and deadline misses.
 
     E[T]   = sum_i visits_i E[T_i]                              (DRS eq. 4: exact in a Jackson network)
     Var[T] = sum_i visits_i Var[T_i] + siblings_i Var[W_i] + m^T Cov(visits) m,    m_i = E[T_i]
 
-Approximations: latencies at stations are taken as independent of each other and of the route (in a Jackson network true
-along a path that cannot be overtaken, near enough elsewhere), except that rows which reach a station together, out of
-one row, share their wait W_i; and T is given the gamma law of that mean and variance: exact for M/M/1, within 5% at
-p95 for chains and loops of M/M/k (p99: within 15% in a loop), and low by 10% (gain 2) to 25% (gain 6) where rows fan
-out into batches, whose arrivals two moments describe badly. T adds up all that is derived from a row, as DRS does;
-where those rows are served side by side, the last of them is out earlier.
+Two approximations are made. First, latencies at stations are independent of each other and of the route. In a Jackson
+network this is true along a path without overtaking. The exception are rows that originate from one row and reach a
+station together: they share their wait W_i. Second, T has the gamma distribution with that mean and variance. This is
+exact for M/M/1, and within 5% at p95 for chains and loops of M/M/k (within 15% at p99 in a loop). It is 10% (gain 2) to
+25% (gain 6) too low if rows fan out into batches, because two moments describe their arrivals badly.
+
+As in DRS, T is the sum over all rows derived from one external row. If these are served in parallel, the last of them
+leaves earlier.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from penstock.models.queueing.station import LatencyMoments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkLatency:
-    """
+    """Latency of an external row, gamma distributed with this mean and variance.
+
     >>> alone = NetworkLatency(mean_s=2.0, variance_s2=4.0)     # M/M/1: exponential
     >>> round(alone.quantile_s(0.95), 4), round(alone.miss_probability(2.0), 4)
     (5.9915, 0.3679)
@@ -43,7 +46,7 @@ class NetworkLatency:
         return float(gammaincinv(shape, probability)) * self.variance_s2 / self.mean_s
 
     def miss_probability(self, deadline_s: float) -> float:
-        """P(T > deadline)."""
+        """Return P(T > deadline)."""
         not_negative("a deadline (s)", deadline_s)
         if self.variance_s2 <= 1e-18 * self.mean_s**2:
             return float(self.mean_s > deadline_s)
@@ -51,7 +54,7 @@ class NetworkLatency:
 
 
 def network_latency(visits: Visits, moments: list[LatencyMoments]) -> NetworkLatency:
-    """Stations in the order of `visits`."""
+    """Return the latency of an external row; `moments` are in the order of `visits`."""
     means, variances, waits = np.array(moments).T
     spread = max(0.0, float(means @ visits.covariance @ means))
     variance = float(visits.mean @ variances) + float(visits.siblings @ waits) + spread

@@ -1,16 +1,16 @@
-"""Squared coefficients of variation (SCV) of the flows inside a network, where they were not measured. Approximate.
+"""Squared coefficients of variation (SCV) of the internal flows of a network. Approximate.
 
-W. Whitt, "The Queueing Network Analyzer", Bell System Technical Journal 62(9), 1983, section 4. Each flow is
-treated as a renewal process with two parameters; the SCVs at the stations' doors solve a linear system made of
+Source: W. Whitt, "The Queueing Network Analyzer" (QNA), Bell System Technical Journal 62(9), 1983, section 4. Each flow
+is treated as a renewal process with two parameters. The SCVs of the arrivals at the stations solve a linear system:
 
     join        ca2_j = 1 - w_j + w_j sum_i (lambda_ij / lambda_j) c2_ij
                 w_j = 1 / (1 + 4 (1 - rho_j)^2 (v_j - 1)),   v_j = 1 / sum_i (lambda_ij / lambda_j)^2
     departure   cd2_i = 1 + (1 - rho_i^2) (ca2_i - 1) + rho_i^2 (max(cs2_i, 0.2) - 1) / sqrt(k_i)
     split       c2_ij = p cd2_i + 1 - p    for a gain p <= 1, at random
 
-A gain above 1 makes batches: with g rows a row, and one more at random for the fraction f of g, the flow's index of
-dispersion is c2_ij = g cd2_i + f (1 - f) / g, which is the split where g <= 1. QNA's own advice to take immediate
-feedback (a station that sends to itself) out of the network first is not followed: the loop stays a loop.
+A gain above 1 creates batches. For g rows per row, with the fractional part f of g as the probability of one more, the
+index of dispersion is c2_ij = g cd2_i + f (1 - f) / g, which equals the split for g <= 1. QNA removes immediate
+feedback (a station that sends to itself) before the analysis. This implementation keeps it as a loop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def propagated_scv(
     servers: Mapping[str, int],
     external_scv: float = 1.0,
 ) -> dict[str, float]:
-    """SCV of the times between arrivals at each station. A utilisation above 1 counts as 1.
+    """Return the SCV of the interarrival times at each station. A utilisation above 1 counts as 1.
 
     >>> from penstock.models.network.traffic import TrafficStream, solve_traffic
     >>> streams = [TrafficStream(source=None, target="a"), TrafficStream(source="a", target="b")]
@@ -43,9 +43,9 @@ def propagated_scv(
     """
     not_negative("the SCV of the external arrivals", external_scv)
     names, n = traffic.names, len(traffic.names)
-    for what, given in (("service_scv", service_scv), ("utilisation", utilisation), ("servers", servers)):
-        if missing := [name for name in names if name not in given]:
-            raise ModelError(f"{what} lacks {', '.join(missing)}; give one for each station")
+    for parameter, values in (("service_scv", service_scv), ("utilisation", utilisation), ("servers", servers)):
+        if missing := [name for name in names if name not in values]:
+            raise ModelError(f"{parameter} lacks {', '.join(missing)}. Give a value for each station.")
     matrix, constant = np.eye(n), np.ones(n)
     for j in range(n):
         if traffic.visits[j] == 0:
@@ -67,13 +67,13 @@ def propagated_scv(
     if not np.all(solved > -1e-9):
         worst = names[int(np.argmin(solved))]
         raise ModelError(
-            f"the variability of the flow into '{worst}' has no finite value: a loop amplifies its batches; "
-            "measure the SCVs and give them as arrival_scv"
+            f"The SCV of the flow into '{worst}' is not finite, because a loop amplifies its batches. "
+            "Measure the SCVs and give them as arrival_scv."
         )
     return {name: max(0.0, float(value)) for name, value in zip(names, solved, strict=True)}
 
 
 def _split(gain: float, slope: float, offset: float) -> tuple[float, float]:
-    """c2 of the flow with this gain as slope * ca2 + offset, given cd2 = slope * ca2 + offset."""
+    """Return (slope, offset) of c2 = slope ca2 + offset behind a split with this gain, from those of cd2."""
     fraction = gain - math.floor(gain)
     return gain * slope, gain * offset + (fraction * (1.0 - fraction) / gain if gain else 0.0)

@@ -1,4 +1,4 @@
-"""How often one external row visits each station, itself and through its offspring: mean, spread, siblings."""
+"""The visits of one external row, and of the rows derived from it, to each station."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visits:
-    """Of one external row. Arrays follow the order of the stations."""
+    """Mean and covariance of the visits of one external row. Arrays are in the order of the stations."""
 
     mean: np.ndarray
     covariance: np.ndarray
-    siblings: np.ndarray  # expected ordered pairs of rows that reach the station together, out of one row
+    siblings: np.ndarray  # expected ordered pairs of rows that one row sends to the station together
 
     @staticmethod
     def of_means(mean: np.ndarray) -> Visits:
-        """Where only the means are known: all visits to a station come at once, and their number is as regular as its
-        mean allows, the whole part of it and one more at random for the fraction.
+        """Return the visits if only their means are known.
+
+        All visits to a station arrive together. Their number is the whole part of the mean, plus one with the
+        probability of the fractional part.
 
         >>> Visits.of_means(np.array([1.0, 2.5])).siblings.tolist()
         [0.0, 4.0]
@@ -27,16 +29,16 @@ class Visits:
 
 
 def sibling_pairs(gain: np.ndarray) -> np.ndarray:
-    """E[N (N - 1)] of a whole number N that is as near to `gain` as can be: m (m - 1) + 2 m f with gain = m + f."""
+    """Return E[N (N - 1)] = m (m - 1) + 2 m f for gain = m + f, where N is m, or m + 1 with probability f."""
     whole = np.floor(gain)
     return np.asarray(whole * (whole - 1.0) + 2.0 * whole * (gain - whole))
 
 
 def offspring_covariance(gains: np.ndarray) -> np.ndarray:
-    """Of the numbers of rows that one row sends to each station.
+    """Return the covariance of the numbers of rows that one row sends to each station.
 
-    Gains that sum to 1 or less are read as routing, each row going to one station or away (multinomial); larger ones as
-    so many rows each, with one more at random for the fraction.
+    Gains with a sum of 1 or less are routing probabilities: each row goes to one station or leaves (multinomial).
+    Larger gains are numbers of rows: the whole part, plus one with the probability of the fractional part.
     """
     if gains.sum() <= 1.0 + 1e-12:
         return np.asarray(np.diag(gains) - np.outer(gains, gains))

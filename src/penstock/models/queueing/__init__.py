@@ -1,4 +1,4 @@
-"""One station: how long a row stays at an operator that has k servers. Erlang, M/M/k, GI/G/k and their contract."""
+"""Latency models of one station with k servers: Erlang formulas, M/M/k, GI/G/k and the protocol of all stations."""
 
 from penstock.models.queueing.erlang import erlang_b, erlang_c
 from penstock.models.queueing.errors import ModelError, UnstableError

@@ -1,17 +1,17 @@
 """Erlang's loss and delay formulas, by recursion on the inverse of the loss probability.
 
-Exact but for rounding: with x(k) = 1 / B(k),
+Source: A. K. Erlang 1917; the recursion is in texts on teletraffic, e.g. Cooper, Introduction to Queueing Theory. Let
+x(k) = 1 / B(k) for k servers and offered load a. Then
 
-    x(0) = 1,   x(k) = 1 + x(k-1) k / a        (all terms positive: nothing cancels)
+    x(0) = 1,   x(k) = 1 + x(k-1) k / a
 
-each step loses a few units in the last place, so 100,000 servers lose less than 1e-10. `(a^k)/k!` itself overflows
-from k of about 150. Where B is below the smallest double, x is infinite and B comes out as 0.
+All terms are positive, so nothing cancels: each step loses a few units in the last place, and 100,000 servers lose less
+than 1e-10. Computing `(a^k)/k!` directly overflows at k of about 150. If B is below the smallest double, x is infinite
+and B is 0.
 
-Below k = a each step shrinks what was wrong before it by k/a: after n steps by less than exp(-n^2 / 2a). So the last
-10 sqrt(a) of them decide x to the last digit, from the overloaded start x = a / (a - k), and a thousand times the load
-takes some thirty times the steps.
-
-Source: A. K. Erlang 1917; the recursion is in any text on teletraffic, e.g. Cooper, Introduction to Queueing Theory.
+Below k = a, each step multiplies an earlier error by k/a, and n steps by less than exp(-n^2 / 2a). The last 10 sqrt(a)
+steps therefore determine x to the last digit when they start from the overload limit x = a / (a - k). A thousand times
+the load takes about thirty times the steps.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from functools import lru_cache
 from penstock.models.queueing.errors import UnstableError, count, not_negative
 
 
-@lru_cache(maxsize=8192)  # a planner asks for the same station at the same count again and again
+@lru_cache(maxsize=8192)  # planners evaluate the same station and count repeatedly
 def inverse_loss(servers: int, offered_load: float) -> float:
-    """x(k) = 1 / B(k, a); needs a > 0. The recursion goes on from here: x(k+1) = 1 + x(k) (k+1) / a."""
+    """Return x(k) = 1 / B(k, a) for a > 0. The recursion may continue: x(k+1) = 1 + x(k) (k+1) / a."""
     a = offered_load
-    skipped = max(0, int(min(servers, a) - _DECIDE * math.sqrt(a)))
+    skipped = max(0, int(min(servers, a) - _RELEVANT_STEPS * math.sqrt(a)))
     x = a / (a - skipped)
-    # From k = 2a on x doubles with each server at least: 1,100 of them are past the largest double.
+    # For k >= 2a, x at least doubles with each server, so 1,100 steps exceed the largest double.
     for k in range(skipped + 1, min(servers, int(2.0 * a) + 1100) + 1):
         x = 1.0 + x * k / a
     return x
 
 
-_DECIDE = 10.0  # exp(-10^2 / 2) is below the last digit of a double
+_RELEVANT_STEPS = 10.0  # in units of sqrt(a): exp(-10^2 / 2) is below the last digit of a double
 
 
 def erlang_b(servers: int, offered_load: float) -> float:
-    """Probability that an arrival finds all servers of M/M/c/c busy (and is lost).
+    """Return the probability that an arrival in M/M/c/c finds all servers busy and is lost.
 
     >>> round(erlang_b(servers=2, offered_load=1.0), 4)
     0.2
@@ -50,7 +50,7 @@ def erlang_b(servers: int, offered_load: float) -> float:
 
 
 def erlang_c(servers: int, offered_load: float) -> float:
-    """Probability of waiting in M/M/c: C = B / (1 - rho (1 - B)), B Erlang-B, rho = a/c.
+    """Return the probability of waiting in M/M/c: C = B / (1 - rho (1 - B)) with B = Erlang B and rho = a/c.
 
     >>> round(erlang_c(servers=3, offered_load=2.0), 4)
     0.4444
@@ -58,8 +58,8 @@ def erlang_c(servers: int, offered_load: float) -> float:
     servers = count("the number of servers", servers)
     if not_negative("the offered load", offered_load) >= servers:
         raise UnstableError(
-            f"an offered load of {offered_load:g} on {servers} servers has no steady state; "
-            f"it needs at least {int(offered_load) + 1} servers"
+            f"An offered load of {offered_load:g} on {servers} servers has no steady state. "
+            f"It needs at least {int(offered_load) + 1} servers."
         )
     if offered_load == 0:
         return 0.0
@@ -67,5 +67,5 @@ def erlang_c(servers: int, offered_load: float) -> float:
 
 
 def delay_probability(servers: int, offered_load: float, x: float) -> float:
-    """Erlang C from x = 1/B: C = c / (x (c - a) + a)."""
+    """Return Erlang C from x = 1/B: C = c / (x (c - a) + a)."""
     return servers / (x * (servers - offered_load) + offered_load)

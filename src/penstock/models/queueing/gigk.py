@@ -1,18 +1,18 @@
-"""GI/G/k: renewal arrivals and general service, known by their means and squared coefficients of variation (SCV).
+"""GI/G/k: renewal arrivals and general service, given by means and squared coefficients of variation (SCV).
 
-All of it is approximate, except where both SCVs are 1, which is M/M/k.
+All formulas are approximations, except if both SCVs are 1, which is M/M/k.
 
     E[W] = phi (ca2 + cs2)/2 E[W](M/M/k)
 
-- "drs": phi = 1. DRS eq. 5: right in heavy traffic, crude at low variability. With 3 servers 60% busy and both SCVs
-  0.25 it gives twice the wait that simulation shows, and M/D/k comes out up to a fifth low.
+- "drs": phi = 1 (DRS eq. 5). It is accurate in heavy traffic and crude at low variability. For 3 servers at 60%
+  utilisation and SCVs of 0.25 it gives twice the simulated wait; for M/D/k it is up to 20% too low.
 - "whitt" (the default): phi(rho, ca2, cs2, k) of W. Whitt, "Approximations for the GI/G/m queue", Production and
-  Operations Management 2(2), 1993: it interpolates between good approximations of M/G/k, D/M/k and GI/M/k. In that
-  example it is 1.4 times too high, which is 1.4% of the latency; M/G/1 is within 2% of the exact latency.
+  Operations Management 2(2), 1993. It interpolates between approximations of M/G/k, D/M/k and GI/M/k. In the example
+  above the wait is 1.4 times too high, which is 1.4% of the latency; M/G/1 is within 2% of the exact latency.
 
-Also from that paper: P(W > 0), from heavy-traffic and many-server limits, and the SCV cD2 of the delay of those that
-wait. What is ours: that delay and the service each follow the gamma law with their two moments, which makes quantiles
-and deadline misses computable, and those that wait do not wait longer than the bound in `_waits`.
+P(W > 0), from heavy-traffic and many-server limits, and the SCV cD2 of the delay of waiting rows are from the same
+paper. Two assumptions are not: this delay and the service time each have the gamma distribution with their two moments,
+which gives quantiles and deadline misses, and the mean delay of waiting rows does not exceed the bound in `_waits`.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ Approximation = Literal["whitt", "drs"]
 
 
 def whitt_factor(rho: float, ca2: float, cs2: float, k: int) -> float:
-    """phi of Whitt 1993: what E[W] of DRS eq. 5 is multiplied with. It is 1 for M/M/k.
+    """Return phi of Whitt 1993, the factor of E[W] in DRS eq. 5. It is 1 for M/M/k.
 
     >>> whitt_factor(0.8, 1.0, 1.0, 4)
     1.0
     """
-    gamma = min(_MOST_GAMMA, (1.0 - rho) * (k - 1) * (math.sqrt(4.0 + 5.0 * k) - 2.0) / (16.0 * k * rho))
+    gamma = min(_MAX_GAMMA, (1.0 - rho) * (k - 1) * (math.sqrt(4.0 + 5.0 * k) - 2.0) / (16.0 * k * rho))
     phi1 = 1.0 + gamma  # M/D/k
     phi3 = (1.0 - 4.0 * gamma) * math.exp(-2.0 * (1.0 - rho) / (3.0 * rho))  # D/M/k
-    parts = _whitt_parts(ca2, cs2)
+    parts = _phi_weights(ca2, cs2)
     psi = math.pow(min(1.0, (phi1 + phi3) / 2.0), parts.power)
     return parts.phi1 * phi1 + parts.phi3 * phi3 + parts.psi * psi
 
 
-_MOST_GAMMA = 0.24
+_MAX_GAMMA = 0.24
 
 
-class _Parts(NamedTuple):
-    """What phi is made of: phi1, phi3 and psi, the interpolation between them raised to `power`."""
+class _PhiWeights(NamedTuple):
+    """Coefficients of phi1, phi3 and psi in phi; psi is raised to `power`."""
 
     phi1: float
     phi3: float
@@ -61,24 +61,26 @@ class _Parts(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _whitt_parts(ca2: float, cs2: float) -> _Parts:
+def _phi_weights(ca2: float, cs2: float) -> _PhiWeights:
     power = max(0.0, 2.0 - ca2 - cs2)
     if ca2 > cs2:
         whole = 4.0 * ca2 - 3.0 * cs2
-        return _Parts(4.0 * (ca2 - cs2) / whole, 0.0, cs2 / whole, power)
+        return _PhiWeights(4.0 * (ca2 - cs2) / whole, 0.0, cs2 / whole, power)
     if ca2 < cs2:
         whole = 2.0 * (ca2 + cs2)
-        return _Parts(0.0, (cs2 - ca2) / whole, (cs2 + 3.0 * ca2) / whole, power)
-    return _Parts(0.0, 0.0, 1.0, power)
+        return _PhiWeights(0.0, (cs2 - ca2) / whole, (cs2 + 3.0 * ca2) / whole, power)
+    return _PhiWeights(0.0, 0.0, 1.0, power)
 
 
 def whitt_delay_probability(rho: float, ca2: float, cs2: float, k: int, mmk_delay: float) -> float:
-    """P(W > 0) of Whitt 1993, from that of M/M/k. Exact where both SCVs are 1."""
+    """Return P(W > 0) of Whitt 1993 from that of M/M/k. It is exact if both SCVs are 1."""
     if ca2 + cs2 == 0.0 or mmk_delay == 0.0:
         return 0.0
     beta = (1.0 - rho) * math.sqrt(k)
 
-    def scaled(argument: float) -> float:  # min(1, P (1 - Phi(argument)) / (1 - Phi(beta))): in logs, both underflow
+    def scaled(
+        argument: float,
+    ) -> float:  # min(1, P (1 - Phi(argument)) / (1 - Phi(beta))), in logs because both underflow
         return math.exp(min(0.0, math.log(mmk_delay) + float(log_ndtr(-argument) - log_ndtr(-beta))))
 
     pi4 = scaled((1.0 + cs2) * beta / (ca2 + cs2))
@@ -97,6 +99,8 @@ def whitt_delay_probability(rho: float, ca2: float, cs2: float, k: int, mmk_dela
 
 
 class _Wait(NamedTuple):
+    """The waiting time W of a row."""
+
     delayed: float  # P(W > 0)
     mean_s: float  # E[W | W > 0]
     scv: float  # of W | W > 0
@@ -104,7 +108,8 @@ class _Wait(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GIGk:
-    """
+    """A GI/G/k station.
+
     >>> regular = GIGk(arrival_per_s=2.0, service_per_s=1.0, arrival_scv=0.0, service_scv=1.0)
     >>> round(regular.mean_s(3), 3), round(GIGk(arrival_per_s=2.0, service_per_s=1.0).mean_s(3), 3)
     (1.154, 1.444)
@@ -123,7 +128,7 @@ class GIGk:
         scv("the SCV of the times between arrivals", self.arrival_scv)
         scv("the SCV of the service times", self.service_scv)
         if self.approximation not in ("whitt", "drs"):
-            raise ModelError(f"the approximation is '{self.approximation}'; it must be 'whitt' or 'drs'")
+            raise ModelError(f"The approximation is '{self.approximation}'. It must be 'whitt' or 'drs'.")
 
     def at_rate(self, arrival_per_s: float) -> GIGk:
         return GIGk(
@@ -151,20 +156,20 @@ class GIGk:
         """Differences of `_waits_s`, flat, because the planner spends its time here. With a = k rho the exponential of
         phi3 falls by the same factor each step, and gamma is full after a few."""
         a, mu, sqrt = self.arrival_per_s / self.service_per_s, self.service_per_s, math.sqrt
-        to_phi1, to_phi3, to_psi, power = _whitt_parts(self.arrival_scv, self.service_scv)
+        to_phi1, to_phi3, to_psi, power = _phi_weights(self.arrival_scv, self.service_scv)
         scale_s = (self.arrival_scv + self.service_scv) / 2.0 / mu
         k, d, per_load = float(servers), servers - a, 1.0 / a
         x = inverse_loss(servers, a)
         e, fall = math.exp(-2.0 * d / (3.0 * a)), math.exp(-2.0 / (3.0 * a))
         wait = scale_s * k / ((x * d + a) * d) * whitt_factor(a / k, self.arrival_scv, self.service_scv, servers)
-        gamma, full = 0.0, 16.0 * a * _MOST_GAMMA
-        while gamma < _MOST_GAMMA:
+        gamma, full = 0.0, 16.0 * a * _MAX_GAMMA
+        while gamma < _MAX_GAMMA:
             k += 1.0
             d += 1.0
             x = 1.0 + x * k * per_load
             e *= fall
             reached = d * (k - 1.0) * (sqrt(4.0 + 5.0 * k) - 2.0) / k
-            gamma = _MOST_GAMMA if reached >= full else reached / (16.0 * a)
+            gamma = _MAX_GAMMA if reached >= full else reached / (16.0 * a)
             phi1, phi3 = 1.0 + gamma, (1.0 - 4.0 * gamma) * e
             psi = min(1.0, (phi1 + phi3) / 2.0) ** power
             shorter = scale_s * k / ((x * d + a) * d) * (to_phi1 * phi1 + to_phi3 * phi3 + to_psi * psi)
@@ -184,7 +189,7 @@ class GIGk:
             wait = shorter
 
     def _waits_s(self, servers: int) -> Iterator[float]:
-        """E[W] with servers, servers + 1, ... servers."""
+        """Yield E[W] with `servers`, `servers` + 1, ... servers."""
         a, ca2, cs2 = self.arrival_per_s / self.service_per_s, self.arrival_scv, self.service_scv
         scale_s = (ca2 + cs2) / 2.0 / self.service_per_s
         refined = self.approximation == "whitt" and a > 0 and scale_s > 0
@@ -197,11 +202,11 @@ class GIGk:
         for (k, mmk_delay), mean in zip(delays(a, servers), self._waits_s(servers), strict=False):
             rho = a / k
             delayed = whitt_delay_probability(rho, ca2, cs2, k, mmk_delay) if rho else 0.0
-            # At low variability that falls much faster than E[W]; those that wait would then wait absurdly long. They
-            # do not wait longer than in M/M/k, or (ca2 + cs2)/2 times that where more varies.
-            most_s = max(1.0, (ca2 + cs2) / 2.0) / (self.service_per_s * (k - a))
-            delayed = max(delayed, mean / most_s)
-            # Third moment of the service, in units of its mean cubed, from its SCV (as in QNA, Whitt 1983).
+            # At low variability P(W > 0) falls much faster than E[W], so the mean delay of waiting rows would be too
+            # long. Bound it by that of M/M/k, times (ca2 + cs2)/2 if the variability is higher.
+            max_delay_s = max(1.0, (ca2 + cs2) / 2.0) / (self.service_per_s * (k - a))
+            delayed = max(delayed, mean / max_delay_s)
+            # Third moment of the service time over its mean cubed, from its SCV (as in QNA, Whitt 1983).
             third = 3.0 * cs2 * (1.0 + cs2) if cs2 >= 1.0 else (2.0 * cs2 + 1.0) * (cs2 + 1.0)
             delay_scv = max(0.0, 2.0 * rho - 1.0 + 4.0 * (1.0 - rho) * third / (3.0 * (cs2 + 1.0) ** 2))
             yield _Wait(delayed, mean / delayed, delay_scv) if delayed > 0.0 else _Wait(0.0, 0.0, 0.0)
@@ -225,18 +230,18 @@ class GIGk:
         return next(self.moments(servers)).variance_s2
 
     def miss_probability(self, servers: int, deadline_s: float) -> float:
-        """P(T > deadline)."""
+        """Return P(T > deadline)."""
         check_stable(self.arrival_per_s, self.service_per_s, servers)
         return self._survival(next(self._waits(servers)), deadline_s)
 
     def quantile_s(self, servers: int, probability: float) -> float:
-        """The latency that the share `probability` of the rows stays within."""
+        """Return the latency that a row does not exceed with this probability."""
         check_stable(self.arrival_per_s, self.service_per_s, servers)
         wait = next(self._waits(servers))
         return quantile_s(lambda t: self._survival(wait, t), probability, 1.0 / self.service_per_s)
 
     def _survival(self, wait: _Wait, t: float) -> float:
-        """(1 - P) P(S > t) + P P(D + S > t), D and S gamma laws."""
+        """Return (1 - P) P(S > t) + P P(D + S > t) for gamma distributed delay D and service S."""
         if t <= 0:
             return 1.0
         service_s = 1.0 / self.service_per_s
@@ -246,7 +251,8 @@ class GIGk:
         if wait.scv == 0.0:
             both = float(_gamma_survival(np.array([t - wait.mean_s]), service_s, self.service_scv)[0])
         else:
-            # P(D + S > t) = P(D > t) + the integral over D's own probability u of P(S > t - D(u)).
+            # P(D + S > t) = P(D > t) + integral of P(S > t - D(u)) over u in [0, P(D <= t)], D(u) the
+            # quantile function.
             shape, scale_s = 1.0 / wait.scv, wait.mean_s * wait.scv
             within = float(gammainc(shape, t / scale_s))
             delay_s = scale_s * gammaincinv(shape, within * _NODES)
@@ -260,6 +266,6 @@ def _gamma_survival(t: np.ndarray, mean_s: float, scv: float) -> np.ndarray:
     return np.asarray(gammaincc(1.0 / scv, np.maximum(t, 0.0) / (mean_s * scv)))
 
 
-# Gauss-Legendre on u = 1 - (1 - y)^5: the nodes crowd where u nears 1, since the long delays decide the high quantiles.
+# Gauss-Legendre on u = 1 - (1 - y)^5: most nodes are near u = 1, because long delays determine high quantiles.
 _points, _weights = np.polynomial.legendre.leggauss(96)
 _NODES, _WEIGHTS = 1.0 - ((1.0 - _points) / 2.0) ** 5, 5.0 * ((1.0 - _points) / 2.0) ** 4 * _weights / 2.0

@@ -1,6 +1,6 @@
-"""M/M/k: Poisson arrivals, exponential service, k servers, one queue, first come first served. All of it is exact.
+"""M/M/k: Poisson arrivals, exponential service, k servers, one queue, first come first served. All formulas are exact.
 
-With a = lambda/mu, x = 1/B(k, a) of the Erlang recursion and theta = k mu - lambda:
+Let a = lambda/mu, x = 1/B(k, a) from the Erlang recursion, and theta = k mu - lambda:
 
     P(W > 0) = C = k / (x (k - a) + a)
     W | W > 0  is exponential with rate theta
@@ -22,18 +22,18 @@ from penstock.models.queueing.errors import (
     checked_load,
     count,
     counted,
+    distinguishable,
     not_negative,
     service_rate,
-    told_apart,
 )
 from penstock.models.queueing.station import LatencyMoments, quantile_s
 
-# 3 rows/s on 3 servers of 1 row/s each are not stable, also where 0.3/0.1 rounds to 2.9999999999999996.
+# 3 rows/s on 3 servers of 1 row/s each are unstable, even if 0.3/0.1 rounds to 2.9999999999999996.
 _ROUNDING = 1e-12
 
 
 def least_stable_servers(offered_load: float) -> int:
-    """The smallest whole number above the offered load.
+    """Return the smallest whole number above the offered load.
 
     >>> least_stable_servers(2.5), least_stable_servers(0.3 / 0.1), least_stable_servers(0.0)
     (3, 4, 1)
@@ -42,22 +42,22 @@ def least_stable_servers(offered_load: float) -> int:
 
 
 def check_stable(arrival_per_s: float, service_per_s: float, servers: int) -> None:
-    """Refuses a number of servers that does not keep up."""
+    """Raise an UnstableError if the servers do not sustain the arrival rate."""
     needed = least_stable_servers(arrival_per_s / service_per_s)
     if count("the number of servers", servers) < needed:
-        comes, served = told_apart(arrival_per_s, servers * service_per_s)
+        arriving, served = distinguishable(arrival_per_s, servers * service_per_s)
         verb = "serves" if servers == 1 else "serve"
         raise UnstableError(
-            f"a station gets {comes} rows/s but {counted(servers, 'server')} {verb} {served}; "
-            f"it needs at least {needed}"
+            f"A station receives {arriving} rows/s but {counted(servers, 'server')} {verb} {served}; "
+            f"it needs at least {needed}."
         )
 
 
 def wait_drops_s(arrival_per_s: float, service_per_s: float, servers: int, factor: float = 1.0) -> Iterator[float]:
-    """`factor` times E[W](k) - E[W](k+1) for k = servers, servers + 1, ...
+    """Yield `factor` times E[W](k) - E[W](k+1) for k = servers, servers + 1, ...
 
-    E[W](k) = C/theta = k / ((x (k - a) + a) (k - a)) / mu. Written flat and in floats, because the planner spends its
-    time here.
+    E[W](k) = C/theta = k / ((x (k - a) + a) (k - a)) / mu. The loop uses plain floats and no calls, because planners
+    spend much of their time here.
     """
     if arrival_per_s == 0 or factor == 0:
         yield from repeat(0.0)
@@ -76,7 +76,7 @@ def wait_drops_s(arrival_per_s: float, service_per_s: float, servers: int, facto
 
 
 def delays(offered_load: float, servers: int) -> Iterator[tuple[int, float]]:
-    """(k, P(W > 0)) for k = servers, servers + 1, ..."""
+    """Yield (k, P(W > 0)) for k = servers, servers + 1, ..."""
     k = servers
     x = inverse_loss(k, offered_load) if offered_load else math.inf
     while True:
@@ -88,7 +88,8 @@ def delays(offered_load: float, servers: int) -> Iterator[tuple[int, float]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MMk:
-    """
+    """An M/M/k station.
+
     >>> queue = MMk(arrival_per_s=2.0, service_per_s=1.0)
     >>> round(queue.mean_s(3), 4), queue.least_stable()
     (1.4444, 3)
@@ -137,7 +138,7 @@ class MMk:
         return next(self.moments(servers)).variance_s2
 
     def miss_probability(self, servers: int, deadline_s: float) -> float:
-        """P(T > deadline).
+        """Return P(T > deadline).
 
         >>> round(MMk(arrival_per_s=0.5, service_per_s=1.0).miss_probability(1, 2.0), 6) == round(math.exp(-1), 6)
         True
@@ -146,7 +147,7 @@ class MMk:
         return self._survival(servers, erlang_c(servers, self.arrival_per_s / self.service_per_s), deadline_s)
 
     def quantile_s(self, servers: int, probability: float) -> float:
-        """The latency that the share `probability` of the rows stays within."""
+        """Return the latency that a row does not exceed with this probability."""
         check_stable(self.arrival_per_s, self.service_per_s, servers)
         delayed = erlang_c(servers, self.arrival_per_s / self.service_per_s)
         return quantile_s(lambda t: self._survival(servers, delayed, t), probability, 1.0 / self.service_per_s)
@@ -155,7 +156,8 @@ class MMk:
         if t <= 0:
             return 1.0
         mu, theta = self.service_per_s, servers * self.service_per_s - self.arrival_per_s
-        # Exp(theta) + Exp(mu): (high e^(-low t) - low e^(-high t)) / (high - low), without cancelling where they meet.
+        # Exp(theta) + Exp(mu): (high e^(-low t) - low e^(-high t)) / (high - low), without cancellation if
+        # both rates are close.
         low, high = min(mu, theta), max(mu, theta)
         y = (high - low) * t
         both = math.exp(-low * t) * (1.0 + low * t * (-math.expm1(-y) / y if y else 1.0))

@@ -1,9 +1,9 @@
-"""The pass: processors one at a time to where they gain most, with a heap.
+"""The greedy pass of DRS: add one processor at a time where it reduces the latency most.
 
-Each curve is decreasing and convex, so its gains only shrink, and each prefix of the pass is optimal for its number of
-processors (DRS, Fu et al. 2017, theorem 1, after Fox 1966): one pass answers for all budgets and all targets, where
-the print restarts algorithm 1 for each. The heap holds the next gain of each operator, so a processor costs
-O(log operators); the models hand out their next gain in O(1).
+Source: DRS (Fu et al. 2017), algorithm 1 and theorem 1, after Fox (1966). The latency of each operator is decreasing
+and convex in its processors, so the gains of further processors only shrink. Each prefix of the pass is therefore
+optimal for its number of processors, and one pass answers all budgets and targets. A heap holds the next gain of each
+operator: one processor costs O(log operators), and the station models yield the next gain in O(1).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.planning.processors.operator_network import OperatorNetwork
 def add_processors(
     network: OperatorNetwork, start: Sequence[int], budget: int, excess_s: float = math.inf
 ) -> list[int]:
-    """Lowers the mean latency until the budget is used, it has fallen by `excess_s`, or nothing gains any more."""
+    """Add processors until the budget is used, the mean latency has dropped by `excess_s`, or no processor helps."""
     gains = [operator.station.drops_s(k) for operator, k in zip(network.operators, start, strict=True)]
-    return marginal_pass(network, start, budget, network.visits(), gains, excess_s)
+    return greedy_pass(network, start, budget, network.visits(), gains, excess_s)
 
 
-def marginal_pass(
+def greedy_pass(
     network: OperatorNetwork,
     start: Sequence[int],
     budget: int,
@@ -32,26 +32,28 @@ def marginal_pass(
     gains: Sequence[Iterator[float]],
     excess: float = math.inf,
 ) -> list[int]:
-    """`gains[i]` yields what one more processor after start[i] gains at operator i, in its units of weights[i].
+    """Add processors in the order of their weighted gain until `budget` is used or `excess` has been gained.
 
-    It has no memory, so it may go on from any counts that an earlier pass returned. Flat, because it is what is timed.
+    `gains[i]` yields the gain of each further processor of operator i after `start[i]`; it is multiplied by
+    `weights[i]`. The pass has no state, so it can continue from the counts of an earlier pass. The loop avoids function
+    calls, because planners spend most of their time here.
     """
     counts = list(start)
-    heap = []  # (the weighted gain, below 0 because heapq keeps the smallest on top; operator; weight; what is next)
+    heap = []  # (negative weighted gain, operator, negative weight, next gain); heapq has the smallest entry on top
     for i, operator in enumerate(network.operators):
-        following = gains[i].__next__
+        next_gain = gains[i].__next__
         if operator.most is not None:
-            following = chain(islice(gains[i], operator.most - counts[i]), repeat(0.0)).__next__
-        heap.append((-weights[i] * following(), i, -weights[i], following))
+            next_gain = chain(islice(gains[i], operator.most - counts[i]), repeat(0.0)).__next__
+        heap.append((-weights[i] * next_gain(), i, -weights[i], next_gain))
     heapq.heapify(heap)
     replace_top = heapq.heapreplace
     for _ in range(budget - sum(counts)):
-        fall, i, weight, following = heap[0]
-        if fall >= 0.0:  # at the bound, or past the best k of a model that has one
+        negative_gain, i, weight, next_gain = heap[0]
+        if negative_gain >= 0.0:  # all operators are at their bound or at the best count of their model
             break
         counts[i] += 1
-        replace_top(heap, (weight * following(), i, weight, following))
-        excess += fall
+        replace_top(heap, (weight * next_gain(), i, weight, next_gain))
+        excess += negative_gain
         if excess <= 0.0:
             break
     return counts

@@ -21,7 +21,7 @@ from penstock.control.policies.drs.learning import is_steady
 from penstock.control.policies.drs.problem import DrsSettings, FewestSlots, LeastLatency, Option, Problem
 from penstock.control.policies.drs.stations import StationNetwork
 from penstock.control.policy import Change, Decision, Hold, Memory, Reason, Situation
-from penstock.models.queueing.errors import told_apart
+from penstock.models.queueing.errors import distinguishable
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
 from penstock.planning.processors import Assignment, assign_processors, min_processors, one_less
 
@@ -156,7 +156,7 @@ def _lacking(problem: Problem, option: Option) -> str | None:
     needs, comes_s = option.assigned.needs, option.expected.latency_s
     if needs is None or not needs.in_the_way or comes_s is None or problem.at_most_s is None:
         return None if needs is None else needs.reason
-    comes, asked = told_apart(comes_s, problem.at_most_s, digits=4)
+    comes, asked = distinguishable(comes_s, problem.at_most_s, digits=4)
     missed = "not" if comes_s > problem.at_most_s else "hardly below"
     return f"the {_what(problem)} comes to {comes} s at best, {missed} {asked} s, {needs.in_the_way}"
 

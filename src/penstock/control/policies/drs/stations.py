@@ -23,7 +23,7 @@ import msgspec
 from penstock.control.demand import Demand, RegionLoad, traffic_of
 from penstock.control.policies.drs.learning import BatchOverhead, Query
 from penstock.control.policy import Situation
-from penstock.models.microbatch import MicroBatch, slowest_of
+from penstock.models.microbatch import MicroBatch, expected_maximum
 from penstock.models.network import propagated_scv
 from penstock.models.queueing import GIGk, MMk
 from penstock.models.queueing.errors import UnstableError
@@ -207,7 +207,7 @@ def batch_overheads(situation: Situation, demand: Demand) -> dict[Query, BatchOv
             at_once = min(plan.replicas[region], plan.slots)
             rest_s -= sum([work_s.get(name, 0.0) for name in inside[region]]) / made / at_once
             if (load := demand.loads.get(region)) is not None:
-                rest_s -= slowest_of(at_once) * _spread_s(load, rows_in.get(region, 0) / made / at_once)
+                rest_s -= expected_maximum(at_once) * _spread_s(load, rows_in.get(region, 0) / made / at_once)
         found[query] = BatchOverhead(tasks, max(0.0, rest_s))
     return found
 

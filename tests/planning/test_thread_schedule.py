@@ -5,8 +5,9 @@ import pytest
 
 from penstock.dataflow.errors import PenstockError
 from penstock.models.flow import Flow
-from penstock.planning.thread_schedule import report, schedule
+from penstock.planning.thread_schedule import schedule_threads
 from penstock.planning.vms import VmSize
+from penstock.report.thread_schedule import schedule_report
 from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, STAR
 
 D = [VmSize(name=f"D{n}", slots=2 ** (n - 1), price_per_h=0.1 * 2 ** (n - 1)) for n in (1, 2, 3)]
@@ -16,8 +17,8 @@ D = [VmSize(name=f"D{n}", slots=2 ** (n - 1), price_per_h=0.1 * 2 ** (n - 1)) fo
 @pytest.mark.parametrize("method", ["lsa", "mba"])
 @pytest.mark.parametrize("mapping", ["dsm", "rsm", "sam"])
 def test_report_adds_up(dag: Flow, method: str, mapping: str) -> None:
-    planned = schedule(dag, 100, CURVES, method=method, mapping=mapping, sizes=D)
-    found = report(planned, CURVES, D)
+    planned = schedule_threads(dag, 100, CURVES, method=method, mapping=mapping, sizes=D)
+    found = schedule_report(planned, CURVES, D)
     assert found.threads == sum(one.threads for one in found.operators.values())
     assert {name: len(slots) for name, slots in found.placement.items()} == {
         name: one.threads for name, one in found.operators.items()
@@ -36,7 +37,7 @@ def test_report_adds_up(dag: Flow, method: str, mapping: str) -> None:
 
 
 def test_published_linear_micro_dag_on_two_large_vms() -> None:
-    found = report(schedule(LINEAR, 100, CURVES, sizes=D), CURVES, D)
+    found = schedule_report(schedule_threads(LINEAR, 100, CURVES, sizes=D), CURVES, D)
     assert (found.slots, found.extra_slots, [vm.size for vm in found.vms]) == (7, 0, ["D3", "D3"])
     assert found.operators["table"].threads == 160
     assert found.predicted["proportional"].rows_per_s == pytest.approx(100)
@@ -45,5 +46,5 @@ def test_published_linear_micro_dag_on_two_large_vms() -> None:
 
 
 def test_no_such_method() -> None:
-    with pytest.raises(PenstockError, match="'best' is no allocation method; choose one of: mba, lsa"):
-        schedule(LINEAR, 100, CURVES, method="best")
+    with pytest.raises(PenstockError, match="'best' is not an allocation method. Choose one of: mba, lsa"):
+        schedule_threads(LINEAR, 100, CURVES, method="best")
