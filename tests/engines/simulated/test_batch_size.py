@@ -15,7 +15,7 @@ from penstock.engines.simulated import (
     SimulatedEngine,
     SourceBehaviour,
 )
-from penstock.engines.simulated.batches.loop import next_limit, next_stretch
+from penstock.engines.simulated.batches.batch_limit import next_limit, next_stretch
 from tests.support.simulated_flows import chain, plan_for
 
 # Powers of two, so that sums of times are exact.

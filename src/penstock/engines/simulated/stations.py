@@ -21,7 +21,7 @@ from penstock.plan import Plan, pipelines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSlot:
-    """The place of one replica."""
+    """The slot of one replica."""
 
     executor: int
     slowdown: float  # service time relative to a replica that has the slot for itself
