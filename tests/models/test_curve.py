@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 import math
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.models.curve import Curve, CurveError, CurvePoint, curve_from_points, curves_from_json, curves_to_json
+from penstock.models.curve import Curve, CurveError, CurvePoint, curve_from_points, curves_from_json
 
 
 def point(rows_per_s: float, cpu: float = 10.0, memory: float = 5.0) -> CurvePoint:
@@ -63,7 +64,9 @@ def test_inverse_is_the_first_of_all_thread_counts_that_reaches_the_rate(curve: 
 @settings(deadline=None)
 @given(any_curve())
 def test_json_round_trip(curve: Curve) -> None:
-    assert curves_from_json(curves_to_json({"a": curve})) == {"a": curve}
+    assert curves_from_json(msgspec.json.encode({"a": dict(zip(curve.threads, curve.points, strict=True))})) == {
+        "a": curve
+    }
 
 
 def test_json_keys_may_come_in_any_order() -> None:
@@ -115,12 +118,12 @@ GOOD = {"rows_per_s": 1, "cpu": 1, "memory": 1}
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "JSON is broken"),
-        (b"\xff\xfe", "JSON is broken"),
-        ("[" * 100_000, "JSON is broken"),
+        ("{", "JSON is malformed"),
+        (b"\xff\xfe", "JSON is malformed"),
+        ("[" * 100_000, "JSON is malformed"),
         ('{"a": {"1": {"rows_per_s": 1' + "0" * 400 + ', "cpu": 1, "memory": 1}}}', "Curve of 'a'"),
-        ("[]", "an object with an entry for each operator"),
-        ("{}", "an object with an entry for each operator"),
+        ("[]", "an object with an entry per operator"),
+        ("{}", "an object with an entry per operator"),
         ('{"a": {}}', "Curve of 'a': The curve is empty"),
         ('{"a": []}', "Curve of 'a': expected an object"),
         (json.dumps({"a": {"one": GOOD}}), "'one' is not a thread count"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.models.microbatch import BatchSample, MicroBatch, MicroBatchQuery, Stage, fit_microbatch
+from penstock.models.microbatch import BatchSample, MicroBatch, MicroBatchQuery, QueryStage, fit_microbatch
 from penstock.models.queueing import ModelError, UnstableError
 
 queries = st.builds(
@@ -106,7 +106,7 @@ def test_unstable() -> None:
 def test_best_replicas_of_stages_by_brute_force(
     rate: float, work: list[tuple[float, float]], batch_s: float, replica_s: float, slots: int
 ) -> None:
-    stages = tuple(Stage(name=f"s{i}", visits=v, row_s=c) for i, (v, c) in enumerate(work))
+    stages = tuple(QueryStage(name=f"s{i}", visits=v, row_s=c) for i, (v, c) in enumerate(work))
     query = MicroBatchQuery(batch_s=batch_s, replica_s=replica_s, slots=slots, stages=stages)
     shortest = math.inf
     for counts in itertools.product(range(1, slots + 1), repeat=len(stages)):

@@ -70,7 +70,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
     start_s: float  # wall clock, in seconds since the epoch
     end_s: float
-    generation: int  # of the plan in force
+    generation: int  # generation of the active plan
     external_rows_per_s: float | None  # appended at all sources
     latency: Latency | None
     pipelines: tuple[PipelineWindow, ...]

@@ -154,17 +154,9 @@ def _check_point(threads: int, point: CurvePoint) -> None:
 
 
 def curve_from_points(points: Mapping[int, CurvePoint]) -> Curve:
-    """A curve from points in any order."""
+    """Return a curve from points in any order."""
     ascending = sorted(points)
     return Curve(threads=tuple(ascending), points=tuple(points[threads] for threads in ascending))
-
-
-def curves_to_json(curves: Mapping[str, Curve]) -> str:
-    document = {
-        operator: {str(threads): point for threads, point in zip(curve.threads, curve.points, strict=True)}
-        for operator, curve in curves.items()
-    }
-    return msgspec.json.format(msgspec.json.encode(document)).decode()
 
 
 def curves_from_json(text: str | bytes) -> dict[str, Curve]:

@@ -51,10 +51,6 @@ def flow_from_json(text: str | bytes) -> Flow:
     return flow
 
 
-def flow_to_json(flow: Flow) -> str:
-    return msgspec.json.format(msgspec.json.encode(flow)).decode()
-
-
 def check(flow: Flow) -> None:
     """Raise a DataflowError for unknown or duplicate names, loops, and operators that no row reaches."""
     if not flow.operators:

@@ -1,4 +1,7 @@
-"""Policies that choose the number of VMs for a load: those of Imai et al. (2017), section 6, and `CarefulPolicy`."""
+"""Policies that choose the number of VMs for a load: the policies of Imai et al.
+
+(2017), section 6, and `CarefulPolicy`.
+"""
 
 from __future__ import annotations
 

@@ -63,8 +63,9 @@ class ElasticSchedule:
 class ElasticOutcome:
     """Cost and quality of a schedule.
 
-    `violations` is the share of time with a load above the MST, as in the paper. `behind` is the share of time with a
-    backlog, which drains while capacity exceeds the load. `worst_lag_s` is the longest wait of the oldest row in it.
+    `violations` is the share of time with a load above the MST, as in the paper. The share of time with a backlog is
+    `behind`; a backlog drains while capacity exceeds the load. `worst_lag_s` is the longest wait of the oldest row in
+    it.
     """
 
     policy: str

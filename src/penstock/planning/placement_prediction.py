@@ -7,8 +7,8 @@ lower rate they use CPU and memory in proportion. Let n_s be the threads of an o
     shuffle       every thread receives the same rate (Storm's shuffle grouping):  min over s of  w(n_s) N / n_s / gain
     proportional  every slot receives rows by its capacity (future work in the paper):  sum over s of w(n_s) / gain
 
-The dataflow sustains the minimum over its operators. As in the paper, operators that share a slot are treated as if
-each were alone. `within_slots_rows_per_s` is the rate up to which no slot exceeds 100% CPU or memory, so that this
+The dataflow sustains the minimum over its operators. Operators that share a slot are treated as if each were alone,
+like in the paper. `within_slots_rows_per_s` is the rate up to which no slot exceeds 100% CPU or memory, so that this
 assumption is plausible. It can be slightly below the planned rate even for MBA and SAM with proportional routing: a
 rest of one thread is charged for a part of its peak rate, but receives its proportional share.
 """

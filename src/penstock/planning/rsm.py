@@ -7,7 +7,7 @@ one thread of each operator, in breadth-first order, on the feasible VM with the
 
 CPU and memory are in percent of a slot, summed over the slots of the VM. `net` is 0 on the VM used last, 0.5 in its
 rack and 1 elsewhere. CPU must be free on the VM, because its cores serve all its slots. Memory must be free on one
-slot; the first such slot is used. As in the paper, the network term only decides near ties unless its weight is raised.
+slot; the first such slot is used. The network term only decides near ties unless its weight is raised.
 
 A thread needs its share of the allocated CPU and memory. For LSA this is the measured use of one thread, for MBA the
 use of a bundle divided by its threads. Charging MBA's threads as single threads would need several times the allocated

@@ -14,7 +14,7 @@ the last one the curve is constant.
 The first two kinds of constraint hold for every allocation. LSA charges (c1, m1) per w1, that is y[i, 1] = rate_i / w1.
 MBA charges at least the use of its bundles. The third kind states that one slot does not exceed the best rate of the
 curve. LSA ignores this, so it may allocate fewer slots than the bound; its curves then do not sustain the rate. MBA
-never does: with b_i bundles and a rest it has at least b_i + 1 slots. Hence there are two bounds.
+never does, because it has at least b_i + 1 slots for b_i bundles and a rest. Hence there are two bounds.
 """
 
 from __future__ import annotations

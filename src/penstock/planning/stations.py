@@ -19,7 +19,7 @@ _MAX_ROUNDS = 10  # the SCVs depend on the plan and the plan on the SCVs; two or
 class StationSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One operator.
 
-    With `arrival_scv` null, the SCV is propagated along the streams (QNA). `max` is 1 if it cannot run in parallel.
+    A null `arrival_scv` is propagated along the streams (QNA). `max` is 1 if it cannot run in parallel.
     """
 
     service_per_s: float

@@ -20,7 +20,7 @@ from penstock.engines.simulated import (
     SourceBehaviour,
 )
 from penstock.measure.window import Window
-from penstock.models.microbatch import MicroBatch, MicroBatchQuery, Stage
+from penstock.models.microbatch import MicroBatch, MicroBatchQuery, QueryStage
 from tests.support.simulated_flows import chain, joined, plan_for
 
 
@@ -64,7 +64,7 @@ def test_two_stages_in_one_query() -> None:
     window = steady_window(
         SimulatedEngine(flow, behaviour, plan=plan_for(flow, slots=8, **replicas), mode="micro-batch")
     )
-    stages = (Stage(name="parse", visits=1.0, row_s=0.001), Stage(name="count", visits=3.0, row_s=0.0005))
+    stages = (QueryStage(name="parse", visits=1.0, row_s=0.001), QueryStage(name="count", visits=3.0, row_s=0.0005))
     model = MicroBatchQuery(batch_s=0.2, replica_s=0.01, slots=8, stages=stages)
     assert len(window.pipelines) == 1
     assert window.pipelines[0].batch_s == pytest.approx(model.steady_batch_s(500.0, replicas), rel=0.03)

@@ -51,7 +51,7 @@ class MicroBatchFit:
     samples: int
     residual_s: float  # standard deviation of a batch time about the model
     level: float
-    covariance: tuple[tuple[float, ...], ...]  # of the least squares estimates of (a, c, b)
+    covariance: tuple[tuple[float, ...], ...]  # covariance of the least squares estimates of (a, c, b)
     least_squares: tuple[float, ...]
 
     def station(self, arrival_per_s: float) -> MicroBatch:

@@ -16,7 +16,7 @@ from penstock.models.queueing.errors import ModelError, UnstableError, count, di
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class QueryStage:
     """One stage of a query."""
 
     name: str
@@ -28,8 +28,8 @@ class Stage:
 class MicroBatchQuery:
     """A query with a fixed time per batch, a time per replica, and stages.
 
-    >>> parse = Stage(name="parse", visits=1.0, row_s=0.0005)
-    >>> count = Stage(name="count", visits=3.0, row_s=0.0005)
+    >>> parse = QueryStage(name="parse", visits=1.0, row_s=0.0005)
+    >>> count = QueryStage(name="count", visits=3.0, row_s=0.0005)
     >>> MicroBatchQuery(batch_s=0.1, replica_s=0.01, slots=8, stages=(parse, count)).best_replicas(1000.0)
     {'parse': 4, 'count': 7}
     """
@@ -37,7 +37,7 @@ class MicroBatchQuery:
     batch_s: float
     replica_s: float
     slots: int
-    stages: tuple[Stage, ...]
+    stages: tuple[QueryStage, ...]
 
     def __post_init__(self) -> None:
         not_negative("the fixed time of a batch (s)", self.batch_s)

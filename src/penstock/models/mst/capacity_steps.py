@@ -10,7 +10,7 @@ from penstock.models.mst.samples import Floats, SamplesError
 def vms_per_step(units: int, cpus_per_vm: int) -> float:
     """Return the VMs per capacity step: units / cpus_per_vm.
 
-    With one thread per vCPU, each of `units` processing units has max(1, floor(m cpus / units)) threads on m VMs
+    Each of `units` processing units has max(1, floor(m cpus / units)) threads on m VMs with one thread per vCPU
     (equation 1), so one more thread for every unit needs units / cpus VMs.
 
     >>> vms_per_step(units=3, cpus_per_vm=2)

@@ -87,7 +87,7 @@ def choose_step(
 
 
 def leave_one_out(family: CurveFamily, samples: ThroughputSamples, *, step: float, weighting: Weighting) -> float:
-    """Return the relative RMSE of each VM count predicted from the others; with a single count, the training error."""
+    """Return the relative RMSE of each VM count predicted from the others (the training error of a single count)."""
     if len(samples.vms) < 2:
         return fit_curve(family, samples, step=step, weighting=weighting).train_rmse
     squares, number = 0.0, 0

@@ -14,7 +14,7 @@ from penstock.models.mst.samples import MAX_VMS, Floats, SamplesError, Throughpu
 
 
 def running_maximum(predicted: Floats) -> Floats:
-    """Return the running maximum over VM counts: behind its peak a curve is flat, because fewer VMs can be used."""
+    """Return the running maximum over VM counts. A curve is flat after its peak, because fewer VMs can be used."""
     result: Floats = np.maximum.accumulate(predicted, axis=-1)
     return result
 

@@ -33,8 +33,8 @@ class Weighting(Enum):
 class FitSums:
     """Sufficient statistics of a least-squares fit, of shape (..., counts).
 
-    Each field is a sum over the samples at one VM count: of the weight, of weight x target, and of weight x target^2.
-    Leading axes are a batch (applications, subsets or resamples).
+    Each field is a sum over the samples at one VM count. The terms are the weight, weight x target, and weight x
+    target^2. Leading axes are a batch (applications, subsets or resamples).
     """
 
     weights: Floats

@@ -32,7 +32,7 @@ class MstPrediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scatter:
-    """Relative standard deviations: of samples around the mean of their VM count, and of the means around the curve."""
+    """Relative standard deviations of samples within a VM count, and of the means of VM counts around the curve."""
 
     within: float
     within_freedom: int
@@ -186,13 +186,13 @@ def _near_measured(samples: ThroughputSamples, curve: Floats, grid: Floats, scat
 def _scatter(samples: ThroughputSamples, curve: Floats, parameters: int, held_out: float) -> Scatter:
     """One-way analysis of variance of log(sample / curve) by VM count; the curve takes `parameters` degrees of freedom.
 
-    A curve with as many parameters as VM counts passes through all means and shows no error. With single samples, the
+    A curve with as many parameters as VM counts passes through all means and shows no error. For single samples, the
     selected curve is one that happens to be close to them. In both cases `held_out`, the relative error at counts not
     used for fitting, is a lower bound of the error.
     """
     logs = [np.log(np.array(y) / curve[m - 1]) for m, y in zip(samples.vms, samples.throughput, strict=True)]
     sizes = np.array([len(part) for part in logs])
-    between_freedom = max(len(logs) - parameters, 2)  # with fewer than 2 a standard deviation is meaningless
+    between_freedom = max(len(logs) - parameters, 2)  # a standard deviation needs at least 2
     mean_square = sum(len(part) * float(part.mean()) ** 2 for part in logs) / between_freedom
     within_freedom = int(sizes.sum()) - len(logs)
     if len(logs) <= parameters or within_freedom == 0:

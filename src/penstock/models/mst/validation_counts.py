@@ -1,4 +1,4 @@
-"""Choose VM counts for validation: those at which the fitted curves disagree (Imai et al. 2017, Algorithm 1)."""
+"""Choose VM counts for validation at which the fitted curves disagree (Imai et al. 2017, Algorithm 1)."""
 
 from __future__ import annotations
 

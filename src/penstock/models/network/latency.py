@@ -9,7 +9,7 @@ station together: they share their wait W_i. Second, T has the gamma distributio
 exact for M/M/1, and within 5% at p95 for chains and loops of M/M/k (within 15% at p99 in a loop). It is 10% (gain 2) to
 25% (gain 6) too low if rows fan out into batches, because two moments describe their arrivals badly.
 
-As in DRS, T is the sum over all rows derived from one external row. If these are served in parallel, the last of them
+T is the sum over all rows derived from one external row, like in DRS. If these are served in parallel, the last of them
 leaves earlier.
 """
 

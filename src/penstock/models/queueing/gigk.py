@@ -103,7 +103,7 @@ class _Wait(NamedTuple):
 
     delayed: float  # P(W > 0)
     mean_s: float  # E[W | W > 0]
-    scv: float  # of W | W > 0
+    scv: float  # SCV of W | W > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,27 +147,30 @@ class GIGk:
 
     def drops_s(self, servers: int) -> Iterator[float]:
         c2 = (self.arrival_scv + self.service_scv) / 2.0
-        alike = self.arrival_scv == self.service_scv and c2 >= 1.0  # phi is 1
-        if self.approximation == "drs" or alike or c2 == 0.0 or self.arrival_per_s == 0.0:
+        phi_is_1 = self.arrival_scv == self.service_scv and c2 >= 1.0
+        if self.approximation == "drs" or phi_is_1 or c2 == 0.0 or self.arrival_per_s == 0.0:
             return wait_drops_s(self.arrival_per_s, self.service_per_s, servers, factor=c2)
         return self._whitt_drops_s(servers)
 
     def _whitt_drops_s(self, servers: int) -> Iterator[float]:
-        """Differences of `_waits_s`, flat, because the planner spends its time here. With a = k rho the exponential of
-        phi3 falls by the same factor each step, and gamma is full after a few."""
+        """Yield the differences of `_waits_s` without function calls, because planners spend much of their time here.
+
+        a = k rho is constant, so the exponential in phi3 shrinks by the same factor per step. gamma reaches its maximum
+        after a few steps.
+        """
         a, mu, sqrt = self.arrival_per_s / self.service_per_s, self.service_per_s, math.sqrt
         to_phi1, to_phi3, to_psi, power = _phi_weights(self.arrival_scv, self.service_scv)
         scale_s = (self.arrival_scv + self.service_scv) / 2.0 / mu
         k, d, per_load = float(servers), servers - a, 1.0 / a
         x = inverse_loss(servers, a)
-        e, fall = math.exp(-2.0 * d / (3.0 * a)), math.exp(-2.0 / (3.0 * a))
+        e, e_factor = math.exp(-2.0 * d / (3.0 * a)), math.exp(-2.0 / (3.0 * a))
         wait = scale_s * k / ((x * d + a) * d) * whitt_factor(a / k, self.arrival_scv, self.service_scv, servers)
         gamma, full = 0.0, 16.0 * a * _MAX_GAMMA
         while gamma < _MAX_GAMMA:
             k += 1.0
             d += 1.0
             x = 1.0 + x * k * per_load
-            e *= fall
+            e *= e_factor
             reached = d * (k - 1.0) * (sqrt(4.0 + 5.0 * k) - 2.0) / k
             gamma = _MAX_GAMMA if reached >= full else reached / (16.0 * a)
             phi1, phi3 = 1.0 + gamma, (1.0 - 4.0 * gamma) * e
@@ -183,7 +186,7 @@ class GIGk:
             k += per_load
             d += per_load
             x = 1.0 + x * k
-            half3 *= fall
+            half3 *= e_factor
             shorter = k / (x * d * d + d) * (fixed_s + to_half3_s * half3 + to_psi_s * (half1 + half3) ** power)
             yield wait - shorter
             wait = shorter
