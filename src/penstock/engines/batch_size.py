@@ -10,8 +10,8 @@ The functions take and return plain numbers and call nothing but `min` and `max`
 from __future__ import annotations
 
 FIRST_BATCH_ROWS = 500.0
-MAX_GROWTH = 4.0  # of the limit, from one batch to the next
-MAX_STRETCH = 4.0  # of the target, while rows are left over
+MAX_GROWTH = 4.0  # largest growth of the limit from one batch to the next
+MAX_STRETCH = 4.0  # largest stretch of the target while rows are left over
 STRETCH_STEP = 1.5
 
 

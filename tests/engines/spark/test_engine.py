@@ -155,7 +155,7 @@ def test_resuming_goes_on_where_it_was_and_another_dataflow_is_refused(spark: Sp
     finally:
         again.stop()
     (tmp_path / "run" / "plan.json").write_text('{"generation": "x"')
-    with pytest.raises(penstock.PenstockError, match="is not a committed plan"):
+    with pytest.raises(penstock.PenstockError, match="is not a valid committed plan"):
         engine_for(flow, spark, tmp_path / "run").start()
 
 
@@ -179,7 +179,10 @@ def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tm
         assert Counter(row["steps"] for row in engine.rows("out")) == Counter(n.bit_length() for n in range(1, 20))
     finally:
         engine.stop()
-    for schema, said in (("n bigint", "is declared with"), ("n bigintt", "has schema='n bigintt', which Spark does")):
+    for schema, said in (
+        ("n bigint", "is declared with"),
+        ("n bigintt", "has schema='n bigintt', which Spark cannot parse"),
+    ):
         wrong = penstock.Dataflow("wrong")
         back = wrong.feedback("back", schema=schema)
         loop = wrong.stateless("loop", lambda df: df.selectExpr("'x' as n"), inputs=[numbers(wrong, 5), back])
@@ -217,7 +220,9 @@ def test_keys_that_only_spark_can_see_are_checked_before_anything_starts(spark: 
     numbers(flow, 10).stateless("f", lambda df: df.selectExpr("n as m")).keyed(
         "count", lambda df: df.groupBy("n").count(), keys=["n"]
     ).sink("out", penstock.memory())
-    with pytest.raises(penstock.DataflowError, match="keyed by 'n', which its input does not have; its columns are m"):
+    with pytest.raises(
+        penstock.DataflowError, match="keyed by 'n', which is not a column of its input; the columns are m"
+    ):
         engine_for(flow, spark, tmp_path / "run").start()
 
 

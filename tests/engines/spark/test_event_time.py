@@ -95,7 +95,7 @@ def test_streams_with_a_watermark_each_are_not_united(spark: SparkSession, tmp_p
         for name in ("here", "there")
     ]
     flow.stateless("all", None, inputs=both).sink("out", penstock.memory())
-    with pytest.raises(penstock.DataflowError, match="declare it on 'all' instead"):
+    with pytest.raises(penstock.DataflowError, match="declare one watermark on 'all' instead"):
         engine_for(flow, spark, tmp_path / "run").start()
 
 

@@ -60,7 +60,8 @@ def read_batch(layout: QueryLayout, state: BatchState, query: int) -> int:
             if readers[operator] != NONE:
                 work[readers[operator]].waiting_rows += taken
     layout.queries[query].batch_rows = total
-    layout.queries[query].stretch = next_stretch(record.stretch, total < waiting)
+    if total > 0:  # a reader on Spark does not count a poll without rows either
+        layout.queries[query].stretch = next_stretch(record.stretch, total < waiting)
     return total
 
 

@@ -40,7 +40,7 @@ class Append:
 class Channel(Protocol):
     """One producer appends; any number of consumers read, each at its own offset."""
 
-    schema: str  # of the rows, as JSON of Spark
+    schema: str  # Spark's JSON form of the schema
     event_time: EventTime | None
 
     def append(self, df: DataFrame, key: str, latest_event_s: Callable[[], float | None] | None = None) -> int:

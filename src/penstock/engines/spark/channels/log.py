@@ -17,7 +17,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One append to a channel."""
 
     number: int
-    key: str  # of the producer's batch
+    key: str  # key of the producer's batch
     at_s: float
     files: tuple[RowFile, ...]
     rows: int

@@ -37,7 +37,7 @@ class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChannelDescription(msgspec.Struct, frozen=True, kw_only=True):
-    schema: str  # of the rows, as JSON of Spark
+    schema: str  # Spark's JSON form of the schema
     event_time: EventTime | None = None
     kafka: TopicDescription | None = None  # None: the rows are in the channel's folder
 

@@ -5,7 +5,7 @@ twice, or a batch that a crash interrupts, leaves records that no log lists; rea
 once without a transaction, which could not span the producers of many tasks. The key of a record names its batch, task
 and number for people who inspect the topic.
 
-The partitions of the topic are key groups. Rows with equal keys are in one group, in order. As long as there are no
+The partitions of the topic are key groups. Rows with equal keys are in one group, in order. If there are no
 more replicas than groups, a replica reads whole groups, so the rows of a key reach one replica in order. Additional
 replicas share the rows of a group, unless the rows are read by key: then they read nothing, because the work follows
 the shuffle after the read.
@@ -242,7 +242,7 @@ class _Writer:
         self._producer.poll(0)
 
 
-_topics: dict[tuple[KafkaCluster, str], Topic] = {}  # of this process: a store is pickled to workers, a client is not
+_topics: dict[tuple[KafkaCluster, str], Topic] = {}  # one per process, because a client cannot be pickled
 
 
 def _topic(cluster: KafkaCluster, name: str) -> Topic:

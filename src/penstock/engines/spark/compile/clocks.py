@@ -27,7 +27,7 @@ from penstock.measure.estimators import ServiceSample
 class Pull(NamedTuple):
     """The sums that workers added between two pulls."""
 
-    busy_s: float  # of all replicas, for all rows
+    busy_s: float  # busy time of all replicas for all rows
     sample: ServiceSample
 
 

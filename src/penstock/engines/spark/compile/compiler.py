@@ -39,10 +39,10 @@ class Compiled:
 
     df: DataFrame
     mode: str  # Spark's output mode
-    event_time: TrackedEventTime | None  # of the output; its channel carries it on
+    event_time: TrackedEventTime | None  # event time of the output; its channel carries it on
     counted: str | None  # the operator whose output rows the writer counts
     around_state: dict[str, DataFrame] = field(default_factory=dict)  # inputs of the state by name, and "": its output
-    timings: dict[str, Timing] = field(default_factory=dict)  # of Python functions, by operator
+    timings: dict[str, Timing] = field(default_factory=dict)  # timings of Python functions by operator
 
 
 class _Input(NamedTuple):

@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 class ReaderBusyTime:
     """Measures how long readers work. They have no accumulators, so each process keeps its sum in a small file."""
 
-    _sums_s: ClassVar[dict[str, float]] = {}  # of this process, by folder
+    _sums_s: ClassVar[dict[str, float]] = {}  # sums of this process by folder
 
     def __init__(self, run: Path, source: str) -> None:
         self._folder = run / "timings" / source

@@ -35,7 +35,7 @@ class ReaderOptions:
     opens_at: int  # the generation of the query's plan
     run: Path
     batch_s: float  # the target duration of a batch
-    max_rows: int | None  # of a batch
+    max_rows: int | None  # maximum rows of a batch
 
     def to_spark(self) -> dict[str, str]:
         """Return the options as Spark passes them on. Each call has a new start id."""
@@ -64,7 +64,7 @@ class ReaderOptions:
 
 
 class StreamReader(DataSourceStreamReader):
-    """Reads one source or channel for one query: behind its gate, from its start offset, in batches of a fitting size.
+    """Reads one source or channel for one query. It applies the gate, the start offset and the batch size.
 
     Subclasses implement `next_offset`, `partitions` and `batches`.
     """
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader):
         return self._busy_time.measure(self.batches(partition))
 
 
-CreateReader = Callable[[dict[str, str]], StreamReader]  # from the options that Spark passes on
+CreateReader = Callable[[dict[str, str]], StreamReader]  # the argument holds the options that Spark passes on
 
 
 def data_source(name: str, schema: StructType, create_reader: CreateReader) -> type[DataSource]:

@@ -9,7 +9,7 @@ from uuid import uuid4
 from penstock.engines.spark.reading.offsets import START_ID, Offset, without_start_id
 from penstock.engines.spark.storage.atomic_files import copy_tree, write_atomically
 
-Offsets = dict[str, Offset]  # by source name
+Offsets = dict[str, Offset]  # keyed by source name
 
 
 class Checkpoint:

@@ -36,7 +36,7 @@ class ChannelInput(msgspec.Struct, frozen=True, kw_only=True, tag="channel"):
     """A channel that a query reads."""
 
     edge: Edge
-    folder: str  # of the channel
+    folder: str  # folder of the channel
     name: str  # the name of the source in Spark's checkpoint
     start: Offset  # the offset at which the query began to read
 
@@ -90,7 +90,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     description: str  # must not change during the life of a run
     rows_per_s: float | None = None
-    glob: str | None = None  # of a source that reads files as they appear
+    glob: str | None = None  # pattern of a source that reads files as they appear
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     shape: str  # a fingerprint of the dataflow
     queries: tuple[Query, ...]
     channels: dict[str, str]  # cut operator -> folder of its channel
-    endpoints: dict[str, Endpoint]  # by source or sink
+    endpoints: dict[str, Endpoint]  # keyed by source or sink
 
     def save(self, run: Path) -> None:
         write_atomically(run / PLAN_FILE, msgspec.json.encode(self))

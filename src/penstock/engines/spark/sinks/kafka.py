@@ -41,7 +41,7 @@ class KafkaSink:
     when a query is stopped.
     """
 
-    _latest: ClassVar[dict[str, KafkaSink]] = {}  # of this process, by name
+    _latest: ClassVar[dict[str, KafkaSink]] = {}  # sinks of this process by name
     _abandoned_s: ClassVar[dict[str, float]] = {}  # when a client of that name was last abandoned
 
     def __init__(self, sink: Kafka, name: str, folder: Path, is_stopping: Callable[[], bool]) -> None:

@@ -84,7 +84,7 @@ class FolderSink:
     def __call__(self, df: DataFrame, key: str) -> int:
         files = write_dataframe(df, self._temporary, self._suffix)  # always: running the batch updates its state
         if not _is_complete(self.folder, key):
-            for stray in self.folder.glob(f"{key}-*.{self._suffix}"):  # of an attempt that a crash interrupted
+            for stray in self.folder.glob(f"{key}-*.{self._suffix}"):  # left by an attempt that a crash interrupted
                 stray.unlink()
             for part, file in enumerate(files):
                 Path(file.path).rename(self.folder / f"{key}-{part:05d}.{self._suffix}")

@@ -1,4 +1,4 @@
-"""The contract of a source: what the engine needs of every kind of source."""
+"""The contract that every kind of source fulfils."""
 
 from __future__ import annotations
 

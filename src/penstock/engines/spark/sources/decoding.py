@@ -32,7 +32,7 @@ class RecordDecoder:
         self._json = (
             msgspec.json.Decoder(row_type(schema), dec_hook=decode_timestamp) if declared.format == "json" else None
         )
-        self._producer: Any = None  # of dead letters, created with the first one
+        self._producer: Any = None  # producer of dead letters, created with the first one
         self._undelivered: list[Any] = []  # errors of dead letters
 
     def batch(self, records: list[Record]) -> pa.RecordBatch:

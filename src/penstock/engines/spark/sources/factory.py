@@ -39,7 +39,7 @@ def create_source(operator: Operator, folder: Path) -> StreamSource:
         raise DataflowError(f"operator '{name}' is not a source")
     schema = parse_schema(f"source '{name}'", source.schema)
     if isinstance(source, Files | Replay):
-        schema = schema.toNullable()  # as Spark does: files are not checked for NOT NULL
+        schema = schema.toNullable()  # Spark does the same, because files are not checked for NOT NULL
     if isinstance(source, Kafka):
         return KafkaSource(name, folder, schema, source)
     if isinstance(source, Files):

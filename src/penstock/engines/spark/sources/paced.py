@@ -25,7 +25,7 @@ from penstock.engines.spark.storage.row_files import arrow_schema
 
 NumberedRows = Callable[[int, int], Iterator[pa.RecordBatch]]  # the rows with numbers from start to stop
 _GENERATED_PER_BATCH = 10_000
-_MAX_APPEND_TIMES = 64  # of a range; within one the rate is even enough for any quantile
+_MAX_APPEND_TIMES = 64  # per range; the rate between two of them is even enough for any quantile
 
 
 class PaceFile:
