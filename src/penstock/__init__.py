@@ -1,10 +1,22 @@
 """Penstock measures, models, plans and scales streaming pipelines on Spark Structured Streaming."""
 
+from penstock.api.kafka_broker import (
+    broker_status,
+    connector_jars,
+    create_topic,
+    load_topic,
+    start_broker,
+    stop_broker,
+)
+from penstock.api.mst_measurement import measure_mst, predict_mst
+from penstock.api.mst_models import choose_vm_counts, compare_elastic, fit_mst
 from penstock.api.outline import outline
+from penstock.api.planning import allocate, assign
 from penstock.api.policy_options import OptionError
 from penstock.api.record import RunRecord, open_run
 from penstock.api.running import Run, RunFailedError, run
 from penstock.api.simulation import Simulation, simulate
+from penstock.api.spark_cluster import cluster_status, start_cluster, stop_cluster
 from penstock.api.watching import watch
 from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, Stream
 from penstock.dataflow.kafka import kafka
@@ -24,22 +36,38 @@ __all__ = [
     "RunRecord",
     "Simulation",
     "Stream",
+    "allocate",
+    "assign",
     "backlog",
+    "broker_status",
+    "choose_vm_counts",
+    "cluster_status",
+    "compare_elastic",
+    "connector_jars",
+    "create_topic",
     "default_plan",
     "diff",
     "files",
+    "fit_mst",
     "foreach_batch",
     "generate",
     "kafka",
+    "load_topic",
+    "measure_mst",
     "memory",
     "noop",
     "open_run",
     "outline",
     "parquet",
+    "predict_mst",
     "replay",
     "rescaled",
     "run",
     "simulate",
     "spark_source",
+    "start_broker",
+    "start_cluster",
+    "stop_broker",
+    "stop_cluster",
     "watch",
 ]

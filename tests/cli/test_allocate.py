@@ -62,8 +62,8 @@ def test_tables_for_people(tmp_path: Path, method: str, mapping: str) -> None:
     result = allocate(tmp_path, "--method", method, "--map", mapping)
     assert result.exit_code == 0, result.output
     assert f"{method} + {mapping} at 100 rows/s" in result.output
-    assert "no method takes" in result.output
-    assert "price: 0.4 an hour" in result.output or "price: 0.1 an hour" in result.output
+    assert "lower bound" in result.output
+    assert "price: 0.4 per hour" in result.output or "price: 0.1 per hour" in result.output
 
 
 def test_without_sizes_every_slot_is_a_vm_of_unknown_price(tmp_path: Path) -> None:

@@ -49,10 +49,10 @@ def test_tables(stations: str) -> None:
 
 
 def test_usage(stations: str) -> None:
-    assert "give either --processors or --latency-ms" in run("assign", stations).output
+    assert "Give either --processors or --latency-ms" in run("assign", stations).output
     assert run("assign", stations, "--processors", "3", "--latency-ms", "5").exit_code == 2
     assert (
-        "--quantile goes with --latency-ms" in run("assign", stations, "--processors", "3", "--quantile", "0.9").output
+        "--quantile requires --latency-ms" in run("assign", stations, "--processors", "3", "--quantile", "0.9").output
     )
     assert "Example:" in run("assign", "--help").output
 

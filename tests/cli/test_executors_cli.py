@@ -65,7 +65,7 @@ def test_what_was_measured_predicts_the_rest(tmp_path: Path) -> None:
     # Rows that wait, and nothing else: 100 rows/s an executor.
     study_in(tmp_path, {m: [99.0 * m, 101.0 * m] for m in (1, 2, 3)})
     found = json.loads(printed("mst", "predict", str(tmp_path), "--executors", "5,6", "--json"))
-    for one in found["predictions"]:
+    for one in found["fit"]["predictions"]:
         assert one["throughput"] == pytest.approx(100.0 * one["vms"], rel=0.05)
         assert one["low"] < 100.0 * one["vms"] < one["high"]
 
@@ -86,7 +86,7 @@ def test_a_study_that_says_nothing_is_refused(tmp_path: Path) -> None:
     )
     study_in(tmp_path / "one", {2: [200.0]})
     said = printed("mst", "predict", str(tmp_path / "one"), "--executors", "5", fails=True)
-    assert "a curve needs two counts" in said
+    assert "measure another count to fit a curve" in said
 
 
 FLOW = """
@@ -102,18 +102,20 @@ def test_only_trials_that_are_missing_are_made_and_only_of_the_same_thing(tmp_pa
     study_in(study, {m: [99.0 * m, 101.0 * m] for m in (1, 2, 3)})
     flow.write_text(FLOW.format(rate=", rows=10"))
     words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "1,2,3", "--repeats", "2"]
-    assert "by " in printed(*words, "--slots", "1")  # no cluster is started
-    assert "trials with 1 slots an executor, not 4" in printed(*words, "--slots", "4", fails=True)
+    assert "fitted to [1, 2, 3] executors" in printed(*words, "--slots", "1")  # no cluster is started
+    assert "trials with 1 cores per executor, not 4" in printed(*words, "--slots", "4", fails=True)
     assert "without --budget" in printed(*words, "--slots", "1", "--paced", "--budget", "4", fails=True)
-    assert "--paced sets the rate of source 'rows'" in printed(*words, "--slots", "1", "--paced", fails=True)
+    assert "A paced measurement sets the rate of source 'rows'" in printed(
+        *words, "--slots", "1", "--paced", fails=True
+    )
     another = tmp_path / "another.py"
     another.write_text(FLOW.format(rate=", rows=10").replace("waiting", "another"))
     words[2] = str(another)
-    assert "is a study of 'waiting', not of 'another'" in printed(*words, "--slots", "1", fails=True)
+    assert "contains a study of 'waiting', not of 'another'" in printed(*words, "--slots", "1", fails=True)
     another.write_text(
         FLOW.format(rate="").replace('penstock.generate(int, schema="n bigint")', "penstock.spark_source(int)")
     )
-    assert "source 'rows' is a DataFrame of yours" in printed(*words, "--slots", "1", fails=True)
+    assert "Source 'rows' is a DataFrame" in printed(*words, "--slots", "1", fails=True)
     words[2] = str(flow)
     assert "replicas by rule, not by drs" in printed(*words, "--slots", "1", "--replicas", "drs", fails=True)
 
@@ -126,7 +128,7 @@ def test_what_cannot_be_measured_is_refused_before_it_is(tmp_path: Path) -> None
     assert not (tmp_path / "study").exists()
     with cluster_in(tmp_path, workers=3) as cluster:
         said = printed(*words, "--executors", "1,2,4", "--cluster", cluster, fails=True)
-    assert "--executors asks for 4" in said and "has 3 workers" in said
+    assert "needs 4 executors" in said and "has 3 workers" in said
     status = printed("status", str(tmp_path / "study")).replace("\n", " ")
     assert f"(a study of {tmp_path / 'flow.py'})" in status and "(interrupted)" in status
 
@@ -136,7 +138,7 @@ def test_one_count_is_shown_although_it_makes_no_curve(tmp_path: Path) -> None:
     study_in(study, {2: [200.0]})
     flow.write_text(FLOW.format(rate=", rows=10"))
     words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "2", "--slots", "1"]
-    assert "one count makes no curve" in printed(*words)
+    assert "A prediction needs a second executor count" in printed(*words)
     assert [one["rows_per_s"] for one in json.loads(printed(*words, "--json"))["trials"]] == [200.0]
 
 
@@ -147,10 +149,10 @@ def test_trials_of_another_program_or_on_other_executors_are_not_mixed(tmp_path:
     words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "1,2", "--slots", "1"]
     flow.write_text("# a comment\n" + flow.read_text())
     assert "200" in printed(*words, "--every", "9")
-    assert "trials with 1024 MB an executor, not 2048" in printed(*words, "--memory-mb", "2048", fails=True)
+    assert "trials with 1024 MB per executor, not 2048" in printed(*words, "--memory-mb", "2048", fails=True)
     flow.write_text(FLOW.format(rate=", rows=20"))
     said = printed(*words, fails=True)
-    assert f"has trials of an earlier {flow}:" in said and "give another --at to measure anew" in said
+    assert f"has trials of an earlier version of {flow}:" in said and "Use another directory" in said
 
 
 def test_what_did_not_settle_is_marked(tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_what_did_not_settle_is_marked(tmp_path: Path) -> None:
     assert "?" not in printed(*words)
     study_in(tmp_path, {3: [301.0]}, settled=False)
     said = printed(*words)
-    assert "301?" in said and "200?" not in said and "? did not settle" in said
+    assert "301?" in said and "200?" not in said and "? did not converge" in said
 
 
 def test_a_budget_of_trials_that_failed_is_still_to_be_spent(tmp_path: Path) -> None:

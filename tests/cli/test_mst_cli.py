@@ -63,7 +63,7 @@ def test_fit_table(samples: Path) -> None:
     result = run("mst", "fit", samples, "--app", "sort", "--validate", "")
     assert result.exit_code == 0, result.output
     assert "sort" in result.output and "grep" not in result.output
-    assert "leaving out one count at a time" in result.output
+    assert "leave-one-out validation" in result.output
 
 
 def test_subset(samples: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from penstock.api.mst_measurement import Progress
 from penstock.cli.main import cli
-from penstock.cli.mst_measure import _Shown
+from penstock.cli.mst import StudyProgress
 from penstock.plan import Plan
 from penstock.store import RunStart, Store, StoreReader, Trial
 from penstock.study.mst.design import SATURATED
@@ -55,7 +56,7 @@ def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
     by_policy = model_in(study, 6, dataflow="one", slots_each=2).predict([5], level=0.9)[0]
     intervals = [(by_policy.low, by_policy.high)]
     for executors in ("5", "5,8"):
-        said = printed("mst", "predict", str(study), "--executors", executors)["predictions"][0]
+        said = printed("mst", "predict", str(study), "--executors", executors)["fit"]["predictions"][0]
         intervals.append((said["low"], said["high"]))
     (drawn,) = [one for one in printed("report", str(study))["mst"][0]["fitted"] if one["executors"] == 5]
     intervals.append((drawn["low"], drawn["high"]))
@@ -72,15 +73,16 @@ def test_executors_that_bring_no_replica_bring_nothing(tmp_path: Path) -> None:
             plan = Plan(dataflow="three", slots=2 * executors, cuts=frozenset({"a", "b"}), replicas=each)
             store.add_trial(trial(plan, rate))
         store.end_run(at_s=100.0, reason="done")
-    said = printed("mst", "predict", str(tmp_path), "--executors", "4,5,6")["predictions"]
+    said = printed("mst", "predict", str(tmp_path), "--executors", "4,5,6")["fit"]["predictions"]
     assert [one["throughput"] for one in said] == pytest.approx([200.0, 300.0, 400.0], rel=0.05)
 
 
 def test_where_json_goes_no_line_of_a_trial_does(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with StoreReader(study) as store:
         first = store.trials()[0]
-    with _Shown(2, done=0, quiet=True) as shown:
-        shown.trial(first, 1, 2)
+    with StudyProgress(quiet=True) as progress:
+        progress.show(Progress(done=0, total=2))
+        progress.show(Progress(done=1, total=2, trial=first))
     said = capsys.readouterr()
     assert said.out == ""
-    assert "1 executors, 1.: 99 rows/s" in said.err
+    assert "mst #1, 1 executors: 99 rows/s" in said.err

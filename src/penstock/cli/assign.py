@@ -1,4 +1,4 @@
-"""`penstock assign`: processors for the operators of a STATIONS.json."""
+"""`penstock assign`: assign processors to the operators of a stations file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.api.input_files import read_file
 from penstock.cli.parameters import ABOVE_0, SHARE
 
 if TYPE_CHECKING:
@@ -16,41 +15,38 @@ if TYPE_CHECKING:
 
 @click.command("assign")
 @click.argument("stations", type=click.Path(path_type=Path))
-@click.option("--processors", type=click.IntRange(min=1), help="The budget: least latency within it.")
-@click.option("--latency-ms", type=ABOVE_0, help="The target: fewest processors that meet it.")
-@click.option("--quantile", type=SHARE, help="The target is on this quantile of the latency (0.95), not on its mean.")
+@click.option("--processors", type=click.IntRange(min=1), help="Number of processors; minimises the latency.")
+@click.option("--latency-ms", type=ABOVE_0, help="Latency target in milliseconds; minimises the processors.")
+@click.option("--quantile", type=SHARE, help="Apply the target to this quantile, such as 0.95.  [default: the mean]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     stations: Path, processors: int | None, latency_ms: float | None, quantile: float | None, as_json: bool
 ) -> None:
-    """How many processors each operator of STATIONS.json gets, and the latency and rate that follow.
+    """Assign processors to the operators in STATIONS (JSON), and predict latency and maximum rate.
 
     \b
     Example:
       penstock assign stations.json --processors 22
       penstock assign stations.json --latency-ms 500 --quantile 0.95 --json
+    The format: penstock schema stations
     """
     import msgspec
 
-    from penstock.planning.stations import StationsDocument, plan_stations
+    from penstock.api.planning import assign
 
     if (processors is None) == (latency_ms is None):
-        raise click.UsageError("give either --processors or --latency-ms")
+        raise click.UsageError("Give either --processors or --latency-ms.")
     if quantile is not None and latency_ms is None:
-        raise click.UsageError("--quantile goes with --latency-ms")
-    result = plan_stations(
-        StationsDocument.from_json(read_file(stations, "stations")),
-        processors=processors,
-        latency_s=None if latency_ms is None else latency_ms / 1000.0,
-        quantile=quantile,
-    )
+        raise click.UsageError("--quantile requires --latency-ms.")
+    latency_s = None if latency_ms is None else latency_ms / 1000.0
+    result = assign(stations, processors=processors, latency_s=latency_s, quantile=quantile)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
     else:
-        _show(result)
+        _print(result)
 
 
-def _show(result: AssignmentResult) -> None:
+def _print(result: AssignmentResult) -> None:
     import msgspec
     from rich.console import Console
     from rich.table import Table
@@ -63,18 +59,16 @@ def _show(result: AssignmentResult) -> None:
         table.add_column("needed", justify="right")
     for name, count in result.processors.items():
         mark = " (binds)" if name == result.binding else " (bottleneck)" if name == result.bottleneck else ""
-        more = [str(needs.processors[name])] if needs and needs.processors else []
-        table.add_row(name + mark, str(count), *more)
-    more = [str(needs.total)] if needs and needs.processors else []
-    table.add_row("total", str(result.total), *more, style="bold")
-    console = Console()
+        needed = [str(needs.processors[name])] if needs and needs.processors else []
+        table.add_row(name + mark, str(count), *needed)
+    needed = [str(needs.total)] if needs and needs.processors else []
+    table.add_row("total", str(result.total), *needed, style="bold")
+    console = Console(highlight=False)
     console.print(table)
     if result.latency_s is not None:
-        tail = ", ".join(f"p{100 * float(p):g} {s * 1000:,.1f}" for p, s in result.quantiles_s.items())
-        console.print(f"latency: mean {result.latency_s * 1000:,.1f} ms; {tail} ms", highlight=False, soft_wrap=True)
+        quantiles = ", ".join(f"p{100 * float(p):g} {s * 1000:,.1f}" for p, s in result.quantiles_s.items())
+        console.print(f"latency: mean {result.latency_s * 1000:,.1f} ms; {quantiles} ms", soft_wrap=True)
     if result.max_external_per_s is not None:
-        console.print(
-            f"sustains up to {result.max_external_per_s:,.6g} rows/s from outside", highlight=False, soft_wrap=True
-        )
+        console.print(f"maximum input rate: {result.max_external_per_s:,.6g} rows/s", soft_wrap=True)
     if needs:
-        console.print(f"not feasible: {needs.reason}", highlight=False, soft_wrap=True, style="red")
+        console.print(f"not feasible: {needs.reason}", soft_wrap=True, style="red")

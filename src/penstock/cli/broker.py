@@ -1,4 +1,4 @@
-"""penstock broker: one Kafka broker on loopback, for those who have none."""
+"""`penstock broker`: a local Kafka broker on loopback."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.parameters import KAFKA_OPTION
+from penstock.cli.parameters import KAFKA_OPTION, texts_by_name
 
 if TYPE_CHECKING:
-    from penstock.brokers.cluster import KafkaCluster
+    from penstock.brokers.broker import BrokerRecord
 
-AT = Path("runs/broker")
-
-_at = click.option(
+_AT = click.option(
     "--at",
     type=click.Path(path_type=Path, file_okay=False),
-    default=AT,
+    default=Path("runs/broker"),
     show_default=True,
-    help="The broker's folder: its topics and its log.",
+    help="Directory of the broker, with its topics and log.",
 )
 BOOTSTRAP_SERVERS = click.option(
-    "--bootstrap-servers", help="Of Kafka, such as localhost:9092.  [of 'penstock broker start' here]"
+    "--bootstrap-servers",
+    help="Kafka bootstrap servers, such as localhost:9092.  [default: the broker in runs/broker]",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
 @click.group()
 def command() -> None:
-    """A real Kafka broker on loopback, on free ports. Maven fetches it once; Java 17 or newer runs it.
+    """A Kafka broker on loopback, on free ports. Maven downloads it once; it needs Java 17 or newer.
 
     \b
     Example:
@@ -39,106 +38,101 @@ def command() -> None:
     """
 
 
-def cluster(bootstrap_servers: str | None, options: tuple[str, ...]) -> KafkaCluster:
-    """Somebody's, or that of the broker which was started here."""
-    from penstock.brokers.broker import status
-    from penstock.brokers.cluster import KafkaCluster
-    from penstock.cli.parameters import texts_by_name
-
-    if bootstrap_servers is None:
-        running = status(AT)
-        if running is None:
-            raise click.UsageError("give --bootstrap-servers, or start a broker here with 'penstock broker start'")
-        bootstrap_servers = running.bootstrap_servers
-    return KafkaCluster.of(bootstrap_servers, texts_by_name(options, "--kafka-option"))
-
-
 @command.command()
-@_at
-@_json
+@_AT
+@_JSON
 def start(at: Path, as_json: bool) -> None:
-    """Start it; it runs until it is stopped.
+    """Start the broker. It runs until it is stopped.
 
     \b
     Example:
       penstock broker start --at runs/broker
     """
-    from penstock.brokers.broker import Broker, status
+    from rich.console import Console
 
-    Broker(at).start().detach()
-    _show(at, status(at), as_json)
+    from penstock.api.kafka_broker import start_broker
+
+    with Console(stderr=True).status("Starting the broker ..."):
+        running = start_broker(at)
+    _print(at, running, as_json=as_json)
 
 
-@command.command("status")
-@_at
-@_json
-def show(at: Path, as_json: bool) -> None:
-    """Whether it runs, and where; exit code 1 if it does not.
+@command.command()
+@_AT
+@_JSON
+def status(at: Path, as_json: bool) -> None:
+    """Print whether the broker runs, and its address. Exit with code 1 if it does not run.
 
     \b
     Example:
       penstock broker status --json
     """
-    from penstock.brokers.broker import status
+    from penstock.api.kafka_broker import broker_status
 
-    running = status(at)
-    _show(at, running, as_json)
+    running = broker_status(at)
+    _print(at, running, as_json=as_json)
     if running is None:
         raise SystemExit(1)
 
 
-@command.command("stop")
-@_at
-@click.option("--forget", is_flag=True, help="Delete its topics, too.")
-@_json
-def end(at: Path, forget: bool, as_json: bool) -> None:
-    """Stop it; its topics stay, unless told otherwise.
+@command.command()
+@_AT
+@click.option("--delete-topics", is_flag=True, help="Delete the topics of the broker.")
+@_JSON
+def stop(at: Path, delete_topics: bool, as_json: bool) -> None:
+    """Stop the broker. Its topics are kept unless --delete-topics is given.
 
     \b
     Example:
-      penstock broker stop --forget
+      penstock broker stop --delete-topics
     """
-    from penstock.brokers.broker import stop
+    from penstock.api.kafka_broker import stop_broker
 
-    stopped = stop(at, delete_topics=forget)
+    stopped = stop_broker(at, delete_topics=delete_topics)
     if as_json:
-        _show(at, None, as_json)
+        _print(at, None, as_json=True)
+    elif stopped is None:
+        click.echo(f"No broker is running in '{at}'.")
     else:
-        click.echo(f"stopped the broker at {stopped.bootstrap_servers}" if stopped else f"no broker runs in '{at}'")
+        click.echo(f"Stopped the broker at {stopped.bootstrap_servers}.")
 
 
 @command.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(min=1), default=4, show_default=True, help="Of the new topic.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), default=4, show_default=True, help="Partitions of a new topic."
+)
 @BOOTSTRAP_SERVERS
 @KAFKA_OPTION
-@_json
+@_JSON
 def topic(
     name: str, partitions: int, bootstrap_servers: str | None, kafka_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """Create the topic NAME, here or on any cluster; one that is there stays as it is.
+    """Create the topic NAME. An existing topic is not changed.
 
     \b
     Example:
       penstock broker topic counts --partitions 8
       penstock broker topic counts --bootstrap-servers localhost:9092
     """
-    import json
+    import msgspec
 
-    from penstock.brokers.topics import Topic
+    from penstock.api.kafka_broker import create_topic
 
-    at = cluster(bootstrap_servers, kafka_options)
-    there = Topic(at, name).create(partitions)
-    found = {"topic": name, "bootstrap_servers": at.bootstrap_servers, "partitions": there}
-    click.echo(json.dumps(found) if as_json else f"topic '{name}' at '{at.bootstrap_servers}' has {there} partitions")
+    options = texts_by_name(kafka_options, "--kafka-option")
+    created = create_topic(name, partitions=partitions, bootstrap_servers=bootstrap_servers, options=options)
+    if as_json:
+        click.echo(msgspec.json.encode(created).decode())
+    else:
+        click.echo(f"Topic '{name}' at '{created.bootstrap_servers}' has {created.partitions} partitions.")
 
 
 @command.command()
-@_json
+@_JSON
 def connector(as_json: bool) -> None:
-    """The jars of Spark's own Kafka connector, for queries that you write by hand; Maven fetches them once.
+    """Print the jars of Spark's Kafka connector, for queries written by hand. Maven downloads them once.
 
-    Where Spark can resolve it by itself, --conf spark.jars.packages=... does the same.
+    If Spark can resolve the connector itself, use --conf spark.jars.packages=... instead.
 
     \b
     Example:
@@ -146,18 +140,18 @@ def connector(as_json: bool) -> None:
     """
     import json
 
-    from penstock.brokers.maven_jars import connector_jars
+    from penstock.api.kafka_broker import connector_jars
 
-    found = [str(path) for path in connector_jars()]
-    click.echo(json.dumps(found) if as_json else ",".join(found))
+    jars = [str(path) for path in connector_jars()]
+    click.echo(json.dumps(jars) if as_json else ",".join(jars))
 
 
-def _show(at: Path, running: object, as_json: bool) -> None:
+def _print(at: Path, running: BrokerRecord | None, *, as_json: bool) -> None:
     import msgspec
 
     if as_json:
         click.echo(msgspec.json.encode(running).decode())
     elif running is None:
-        click.echo(f"no broker runs in '{at}'")
+        click.echo(f"No broker is running in '{at}'.")
     else:
-        click.echo(f"a broker runs in '{at}' at {running.bootstrap_servers} (process {running.pid})")  # type: ignore[attr-defined]
+        click.echo(f"A broker is running in '{at}' at {running.bootstrap_servers} (process {running.pid}).")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -12,14 +11,14 @@ _AT = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("runs/cluster"),
     show_default=True,
-    help="The cluster's directory: its record and its logs.",
+    help="Directory of the cluster, with its state and logs.",
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
 @click.group()
 def command() -> None:
-    """A Spark master and workers as processes of this machine, reachable from it alone.
+    """A Spark master and workers as processes of this machine, reachable only from this machine.
 
     \b
     Example:
@@ -31,57 +30,65 @@ def command() -> None:
 
 @command.command()
 @_AT
-@click.option("--workers", type=click.IntRange(min=1), default=3, show_default=True, help="Executors at most.")
-@click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Tasks at once on each.")
-@click.option("--memory-mb", type=click.IntRange(min=1), default=1024, show_default=True, help="Of each worker.")
+@click.option("--workers", type=click.IntRange(min=1), default=3, show_default=True, help="Number of workers.")
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Executor cores per worker; may exceed the cores of the machine.",
+)
+@click.option(
+    "--memory-mb", type=click.IntRange(min=1), default=1024, show_default=True, help="Memory per worker in MB."
+)
 @_JSON
 def start(at: Path, workers: int, slots: int, memory_mb: int, as_json: bool) -> None:
-    """Start master and workers, and wait until they are up. Slots may exceed the cores of the machine.
+    """Start a master and workers, and wait until all workers have registered.
 
     \b
     Example:
       penstock cluster start --workers 3 --slots 2
     """
-    from penstock.engines.spark import cluster
+    from rich.console import Console
 
-    asked = cluster.Asked(workers=workers, slots=slots, memory_mb=memory_mb)
-    up = cluster.start(at, asked)
+    from penstock.api.spark_cluster import start_cluster
+
+    with Console(stderr=True).status("Starting the cluster ..."):
+        started = start_cluster(at, workers=workers, slots=slots, memory_mb=memory_mb)
     if as_json:
-        click.echo(json.dumps({"master": up.master, "workers": workers, "slots": slots, "at": str(at)}))
+        _print_json(started)
     else:
-        click.echo(f"{up.master} is up with {workers} workers of {slots} slots each; use it with --cluster {at}")
+        click.echo(f"Started {started.master} with {workers} workers of {slots} slots; use it with --cluster {at}")
 
 
 @command.command()
 @_AT
 @_JSON
 def status(at: Path, as_json: bool) -> None:
-    """What is running, and what the master says of it. The exit code is 1 where something is missing.
+    """Print the processes of the cluster and the master's view of them. Exit with code 1 if a process is missing.
 
     \b
     Example:
       penstock cluster status --json
     """
-    import msgspec
+    from penstock.api.spark_cluster import cluster_status
 
-    from penstock.engines.spark import cluster
-
-    found = cluster.status(at)
+    found = cluster_status(at)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        _print_json(found)
     else:
         click.echo(found.master)
-        for name, how in found.daemons.items():
-            click.echo(f"  {name:10} {how}")
+        for name, state in found.daemons.items():
+            click.echo(f"  {name:10} {state}")
         if found.workers_alive is None:
-            click.echo("the master does not answer")
+            click.echo("The master does not answer.")
         else:
             click.echo(
                 f"{found.workers_alive} of {found.asked.workers} workers registered, {found.slots_used} of "
                 f"{found.asked.workers * found.asked.slots} slots in use; runs: {', '.join(found.runs) or 'none'}"
             )
-        for trouble in found.trouble:
-            click.echo(f"trouble: {trouble}")
+        for problem in found.trouble:
+            click.echo(f"problem: {problem}")
     if not found.healthy:
         raise SystemExit(1)
 
@@ -90,14 +97,22 @@ def status(at: Path, as_json: bool) -> None:
 @_AT
 @_JSON
 def stop(at: Path, as_json: bool) -> None:
-    """End master and workers, and with them the executors.
+    """Stop the master, the workers and their executors.
 
     \b
     Example:
       penstock cluster stop --at runs/cluster
     """
-    from penstock.engines.spark import cluster
+    from penstock.api.spark_cluster import stop_cluster
 
-    master = cluster.running(at).master
-    cluster.stop(at)
-    click.echo(json.dumps({"stopped": master}) if as_json else f"stopped {master}")
+    result = stop_cluster(at)
+    if as_json:
+        _print_json(result)
+    else:
+        click.echo(f"Stopped {result.stopped}.")
+
+
+def _print_json(value: object) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())

@@ -1,31 +1,45 @@
-"""`penstock elastic`: how many VMs to rent as a load moves."""
+"""`penstock elastic`: compare policies that rent VMs for a changing load."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from penstock.api.input_files import read_text
-from penstock.cli.parameters import ABOVE_0, SHARE, Counts, Finite, HtmlFile
+from penstock.cli.parameters import ABOVE_0, SHARE, Counts, Finite
+from penstock.cli.plot_option import PLOT
+
+if TYPE_CHECKING:
+    from penstock.report.mst_results import ElasticResult
 
 
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option("--samples", type=click.Path(path_type=Path), required=True, help="CSV: app,vms,throughput.")
-@click.option("--app", required=True, help="The application, as named in the samples.")
-@click.option("--train", type=Counts(), help="VM counts the models are fitted to; all but those of --validate.")
-@click.option("--validate", type=Counts(), help="VM counts that choose among the models; the largest measured.")
-@click.option("--step", type=Finite(min=0), default=0.0, help="VMs that one more thread a unit takes; 0: none.")
-@click.option("--price", type=ABOVE_0, default=0.10, show_default=True, help="Of a VM, an hour.")
+@click.option("--app", required=True, help="Name of the application in the samples.")
+@click.option("--train", type=Counts(), help="VM counts that fit the models.  [default: all but those of --validate]")
+@click.option("--validate", type=Counts(), help="VM counts that select the model.  [default: the largest count]")
+@click.option("--step", type=Finite(min=0), default=0.0, help="VMs after which a parallel unit gets another thread.")
+@click.option("--price", type=ABOVE_0, default=0.10, show_default=True, help="Price of a VM per hour.")
 @click.option(
-    "--delay-s", type=Finite(min=0), default=60.0, show_default=True, help="From an order of VMs to their use."
+    "--delay-s",
+    type=Finite(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds from ordering a VM to its use.",
 )
-@click.option("--max-vms", type=int, help="The most VMs; the largest count measured, if not given.")
+@click.option("--max-vms", type=int, help="Largest number of VMs.  [default: the largest measured count]")
 @click.option("--peak", type=ABOVE_0, help="Scale the trace to this peak rate.")
-@click.option("--choose-share", type=SHARE, default=0.5, show_default=True, help="Part of the trace to choose on.")
-@click.option("--plot", type=HtmlFile(), help="Write load, capacity and VMs to this HTML file.")
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option(
+    "--choose-share",
+    type=SHARE,
+    default=0.5,
+    show_default=True,
+    help="Share of the trace on which policy parameters are selected.",
+)
+@PLOT
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     trace: Path,
     samples: Path,
@@ -41,73 +55,61 @@ def command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare policies on TRACE (CSV: time_s,rate or time,rate): their cost, and how often capacity falls short.
+    """Compare policies on TRACE (CSV: time_s,rate or time,rate): their cost, and how often the capacity is too low.
 
-    Parameters are chosen on the first part of the trace, outcomes are of the rest.
+    Policy parameters are selected on the first part of the trace. The results refer to the rest.
 
     \b
     Example:
       penstock elastic trace.csv --samples samples.csv --app grep --plot schedule.html
     """
-    from penstock.models.mst.samples import parse_samples, samples_of_app
-    from penstock.planning.elastic_comparison import ModelInputs, compare
-    from penstock.planning.elastic_schedule import RentalTerms
-    from penstock.planning.trace import parse_trace
-    from penstock.report.mst_results import default_validation, elastic_result
+    import msgspec
 
-    load = parse_trace(read_text(trace), source=str(trace))
-    measured = samples_of_app(parse_samples(read_text(samples), source=str(samples)), app)
-    held = default_validation(measured) if validate is None else validate
-    comparison = compare(
-        load if peak is None else load.scaled_to(peak),
-        measured,
-        terms=RentalTerms(
-            price_per_h=price, delay_s=delay_s, max_vms=max(measured.vms) if max_vms is None else max_vms
-        ),
-        inputs=ModelInputs(
-            train=measured.without(held).vms if train is None else train,
-            validation=held,
-            steps=(0.0,) if step == 0 else (0.0, step),
-        ),
+    from penstock.api.mst_models import compare_elastic
+
+    result = compare_elastic(
+        trace,
+        samples=samples,
+        app=app,
+        train=train,
+        validate=validate,
+        step=step,
+        price_per_h=price,
+        delay_s=delay_s,
+        max_vms=max_vms,
+        peak=peak,
         choose_share=choose_share,
+        plot=plot,
     )
-    if plot:
-        from penstock.report.page import elastic_page, write_page
-
-        write_page(plot, elastic_page(load if peak is None else load.scaled_to(peak), comparison))
-    report = elastic_result(comparison)
     if as_json:
-        import msgspec
+        click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+    else:
+        _print(result)
 
-        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
-        return
 
+def _print(result: ElasticResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table("policy", "cost/h", "violations", "behind", "lag", "VMs", "peak")
     table.columns[0].no_wrap = True
-    for p in report.policies:
+    for policy in result.policies:
         table.add_row(
-            p.policy,
-            f"{p.cost_per_h:.3f}",
-            f"{p.violations:.3%}",
-            f"{p.behind:.3%}",
-            f"{p.worst_lag_s:.0f} s",
-            f"{p.mean_vms:.1f}",
-            str(p.peak_vms),
+            policy.policy,
+            f"{policy.cost_per_h:.3f}",
+            f"{policy.violations:.3%}",
+            f"{policy.behind:.3%}",
+            f"{policy.worst_lag_s:.0f} s",
+            f"{policy.mean_vms:.1f}",
+            str(policy.peak_vms),
         )
-    console = Console()
+    console = Console(highlight=False)
     console.print(table)
-    ours, as_good = report.policies[-1], report.as_good
-    said = f"costs {as_good.cost_per_h:.3f}/h ({as_good.policy})" if as_good else "takes more than twice the VMs"
+    ours, as_good = result.policies[-1], result.as_good
+    cost = f"costs {as_good.cost_per_h:.3f}/h ({as_good.policy})" if as_good else "needs more than twice the VMs"
+    console.print(f"'{ours.policy}' costs {ours.cost_per_h:.3f}/h; the paper's policy with no more violations {cost}.")
     console.print(
-        f"with as few violations as {ours.policy}, which costs {ours.cost_per_h:.3f}/h, the paper's policy {said}",
-        highlight=False,
+        f"Parameters were selected on {result.judged_from} intervals; results refer to the other "
+        f"{result.intervals - result.judged_from}."
     )
-    judged = report.intervals - report.judged_from
-    console.print(
-        f"chosen on {report.judged_from} intervals, judged on the other {judged}; "
-        f"elastic +x% by {report.paper_model}, careful by {report.model}",
-        highlight=False,
-    )
+    console.print(f"Models: 'elastic +x%' uses {result.paper_model}, 'careful' uses {result.model}.")

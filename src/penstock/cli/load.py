@@ -1,35 +1,38 @@
-"""penstock load: rows for a Kafka topic."""
+"""`penstock load`: append rows to a Kafka topic."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.broker import BOOTSTRAP_SERVERS, cluster
-from penstock.cli.parameters import ABOVE_0, KAFKA_OPTION
+from penstock.cli.broker import BOOTSTRAP_SERVERS
+from penstock.cli.parameters import ABOVE_0, KAFKA_OPTION, texts_by_name
+
+if TYPE_CHECKING:
+    from penstock.brokers.load_generator import LoadProgress
 
 
 @click.command()
 @click.argument("topic")
 @BOOTSTRAP_SERVERS
 @click.option(
-    "--rows", "generator", required=True, metavar="FILE[:FUNCTION]", help="A function of the row's number.  [generator]"
+    "--rows",
+    "generator",
+    required=True,
+    metavar="FILE[:FUNCTION]",
+    help="Function of the row number that returns a row.  [default FUNCTION: generator]",
 )
-@click.option("--rate", type=ABOVE_0, help="Rows a second.")
-@click.option("--trace", type=click.Path(path_type=Path), help="CSV: time_s,rate or time,rate.")
+@click.option("--rate", type=ABOVE_0, help="Rate in rows/s.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Rates over time, CSV: time_s,rate or time,rate.")
 @click.option("--peak", type=ABOVE_0, help="Scale the trace to this peak rate.")
-@click.option("--backlog", type=click.IntRange(min=1), help="So many rows, as fast as they go.")
-@click.option("--most", type=click.IntRange(min=1), help="Stop after so many rows; with --rate.")
-@click.option(
-    "--seconds",
-    type=ABOVE_0,
-    help="Stop after so long; with --rate or --trace.",
-)
-@click.option("--partitions", type=click.IntRange(min=1), help="Create the topic with so many, if it is not there.")
+@click.option("--backlog", type=click.IntRange(min=1), help="Number of rows to append as fast as possible.")
+@click.option("--max-rows", type=click.IntRange(min=1), help="Stop after this number of rows (with --rate).")
+@click.option("--seconds", type=ABOVE_0, help="Stop after this time (with --rate or --trace).")
+@click.option("--partitions", type=click.IntRange(min=1), help="Create the topic with this number of partitions.")
 @KAFKA_OPTION
-@click.option("--json", "as_json", is_flag=True, help="Only the outcome, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     topic: str,
     bootstrap_servers: str | None,
@@ -38,16 +41,16 @@ def command(
     trace: Path | None,
     peak: float | None,
     backlog: int | None,
-    most: int | None,
+    max_rows: int | None,
     seconds: float | None,
     partitions: int | None,
     kafka_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Append rows to TOPIC: at a rate, along a trace, or as a backlog. Text goes as it is, anything else as JSON.
+    """Append rows to TOPIC at a rate, along a trace, or as a backlog. Text is sent as it is, other values as JSON.
 
-    The end is exact: it waits for the broker to confirm every row, and compares the topic's offsets with the count.
-    Ctrl-C and SIGTERM end it as well, exactly.
+    The command ends when the broker has confirmed every row and the offsets of the topic match the count. Ctrl-C and
+    SIGTERM end it in the same way.
 
     \b
     Example:
@@ -58,51 +61,48 @@ def command(
     import msgspec
     from rich.console import Console
 
-    from penstock.api.input_files import read_text
-    from penstock.brokers.load_generator import Backlog, ConstantRate, LoadProgress, LoadSchedule, RateTrace, load
-    from penstock.brokers.topics import Topic
+    from penstock.api.kafka_broker import create_topic, load_topic
     from penstock.control.signals import StopSignals
-    from penstock.dataflow.load import load_function
-    from penstock.planning.trace import parse_trace
 
-    if sum(one is not None for one in (rate, trace, backlog)) != 1:
-        raise click.UsageError("give one of --rate, --trace and --backlog")
-    if (peak is not None and trace is None) or (most is not None and rate is None):
-        raise click.UsageError("--peak goes with --trace, and --most with --rate")
+    if sum(given is not None for given in (rate, trace, backlog)) != 1:
+        raise click.UsageError("Give exactly one of --rate, --trace and --backlog.")
+    if (peak is not None and trace is None) or (max_rows is not None and rate is None):
+        raise click.UsageError("--peak requires --trace, and --max-rows requires --rate.")
     if seconds is not None and backlog is not None:
-        raise click.UsageError("--seconds goes with --rate or --trace: a backlog has its rows, however long they take")
-    schedule: LoadSchedule
-    if rate is not None:
-        schedule = ConstantRate(rate, most)
-    elif backlog is not None:
-        schedule = Backlog(backlog)
-    else:
-        assert trace is not None
-        course = parse_trace(read_text(trace), source=str(trace))
-        course = course if peak is None else course.scaled_to(peak)
-        schedule = RateTrace(course.rates, course.interval_s)
-    target = cluster(bootstrap_servers, kafka_options)
-    row = load_function(generator, "generator")
+        raise click.UsageError("--seconds requires --rate or --trace.")
+    options = texts_by_name(kafka_options, "--kafka-option")
     if partitions is not None:
-        there = Topic(target, topic).create(partitions)
-        if there != partitions:
-            click.echo(f"topic '{topic}' is there already, with {there} partitions", err=True)
-    of = f" of {schedule.rows:,}" if schedule.rows is not None else ""
-    console = Console(stderr=True)
-    with StopSignals() as signals, console.status(f"loading '{topic}' ...") as shown:
+        created = create_topic(topic, partitions=partitions, bootstrap_servers=bootstrap_servers, options=options)
+        if created.partitions != partitions:
+            click.echo(f"Topic '{topic}' already exists with {created.partitions} partitions.", err=True)
+    with StopSignals() as signals, Console(stderr=True).status(f"Loading '{topic}' ...") as status:
 
-        def tell(pace: LoadProgress) -> None:
-            behind = f", {pace.due - pace.rows:,} behind" if backlog is None and pace.due > pace.rows else ""
-            shown.update(f"{pace.rows:,}{of} rows, {pace.rows_per_s:,.0f} rows/s{behind}, {pace.elapsed_s:.0f} s")
+        def show(progress: LoadProgress) -> None:
+            late = (
+                f", {progress.due - progress.rows:,} behind" if backlog is None and progress.due > progress.rows else ""
+            )
+            status.update(
+                f"{progress.rows:,} rows, {progress.rows_per_s:,.0f} rows/s{late}, {progress.elapsed_s:.0f} s"
+            )
 
-        on_pace = None if as_json else tell
-        stopped = lambda: signals.received is not None  # noqa: E731
-        most_s = math.inf if seconds is None else seconds
-        loaded = load(Topic(target, topic), row, schedule, limit_s=most_s, on_progress=on_pace, is_stopped=stopped)
+        loaded = load_topic(
+            topic,
+            generator,
+            rate=rate,
+            trace=trace,
+            backlog=backlog,
+            peak=peak,
+            max_rows=max_rows,
+            seconds=seconds,
+            bootstrap_servers=bootstrap_servers,
+            options=options,
+            on_progress=None if as_json else show,
+            is_stopped=lambda: signals.received is not None,
+        )
     if as_json:
         click.echo(msgspec.json.encode(loaded).decode())
     else:
         click.echo(
-            f"topic '{topic}' has {loaded.rows:,} rows more, counted by the broker: {loaded.seconds:.1f} s, "
-            f"{loaded.rows_per_s:,.0f} rows/s, at worst {loaded.behind_s:.1f} s behind"
+            f"Appended {loaded.rows:,} rows to topic '{topic}' (counted by the broker) in {loaded.seconds:.1f} s: "
+            f"{loaded.rows_per_s:,.0f} rows/s, at most {loaded.behind_s:.1f} s late."
         )

@@ -1,19 +1,30 @@
-"""`penstock mst`: maximum sustainable throughput by VM count."""
+"""`penstock mst`: measure, fit and predict the maximum sustainable throughput (MST)."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
 
 import click
 
-from penstock.api.input_files import read_text
-from penstock.cli import mst_measure
-from penstock.cli.parameters import SHARE, Counts, Finite, HtmlFile
+from penstock.cli.parameters import SHARE, Counts, Finite
+from penstock.cli.plot_option import PLOT
+
+if TYPE_CHECKING:
+    from penstock.api.mst_measurement import Progress, ReplicaMethod
+    from penstock.report.mst_results import MstFits, MstMeasurement, TrialResult
+
+_SEED = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
+_LEVEL = click.option(
+    "--level", type=SHARE, default=0.9, show_default=True, help="Probability that a new sample is inside the interval."
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
 @click.group()
 def command() -> None:
-    """Maximum sustainable throughput (MST) by VM or executor count: measured, or from samples.
+    """Maximum sustainable throughput (MST) by VM or executor count.
 
     \b
     Example:
@@ -23,30 +34,122 @@ def command() -> None:
     """
 
 
-command.add_command(mst_measure.measure)
-command.add_command(mst_measure.predict)
+@command.command()
+@click.argument("flow", metavar="FILE[:FLOW]")
+@click.option(
+    "--executors", type=Counts(required=True), required=True, help="Executor counts to measure, such as 1,2,3."
+)
+@click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Trials per executor count.")
+@click.option("--budget", type=click.IntRange(min=2), help="Total number of trials, chosen by their information.")
+@click.option("--paced", is_flag=True, help="Also search the highest sustained rate of paced sources.")
+@click.option(
+    "--replicas",
+    type=click.Choice(["rule", "drs", "stela", "threshold"]),
+    default="rule",
+    show_default=True,
+    help="Set replicas by the paper's rule or by a policy.",
+)
+@click.option("--predict", type=Counts(), default=(), help="Executor counts to predict.")
+@click.option(
+    "--at", type=click.Path(path_type=Path, file_okay=False), help="Study directory.  [default: studies/<flow>]"
+)
+@click.option(
+    "--cluster", type=click.Path(path_type=Path), help="Directory of a running cluster.  [default: a new one]"
+)
+@click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Cores of a new executor.")
+@click.option(
+    "--memory-mb", type=click.IntRange(min=1), default=1024, show_default=True, help="Memory of a new executor."
+)
+@click.option(
+    "--every", "window_s", type=Finite(min=0.1), default=5.0, show_default=True, help="Window length in seconds."
+)
+@_LEVEL
+@_JSON
+def measure(
+    flow: str,
+    executors: tuple[int, ...],
+    repeats: int,
+    budget: int | None,
+    paced: bool,
+    replicas: ReplicaMethod,
+    predict: tuple[int, ...],
+    at: Path | None,
+    cluster: Path | None,
+    slots: int,
+    memory_mb: int,
+    window_s: float,
+    level: float,
+    as_json: bool,
+) -> None:
+    """Measure the rate that a dataflow sustains on each number of executors, fit a model, and predict other numbers.
+
+    Sources are accelerated until there is always a backlog. Preloaded sources (a topic, files without a rate) are read
+    repeatedly. Sinks compute everything and write nothing. Each trial is stored when it ends; the same command
+    continues an interrupted study.
+
+    \b
+    Example:
+      penstock mst measure wordcount.py --executors 1,2,3 --repeats 3 --predict 5,6
+      penstock mst measure wordcount.py --executors 1,2,3,4 --budget 6 --at studies/wc
+      penstock mst measure wordcount.py --executors 1,2,3 --replicas drs --at studies/wc-drs
+    """
+    from penstock.api.mst_measurement import measure_mst
+
+    if paced and budget is not None:
+        raise click.UsageError("--paced requires --repeats; give it without --budget.")
+    with StudyProgress(quiet=as_json) as progress:
+        result = measure_mst(
+            flow,
+            executors=executors,
+            repeats=repeats,
+            budget=budget,
+            paced=paced,
+            replicas=replicas,
+            predict=predict,
+            at=at,
+            cluster=cluster,
+            executor_cores=slots,
+            executor_memory_mb=memory_mb,
+            window_s=window_s,
+            level=level,
+            on_progress=progress.show,
+        )
+    _print_measurement(result, tuple(sorted({*executors, *predict})), level, as_json=as_json)
+
+
+@command.command()
+@click.argument("study", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--executors", type=Counts(required=True), required=True, help="Executor counts to predict, such as 8,16."
+)
+@_LEVEL
+@_JSON
+def predict(study: Path, executors: tuple[int, ...], level: float, as_json: bool) -> None:
+    """Predict the throughput of other executor counts from the trials in DIR.
+
+    \b
+    Example:
+      penstock mst predict studies/wc --executors 8,16,32
+    """
+    from penstock.api.mst_measurement import predict_mst
+
+    _print_measurement(predict_mst(study, executors=executors, level=level), executors, level, as_json=as_json)
 
 
 @command.command()
 @click.argument("samples", type=click.Path(path_type=Path))
-@click.option("--predict", type=Counts(), default=(), help="VM counts to predict; those measured, if not given.")
-@click.option("--app", help="Only this application.")
+@click.option("--predict", type=Counts(), default=(), help="VM counts to predict.  [default: the measured counts]")
+@click.option("--app", help="Fit this application only.")
 @click.option(
     "--validate",
     type=Counts(),
-    help="VM counts that choose among the models; the largest one measured, if not given. '' lets each choose in turn.",
+    help="VM counts that select the model; '' selects leave-one-out validation.  [default: the largest count]",
 )
-@click.option("--step", type=Finite(min=0), default=0.0, help="VMs that one more thread a unit takes; 0: none.")
-@click.option("--level", type=SHARE, default=0.9, show_default=True, help="Share of new samples inside the interval.")
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Of the redrawn samples behind the intervals.",
-)
-@click.option("--plot", type=HtmlFile(), help="Write curves, intervals and samples to this HTML file.")
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option("--step", type=Finite(min=0), default=0.0, help="VMs after which a parallel unit gets another thread.")
+@_LEVEL
+@_SEED
+@PLOT
+@_JSON
 def fit(
     samples: Path,
     predict: tuple[int, ...],
@@ -58,94 +161,148 @@ def fit(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Fit and choose a model for each application of SAMPLES (CSV: app,vms,throughput), and predict.
+    """Fit a model to each application in SAMPLES (CSV: app,vms,throughput), and predict.
 
     \b
     Example:
       penstock mst fit samples.csv --app grep --predict 48,64,128 --plot grep.html
     """
-    from penstock.models.mst.samples import parse_samples, samples_of_app
-    from penstock.report.mst_results import MstFits, fit_app
+    from penstock.api.mst_models import fit_mst
 
-    found = parse_samples(read_text(samples), source=str(samples))
-    chosen = [samples_of_app(found, app)] if app else list(found.values())
-    fitted = [fit_app(item, predict=predict, validation=validate, step=step, level=level, seed=seed) for item in chosen]
-    if plot:
-        from penstock.report.mst_curve import sample_curve
-        from penstock.report.page import mst_page, write_page
-
-        curves = [sample_curve(item, model, level=level) for item, (model, _) in zip(chosen, fitted, strict=True)]
-        write_page(plot, mst_page(curves))
-    report = MstFits(apps=[item for _, item in fitted])
+    result = fit_mst(samples, predict=predict, app=app, validate=validate, step=step, level=level, seed=seed, plot=plot)
     if as_json:
-        _print_json(report)
-        return
-
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("app", "model", "VMs", "MST", f"{level:.0%} interval", "measured")
-    for item in report.apps:
-        for row, p in enumerate(item.predictions):
-            measured = (
-                ("chosen by" if p.vms in item.validated else "trained on")
-                if p.vms
-                in (
-                    *item.trained,
-                    *item.validated,
-                )
-                else ""
-            )
-            name, model = (item.app, item.model) if row == 0 else ("", "")
-            table.add_row(name, model, str(p.vms), f"{p.throughput:.4g}", f"{p.low:.4g} to {p.high:.4g}", measured)
-        table.add_section()
-    console = Console()
-    console.print(table)
-    for item in report.apps:
-        errors = ", ".join(f"{name} {error:.1%}" for name, error in sorted(item.errors.items(), key=lambda e: e[1]))
-        where = f"on {item.validated} VMs" if item.validated else "leaving out one count at a time"
-        console.print(f"{item.app}: errors {where}: {errors}", highlight=False)
-        if item.measure_next:
-            console.print(
-                f"{item.app}: the models part at {item.measure_next} VMs: measure there next", highlight=False
-            )
+        _print_json(result)
+    else:
+        _print_fits(result, level)
 
 
 @command.command()
 @click.argument("samples", type=click.Path(path_type=Path))
-@click.option("--max-vms", type=click.IntRange(min=1), required=True, help="The largest VM count to pay for.")
-@click.option("--sizes", type=Counts(), default=(3, 4, 5), help="How many VM counts to measure.  [default: 3,4,5]")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draw, beyond a million subsets."
-)
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option("--max-vms", type=click.IntRange(min=1), required=True, help="Largest VM count to measure.")
+@click.option("--sizes", type=Counts(), default=(3, 4, 5), help="Sizes of the subsets.  [default: 3,4,5]")
+@_SEED
+@_JSON
 def subset(samples: Path, max_vms: int, sizes: tuple[int, ...], seed: int, as_json: bool) -> None:
-    """Which VM counts to measure: the subset from which the models predict the other counts of SAMPLES best.
+    """Choose the VM counts to measure: those from which the models predict the other counts of SAMPLES best.
 
     \b
     Example:
       penstock mst subset samples.csv --max-vms 24
     """
-    from penstock.models.mst.samples import parse_samples
-    from penstock.models.mst.training_subset import best_training_subset
-    from penstock.report.mst_results import vm_count_choice
-
-    found = parse_samples(read_text(samples), source=str(samples))
-    report = vm_count_choice(best_training_subset(list(found.values()), max_vms=max_vms, sizes=sizes, seed=seed))
-    if as_json:
-        _print_json(report)
-        return
-
     from rich.console import Console
     from rich.table import Table
 
+    from penstock.api.mst_models import choose_vm_counts
+
+    result = choose_vm_counts(samples, max_vms=max_vms, sizes=sizes, seed=seed)
+    if as_json:
+        _print_json(result)
+        return
     table = Table("VM counts", "RMSE (of the largest sample)", "subsets tried")
-    tried = f"{report.tried}" if report.exhaustive else f"{report.tried} of {report.subsets}, drawn with seed {seed}"
-    table.add_row(", ".join(map(str, report.vms)), f"{report.rmse:.4f}", tried)
+    tried = f"{result.tried}" if result.exhaustive else f"{result.tried} of {result.subsets}, drawn with seed {seed}"
+    table.add_row(", ".join(map(str, result.vms)), f"{result.rmse:.4f}", tried)
     Console().print(table)
 
 
-def _print_json(report: object) -> None:
+class StudyProgress:
+    """A progress bar with the remaining time, and one line per trial. `quiet` writes to stderr, without the bar."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=quiet),
+            disable=quiet,
+        )
+        self._task = self._bar.add_task("trials", total=None)
+
+    def show(self, progress: Progress) -> None:
+        trial = progress.trial
+        if trial is not None:
+            result = "no result" if trial.rows_per_s is None else f"{trial.rows_per_s:.4g} rows/s"
+            why = "" if trial.why is None else f" ({trial.why})"
+            name = f"{trial.study} #{trial.repeat + 1}, {trial.executors} executors"
+            self._bar.console.print(f"{name}: {result}{why}, {trial.ended_s - trial.began_s:.0f} s", highlight=False)
+        self._bar.update(self._task, completed=progress.done, total=progress.total)
+        if progress.done < progress.total:
+            self._bar.start()
+
+    def __enter__(self) -> StudyProgress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bar.stop()
+
+
+def _print_measurement(result: MstMeasurement, executors: tuple[int, ...], level: float, *, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if as_json:
+        _print_json(result)
+        return
+    table = Table("executors", "rows/s", f"{level:.0%} interval", "measured", "paced", "MB/s")
+    predictions = {} if result.fit is None else {prediction.vms: prediction for prediction in result.fit.predictions}
+    for count in executors:
+        prediction = predictions.get(count)
+        trials = [trial for trial in result.trials if trial.executors == count]
+        saturated = [trial for trial in trials if not trial.paced]
+        table.add_row(
+            str(count),
+            "" if prediction is None else f"{prediction.throughput:.4g}",
+            "" if prediction is None else f"{prediction.low:.4g} to {prediction.high:.4g}",
+            ", ".join(map(_rate, saturated)),
+            ", ".join(_rate(trial) for trial in trials if trial.paced),
+            ", ".join(f"{trial.bytes_per_s / 1e6:.3g}" for trial in saturated if trial.bytes_per_s is not None),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    if any(not trial.settled for trial in result.trials if trial.executors in executors):
+        console.print(f"? did not converge; 'penstock report {result.directory}' shows why")
+    if result.fit is None:
+        console.print("A prediction needs a second executor count; measure another one.")
+    else:
+        console.print(f"model {result.fit.model}, fitted to {list(result.measured)} executors")
+
+
+def _rate(trial: TrialResult) -> str:
+    return f"{trial.rows_per_s:.4g}{'' if trial.settled else '?'}"
+
+
+def _print_fits(result: MstFits, level: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("app", "model", "VMs", "MST", f"{level:.0%} interval", "measured")
+    for app in result.apps:
+        for row, prediction in enumerate(app.predictions):
+            used_for = (
+                "for selection"
+                if prediction.vms in app.validated
+                else "for fitting"
+                if prediction.vms in app.trained
+                else ""
+            )
+            name, model = (app.app, app.model) if row == 0 else ("", "")
+            interval = f"{prediction.low:.4g} to {prediction.high:.4g}"
+            table.add_row(name, model, str(prediction.vms), f"{prediction.throughput:.4g}", interval, used_for)
+        table.add_section()
+    console = Console(highlight=False)
+    console.print(table)
+    for app in result.apps:
+        errors = ", ".join(f"{name} {error:.1%}" for name, error in sorted(app.errors.items(), key=lambda e: e[1]))
+        method = f"on {app.validated} VMs" if app.validated else "of leave-one-out validation"
+        console.print(f"{app.app}: errors {method}: {errors}")
+        if app.measure_next:
+            console.print(f"{app.app}: measure {app.measure_next} VMs next; the models differ there")
+
+
+def _print_json(result: object) -> None:
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+    click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())

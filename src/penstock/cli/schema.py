@@ -1,4 +1,4 @@
-"""`penstock schema`: the JSON schema of a format."""
+"""`penstock schema`: print the JSON schema of a file format or of the output of --json."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from penstock.dataflow.errors import PenstockError
 
-# name -> (module, msgspec type); imported only when it is asked for
+# name -> (module, type); a module is imported only when its schema is requested
 SCHEMAS: dict[str, tuple[str, str]] = {
     "plan": ("penstock.plan.plan", "Plan"),
     "stations": ("penstock.planning.stations", "StationsDocument"),
@@ -18,6 +18,7 @@ SCHEMAS: dict[str, tuple[str, str]] = {
     "sizes": ("penstock.planning.vms", "SizesFormat"),
     "allocation": ("penstock.report.thread_schedule", "ScheduleReport"),
     "mst-fit": ("penstock.report.mst_results", "MstFits"),
+    "mst-measure": ("penstock.report.mst_results", "MstMeasurement"),
     "mst-subset": ("penstock.report.mst_results", "VmCountChoice"),
     "elastic": ("penstock.report.mst_results", "ElasticResult"),
     "window": ("penstock.measure.window", "Window"),
@@ -31,10 +32,10 @@ SCHEMAS: dict[str, tuple[str, str]] = {
 
 
 @click.command("schema")
-@click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="A schema is JSON in any case.")
-def command(name: str, as_json: bool) -> None:
-    """Print the JSON schema of the format NAME.
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Accepted for consistency; a schema is always JSON.")
+def command(name: str | None, as_json: bool) -> None:
+    """Print the JSON schema of the format NAME, or the names of all formats.
 
     \b
     Example:
@@ -42,8 +43,11 @@ def command(name: str, as_json: bool) -> None:
     """
     import msgspec
 
+    if name is None:
+        click.echo(msgspec.json.encode(list(SCHEMAS)).decode() if as_json else "\n".join(SCHEMAS))
+        return
     if name not in SCHEMAS:
-        raise PenstockError(f"there is no format '{name}'; the formats are {', '.join(SCHEMAS)}")
+        raise PenstockError(f"There is no format '{name}'; use one of: {', '.join(SCHEMAS)}.")
     module, kind = SCHEMAS[name]
     schema = msgspec.json.schema(getattr(importlib.import_module(module), kind))
     click.echo(msgspec.json.format(msgspec.json.encode(schema)).decode())

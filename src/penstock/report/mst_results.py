@@ -15,6 +15,7 @@ from penstock.models.mst.training_subset import TrainingSubset
 from penstock.models.mst.validation_counts import first_divergences
 from penstock.planning.elastic_comparison import ElasticComparison
 from penstock.planning.elastic_schedule import ElasticOutcome
+from penstock.study.mst.design import PACED
 
 
 class ThroughputPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +49,33 @@ class MstFits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The models of all applications in a samples file."""
 
     apps: list[MstFit]
+
+
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one trial. `settled` is False if the samples did not converge; `why` says why."""
+
+    study: str
+    executors: int
+    repeat: int
+    rows_per_s: float
+    bytes_per_s: float | None
+    settled: bool
+    why: str | None
+    replicas_by: str
+
+    @property
+    def paced(self) -> bool:
+        return self.study == PACED
+
+
+class MstMeasurement(msgspec.Struct, frozen=True, kw_only=True):
+    """The trials of a study and the model fitted to them; `fit` is None if only one executor count was measured."""
+
+    app: str
+    directory: str
+    measured: tuple[int, ...]  # executor counts
+    fit: MstFit | None
+    trials: tuple[TrialResult, ...]
 
 
 class VmCountChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,341 @@
+"""`penstock.measure_mst` and `penstock.predict_mst`: the maximum sustainable throughput (MST) by executor count."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from penstock.dataflow import Dataflow
+from penstock.dataflow.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.control.policy import Policy
+    from penstock.engines.ports import RunnableEngine
+    from penstock.engines.spark.cluster import Asked, Cluster
+    from penstock.report.mst_results import MstMeasurement
+    from penstock.store import Store, Trial
+    from penstock.study.mst.design import Wanted
+    from penstock.study.mst.replica_search import ReplicaPolicy
+
+ReplicaMethod = Literal["rule", "drs", "stela", "threshold"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The state of a study after a trial; `trial` is None at the start."""
+
+    done: int
+    total: int
+    trial: Trial | None = None
+
+
+def measure_mst(
+    flow: Dataflow | str,
+    *,
+    executors: Sequence[int],
+    repeats: int = 1,
+    budget: int | None = None,
+    paced: bool = False,
+    replicas: ReplicaMethod = "rule",
+    predict: Sequence[int] = (),
+    at: str | Path | None = None,
+    cluster: str | Path | None = None,
+    executor_cores: int = 2,
+    executor_memory_mb: int = 1024,
+    window_s: float = 5.0,
+    level: float = 0.9,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> MstMeasurement:
+    """Measure the rate that a dataflow sustains on each number of executors, fit a model, and predict other numbers.
+
+    Sources are accelerated until there is always a backlog; sinks compute everything and write nothing. Each trial is
+    stored when it ends, so the same call continues an interrupted study.
+
+    `flow` is a dataflow or FILE[:name]. `repeats` is the number of trials per count. `budget` makes that many trials
+    instead, each at the count that reduces the uncertainty most. `paced` additionally searches the highest sustained
+    rate of paced sources. `replicas` sets replicas by the paper's rule or by a policy. `at` is the directory of the
+    study, by default `studies/<dataflow>`. `cluster` is the directory of a running cluster; without it, one is started
+    with `executor_cores` and `executor_memory_mb`. `level` is the probability of the prediction intervals.
+
+    Raises PenstockError if the sources cannot be measured, or if the directory contains trials of another program.
+    """
+    if paced and budget is not None:
+        raise PenstockError("A paced measurement takes a number of repeats; give it without a budget.")
+    from penstock.dataflow.load import load
+    from penstock.engines.spark import cluster as clusters
+
+    dataflow = (load(flow) if isinstance(flow, str) else flow).without_output()
+    dataflow.check()
+    _check_sources(dataflow, paced=paced)
+    asked = clusters.Asked(workers=max(executors), slots=executor_cores, memory_mb=executor_memory_mb)
+    if cluster is not None:
+        asked = clusters.running(Path(cluster)).record.asked
+    study = _Study(
+        flow=dataflow,
+        name=flow if isinstance(flow, str) else flow.name,
+        directory=Path(at) if at is not None else Path("studies") / dataflow.name,
+        executors=tuple(executors),
+        repeats=repeats,
+        budget=budget,
+        paced=paced,
+        replicas=replicas,
+        largest_prediction=max((*predict, *executors)),
+        cluster=None if cluster is None else Path(cluster),
+        asked=asked,
+        window_s=window_s,
+        on_progress=on_progress or (lambda progress: None),
+    )
+    study.run()
+    return _result(study.directory, tuple(sorted({*executors, *predict})), level)
+
+
+def predict_mst(study: str | Path, *, executors: Sequence[int], level: float = 0.9) -> MstMeasurement:
+    """Predict the throughput of other executor counts from the trials in the directory `study`.
+
+    Raises PenstockError if fewer than two executor counts were measured.
+    """
+    result = _result(Path(study), tuple(executors), level)
+    if result.fit is None:
+        raise PenstockError(
+            f"'{study}' has trials on {result.measured[0]} executors only; measure another count to fit a curve."
+        )
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Study:
+    flow: Dataflow
+    name: str  # FILE[:name], or the name of the dataflow
+    directory: Path
+    executors: tuple[int, ...]
+    repeats: int
+    budget: int | None
+    paced: bool
+    replicas: ReplicaMethod
+    largest_prediction: int
+    cluster: Path | None
+    asked: Asked
+    window_s: float
+    on_progress: Callable[[Progress], None]
+
+    def run(self) -> None:
+        """Make the missing trials."""
+        from penstock.store import RunStart, Store
+        from penstock.study.mst.fingerprint import fingerprint
+
+        program = fingerprint(self.flow)
+        with contextlib.ExitStack() as stack:
+            if threading.current_thread() is threading.main_thread():
+                # Treat SIGTERM like Ctrl-C, so that the cluster and the store are closed.
+                previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+                stack.callback(signal.signal, signal.SIGTERM, previous)
+            store = stack.enter_context(Store(self.directory))
+            self._check_earlier_trials(store, program)
+            store.begin_run(
+                RunStart(
+                    dataflow=self.flow.name,
+                    kind="study",
+                    flow_file=self.name,
+                    pid=os.getpid(),
+                    master="-",
+                    started_s=time.time(),
+                )
+            )
+
+            def end(kind: type[BaseException] | None, *_: object) -> None:
+                reason = "all trials are made" if kind is None else "interrupted"
+                store.end_run(at_s=time.time(), reason=reason)
+
+            stack.push(end)
+            done, total = self._counts(store)
+            self.on_progress(Progress(done=done, total=total))
+            if done < total:
+                self._measure(stack, store, program)
+
+    def _counts(self, store: Store) -> tuple[int, int]:
+        """Return the number of trials that have a result, and the number of trials to make in total."""
+        from penstock.study.mst.design import grid, with_result
+
+        trials = store.trials()
+        if self.budget is not None:
+            return with_result(trials), self.budget
+        wanted = {wanted.key for wanted in grid(self.executors, self.repeats, paced=self.paced)}
+        return len(wanted & {trial.key for trial in trials if trial.rows_per_s is not None}), len(wanted)
+
+    def _measure(self, stack: contextlib.ExitStack, store: Store, program: str) -> None:
+        from penstock.engines.spark.sources.factory import row_bytes
+        from penstock.study.mst.paced import Bisection
+        from penstock.study.mst.samples import Saturation
+        from penstock.study.mst.study import MstStudy
+
+        cluster = self._cluster(stack)
+        study = MstStudy(
+            app=self.flow.name,
+            fresh=self._engines(stack, cluster),
+            store=store,
+            clock=time,
+            saturation=Saturation(every_s=self.window_s),
+            bisection=Bisection(every_s=self.window_s),
+            slots_each=self.asked.slots,
+            bytes_per_row=row_bytes(self.flow, self.directory / "trials" / "sources"),
+            by=_replica_policy(self.replicas, self.window_s, max(self.executors)),
+            program=program,
+            memory_mb=self.asked.memory_mb,
+        )
+
+        def on_trial(trial: Trial, done: int, total: int) -> None:
+            self.on_progress(Progress(done=done, total=total, trial=trial))
+
+        if self.budget is not None:
+            study.spend(self.budget, self.executors, predict=self.largest_prediction, on=on_trial)
+        else:
+            study.run(self.executors, repeats=self.repeats, paced=self.paced, on=on_trial)
+
+    def _cluster(self, stack: contextlib.ExitStack) -> Cluster:
+        from penstock.engines.spark import cluster as clusters
+
+        if self.cluster is None:
+            return stack.enter_context(clusters.start(self.directory / "cluster", self.asked, dies_with_me=True))
+        workers, needed = self.asked.workers, max(self.executors)
+        if workers < needed:
+            raise clusters.ClusterError(
+                f"The study needs {needed} executors, but the cluster in '{self.cluster}' has {workers} workers; "
+                "measure fewer executors, or let the study start its own cluster."
+            )
+        return clusters.running(self.cluster)
+
+    def _engines(self, stack: contextlib.ExitStack, cluster: Cluster) -> Callable[[Wanted, int], RunnableEngine]:
+        """Return a function that creates the engine of a trial in a directory of its own."""
+        import shutil
+
+        from penstock.engines.spark.engine import SparkEngine
+        from penstock.engines.spark.reading.batch_sizer import copy_learned_sizes
+        from penstock.engines.spark.session import end, session
+        from penstock.study.mst.replicas import plan_for
+
+        spark = session(cluster.master, "penstock mst", cluster.confs)
+        stack.callback(end, spark)
+        directory = self.directory / "trials"
+        shutil.rmtree(directory, ignore_errors=True)  # left by an interrupted study
+        previous: list[Path] = []
+
+        def create(wanted: Wanted, run: int) -> RunnableEngine:
+            folder = directory / f"{wanted.study.replace(' ', '-')}-{wanted.executors}-{wanted.repeat}-{run}"
+            for last in previous[-1:]:
+                copy_learned_sizes(last, folder)  # Reuse the batch size of the previous trial.
+            previous.append(folder)
+            plan = wanted.plan or plan_for(self.flow, wanted.executors, self.asked.slots)
+            return SparkEngine(self.flow, folder, spark=spark, plan=plan)
+
+        return create
+
+    def _check_earlier_trials(self, store: Store, program: str) -> None:
+        """Raise PenstockError if the directory contains trials of another dataflow, program or executor size."""
+        at, run = self.directory, store.last_run()
+        if run is not None and run.dataflow != self.flow.name:
+            raise PenstockError(
+                f"'{at}' contains a study of '{run.dataflow}', not of '{self.flow.name}'; use another directory."
+            )
+        for trial in store.trials():
+            if trial.replicas_by != self.replicas:
+                raise PenstockError(
+                    f"'{at}' has trials with replicas by {trial.replicas_by}, not by {self.replicas}; use another "
+                    f"directory, or replicas by {trial.replicas_by}."
+                )
+            if trial.rows_per_s is None:
+                continue
+            if trial.plan.slots != trial.executors * self.asked.slots:
+                raise PenstockError(
+                    f"'{at}' has trials with {trial.plan.slots // trial.executors} cores per executor, not "
+                    f"{self.asked.slots}; use another directory, or the same number of cores."
+                )
+            if trial.memory_mb not in (None, self.asked.memory_mb):
+                raise PenstockError(
+                    f"'{at}' has trials with {trial.memory_mb} MB per executor, not {self.asked.memory_mb}; use "
+                    "another directory, or the same memory."
+                )
+            if trial.program not in (None, program):
+                raise PenstockError(
+                    f"'{at}' has trials of an earlier version of {self.name}: its code or that of an imported module "
+                    "has changed. Use another directory to measure the new version."
+                )
+
+
+def _check_sources(flow: Dataflow, *, paced: bool) -> None:
+    """Raise PenstockError for sources that cannot be measured, before hours of trials."""
+    from penstock.dataflow.sources import Generate, Replay, SparkSource
+
+    for operator in flow.operators:
+        source = operator.source
+        if isinstance(source, SparkSource):
+            raise PenstockError(
+                f"Source '{operator.name}' is a DataFrame, whose backlog is unknown, so the study cannot tell whether "
+                "the source limits the rate; measure with penstock.kafka, replay, generate or backlog instead."
+            )
+        has_rate = isinstance(source, Generate | Replay) and source.rows_per_s is not None
+        if paced and source is not None and not has_rate:
+            raise PenstockError(
+                f"A paced measurement sets the rate of source '{operator.name}', which has none; measure without "
+                "pacing, or declare it with penstock.generate or penstock.replay and rows_per_s."
+            )
+
+
+def _replica_policy(replicas: ReplicaMethod, window_s: float, workers: int) -> ReplicaPolicy | None:
+    """Return the policy without guards: a trial loses nothing by a change."""
+    from penstock.control.controller import Settings
+    from penstock.control.policies.drs import Drs
+    from penstock.control.policies.drs.problem import DrsSettings, LeastLatency
+    from penstock.control.policies.stela import Stela
+    from penstock.control.policies.threshold import Threshold
+    from penstock.measure.smoothing import MovingAverage
+    from penstock.study.mst.replica_search import ReplicaPolicy
+
+    if replicas == "rule":
+        return None
+    policies: dict[str, Policy] = {
+        "drs": Drs(DrsSettings(goal=LeastLatency())),
+        "stela": Stela(attempts=workers),
+        "threshold": Threshold(),
+    }
+    settings = Settings(mode="active", smoothing=MovingAverage(2), micro_batch=True, warm_up_s=2 * window_s)
+    return ReplicaPolicy(policy=policies[replicas], settings=settings)
+
+
+def _result(study: Path, executors: tuple[int, ...], level: float) -> MstMeasurement:
+    from penstock.report.mst_results import MstMeasurement, TrialResult, mst_fit
+    from penstock.store import StoreReader
+    from penstock.study.mst.model import model_of, samples_in
+
+    samples = samples_in(study)
+    with StoreReader(study) as store:
+        trials = [trial for trial in store.trials() if trial.rows_per_s is not None]
+    fit = None
+    if len(samples.vms) > 1:
+        model = model_of(samples, trials, max(executors, default=1))
+        fit = mst_fit(model, samples, predict=executors, level=level)
+    return MstMeasurement(
+        app=samples.app,
+        directory=str(study),
+        measured=tuple(samples.vms),
+        fit=fit,
+        trials=tuple(
+            TrialResult(
+                study=trial.study,
+                executors=trial.executors,
+                repeat=trial.repeat,
+                rows_per_s=trial.rows_per_s or 0.0,
+                bytes_per_s=trial.bytes_per_s,
+                settled=trial.settled,
+                why=trial.why,
+                replicas_by=trial.replicas_by,
+            )
+            for trial in trials
+        ),
+    )

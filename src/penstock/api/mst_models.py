@@ -1,0 +1,120 @@
+"""`penstock.fit_mst`, `choose_vm_counts` and `compare_elastic`: throughput models and elastic schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.api.input_files import read_text
+
+if TYPE_CHECKING:
+    from penstock.models.mst.samples import ThroughputSamples
+    from penstock.report.mst_results import ElasticResult, MstFits, VmCountChoice
+
+
+def fit_mst(
+    samples: str | Path,
+    *,
+    predict: Sequence[int] = (),
+    app: str | None = None,
+    validate: Sequence[int] | None = None,
+    step: float = 0.0,
+    level: float = 0.9,
+    seed: int = 0,
+    plot: str | Path | None = None,
+) -> MstFits:
+    """Fit a model of the maximum sustainable throughput to each application of a CSV file (app,vms,throughput).
+
+    `predict` lists the VM counts to predict; the default is the measured counts. `app` limits the result to one
+    application. `validate` lists the VM counts that select the model; the default is the largest one, and an empty list
+    selects leave-one-out validation. `step` is the number of VMs after which a parallel unit gets another thread.
+    `level` is the share of new samples inside the intervals, `seed` that of their bootstrap. `plot` writes the curves
+    to an HTML file.
+    """
+    from penstock.models.mst.samples import samples_of_app
+    from penstock.report.mst_results import MstFits, fit_app
+
+    by_app = _samples(samples)
+    chosen = [samples_of_app(by_app, app)] if app else list(by_app.values())
+    fitted = [fit_app(item, predict=predict, validation=validate, step=step, level=level, seed=seed) for item in chosen]
+    if plot is not None:
+        from penstock.report.mst_curve import sample_curve
+        from penstock.report.page import mst_page, write_page
+
+        curves = [sample_curve(item, model, level=level) for item, (model, _) in zip(chosen, fitted, strict=True)]
+        write_page(Path(plot), mst_page(curves))
+    return MstFits(apps=[fit for _, fit in fitted])
+
+
+def choose_vm_counts(
+    samples: str | Path, *, max_vms: int, sizes: Sequence[int] = (3, 4, 5), seed: int = 0
+) -> VmCountChoice:
+    """Choose the VM counts to measure: the subset from which the models predict the other counts best.
+
+    `samples` is a CSV file (app,vms,throughput). Only subsets of `sizes` counts up to `max_vms` are considered; beyond
+    a million of them, a sample drawn with `seed`.
+    """
+    from penstock.models.mst.training_subset import best_training_subset
+    from penstock.report.mst_results import vm_count_choice
+
+    by_app = _samples(samples)
+    return vm_count_choice(best_training_subset(list(by_app.values()), max_vms=max_vms, sizes=tuple(sizes), seed=seed))
+
+
+def compare_elastic(
+    trace: str | Path,
+    *,
+    samples: str | Path,
+    app: str,
+    train: Sequence[int] | None = None,
+    validate: Sequence[int] | None = None,
+    step: float = 0.0,
+    price_per_h: float = 0.10,
+    delay_s: float = 60.0,
+    max_vms: int | None = None,
+    peak: float | None = None,
+    choose_share: float = 0.5,
+    plot: str | Path | None = None,
+) -> ElasticResult:
+    """Compare policies that rent VMs for a changing load: their cost, and how often the capacity is too low.
+
+    `trace` is a CSV file (time_s,rate), `samples` one with app,vms,throughput. `train` and `validate` list the VM
+    counts that fit and select the models; by default the largest one selects. `peak` scales the trace to this rate.
+    `price_per_h` is the price of a VM and `delay_s` the time from ordering a VM to its use. Policy parameters are
+    selected on the share `choose_share` of the trace; the result refers to the rest. `plot` writes an HTML file.
+    """
+    from penstock.models.mst.samples import samples_of_app
+    from penstock.planning.elastic_comparison import ModelInputs, compare
+    from penstock.planning.elastic_schedule import RentalTerms
+    from penstock.planning.trace import parse_trace
+    from penstock.report.mst_results import default_validation, elastic_result
+
+    load = parse_trace(read_text(Path(trace)), source=str(trace))
+    load = load if peak is None else load.scaled_to(peak)
+    measured = samples_of_app(_samples(samples), app)
+    validation = default_validation(measured) if validate is None else tuple(validate)
+    comparison = compare(
+        load,
+        measured,
+        terms=RentalTerms(
+            price_per_h=price_per_h, delay_s=delay_s, max_vms=max(measured.vms) if max_vms is None else max_vms
+        ),
+        inputs=ModelInputs(
+            train=measured.without(validation).vms if train is None else tuple(train),
+            validation=validation,
+            steps=(0.0,) if step == 0 else (0.0, step),
+        ),
+        choose_share=choose_share,
+    )
+    if plot is not None:
+        from penstock.report.page import elastic_page, write_page
+
+        write_page(Path(plot), elastic_page(load, comparison))
+    return elastic_result(comparison)
+
+
+def _samples(path: str | Path) -> dict[str, ThroughputSamples]:
+    from penstock.models.mst.samples import parse_samples
+
+    return parse_samples(read_text(Path(path)), source=str(path))

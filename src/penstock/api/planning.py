@@ -1,0 +1,61 @@
+"""`penstock.assign` and `penstock.allocate`: plan processors, threads, slots and VMs from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from penstock.api.input_files import read_file
+
+if TYPE_CHECKING:
+    from penstock.planning.stations import AssignmentResult, StationsDocument
+    from penstock.report.thread_schedule import ScheduleReport
+
+
+def assign(
+    stations: StationsDocument | str | Path,
+    *,
+    processors: int | None = None,
+    latency_s: float | None = None,
+    quantile: float | None = None,
+) -> AssignmentResult:
+    """Assign processors to operators: the least latency within `processors`, or the fewest that meet `latency_s`.
+
+    `stations` is a document or the path of its JSON file (`penstock schema stations`). `quantile` applies the target to
+    that quantile of the latency instead of the mean. Raises PlanError if both or none of the goals are given.
+    """
+    from penstock.planning.stations import StationsDocument, plan_stations
+
+    document = (
+        stations
+        if isinstance(stations, StationsDocument)
+        else StationsDocument.from_json(read_file(Path(stations), "stations"))
+    )
+    return plan_stations(document, processors=processors, latency_s=latency_s, quantile=quantile)
+
+
+def allocate(
+    dataflow: str | Path,
+    *,
+    rate: float,
+    curves: str | Path,
+    method: Literal["mba", "lsa"] = "mba",
+    mapping: Literal["dsm", "rsm", "sam"] = "sam",
+    vms: str | Path | None = None,
+) -> ScheduleReport:
+    """Allocate threads, slots and VMs for an input rate in rows/s, and predict the rate that they sustain.
+
+    `dataflow`, `curves` and `vms` are JSON files; `penstock schema` prints their formats. Without `vms`, each slot is a
+    VM. `method` selects the allocation and `mapping` the placement of threads on slots.
+    """
+    from penstock.models.curve import curves_from_json
+    from penstock.models.flow import flow_from_json
+    from penstock.planning.thread_schedule import schedule_threads
+    from penstock.planning.vms import ONE_SLOT, sizes_from_json
+    from penstock.report.thread_schedule import schedule_report
+
+    flow = flow_from_json(read_file(Path(dataflow), "dataflow"))
+    known_curves = curves_from_json(read_file(Path(curves), "curves"))
+    sizes = (ONE_SLOT,) if vms is None else sizes_from_json(read_file(Path(vms), "VM sizes"))
+    schedule = schedule_threads(flow, rate, known_curves, method=method, mapping=mapping, sizes=sizes)
+    return schedule_report(schedule, known_curves, sizes)

@@ -1,0 +1,58 @@
+"""`penstock.start_cluster`, `cluster_status` and `stop_cluster`: a standalone Spark cluster on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from penstock.engines.spark.cluster import Status
+
+CLUSTER_DIRECTORY = Path("runs/cluster")
+
+
+class StartedCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster that has started. Pass `at` to `penstock.run(cluster=...)` or `master` to Spark."""
+
+    master: str
+    workers: int
+    slots: int  # per worker
+    at: str
+
+
+class StoppedCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """The master URL of a cluster that was stopped."""
+
+    stopped: str
+
+
+def start_cluster(
+    at: str | Path = CLUSTER_DIRECTORY, *, workers: int = 3, slots: int = 2, memory_mb: int = 1024
+) -> StartedCluster:
+    """Start a master and workers as processes of this machine, and wait until all workers have registered.
+
+    Each worker is one executor with `slots` cores, which may exceed the cores of the machine. The cluster outlives this
+    process; it accepts connections from this machine only. Raises ClusterError if it does not start.
+    """
+    from penstock.engines.spark import cluster
+
+    started = cluster.start(Path(at), cluster.Asked(workers=workers, slots=slots, memory_mb=memory_mb))
+    return StartedCluster(master=started.master, workers=workers, slots=slots, at=str(at))
+
+
+def cluster_status(at: str | Path = CLUSTER_DIRECTORY) -> Status:
+    """Return the processes of the cluster and the master's view of them. Raises ClusterError if none is running."""
+    from penstock.engines.spark import cluster
+
+    return cluster.status(Path(at))
+
+
+def stop_cluster(at: str | Path = CLUSTER_DIRECTORY) -> StoppedCluster:
+    """Stop the master, the workers and their executors. Raises ClusterError if no cluster is running."""
+    from penstock.engines.spark import cluster
+
+    master = cluster.running(Path(at)).master
+    cluster.stop(Path(at))
+    return StoppedCluster(stopped=master)
