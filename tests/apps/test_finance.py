@@ -36,7 +36,7 @@ def test_no_row_is_late_whatever_the_batches(make: Any) -> None:
     for n in range(ROWS):
         at = make(n)[1].timestamp()
         window = at - at % finance.WINDOW_S
-        assert at > latest - finance.DELAY_S
+        assert at > latest - finance.WATERMARK_DELAY_S
         assert window > latest_window - finance.JOIN_DELAY_S
         latest, latest_window = max(latest, at), max(latest_window, window)
 
@@ -46,7 +46,7 @@ def test_the_flush_closes_every_window_but_its_own() -> None:
     real, flush = trades[: -finance.FLUSH_ROWS], trades[-finance.FLUSH_ROWS :]
     assert real == [finance.trade(n) for n in range(ROWS - finance.FLUSH_ROWS)]
     ahead = min(row[1] for row in flush) - max(row[1] for row in real)
-    assert ahead.total_seconds() > finance.WINDOW_S + finance.DELAY_S
+    assert ahead.total_seconds() > finance.WINDOW_S + finance.WATERMARK_DELAY_S
     # Without the flush the last windows would be missing: the watermark is then behind them.
     assert finance.oracle(ROWS) > finance.bargains(real, [finance.quote(n) for n in range(ROWS)])
 

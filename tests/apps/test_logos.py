@@ -27,7 +27,7 @@ def test_the_logos_that_were_put_on_a_frame_are_those_that_are_seen_in_it() -> N
 def test_the_number_of_features_varies_from_frame_to_frame() -> None:
     counts = [len(logos.descriptors(logos.picture(n))) for n in range(40)]
     assert max(counts) > 2 * min(counts)
-    assert all(count <= logos.MOST_FEATURES for count in counts)
+    assert all(count <= logos.MAX_FEATURES for count in counts)
 
 
 def test_row_functions_do_frame_by_frame_what_the_oracle_does() -> None:
@@ -40,7 +40,7 @@ def test_row_functions_do_frame_by_frame_what_the_oracle_does() -> None:
     output = [
         {"frame": frame, "logo": name, "matches": matches}
         for (frame, name), matches in counted.items()
-        if matches >= logos.ENOUGH
+        if matches >= logos.MIN_MATCHES
     ]
     assert logos.check(output, 12 + logos.FLUSH_ROWS) == []
     assert logos.check(output[1:], 12 + logos.FLUSH_ROWS) != []

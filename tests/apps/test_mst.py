@@ -203,7 +203,7 @@ def test_the_oracles_of_web_logs_are_what_a_search_of_the_lines_finds() -> None:
 def test_as_many_hops_as_asked_for() -> None:
     flow = sol.flow(rows=5, stages=5)
     assert [one.name for one in flow.operators][1:-1] == ["hop1", "hop2", "hop3", "hop4", "hop5"]
-    with pytest.raises(penstock.DataflowError, match="sol is given stages=0; it needs one or more"):
+    with pytest.raises(penstock.DataflowError, match="sol is given stages=0; give 1 or more"):
         sol.flow(stages=0)
 
 

@@ -31,7 +31,7 @@ def test_no_line_is_late_whatever_the_batches() -> None:
     latest = 0.0
     for n in range(ROWS):
         at = _time(netmon.generator(n, ROWS))
-        assert at > latest - netmon.DELAY_S
+        assert at > latest - netmon.WATERMARK_DELAY_S
         latest = max(latest, at)
 
 
@@ -40,7 +40,7 @@ def test_the_flush_closes_every_window_but_its_own() -> None:
     real, flush = lines[: -netmon.FLUSH_ROWS], lines[-netmon.FLUSH_ROWS :]
     assert real == [netmon.generator(n) for n in range(ROWS - netmon.FLUSH_ROWS)]
     assert all("sshd[" in line and "Failed password" in line for line in flush)
-    assert min(map(_time, flush)) > max(map(_time, real)) + netmon.WINDOW_S + netmon.DELAY_S
+    assert min(map(_time, flush)) > max(map(_time, real)) + netmon.WINDOW_S + netmon.WATERMARK_DELAY_S
     found = netmon.oracle(ROWS, threshold=1)
     assert sum(attack[3] for attack in found) == sum(" sshd[" in line and "Failed" in line for line in real)
 

@@ -42,7 +42,7 @@ def in_batches(rows: int, sizes: list[int], threshold: int, chance: random.Rando
                 facts[pattern, fact, position] += 1
                 later = chance.randrange(4)
                 loop += [[] for _ in range(later + 1 - len(loop))]
-                loop[later] += patterns.told({"pattern": pattern, "fact": fact, "position": position})
+                loop[later] += patterns.report_to_subsets({"pattern": pattern, "fact": fact, "position": position})
             if known.state is not None:
                 kept[pattern] = known.state
     return facts, len(kept)

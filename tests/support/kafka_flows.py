@@ -33,7 +33,7 @@ def monitoring(bootstrap_servers: str, lines: str, out: str) -> Dataflow:
     failed = flow.source("lines", penstock.kafka(lines, bootstrap_servers=bootstrap_servers)).stateless(
         "failures", netmon.failures
     )
-    parsed = failed.stateless("parse", netmon.parse).watermark("ts", f"{netmon.DELAY_S} seconds")
+    parsed = failed.stateless("parse", netmon.parse).watermark("ts", f"{netmon.WATERMARK_DELAY_S} seconds")
     counted = parsed.keyed("attempts", netmon.attempts, keys=["ip"])
     counted.stateless("diff", lambda df: netmon.diff(netmon.cutoff(df, 1), 1)).sink(
         "out", penstock.kafka(out, bootstrap_servers=bootstrap_servers, format="json", key="ip")

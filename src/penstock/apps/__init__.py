@@ -1,6 +1,9 @@
-"""Real dataflows, each with its data generator and its batch oracle.
+"""Real dataflows, each with a data generator and a batch oracle.
 
-Every app has `flow(...)`, which declares it; `oracle(rows)`, what its output must come to after that many generated
-rows, in plain Python; `actual(output)`, the same from the rows of its sink (dicts); and `check(output, rows)`, how the
-two differ, one sentence a difference.
+Every app is a module with four functions:
+
+- `flow(...)` declares the dataflow.
+- `oracle(rows)` computes the expected result of that many generated rows in plain Python.
+- `actual(output)` computes the same result from the rows (dicts) of the sink.
+- `check(output, rows)` returns the differences between the two, one sentence each.
 """

@@ -1,13 +1,13 @@
-"""Finance: quotes that ask less than what the share has just been traded for.
+"""Finance: find quotes that ask less than the recent average price of a share.
 
-Kahveci and Gedik, "Joker", JPDC 2020, section 5.4: one branch averages trades, weighted by volume (VWAP), by symbol
-and window; the other brings quotes; joined, they give a bargain index for each profitable quote. Two sources, two
-regions keyed by symbol.
+Kahveci and Gedik, "Joker", JPDC 2020, section 5.4. One branch computes the volume-weighted average price (VWAP) of
+trades by symbol and window. The other branch reads quotes. Their join gives a bargain index for each profitable quote.
+There are two sources and two operators keyed by symbol.
 
-Prices are whole cents and volumes whole shares. A VWAP is kept as the fraction turnover / volume, so that results
-are exact and do not depend on the order of addition. Event time comes from the row number and is out of order by
-less than the watermark's delay: no row is late. The last trades of a finite stream lie far in the future and push
-the watermark past all windows before them; their own window stays open.
+Prices are whole cents and volumes are whole shares. A VWAP is kept as the fraction turnover / volume, so results are
+exact and do not depend on the order of addition. Event time follows the row number and is out of order by less than the
+delay of the watermark, so no row is late. The last trades of a finite stream are far in the future: they move the
+watermark past all earlier windows, and their own window stays open.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from penstock.apps.seeded_random import random_bits, zipf_table
 from penstock.dataflow.sinks import Sink
 
 WINDOW_S = 10
-DELAY_S = 10  # of the watermark
-DISORDER_MS = 4_000  # less than the delay
-ROW_EVERY_MS = 20  # of event time, in each source, whatever the rate of arrival
-# Of the join, on the start of windows: those of two quotes differ by a window more than their times do.
+WATERMARK_DELAY_S = 10
+DISORDER_MS = 4_000  # less than the delay of the watermark
+ROW_EVERY_MS = 20  # event time between two rows of a source, independent of the arrival rate
+# The join uses the start of windows: two starts differ by up to one window more than the times of the quotes.
 JOIN_DELAY_S = 20
 FLUSH_ROWS = 3
 SYMBOLS = 64
@@ -43,7 +43,7 @@ _FLUSH_SYMBOL = "FLUSH"
 _TRADE_SEED, _QUOTE_SEED = 0x74726164, 0x71756F74
 _START = datetime(2026, 1, 1, 14, 30, tzinfo=UTC)
 
-# Symbol and the price, in cents, about which it moves.
+# Symbol and its mean price in cents.
 _LISTED = zipf_table([(f"{'KLMNPRST'[i // 8]}{'ABCDEFGH'[i % 8]}X", 1_000 + 487 * i) for i in range(SYMBOLS)], bits=10)
 
 Trade = tuple[str, datetime, int, int]
@@ -51,7 +51,7 @@ Quote = tuple[str, datetime, int, int]
 
 
 def trade(n: int, rows: int | None = None) -> Trade:
-    """Trade n: symbol, time, price in cents (within 5 % of its middle), shares; the last of `rows` are the flush.
+    """Return trade n: symbol, time, price in cents (within 5 % of its mean), shares. The last trades flush the windows.
 
     >>> symbol, at, price, volume = trade(0)
     >>> symbol, at.isoformat(), price, volume
@@ -66,7 +66,7 @@ def trade(n: int, rows: int | None = None) -> Trade:
 
 
 def quote(n: int) -> Quote:
-    """Quote n: symbol, time, asked price in cents (1 % above the middle, within 5 %), shares.
+    """Return quote n: symbol, time, asked price in cents (within 5 % of 1 % above the mean), shares.
 
     >>> symbol, at, ask, size = quote(0)
     >>> symbol, at.isoformat(), ask, size
@@ -83,7 +83,7 @@ def _time(n: int, bits: int) -> datetime:
 
 
 def vwap(trades: DataFrame) -> DataFrame:
-    """Turnover and volume by symbol and window; the VWAP is the one by the other."""
+    """Return turnover and volume by symbol and window. The VWAP is turnover / volume."""
     return (
         trades.groupBy(F.window("ts", f"{WINDOW_S} seconds"), "symbol")
         .agg(F.sum(F.col("price") * F.col("volume")).alias("turnover"), F.sum("volume").alias("volume"))
@@ -92,14 +92,14 @@ def vwap(trades: DataFrame) -> DataFrame:
 
 
 def bucket(quotes: DataFrame) -> DataFrame:
-    """The window of each quote as a plain column: both sides of the join have then one kind of key."""
+    """Add the start of the window of each quote, so that both sides of the join have the same key columns."""
     seconds = F.unix_seconds("ts")
     start = F.timestamp_seconds(seconds - F.pmod(seconds, F.lit(WINDOW_S)))
     return quotes.select("symbol", start.alias("window_start"), "ts", "ask", "size")
 
 
 def bargain(vwap: DataFrame, quotes: DataFrame) -> DataFrame:
-    """index = (VWAP - ask) * size, in whole cents, where that is above nothing: turnover > ask * volume."""
+    """Return index = (VWAP - ask) * size in whole cents for profitable quotes: turnover > ask * volume."""
     gain = F.col("turnover") - F.col("ask") * F.col("volume")
     return (
         vwap.join(quotes, ["symbol", "window_start"])
@@ -116,9 +116,9 @@ def flow(
     rows: int | None = None,
     rows_per_s: float | None = None,
 ) -> penstock.Dataflow:
-    """The dataflow on `rows` generated trades and as many quotes, each at `rows_per_s`.
+    """Return the dataflow on `rows` generated trades and as many quotes, each at `rows_per_s`.
 
-    `input` is a folder with files trades*.csv and quotes*.csv, without headers, to read in place of them.
+    `input` is a folder with files trades*.csv and quotes*.csv without headers, which replace the generated rows.
     """
     flow = penstock.Dataflow("finance")
 
@@ -127,21 +127,21 @@ def flow(
         return generated_or_files(fn, schema, input=files, rows=rows, rows_per_s=rows_per_s)
 
     trades = flow.source("trades", source("trades", functools.partial(trade, rows=rows), TRADES))
-    trades.watermark("ts", f"{DELAY_S} seconds")
+    trades.watermark("ts", f"{WATERMARK_DELAY_S} seconds")
     averages = trades.keyed("vwap", vwap, keys=["symbol"], columns=["symbol", "window_start", "turnover", "volume"])
-    # The join forgets a window when both sides are past it; the side that is behind holds the watermark back.
+    # The join drops a window when the watermarks of both sides have passed it.
     averages.watermark("window_start", f"{JOIN_DELAY_S} seconds")
     quotes = flow.source("quotes", source("quotes", quote, QUOTES))
     bucketed = quotes.stateless("bucket", bucket, columns=["symbol", "window_start", "ts", "ask", "size"])
     bucketed.watermark("window_start", f"{JOIN_DELAY_S} seconds")
-    found = flow.keyed(
+    profitable = flow.keyed(
         "bargain",
         bargain,
         keys=["symbol"],
         inputs=[averages, bucketed],
         columns=["symbol", "window_start", "ts", "ask", "size", "index"],
     )
-    found.sink("out", default_sink(output, rows))
+    profitable.sink("out", default_sink(output, rows))
     return flow
 
 
@@ -149,12 +149,12 @@ Bargain = tuple[str, int, int, int, int, int]  # symbol, window start in ms, tim
 
 
 def oracle(rows: int) -> Counter[Bargain]:
-    """The bargains in `rows` trades and as many quotes; two equal quotes are two bargains."""
+    """Return the bargains in `rows` trades and as many quotes. Two equal quotes are two bargains."""
     return bargains([trade(n, rows) for n in range(rows)], [quote(n) for n in range(rows)])
 
 
 def bargains(trades: Iterable[Trade], quotes: Iterable[Quote]) -> Counter[Bargain]:
-    """What must come out for these rows: quotes below the VWAP of a window that the watermark has passed.
+    """Return the expected output of these rows: quotes below the VWAP of a window that the watermark has passed.
 
     >>> at = [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(60)]
     >>> trades = [("A", at[1], 100, 1), ("A", at[9], 200, 3), ("A", at[40], 1, 1)]  # (100 + 600) / 4 = 175
@@ -165,23 +165,23 @@ def bargains(trades: Iterable[Trade], quotes: Iterable[Quote]) -> Counter[Bargai
     latest_ms = 0
     for symbol, at, price, volume in trades:
         at_ms = epoch_ms(at)
-        of_window = sums.setdefault((symbol, at_ms // (WINDOW_S * 1000)), [0, 0])
-        of_window[0] += price * volume
-        of_window[1] += volume
+        window_sums = sums.setdefault((symbol, at_ms // (WINDOW_S * 1000)), [0, 0])
+        window_sums[0] += price * volume
+        window_sums[1] += volume
         latest_ms = max(latest_ms, at_ms)
-    found: Counter[Bargain] = Counter()
+    expected: Counter[Bargain] = Counter()
     for symbol, at, ask, size in quotes:
         window = epoch_ms(at) // (WINDOW_S * 1000)
         turnover, volume = sums.get((symbol, window), (0, 0))
-        closed = (window + 1) * WINDOW_S * 1000 <= latest_ms - DELAY_S * 1000
-        if closed and turnover > ask * volume:
+        is_closed = (window + 1) * WINDOW_S * 1000 <= latest_ms - WATERMARK_DELAY_S * 1000
+        if is_closed and turnover > ask * volume:
             index = (turnover - ask * volume) * size // volume
-            found[symbol, window * WINDOW_S * 1000, epoch_ms(at), ask, size, index] += 1
-    return found
+            expected[symbol, window * WINDOW_S * 1000, epoch_ms(at), ask, size, index] += 1
+    return expected
 
 
 def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Bargain]:
-    """The rows of the sink, with times as milliseconds."""
+    """Return the rows of the sink, with times in milliseconds."""
     return Counter(
         (row["symbol"], epoch_ms(row["window_start"]), epoch_ms(row["ts"]), row["ask"], row["size"], row["index"])
         for row in output
@@ -189,5 +189,5 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Bargain]:
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
-    """How the output differs from the oracle's: bargains that are missing, wrong, or there too often."""
+    """Return the differences between the output and the oracle."""
     return differences(oracle(rows), actual(output))

@@ -1,15 +1,14 @@
-"""Logos: which of a set of logos is seen in which frame of a video.
+"""Logos: find known logos in the frames of a video.
 
-Fu et al., "DRS", ToN 25(6), 2017, section V-A: frames, from which features are extracted, each of which is matched with
-the features of the logos; a logo with enough matches in a frame is in it. `extract` and `match` do the work, and how
-much that is depends on the frame: a busy one has several hundred features, an empty one hardly any.
+Fu et al., "DRS", ToN 25(6), 2017, section V-A. `extract` computes the features of each frame. `match` compares each
+feature with those of the logos. `aggregate` reports a logo with enough matches in a frame. The cost of a frame depends
+on its content: a busy frame has several hundred features, an empty one almost none.
 
-Features are OpenCV's ORB, where the paper has SIFT: a frame takes milliseconds and not tens of them, a descriptor 32
-bytes, and two of them are compared by counting bits, which gives the same number on every machine.
+Features are OpenCV's ORB instead of the SIFT of the paper. ORB takes milliseconds per frame instead of tens of them.
+Its descriptors have 32 bytes and are compared by counting bits, which gives the same result on every machine.
 
-Frames are drawn, not filmed: shapes and noise, on which up to two logos are put. Event time comes from the frame
-number; the last frames of a finite stream lie far in the future and close all frames before them; they stay open
-themselves.
+Frames are generated: shapes, noise and up to two logos. Event time follows the frame number. The last frames of a
+finite stream are far in the future: they close all earlier frames and stay open themselves.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from penstock.dataflow.sinks import Sink
 WIDTH, HEIGHT = 192, 144
 LOGOS = ("anchor", "bridge", "comet", "drum")
 LOGO_SIDE = 48
-FRAMES_PER_S = 25.0  # where neither a rate nor an end is given; and of event time, whatever the rate of arrival
-MOST_FEATURES = 300
-NEAR_BITS = 20  # of 256 that two descriptors may differ in
-ENOUGH = 3  # matches
+FRAMES_PER_S = 25.0  # of event time; also the arrival rate if neither a rate nor a number of rows is given
+MAX_FEATURES = 300
+MAX_DISTANCE_BITS = 20  # by which two descriptors of 256 bits may differ
+MIN_MATCHES = 3
 FLUSH_ROWS = 2
 DELAY_S = 1
 FRAMES = "frame bigint, ts timestamp, pixels binary"
@@ -49,13 +48,12 @@ _FLUSH_AHEAD = timedelta(days=1)
 
 
 def opencv() -> ModuleType:
-    """One thread: a replica has one slot."""
+    """Return the module cv2, limited to one thread, because a replica has one slot."""
     try:
         import cv2
     except ImportError:
         raise penstock.PenstockError(
-            "the app 'logos' looks at pictures with OpenCV, which is not installed; install it with "
-            "pip install 'penstock[apps]'"
+            "The app 'logos' needs OpenCV, which is not installed; install it with: pip install 'penstock[apps]'"
         ) from None
     cv2.setNumThreads(1)
     return cv2
@@ -63,7 +61,7 @@ def opencv() -> ModuleType:
 
 @functools.cache
 def logo(name: str) -> np.ndarray:
-    """Blocks of light and dark, and some lines across."""
+    """Return the picture of a logo: light and dark blocks with some lines across."""
     cv2 = opencv()
     chance = np.random.default_rng([_SEED, LOGOS.index(name)])
     blocks = np.where(chance.random((6, 6)) < 0.5, 28, 228).astype(np.uint8)
@@ -74,22 +72,22 @@ def logo(name: str) -> np.ndarray:
 
 
 def shown(n: int) -> tuple[str, ...]:
-    """The logos that are put on frame n: none, one or two of them."""
+    """Return the logos on frame n: none, one or two."""
     bits = random_bits(n, _SEED)
-    first, step, how_many = bits & 3, 1 + (bits >> 2) % 3, (0, 1, 1, 2)[bits >> 8 & 3]
-    return tuple(sorted({LOGOS[(first + step * i) % 4] for i in range(how_many)}))
+    first, step, count = bits & 3, 1 + (bits >> 2) % 3, (0, 1, 1, 2)[bits >> 8 & 3]
+    return tuple(sorted({LOGOS[(first + step * i) % 4] for i in range(count)}))
 
 
 def picture(n: int, logos: tuple[str, ...] | None = None) -> np.ndarray:
-    """Frame n, in shades of grey."""
+    """Return frame n in shades of grey."""
     cv2 = opencv()
     chance = np.random.default_rng([_SEED, 1_000 + n])
     drawn = np.full((HEIGHT, WIDTH), chance.integers(60, 180), np.uint8)
     for x, y, radius, shade in chance.integers(0, 256, (chance.integers(0, 25), 4)).tolist():
         cv2.circle(drawn, (x % WIDTH, y % HEIGHT), 4 + radius % 20, shade, -1)
-    put = shown(n) if logos is None else logos
-    for place, name in enumerate(put):  # two side by side, so that neither hides the other
-        left = chance.integers(0, WIDTH // 2 - LOGO_SIDE) + place * WIDTH // 2
+    names = shown(n) if logos is None else logos
+    for position, name in enumerate(names):  # side by side, so that neither hides the other
+        left = chance.integers(0, WIDTH // 2 - LOGO_SIDE) + position * WIDTH // 2
         top = chance.integers(0, HEIGHT - LOGO_SIDE)
         drawn[top : top + LOGO_SIDE, left : left + LOGO_SIDE] = logo(name)
     noise = chance.integers(-6, 7, drawn.shape)
@@ -98,7 +96,7 @@ def picture(n: int, logos: tuple[str, ...] | None = None) -> np.ndarray:
 
 
 def generator(n: int, rows: int | None = None) -> tuple[int, datetime, bytes]:
-    """Frame n: its number, its time, its pixels; the last of `rows` are the flush."""
+    """Return frame n: number, time and pixels. The last of `rows` frames flush the earlier ones."""
     at = _START + timedelta(seconds=n / FRAMES_PER_S)
     if rows is not None and n >= rows - FLUSH_ROWS:
         return n, at + _FLUSH_AHEAD, picture(n, LOGOS[:2]).tobytes()
@@ -107,23 +105,23 @@ def generator(n: int, rows: int | None = None) -> tuple[int, datetime, bytes]:
 
 @functools.cache
 def _finder() -> Any:
-    return opencv().ORB_create(nfeatures=MOST_FEATURES, fastThreshold=15, edgeThreshold=12, patchSize=25)
+    return opencv().ORB_create(nfeatures=MAX_FEATURES, fastThreshold=15, edgeThreshold=12, patchSize=25)
 
 
 def descriptors(pixels: np.ndarray) -> np.ndarray:
-    """Of the features of a picture: 32 bytes each."""
-    found = _finder().detectAndCompute(np.ascontiguousarray(pixels), None)[1]
-    return np.zeros((0, 32), np.uint8) if found is None else found
+    """Return the descriptors of the features of a picture, 32 bytes each."""
+    features = _finder().detectAndCompute(np.ascontiguousarray(pixels), None)[1]
+    return np.zeros((0, 32), np.uint8) if features is None else features
 
 
 @functools.cache
 def known() -> tuple[np.ndarray, np.ndarray]:
-    """The descriptors of all logos, and which logo each is of."""
+    """Return the descriptors of all logos, and the index of the logo of each."""
     cv2 = opencv()
-    found = [
+    by_logo = [
         descriptors(cv2.copyMakeBorder(logo(name), 24, 24, 24, 24, cv2.BORDER_CONSTANT, value=128)) for name in LOGOS
     ]
-    return np.concatenate(found), np.repeat(np.arange(len(LOGOS)), [len(one) for one in found])
+    return np.concatenate(by_logo), np.repeat(np.arange(len(LOGOS)), [len(part) for part in by_logo])
 
 
 @functools.cache
@@ -134,21 +132,21 @@ def _matcher() -> Any:
 
 
 def extract(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row for each feature of a frame."""
+    """Yield one row for each feature of a frame."""
     pixels = np.frombuffer(row["pixels"], np.uint8).reshape(HEIGHT, WIDTH)
-    for one in descriptors(pixels):
-        yield {"frame": row["frame"], "ts": row["ts"], "descriptor": one.tobytes()}
+    for descriptor in descriptors(pixels):
+        yield {"frame": row["frame"], "ts": row["ts"], "descriptor": descriptor.tobytes()}
 
 
 def match(row: dict[str, Any]) -> dict[str, Any] | None:
-    """The logo that has the nearest of all features, if that is near enough."""
+    """Return the logo with the nearest feature, or None if it is too far away."""
     (nearest,) = _matcher().match(np.frombuffer(row["descriptor"], np.uint8).reshape(1, 32))
-    if nearest.distance > NEAR_BITS:
+    if nearest.distance > MAX_DISTANCE_BITS:
         return None
     return {"frame": row["frame"], "ts": row["ts"], "logo": LOGOS[known()[1][nearest.trainIdx]]}
 
 
-def aggregate(matches: DataFrame, enough: int = ENOUGH) -> DataFrame:
+def aggregate(matches: DataFrame, enough: int = MIN_MATCHES) -> DataFrame:
     counted = matches.groupBy("frame", "ts", "logo").agg(F.count("*").alias("matches"))
     return counted.where(F.col("matches") >= enough).select("frame", "logo", "matches")
 
@@ -158,10 +156,10 @@ def flow(
     *,
     rows: int | None = None,
     rows_per_s: float | None = None,
-    enough: int = ENOUGH,
+    enough: int = MIN_MATCHES,
 ) -> penstock.Dataflow:
-    """The dataflow on generated frames."""
-    opencv()  # says at once what is missing
+    """Return the dataflow on generated frames."""
+    opencv()  # fails early if it is not installed
     flow = penstock.Dataflow("logos")
     frames = functools.partial(generator, rows=rows)
     rate = FRAMES_PER_S if rows is None and rows_per_s is None else rows_per_s
@@ -184,25 +182,25 @@ def flow(
 Seen = tuple[int, str, int]  # frame, logo, matches
 
 
-def oracle(rows: int, enough: int = ENOUGH) -> Counter[Seen]:
-    """What must be seen in `rows` frames, but for the flush: frame by frame, each feature against all of the logos'."""
-    found: Counter[Seen] = Counter()
-    trained, of = known()
+def oracle(rows: int, enough: int = MIN_MATCHES) -> Counter[Seen]:
+    """Return the logos in `rows` frames, without those of the flush, by comparing all features with all logos."""
+    expected: Counter[Seen] = Counter()
+    trained, logo_index = known()
     bits = np.unpackbits(trained, axis=1).astype(np.int16)
     for n in range(rows - FLUSH_ROWS):
         counts: Counter[str] = Counter()
-        for one in np.unpackbits(descriptors(picture(n)), axis=1).astype(np.int16):
-            apart = np.abs(bits - one).sum(axis=1)
-            if apart.min() <= NEAR_BITS:
-                counts[LOGOS[of[int(apart.argmin())]]] += 1
-        found.update({(n, name, matches): 1 for name, matches in counts.items() if matches >= enough})
-    return found
+        for feature in np.unpackbits(descriptors(picture(n)), axis=1).astype(np.int16):
+            distances = np.abs(bits - feature).sum(axis=1)
+            if distances.min() <= MAX_DISTANCE_BITS:
+                counts[LOGOS[logo_index[int(distances.argmin())]]] += 1
+        expected.update({(n, name, matches): 1 for name, matches in counts.items() if matches >= enough})
+    return expected
 
 
 def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Seen]:
     return Counter((row["frame"], row["logo"], row["matches"]) for row in output)
 
 
-def check(output: Iterable[Mapping[str, Any]], rows: int, enough: int = ENOUGH) -> list[str]:
-    """How the output differs from the oracle's: logos that are missing, wrong, or there more than once."""
+def check(output: Iterable[Mapping[str, Any]], rows: int, enough: int = MIN_MATCHES) -> list[str]:
+    """Return the differences between the output and the oracle."""
     return differences(oracle(rows, enough), actual(output))

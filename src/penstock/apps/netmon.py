@@ -1,11 +1,11 @@
-"""Network monitoring: break-in attempts in the logs of sshd.
+"""Network monitoring: find break-in attempts in the logs of sshd.
 
-Kahveci and Gedik, "Joker", JPDC 2020, section 5.4: a filter of failed logins and their parser (a stateless region);
-failures by address and event-time window, a cut-off, and the difference (a region keyed by address).
+Kahveci and Gedik, "Joker", JPDC 2020, section 5.4: a filter of failed logins and their parser (stateless), then
+failures by address and event-time window, a cut-off, and the difference (keyed by address).
 
-Event time comes from the row number and is out of order by less than the watermark's delay, so no row is late,
-whatever the batches. A finite stream ends with failures far in the future, which push the watermark past all
-windows before them; their own window stays open.
+Event time follows the row number and is out of order by less than the delay of the watermark, so no row is late in any
+batch. A finite stream ends with failures far in the future: they move the watermark past all earlier windows, and their
+own window stays open.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from penstock.apps.seeded_random import random_bits, zipf_table
 from penstock.dataflow.sinks import Sink
 
 WINDOW_S = 60
-DELAY_S = 10  # of the watermark
+WATERMARK_DELAY_S = 10
 DISORDER_MS = 8_000  # less than the delay
-LINE_EVERY_MS = 100  # of event time, whatever the rate of arrival
+LINE_EVERY_MS = 100  # event time between two lines, independent of the arrival rate
 THRESHOLD = 5  # attempts in one window
 FLUSH_ROWS = 3
 _FLUSH_AHEAD_S = 24 * 3600
@@ -38,13 +38,13 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 _HOSTS = ("alpha", "beta", "gamma", "delta")
 _KNOWN = ("root", "ana", "git", "www", "backup", "postgres", "li", "omar")
 _UNKNOWN = ("admin", "test", "guest", "oracle", "ubuntu", "pi", "user", "ftp")
-# Documentation and benchmark addresses (RFC 2544, 5737): they belong to nobody.
+# Documentation and benchmark addresses (RFC 2544, 5737), which are not assigned.
 _ADDRESSES = zipf_table([f"198.{18 + i % 2}.{i // 256}.{i % 256}" for i in range(1024)], bits=12)
 _FLUSH_ADDRESS = "203.0.113.255"
 
 
 def generator(n: int, rows: int | None = None) -> str:
-    """Line n of the log: 10 in 16 are failed logins, 2 accepted ones, the rest noise; the last of `rows` are the flush.
+    """Return line n of the log. 10 in 16 lines are failed logins, 2 are accepted ones; the last flush the windows.
 
     >>> generator(0)
     '2026-01-01T00:00:02.841Z alpha sshd[14608]: Failed password for invalid user pi from 198.18.0.128 port 17931 ssh2'
@@ -63,7 +63,7 @@ def generator(n: int, rows: int | None = None) -> str:
         return f"{head}sshd[{pid}]: Failed password for invalid user {_UNKNOWN[user]} from {address} port {port} ssh2"
     if kind < 12:
         return f"{head}sshd[{pid}]: Accepted password for {_KNOWN[user]} from {address} port {port} ssh2"
-    if kind < 13:  # a failure that is none of sshd's
+    if kind < 13:  # a failure that is not from sshd
         return f"{head}vsftpd[{pid}]: Failed password for {_KNOWN[user]} from {address} port {port} ftp"
     if kind < 15:
         return f"{head}sshd[{pid}]: Connection closed by {address} port {port} [preauth]"
@@ -92,11 +92,11 @@ def parse(lines: DataFrame) -> DataFrame:
         (field(3) == "").alias("known"),
         field(5).alias("ip"),
     )
-    return parsed.where("ts is not null")  # one line with a broken time must not end the query
+    return parsed.where("ts is not null")  # a line with an invalid time must not end the query
 
 
 def attempts(parsed: DataFrame) -> DataFrame:
-    """Failures by address and window, with the first and the last of them."""
+    """Return the failures by address and window, with the times of the first and the last."""
     return (
         parsed.groupBy(F.window("ts", f"{WINDOW_S} seconds"), "ip")
         .agg(F.count("*").alias("n"), F.min("ts").alias("first"), F.max("ts").alias("last"))
@@ -116,7 +116,7 @@ def cutoff(counted: DataFrame, threshold: int = THRESHOLD) -> DataFrame:
 
 
 def diff(reached: DataFrame, threshold: int = THRESHOLD) -> DataFrame:
-    """How far over the threshold, and between the first attempt and the last how long."""
+    """Return the excess over the threshold and the time between the first and the last attempt."""
     n = F.col("n")
     severity = F.when(n >= 8 * threshold, "attack").when(n >= 2 * threshold, "probe").otherwise("suspect")
     return reached.select(
@@ -138,7 +138,8 @@ def flow(
     rows_per_s: float | None = None,
     threshold: int = THRESHOLD,
 ) -> penstock.Dataflow:
-    """The dataflow on a generated log, or on the log files of the glob `input`, with times as in RFC 3339."""
+    """Return the dataflow on a generated log, or on the log files that match the glob `input` (times as in RFC "
+    "3339)."""
     counted = ["ip", "window_start", "window_end", "n", "first", "last"]
     flow = penstock.Dataflow("netmon")
     lines = functools.partial(generator, rows=rows)
@@ -147,7 +148,7 @@ def flow(
         flow.source("lines", source)
         .stateless("failures", failures, columns=["value"])
         .stateless("parse", parse, columns=["ts", "host", "user", "known", "ip"])
-        .watermark("ts", f"{DELAY_S} seconds")
+        .watermark("ts", f"{WATERMARK_DELAY_S} seconds")
         .keyed("attempts", attempts, keys=["ip"], columns=counted)
         .stateless("cutoff", functools.partial(cutoff, threshold=threshold), columns=counted)
         .stateless(
@@ -164,12 +165,12 @@ Attack = tuple[str, int, int, int, int, int, str]  # ip, window start and end in
 
 
 def oracle(rows: int, threshold: int = THRESHOLD) -> Counter[Attack]:
-    """The attacks in `rows` lines, each once."""
+    """Return the attacks in `rows` lines, each once."""
     return attacks((generator(n, rows) for n in range(rows)), threshold)
 
 
 def attacks(lines: Iterable[str], threshold: int = THRESHOLD) -> Counter[Attack]:
-    """What must come out for these lines: windows that the watermark has passed, with `threshold` failures or more.
+    """Return the expected output: windows with `threshold` or more failures that the watermark has passed.
 
     >>> line = "2026-01-01T00:{}Z a sshd[1]: Failed password for {} from 192.0.2.1 port 9 ssh2".format
     >>> attacks([line("00:59", "root"), line("00:57.5", "invalid user x"), line("09:00", "root")], threshold=2)
@@ -185,17 +186,17 @@ def attacks(lines: Iterable[str], threshold: int = THRESHOLD) -> Counter[Attack]
         start_ms = at_ms - at_ms % (WINDOW_S * 1000)
         times_ms.setdefault((words[words.index("from") + 1], start_ms), []).append(at_ms)
         latest_ms = max(latest_ms, at_ms)
-    found: Counter[Attack] = Counter()
+    expected: Counter[Attack] = Counter()
     for (address, start_ms), at in times_ms.items():
         end_ms = start_ms + WINDOW_S * 1000
-        if len(at) >= threshold and end_ms <= latest_ms - DELAY_S * 1000:
+        if len(at) >= threshold and end_ms <= latest_ms - WATERMARK_DELAY_S * 1000:
             severity = ["suspect", "probe", "attack"][(len(at) >= 2 * threshold) + (len(at) >= 8 * threshold)]
-            found[address, start_ms, end_ms, len(at), len(at) - threshold, max(at) - min(at), severity] += 1
-    return found
+            expected[address, start_ms, end_ms, len(at), len(at) - threshold, max(at) - min(at), severity] += 1
+    return expected
 
 
 def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Attack]:
-    """The rows of the sink, with times as milliseconds."""
+    """Return the rows of the sink, with times in milliseconds."""
     return Counter(
         (
             row["ip"],
@@ -211,5 +212,5 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Attack]:
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int, threshold: int = THRESHOLD) -> list[str]:
-    """How the output differs from the oracle's: attacks that are missing, wrong, or there more than once."""
+    """Return the differences between the output and the oracle."""
     return differences(oracle(rows, threshold), actual(output))

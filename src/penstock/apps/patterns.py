@@ -1,23 +1,24 @@
-"""Frequent patterns: itemsets that many of the last messages of a microblog share, kept up as messages come and go.
+"""Frequent patterns: maintain the itemsets that many of the latest messages of a microblog have in common.
 
-Fu et al., "DRS", ToN 25(6), 2017, section V-A. A window slides over the last WINDOW messages; each message is a set of
-tags. `generate` makes every nonempty subset of the tags of a message that enters or leaves, an exponential number;
-`detect` keeps, by pattern, how many messages of the window hold it; patterns that reach THRESHOLD are frequent. Those
-that have no frequent superset are maximal. Whether there is one, another replica knows: it says so through the loop.
+Fu et al., "DRS", ToN 25(6), 2017, section V-A. A window slides over the last WINDOW messages. Each message is a set
+of tags. `generate` produces every nonempty subset of the tags of a message that enters or leaves the window. `detect`
+counts by pattern how many messages of the window contain it. A pattern that reaches THRESHOLD is frequent. A frequent
+pattern without a frequent superset is maximal. Supersets are counted by other replicas, which report them through the
+loop.
 
-What comes out must not depend on how rows fall into batches, which takes three things:
+The output must not depend on the boundaries of batches. Three properties ensure this:
 
-- One source brings both what enters and what leaves, in one row a position. Penstock hands rows of one source on in
-  order, batch by batch (two sources have no order between them), and within a batch `detect` sorts by position. So
-  each pattern sees its counts move as they would one row at a time.
-- What comes back through the loop comes at any time. It is therefore told as a fact with its position, "a superset
-  became frequent at 17", and looked up among the spans in which the pattern was frequent itself. A superset is frequent
-  only while all its subsets are, so there is exactly one such span.
-- Each fact is sent once: a pattern became `frequent` at a position, or `rare`; a span became `covered`, at the first
-  superset that is heard of, whichever it is. A span that is not covered was maximal from its beginning to its end.
+- One source provides both entering and leaving messages, in one row per position. Penstock keeps the order of rows of
+  one source across batches (there is no order between two sources), and `detect` sorts by position within a batch.
+  Each pattern therefore sees its counts change as if rows arrived one at a time.
+- Rows of the loop arrive at any time. They are facts with a position, such as "a superset became frequent at 17",
+  which are looked up among the spans in which the pattern was frequent. A superset is frequent only while all its
+  subsets are, so exactly one span matches.
+- Each fact is sent once: a pattern became `frequent` or `rare` at a position, or a span became `covered` by the first
+  superset that was reported. A span that is not covered was maximal from its beginning to its end.
 
-A pattern that no message of the window holds keeps nothing, but for the spans in which it was maximal: a superset might
-still be heard of.
+A pattern that is not in the window keeps no state, apart from the spans in which it was maximal: a superset may still
+be reported.
 """
 
 from __future__ import annotations
@@ -37,21 +38,22 @@ from penstock.apps.seeded_random import random_bits, zipf_table
 from penstock.dataflow.sinks import Sink
 
 WINDOW = 200  # messages
-THRESHOLD = 8  # of them
+THRESHOLD = 8  # messages
 TAGS = 64
 _SEED = 0x74616773
 _TAGS = [f"#{'bcdfghjklmnprstv'[i // 4]}{'aeio'[i % 4]}" for i in range(TAGS)]
-_TOPICS = zipf_table(range(8), bits=8)  # of four tags each
-_TREND = 150  # messages, after which the topics that are talked of most are others
+_TOPICS = zipf_table(range(8), bits=8)  # topics have four tags each
+_TREND = 150  # messages after which other topics are the most frequent
 
-MESSAGES = "position bigint, entering string, leaving string"  # tags, one blank apart; null: nobody leaves yet
-CANDIDATES = "pattern string, position bigint, change int"  # 0: a superset became frequent there
+# Tags are separated by blanks; leaving is null while the window fills.
+MESSAGES = "position bigint, entering string, leaving string"
+CANDIDATES = "pattern string, position bigint, change int"  # change 0: a superset became frequent at the position
 FACTS = "pattern string, fact string, position bigint"
 _STATE = "count bigint, since bigint, covered boolean, spans string"
 
 
 def message(n: int) -> str:
-    """The tags of message n: one to four, in order, most of them of one topic.
+    """Return the tags of message n: one to four, sorted, most of them of one topic.
 
     >>> message(3) == message(3), 1 <= len(message(3).split()) <= 4
     (True, True)
@@ -64,12 +66,13 @@ def message(n: int) -> str:
 
 
 def generator(n: int) -> tuple[int, str, str | None]:
-    """Position n: the message that enters the window there, and the one that leaves it."""
+    """Return row n: the position, the message that enters the window there, and the one that leaves it."""
     return n, message(n), message(n - WINDOW) if n >= WINDOW else None
 
 
 def subsets(tags: str) -> Iterator[str]:
-    """
+    """Yield all nonempty subsets of the tags.
+
     >>> list(subsets("#a #b"))
     ['#a', '#b', '#a #b']
     """
@@ -79,7 +82,7 @@ def subsets(tags: str) -> Iterator[str]:
 
 
 def candidates(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every pattern whose count moves at this position."""
+    """Yield every pattern whose count changes at this position."""
     moves: Counter[str] = Counter(subsets(row["entering"]))
     moves.subtract(subsets(row["leaving"] or ""))
     for pattern, change in moves.items():
@@ -88,24 +91,24 @@ def candidates(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class Detector:
-    """What is known of one pattern."""
+    """The state of one pattern."""
 
     def __init__(self, threshold: int, count: int = 0, since: int = -1, covered: bool = False, spans: str = "") -> None:
         self._threshold = threshold
         self._count = count
-        self._since = since  # that it is frequent; -1: it is not
-        self._covered = covered  # in the span that goes on
-        self._spans = [tuple(map(int, one.split("-"))) for one in spans.split()]  # that are over, and not covered
+        self._since = since  # position since which the pattern is frequent; -1 if it is not
+        self._covered = covered  # whether a superset covers the current span
+        self._spans = [tuple(map(int, span.split("-"))) for span in spans.split()]  # ended and not covered
 
     @property
     def state(self) -> tuple[int, int, bool, str] | None:
-        """None: there is nothing to be kept."""
+        """The values to store; None if there is nothing to keep."""
         if self._count == 0 and not self._spans:
             return None
         return self._count, self._since, self._covered, " ".join(f"{start}-{end}" for start, end in self._spans)
 
-    def moved(self, position: int, change: int) -> Iterator[tuple[str, int]]:
-        """In order of position."""
+    def change_count(self, position: int, change: int) -> Iterator[tuple[str, int]]:
+        """Change the count and yield the resulting fact. Calls must be in the order of positions."""
         self._count += change
         if self._since < 0 and self._count >= self._threshold:
             self._since, self._covered = position, False
@@ -117,7 +120,7 @@ class Detector:
             yield "rare", position
 
     def superset(self, position: int) -> Iterator[tuple[str, int]]:
-        """One became frequent at this position, which the pattern itself has come to already."""
+        """Note that a superset became frequent at an earlier position, and yield the resulting fact."""
         if 0 <= self._since <= position:
             if not self._covered:
                 self._covered = True
@@ -130,24 +133,24 @@ class Detector:
                 return
 
     def batch(self, rows: Iterable[tuple[int, int]]) -> list[tuple[str, int]]:
-        """(position, change) in any order: all that moves the count in order, and then what the loop has brought."""
+        """Process pairs (position, change) in any order: first the changes of the count, then the rows of the loop."""
         in_order = sorted(rows)
-        facts = [fact for at, change in in_order if change for fact in self.moved(at, change)]
+        facts = [fact for at, change in in_order if change for fact in self.change_count(at, change)]
         return facts + [fact for at, change in in_order if not change for fact in self.superset(at)]
 
 
 def detected(key: tuple[str], frames: Iterator[pd.DataFrame], state: Any, threshold: int) -> Iterator[pd.DataFrame]:
-    """One pattern in one batch."""
+    """Process the rows of one pattern in one batch."""
     known = Detector(threshold, *(state.get if state.exists else ()))
-    # Lists, because Spark keeps plain numbers only.
+    # Lists, because the state of Spark accepts only plain numbers.
     facts = known.batch(
-        row for one in frames for row in zip(one["position"].tolist(), one["change"].tolist(), strict=True)
+        row for frame in frames for row in zip(frame["position"].tolist(), frame["change"].tolist(), strict=True)
     )
     if known.state is not None:
         state.update(known.state)
     elif state.exists:
         state.remove()
-    yield pd.DataFrame({"pattern": key[0], "fact": [one for one, _ in facts], "position": [at for _, at in facts]})
+    yield pd.DataFrame({"pattern": key[0], "fact": [fact for fact, _ in facts], "position": [at for _, at in facts]})
 
 
 def detect(moves: DataFrame, threshold: int = THRESHOLD) -> DataFrame:
@@ -157,10 +160,10 @@ def detect(moves: DataFrame, threshold: int = THRESHOLD) -> DataFrame:
     return moves.groupBy("pattern").applyInPandasWithState(of_pattern, FACTS, _STATE, "update", "NoTimeout")
 
 
-def told(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A pattern that became frequent tells those that have one item less; they in turn tell theirs.
+def report_to_subsets(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Report a pattern that became frequent to its subsets with one item less, which report to theirs in turn.
 
-    >>> [one["pattern"] for one in told({"pattern": "#a #b #c", "fact": "frequent", "position": 7})]
+    >>> [row["pattern"] for row in report_to_subsets({"pattern": "#a #b #c", "fact": "frequent", "position": 7})]
     ['#a #b', '#a #c', '#b #c']
     """
     items = row["pattern"].split()
@@ -176,7 +179,7 @@ def flow(
     rows_per_s: float | None = None,
     threshold: int = THRESHOLD,
 ) -> penstock.Dataflow:
-    """The dataflow on generated messages."""
+    """Return the dataflow on generated messages."""
     flow = penstock.Dataflow("patterns")
     rate = ROWS_PER_S if rows is None and rows_per_s is None else rows_per_s
     messages = flow.source("messages", penstock.generate(generator, schema=MESSAGES, rows=rows, rows_per_s=rate))
@@ -189,7 +192,7 @@ def flow(
         inputs=[moves, supersets],
         columns=["pattern", "fact", "position"],
     )
-    facts.rows("tell", told, schema=CANDIDATES).feed(supersets)
+    facts.rows("tell", report_to_subsets, schema=CANDIDATES).feed(supersets)
     facts.stateless("report", lambda facts: facts, columns=["pattern", "fact", "position"]).sink(
         "out", default_sink(output, rows)
     )
@@ -200,32 +203,32 @@ Fact = tuple[str, str, int]  # pattern, fact, position
 
 
 def oracle(rows: int, threshold: int = THRESHOLD) -> Counter[Fact]:
-    """The facts of `rows` messages, each once."""
+    """Return the facts of `rows` messages, each once."""
     return facts_of([message(n) for n in range(rows)], WINDOW, threshold)
 
 
 def facts_of(messages: list[str], window: int, threshold: int) -> Counter[Fact]:
-    """One message after another, all patterns in one place.
+    """Return the facts of these messages, computed one message at a time.
 
     >>> sorted(facts_of(["#a #b", "#a", "#a #b", "#c"], window=3, threshold=2))
     [('#a', 'covered', 1), ('#a', 'frequent', 1), ('#a #b', 'frequent', 2), ('#a #b', 'rare', 3), \
 ('#b', 'covered', 2), ('#b', 'frequent', 2), ('#b', 'rare', 3)]
     """
-    found: set[Fact] = set()
+    facts: set[Fact] = set()
     counts: Counter[str] = Counter()
     since: dict[str, int] = {}
     for position, entering in enumerate(messages):
         counts.update(subsets(entering))
         if position >= window:
             counts.subtract(subsets(messages[position - window]))
-        for pattern in [one for one in since if counts[one] < threshold]:
+        for pattern in [known for known in since if counts[known] < threshold]:
             del since[pattern]
-            found.add((pattern, "rare", position))
-        new = [one for one in subsets(entering) if counts[one] >= threshold and one not in since]
+            facts.add((pattern, "rare", position))
+        new = [subset for subset in subsets(entering) if counts[subset] >= threshold and subset not in since]
         since |= dict.fromkeys(new, position)
-        found |= {(one, "frequent", position) for one in new}
-        found |= {(less, "covered", since[less]) for one in new for less in subsets(one) if less != one}
-    return Counter(found)
+        facts |= {(pattern, "frequent", position) for pattern in new}
+        facts |= {(less, "covered", since[less]) for pattern in new for less in subsets(pattern) if less != pattern}
+    return Counter(facts)
 
 
 def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Fact]:
@@ -233,5 +236,5 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Fact]:
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int, threshold: int = THRESHOLD) -> list[str]:
-    """How the output differs from the oracle's: facts that are missing, wrong, or there more than once."""
+    """Return the differences between the output and the oracle."""
     return differences(oracle(rows, threshold), actual(output))

@@ -1,7 +1,7 @@
-"""Word count: lines of text, split into words, counted by word.
+"""Word count: split lines of text into words and count each word.
 
-Kahveci and Gedik, "Joker", JPDC 2020, section 5.4: a stateless region and a keyed one, with an output for every
-change of a count. Words are drawn with Zipf's law, as in a language: the most frequent one is every ninth word.
+Kahveci and Gedik, "Joker", JPDC 2020, section 5.4: a stateless and a keyed operator, with an output row for every
+change of a count. The words follow Zipf's law, as in a language: every ninth word is the most frequent one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SEED = 0x776F7264
 
 
 def _word(rank: int) -> str:
-    """Syllables spell the rank in base 100, least first; frequent words are short.
+    """Return the word of a rank. Its syllables are the digits of the rank in base 100, so frequent words are short.
 
     >>> [_word(rank) for rank in (0, 1, 99, 100, 4999)]
     ['ba', 'be', 'zu', 'baba', 'zumo']
@@ -41,7 +41,7 @@ _WORDS = zipf_table([_word(rank) for rank in range(VOCABULARY)], bits=16)
 
 
 def generator(n: int) -> str:
-    """Line n: four, eight or twelve words.
+    """Return line n, which has four, eight or twelve words.
 
     >>> generator(7) == generator(7), len(generator(7).split()) in (4, 8, 12)
     (True, True)
@@ -60,7 +60,7 @@ def generator(n: int) -> str:
 
 def split(lines: DataFrame) -> DataFrame:
     words = lines.select(F.explode(F.split("value", r"\s+")).alias("word"))
-    return words.where("word != ''")  # a blank line, or one that starts with a blank
+    return words.where("word != ''")  # from an empty line, or one that starts with a blank
 
 
 def count(words: DataFrame) -> DataFrame:
@@ -74,7 +74,7 @@ def flow(
     rows: int | None = None,
     rows_per_s: float | None = None,
 ) -> penstock.Dataflow:
-    """The dataflow on generated lines, or on the text files of the glob `input`."""
+    """Return the dataflow on generated lines, or on the text files that match the glob `input`."""
     flow = penstock.Dataflow("wordcount")
     source = generated_or_files(generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
     (
@@ -87,12 +87,13 @@ def flow(
 
 
 def oracle(rows: int) -> Counter[str]:
-    """Word -> how often the first `rows` lines have it."""
+    """Return the count of each word in the first `rows` lines."""
     return count_words(generator(n) for n in range(rows))
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """
+    """Return the count of each word.
+
     >>> count_words(["to be or", "not to be"])
     Counter({'to': 2, 'be': 2, 'or': 1, 'not': 1})
     """
@@ -103,10 +104,10 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
 
 
 def actual(output: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Word -> its last count."""
+    """Return the last count of each word."""
     return last_counts(output, "word")
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
-    """How the output differs from the oracle's."""
+    """Return the differences between the output and the oracle."""
     return count_differences(oracle(rows), output, "word")

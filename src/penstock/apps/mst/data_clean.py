@@ -1,4 +1,4 @@
-"""Data clean: of access logs, the calls that were answered with status 200. One stateless region, no state at all."""
+"""Data clean: keep the requests of access logs that were answered with status 200. All operators are stateless."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def flow(
     rows: int | None = None,
     rows_per_s: float | None = None,
 ) -> penstock.Dataflow:
-    """The dataflow on generated logs, or on the log files of the glob `input`."""
+    """Return the dataflow on generated logs, or on the log files that match the glob `input`."""
     flow = penstock.Dataflow("data_clean")
     (
         weblog.stream(flow, input, rows, rows_per_s)
@@ -40,7 +40,7 @@ Call = tuple[str, str, int, str, int, int]  # site, visitor, time in ms, path, s
 
 
 def oracle(rows: int) -> Counter[Call]:
-    """The calls with status 200 in the first `rows` lines; two equal ones are two."""
+    """Return the requests with status 200 in the first `rows` lines, with their number of occurrences."""
     return Counter(_call(access) for access in weblog.accesses(rows) if access[4] == 200)
 
 
@@ -54,5 +54,5 @@ def _call(access: weblog.Access) -> Call:
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
-    """How the output differs from the oracle's: calls that are missing, wrong, or there more than once."""
+    """Return the differences between the output and the oracle."""
     return differences(oracle(rows), actual(output))

@@ -1,8 +1,8 @@
-"""A streaming decision tree: it is asked for the class of each row, and then learns from it.
+"""A streaming decision tree: it predicts the class of each row and then learns from the row.
 
 The paper runs the vertical Hoeffding tree of SAMOA on random rows of 200 features and 10 classes. Here the tree is one
-state, hence a global-state operator with one replica. What a tree predicts depends on the order of all rows before: it
-takes them by row number, and a row that comes before its turn waits in the state, so batches make no difference.
+global state, so the operator has one replica. A prediction depends on the order of all earlier rows. The tree therefore
+processes rows in the order of their numbers, and a row that arrives early waits in the state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FEATURE_SEED, _LABEL_SEED, _CONCEPT_SEED = 0x66656174, 0x6C61626C, 0x636F6E63
 
 
 def generator(n: int, features: int = FEATURES, classes: int = CLASSES) -> tuple[int, str]:
-    """Row n: its number, and its class and features as text. Features are 0 to 255.
+    """Return row n: its number, and its class and features (0 to 255) as text.
 
     >>> generator(0, features=4, classes=3)
     (0, '0,188,112,203,252')
@@ -42,9 +42,9 @@ def generator(n: int, features: int = FEATURES, classes: int = CLASSES) -> tuple
 
 
 def label(n: int, features: list[int], classes: int) -> int:
-    """The class that a hidden tree gives to these features; of one row in 16 any class.
+    """Return the class that a hidden tree assigns to these features; one row in 16 has a random class.
 
-    Each node of the hidden tree compares one feature with one threshold, and it is just deep enough for all classes.
+    Each node of the hidden tree compares one feature with a threshold. The tree is just deep enough for all classes.
     """
     noise = random_bits(n, _LABEL_SEED)
     if noise & 15 == 0:
@@ -62,7 +62,7 @@ def parse(rows: DataFrame) -> DataFrame:
 
 
 class Learner(StatefulProcessor):  # type: ignore[misc]  # pyspark is not type-checked
-    """One tree, the number of the row that is its next, and the rows that are not: they came too early."""
+    """The state: one tree, the number of the next row, and the rows that arrived early."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._tree = handle.getValueState("tree", "next bigint, tree binary")
@@ -73,9 +73,9 @@ class Learner(StatefulProcessor):  # type: ignore[misc]  # pyspark is not type-c
         if self._tree.exists():
             turn, saved = self._tree.get()
             tree = from_bytes(bytes(saved))
-        waiting: dict[int, Example] = {one[0]: (one[0], one[1], list(one[2])) for one in self._early.get()}
-        for some in rows:
-            columns = (some[name] for name in ("n", "label", "features"))
+        waiting: dict[int, Example] = {row[0]: (row[0], row[1], list(row[2])) for row in self._early.get()}
+        for frame in rows:
+            columns = (frame[name] for name in ("n", "label", "features"))
             waiting |= {
                 int(n): (int(n), int(label), values.tolist()) for n, label, values in zip(*columns, strict=True)
             }
@@ -85,15 +85,15 @@ class Learner(StatefulProcessor):  # type: ignore[misc]  # pyspark is not type-c
             self._early.put(list(waiting.values()))
         else:
             self._early.clear()
-        found = pd.DataFrame(predictions, columns=COLUMNS)
-        yield found.astype({"n": "int64", "label": "int32", "predicted": "Int32"})
+        frame = pd.DataFrame(predictions, columns=COLUMNS)
+        yield frame.astype({"n": "int64", "label": "int32", "predicted": "Int32"})
 
     def close(self) -> None:
         pass
 
 
 def in_turn(waiting: dict[int, Example], turn: int) -> Iterator[Example]:
-    """Takes out those whose turn it is: number `turn` and as many behind it as are there without a gap.
+    """Remove and yield the rows from number `turn` on, up to the first missing one.
 
     >>> waiting = {n: (n, 0, []) for n in (4, 1, 2)}
     >>> [n for n, _, _ in in_turn(waiting, 1)], list(waiting)
@@ -121,9 +121,9 @@ def flow(
 ) -> penstock.Dataflow:
     if features < 1 or classes < 2:
         raise penstock.DataflowError(
-            f"the tree is given {features} features and {classes} classes; it needs 1 and 2 or more"
+            f"The tree is given {features} features and {classes} classes; give at least 1 feature and 2 classes."
         )
-    seedling()  # says at once what to install
+    seedling()  # fails early if river is not installed
     flow = penstock.Dataflow("decision_tree")
     fn = functools.partial(generator, features=features, classes=classes)
     (
@@ -136,7 +136,7 @@ def flow(
 
 
 def oracle(rows: int, features: int = FEATURES, classes: int = CLASSES) -> Counter[Prediction]:
-    """What one tree says that gets the first `rows` rows one after the other."""
+    """Return the predictions of one tree for the first `rows` rows, in order."""
     return Counter(learn(seedling(), (example(*generator(n, features, classes)) for n in range(rows))))
 
 
@@ -152,5 +152,5 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Prediction]:
 def check(
     output: Iterable[Mapping[str, Any]], rows: int, features: int = FEATURES, classes: int = CLASSES
 ) -> list[str]:
-    """How the output differs from the oracle's: predictions that are missing, other, or there more than once."""
+    """Return the differences between the output and the oracle."""
     return differences(oracle(rows, features, classes), actual(output))

@@ -1,6 +1,6 @@
-"""Grep: lines that match a regular expression, and how many there were.
+"""Grep: count the lines that match a regular expression.
 
-A stateless region and one global counter, whose single replica bounds what more executors can bring.
+A stateless filter and one global counter, whose single replica limits the benefit of more executors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def flow(
     rows_per_s: float | None = None,
     pattern: str = PATTERN,
 ) -> penstock.Dataflow:
-    """The dataflow on the lines of word count, or on the text files of the glob `input`; the pattern is Java's."""
+    """Return the dataflow on the lines of word count, or on text files that match the glob `input`. The pattern is "
+    "Java's."""
     flow = penstock.Dataflow("grep")
     source = generated_or_files(generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
     (
@@ -50,15 +51,16 @@ def flow(
 
 
 def oracle(rows: int, pattern: str = PATTERN) -> int:
-    """How many of the first `rows` lines match."""
+    """Return how many of the first `rows` lines match."""
     return sum(1 for n in range(rows) if re.search(pattern, generator(n)))
 
 
 def actual(output: Iterable[Mapping[str, Any]]) -> int:
-    """The last count, which is the largest; Spark sends it again after a batch without a match."""
+    """Return the last count, which is the largest. Spark repeats it after a batch without a match."""
     return max((row["count"] for row in output), default=0)
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int, pattern: str = PATTERN) -> list[str]:
-    expected, seen = oracle(rows, pattern), actual(output)
-    return [] if seen == expected else [f"matching lines: expected {expected}, got {seen}"]
+    """Return the differences between the output and the oracle."""
+    expected, counted = oracle(rows, pattern), actual(output)
+    return [] if counted == expected else [f"matching lines: expected {expected}, got {counted}"]

@@ -1,7 +1,8 @@
-"""A Hoeffding tree, as river grows it, and its bytes for Spark's state.
+"""The Hoeffding tree of river, and its serialisation for the state of Spark.
 
-Domingos and Hulten, "Mining high-speed data streams", KDD 2000. The tree is bounded by its depth alone: river's other
-bound, on memory, estimates sizes that differ after a tree has been saved and loaded, and so would its predictions.
+Domingos and Hulten, "Mining high-speed data streams", KDD 2000. Only the depth limits the tree. The memory limit of
+river is not used: its size estimates change when a tree is saved and loaded, and the predictions would change with
+them.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from typing import Any
 
 import penstock
 
-GRACE_ROWS = 100  # seen by a leaf between two attempts to split it
-DELTA = 1e-3  # how unlikely a split is that more rows would not have chosen
+GRACE_ROWS = 100  # rows of a leaf between two attempts to split it
+DELTA = 1e-3  # probability of a split that more rows would not have chosen
 MAX_DEPTH = 8
 
 Example = tuple[int, int, list[int]]  # row number, class, features
-Prediction = tuple[int, int, int | None]  # row number, class, what it was taken for; None by a tree that saw no row
+Prediction = tuple[int, int, int | None]  # row number, class, predicted class; None if the tree has seen no row
 
-# A tree consists of these and of plain values. A pickle may name anything to be called; ours may name no more.
+# A tree consists of these classes and of plain values. Unpickling refuses everything else, because a pickle can call
+# any function.
 _PARTS = frozenset(
     {
         ("random", "Random"),
@@ -38,12 +40,16 @@ _PARTS = frozenset(
 
 
 def seedling() -> Any:
-    """A tree that has seen nothing."""
+    """Return an empty tree.
+
+    Raises:
+        PenstockError: The package river is not installed.
+    """
     try:
         from river.tree import HoeffdingTreeClassifier
     except ModuleNotFoundError as error:
         raise penstock.PenstockError(
-            f"the decision tree needs the package river ({error}); install it with: pip install 'penstock[apps]'"
+            f"The decision tree needs the package river ({error}); install it with: pip install 'penstock[apps]'"
         ) from None
     return HoeffdingTreeClassifier(
         grace_period=GRACE_ROWS, delta=DELTA, max_depth=MAX_DEPTH, memory_estimate_period=sys.maxsize
@@ -51,7 +57,7 @@ def seedling() -> Any:
 
 
 def learn(tree: Any, examples: Iterable[Example]) -> Iterator[Prediction]:
-    """Tests the tree on each example before it learns from it."""
+    """Yield the prediction for each example, and then train the tree with it."""
     for n, label, features in examples:
         x = dict(enumerate(features))
         yield n, label, tree.predict_one(x)
@@ -59,16 +65,21 @@ def learn(tree: Any, examples: Iterable[Example]) -> Iterator[Prediction]:
 
 
 def to_bytes(tree: Any) -> bytes:
+    """Return the serialised tree."""
     file = io.BytesIO()
     pickler = pickle.Pickler(file, protocol=5)
-    # Each of a leaf's normal distributions has a random generator that nobody asks, of 4 kB.
+    # Each normal distribution of a leaf has a random generator of 4 kB that is never used.
     pickler.dispatch_table = {random.Random: lambda unused: (random.Random, (0,))}
     pickler.dump(tree)
     return file.getvalue()
 
 
 def from_bytes(saved: bytes) -> Any:
-    """The tree; an error if the bytes name anything that no tree is made of."""
+    """Return the tree of `to_bytes`.
+
+    Raises:
+        PenstockError: The bytes contain a class that is not part of a tree.
+    """
     return _Unpickler(io.BytesIO(saved)).load()
 
 
@@ -76,7 +87,8 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _PARTS:
             raise penstock.PenstockError(
-                f"the saved tree names {module}.{name}, which no tree consists of: the state is not one that this "
-                "version of penstock wrote; start the run anew in a fresh directory"
+                f"The saved tree contains {module}.{name}, which is not part of a tree: another version of penstock "
+                "wrote "
+                "the state. Start a new run in another directory."
             )
         return super().find_class(module, name)

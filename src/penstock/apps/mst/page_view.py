@@ -1,4 +1,4 @@
-"""Page view: how often each website was called, from access logs. A stateless region and one keyed by site."""
+"""Page view: count the requests of each website in access logs. A stateless parser and a count keyed by site."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def flow(
     rows: int | None = None,
     rows_per_s: float | None = None,
 ) -> penstock.Dataflow:
-    """The dataflow on generated logs, or on the log files of the glob `input`."""
+    """Return the dataflow on generated logs, or on the log files that match the glob `input`."""
     flow = penstock.Dataflow("page_view")
     (
         weblog.stream(flow, input, rows, rows_per_s)
@@ -37,7 +37,7 @@ def flow(
 
 
 def oracle(rows: int) -> Counter[str]:
-    """Site -> how many of the first `rows` lines are calls of it."""
+    """Return the number of requests of each site in the first `rows` lines."""
     return Counter(access[0] for access in weblog.accesses(rows))
 
 
@@ -46,5 +46,5 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
-    """How the output differs from the oracle's."""
+    """Return the differences between the output and the oracle."""
     return count_differences(oracle(rows), output, "site")

@@ -1,7 +1,7 @@
-"""Rolling count: how often each word was said in the last three minutes, told every minute.
+"""Rolling count: count each word in the last three minutes, once per minute.
 
-A stateless region and one keyed by word, with sliding windows of event time: each count comes once, when the watermark
-has passed its window, so it is the same whatever the batches were.
+A stateless split and a count keyed by word in sliding windows of event time. Each count is emitted once, when the
+watermark has passed its window, so it does not depend on the boundaries of batches.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ def flow(output: Sink | None = None, *, rows: int | None = None, rows_per_s: flo
     return flow
 
 
-Said = tuple[str, int, int]  # word, end of the window in ms, how often
+WordCount = tuple[str, int, int]  # word, end of the window in ms, count
 
 
-def oracle(rows: int) -> Counter[Said]:
-    return said(generator(n, rows) for n in range(rows))
+def oracle(rows: int) -> Counter[WordCount]:
+    return window_counts(generator(n, rows) for n in range(rows))
 
 
-def said(lines: Iterable[tuple[datetime, str]]) -> Counter[Said]:
-    """What must come out for these lines: the counts of all windows that the watermark has passed, each once.
+def window_counts(lines: Iterable[tuple[datetime, str]]) -> Counter[WordCount]:
+    """Return the expected output of these lines: the counts of all windows that the watermark has passed.
 
     >>> at = [datetime.fromisoformat(f"1970-01-01T00:0{time}Z") for time in ("3:00", "5:10")]
-    >>> said([(at[0], "a a"), (at[1], "b")])
+    >>> window_counts([(at[0], "a a"), (at[1], "b")])
     Counter({('a', 240000, 2): 1, ('a', 300000, 2): 1})
     """
     counts: Counter[tuple[str, int]] = Counter()
@@ -78,10 +78,10 @@ def said(lines: Iterable[tuple[datetime, str]]) -> Counter[Said]:
     return Counter({(word, end_ms, n): 1 for (word, end_ms), n in counts.items() if is_closed(end_ms, latest_ms)})
 
 
-def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Said]:
+def actual(output: Iterable[Mapping[str, Any]]) -> Counter[WordCount]:
     return Counter((row["word"], epoch_ms(row["window_end"]), row["count"]) for row in output)
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
-    """How the output differs from the oracle's: counts that are missing, wrong, or there more than once."""
+    """Return the differences between the output and the oracle."""
     return differences(oracle(rows), actual(output))

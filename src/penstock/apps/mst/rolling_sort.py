@@ -1,7 +1,7 @@
-"""Rolling sort: everything that came in a minute, sorted when the minute is over.
+"""Rolling sort: sort the records of each minute when the minute is over.
 
-It is there for the memory it takes. All rows of a while lie in one window, so one replica holds them: a global-state
-operator. Windows are of event time, and equal keys are ordered by row number, so there is one right order.
+The app tests memory use. All records of a minute are in one window, so one replica holds them (global state). Windows
+use event time, and equal values are ordered by row number, so the order is unique.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from penstock.dataflow.sinks import Sink
 WINDOW_S = 60
 SCHEMA = "ts timestamp, n bigint, value string"
 
-Record = tuple[datetime, int, str]  # when, row number, what it is sorted by
+Record = tuple[datetime, int, str]  # event time, row number, sort key
 
 
 def generator(n: int, rows: int | None = None) -> Record:
-    """Message n of SOL, and when it came; the last of `rows` is the flush."""
+    """Return message n of SOL with its event time. The last of `rows` messages flushes the windows."""
     return event_time(n, rows), *sol.generator(n)
 
 
 def sort(records: DataFrame) -> DataFrame:
-    """One row a record: its rank within its window."""
+    """Return one row per record, with its rank within its window."""
     windows = records.groupBy(F.window("ts", f"{WINDOW_S} seconds")).agg(
         F.sort_array(F.collect_list(F.struct("value", "n"))).alias("sorted")
     )
@@ -61,7 +61,7 @@ def oracle(rows: int) -> Counter[Ranked]:
 
 
 def ranked(records: Iterable[Record]) -> Counter[Ranked]:
-    """What must come out for these records: those of all windows that the watermark has passed, with their ranks.
+    """Return the expected output: the records of all windows that the watermark has passed, with their ranks.
 
     >>> at = [datetime.fromisoformat(f"1970-01-01T00:0{minute}:00Z") for minute in range(3)]
     >>> ranked([(at[0], 0, "b"), (at[0], 1, "a"), (at[1], 2, "c"), (at[2], 3, "d")])
@@ -86,5 +86,5 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Ranked]:
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
-    """How the output differs from the oracle's: records that are missing, out of place, or there more than once."""
+    """Return the differences between the output and the oracle."""
     return differences(oracle(rows), actual(output))

@@ -1,7 +1,7 @@
-"""SOL, the speed of light: rows that go through a number of stages which do nothing to them.
+"""SOL (speed of light): rows pass through stages that do not change them.
 
-What remains is the cost of moving rows. Uncut, Spark fuses the stages into one and moves nothing; a plan with a cut
-behind each of them, `{"cuts": ["hop1", "hop2"]}`, sends every row through as many channels.
+The app measures the cost of moving rows. Without cuts, Spark fuses the stages into one and moves nothing. A plan with a
+cut after each stage, `{"cuts": ["hop1", "hop2"]}`, sends every row through as many channels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Message = tuple[int, str]  # row number, 96 characters
 
 
 def generator(n: int) -> Message:
-    """
+    """Return message n: its number and 96 characters.
+
     >>> n, value = generator(7)
     >>> n, len(value)
     (7, 96)
@@ -41,9 +42,9 @@ def hop(messages: DataFrame) -> DataFrame:
 def flow(
     output: Sink | None = None, *, rows: int | None = None, rows_per_s: float | None = None, stages: int = STAGES
 ) -> penstock.Dataflow:
-    """The dataflow with operators hop1, hop2, ... one a stage."""
+    """Return the dataflow with operators hop1, hop2, ..., one per stage."""
     if stages < 1:
-        raise penstock.DataflowError(f"sol is given stages={stages}; it needs one or more")
+        raise penstock.DataflowError(f"The app sol is given stages={stages}; give 1 or more.")
     flow = penstock.Dataflow("sol")
     stream = flow.source("messages", generated(generator, SCHEMA, rows, rows_per_s))
     for number in range(1, stages + 1):
@@ -53,7 +54,7 @@ def flow(
 
 
 def oracle(rows: int) -> Counter[Message]:
-    """Each message once."""
+    """Return each message once."""
     return Counter(generator(n) for n in range(rows))
 
 
@@ -62,5 +63,5 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Message]:
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
-    """How the output differs from the oracle's: messages that are missing, or there more than once."""
+    """Return the differences between the output and the oracle."""
     return differences(oracle(rows), actual(output))

@@ -1,6 +1,6 @@
-"""Unique visitor: how many different visitors each website had, from access logs.
+"""Unique visitor: count the distinct visitors of each website in access logs.
 
-Two keyed regions: the first lets each visitor of a site pass once, keyed by both; the second counts by site.
+Two keyed operators: the first emits each visitor of a site once (keyed by both), the second counts by site.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def flow(
     rows: int | None = None,
     rows_per_s: float | None = None,
 ) -> penstock.Dataflow:
-    """The dataflow on generated logs, or on the log files of the glob `input`."""
+    """Return the dataflow on generated logs, or on the log files that match the glob `input`."""
     flow = penstock.Dataflow("unique_visitor")
     (
         weblog.stream(flow, input, rows, rows_per_s)
@@ -42,7 +42,7 @@ def flow(
 
 
 def oracle(rows: int) -> Counter[str]:
-    """Site -> how many visitors the first `rows` lines have of it."""
+    """Return the number of distinct visitors of each site in the first `rows` lines."""
     return Counter(site for site, _ in {access[:2] for access in weblog.accesses(rows)})
 
 
@@ -51,5 +51,5 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 
 def check(output: Iterable[Mapping[str, Any]], rows: int) -> list[str]:
-    """How the output differs from the oracle's."""
+    """Return the differences between the output and the oracle."""
     return count_differences(oracle(rows), output, "site")

@@ -1,8 +1,8 @@
-"""Access logs of a hundred websites: how their lines are generated, and parsed.
+"""Access logs of a hundred websites: generator and parser.
 
-Lines are in Apache's form `vhost_common`: site, client, two dashes, time, request, status, bytes. Sites and visitors
-follow Zipf's law; one line in 64 is broken off, as at the end of a full disk, and must be left out. Of logs that are
-given, users, methods, protocols and what follows the bytes (`vhost_combined`) may be any, and no bytes may be a dash.
+Lines are in Apache's format `vhost_common`: site, client, two dashes, time, request, status, bytes. Sites and visitors
+follow Zipf's law. One line in 64 is truncated, as at the end of a full disk, and must be skipped. Log files may contain
+any user, method, protocol and text after the bytes (`vhost_combined`), and a dash instead of zero bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLUMNS = ["site", "visitor", "ts", "path", "status", "bytes"]
 _SEED = 0x6C6F6773
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _SITES = zipf_table([f"site{number:02}.example" for number in range(SITES)], bits=12)
-# Benchmark addresses (RFC 2544): they belong to nobody.
+# Benchmark addresses (RFC 2544), which are not assigned.
 _VISITORS = zipf_table([f"198.18.{i // 256}.{i % 256}" for i in range(4096)], bits=16)
 _STATUSES = (200,) * 11 + (304, 304, 301, 404, 500)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -33,7 +33,7 @@ _LINE = r'^(\S+) (\S+) \S+ \S+ \[([^\]]+)\] "\S+ (\S+)[^"]*" (\d{3}) (\d+|-)(?: 
 
 
 def generator(n: int) -> str:
-    """Line n of the log; ten a second.
+    """Return line n of the log. There are ten lines per second of event time.
 
     >>> generator(1)
     'site24.example 198.18.1.138 - - [01/Jan/2026:00:00:00 +0000] "GET /page/73 HTTP/1.1" 301 3245'
@@ -47,7 +47,7 @@ def generator(n: int) -> str:
 
 def _time(n: int) -> str:
     at = _START + timedelta(milliseconds=100 * n)
-    return f"{at.day:02}/{_MONTHS[at.month - 1]}/{at:%Y:%H:%M:%S} +0000"  # names of months are not the locale's
+    return f"{at.day:02}/{_MONTHS[at.month - 1]}/{at:%Y:%H:%M:%S} +0000"  # %b depends on the locale
 
 
 def parse(lines: DataFrame) -> DataFrame:
@@ -62,14 +62,14 @@ def parse(lines: DataFrame) -> DataFrame:
         field(5).cast("int").alias("status"),
         F.when(field(6) == "-", 0).otherwise(field(6).try_cast("bigint")).alias("bytes"),
     )
-    return parsed.where("ts is not null and bytes is not null")  # one odd line must not end the query
+    return parsed.where("ts is not null and bytes is not null")  # an invalid line must not end the query
 
 
 Access = tuple[str, str, datetime, str, int, int]  # as COLUMNS
 
 
 def parsed(line: str) -> Access | None:
-    """The same in plain Python, for one line; None where it is broken.
+    """Parse one line in plain Python, for the oracle; return None if it is truncated.
 
     >>> parsed('a.example 192.0.2.1 - - [01/Feb/2026:10:00:01 +0000] "GET /x HTTP/1.1" 200 5')
     ('a.example', '192.0.2.1', datetime.datetime(2026, 2, 1, 10, 0, 1, tzinfo=datetime.timezone.utc), '/x', 200, 5)
@@ -85,11 +85,11 @@ def parsed(line: str) -> Access | None:
 
 
 def stream(flow: Dataflow, input: str | None, rows: int | None, rows_per_s: float | None) -> Stream:
-    """Accesses, from generated lines or from the log files of the glob `input`."""
+    """Declare the stream of parsed requests, from generated lines or log files that match the glob `input`."""
     source = generated_or_files(generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
     return flow.source("lines", source).stateless("parse", parse, columns=COLUMNS)
 
 
 def accesses(rows: int) -> Iterator[Access]:
-    """What the first `rows` lines tell, broken ones left out."""
+    """Return the requests of the first `rows` lines, without truncated lines."""
     return (access for n in range(rows) if (access := parsed(generator(n))) is not None)
