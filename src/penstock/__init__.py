@@ -12,6 +12,7 @@ from penstock.api.mst_measurement import measure_mst, predict_mst
 from penstock.api.mst_models import choose_vm_counts, compare_elastic, fit_mst
 from penstock.api.outline import outline
 from penstock.api.planning import allocate, assign
+from penstock.api.policy_comparison import compare_policies
 from penstock.api.policy_options import OptionError
 from penstock.api.record import RunRecord, open_run
 from penstock.api.running import Run, RunFailedError, run
@@ -43,6 +44,7 @@ __all__ = [
     "choose_vm_counts",
     "cluster_status",
     "compare_elastic",
+    "compare_policies",
     "connector_jars",
     "create_topic",
     "default_plan",

@@ -33,7 +33,7 @@ from penstock.dataflow import PlanError
 from penstock.engines.simulated import SimulatedEngine
 from penstock.measure.smoothing import MovingAverage
 from penstock.plan import Plan, validated
-from penstock.report.arena import table
+from penstock.report.arena import league_table
 from penstock.store import Store
 from tests.support.applications import VIDEO_SERVICE, allocations, mean_s, plan_of, video
 from tests.support.memory_engine import FakeClock
@@ -117,7 +117,7 @@ def test_what_a_league_table_says_of_several_starts() -> None:
     assert (lucky.share, lucky.worst_share, lucky.reached, lucky.starts) == (1.0, 0.2, 2, 3)
     assert [one.policy for one in ranked([lucky, steady])] == ["steady", "lucky"]
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(table("a contest", [summarise([stood("threshold", 1.0, 1)] * 10)]))
+    console.print(league_table("a contest", [summarise([stood("threshold", 1.0, 1)] * 10)]))
     text = console.export_text()
     assert "threshold" in text and "10/10" in text and "\u2026" not in text
 

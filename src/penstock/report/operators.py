@@ -45,7 +45,7 @@ class OperatorMeans:
             self._sums.setdefault(operator.operator, _Sums()).add(operator, window.end_s - window.start_s)
 
     def summaries(self, declared: Iterable[OperatorDeclaration], cuts: frozenset[str]) -> tuple[OperatorSummary, ...]:
-        """Return the operators, upstream first: as declared, or in the order of the windows if none are declared."""
+        """Return the operators, upstream first if they were declared, otherwise in the order of the windows."""
         declarations = {declaration.operator: declaration for declaration in declared}
         for name in self._sums:
             declarations.setdefault(name, OperatorDeclaration(operator=name, kind=""))

@@ -1,4 +1,4 @@
-"""The status of a run, read from its store: as a value and as text for a terminal."""
+"""The status of a run, read from its store, as a value and as text."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class RunStart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def description(self) -> str:
-        """What was run and where.
+        """The program and where it ran.
 
         >>> run = RunStart(dataflow="wc", flow_file="wc.py", pid=1, master="local[2]", started_s=0.0)
         >>> [msgspec.structs.replace(run, kind=kind).description for kind in ("run", "watch", "study")]
@@ -88,7 +88,7 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     asked: str  # the request and its origin: "rescale count=4"
     outcome: Literal["ok", "rolled back"]
-    reason: str  # what changed, or why the change failed
+    reason: str  # the difference, or why the change failed
     old: Plan
     new: Plan  # the requested plan, also if it was rolled back
     pause_s: float | None  # None if it was rolled back
@@ -135,7 +135,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement of a study, under one plan, from an empty start."""
 
-    study: str  # what is measured: "mst" or "mst paced"
+    study: str  # "mst" or "mst paced"
     executors: int
     repeat: int  # from 0
     plan: Plan

@@ -255,7 +255,7 @@ def test_a_broker_is_started_loaded_and_stopped_by_commands(broker: Broker, tmp_
         rows = ["load", "lines", "--rows", "penstock.apps.wordcount", "--json"]
         loaded = json.loads(said(penstock(*rows, "--rate", "2000", "--seconds", "0.5", "--partitions", "4"))[0])
         assert loaded["rows"] == 1_000
-        assert "is there already, with 4 partitions" in said(penstock(*rows, "--backlog", "50", "--partitions", "8"))[1]
+        assert "already exists with 4 partitions" in said(penstock(*rows, "--backlog", "50", "--partitions", "8"))[1]
         topic = Topic(KafkaCluster(bootstrap_servers=running["bootstrap_servers"]), "lines")
         assert sum(topic.ends().values()) == 1_050
         endless = penstock(*rows, "--rate", "500")

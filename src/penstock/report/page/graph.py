@@ -15,7 +15,7 @@ import networkx
 from penstock.report.operators import OperatorSummary
 
 _GAP = 0.12  # share of a cell before and after a box
-_MIN_WIDTH = 1.5  # of an edge, in pixels
+_MIN_WIDTH = 1.5  # pixels
 _MAX_WIDTH = 6.0
 _FEEDBACK_WIDTH = 2.5
 

@@ -17,7 +17,7 @@ from penstock.report.page.marks import Mark
 
 WIDTH, HEIGHT = 1000.0, 100.0
 COLOURS = 6  # the style sheet defines that many
-_MAX_STEPS = 1000  # of a step line: one per unit of the box
+_MAX_STEPS = 1000  # in a step line, one per unit of the box
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
