@@ -1,52 +1,85 @@
-"""penstock demo: two minutes that show what Penstock does."""
+"""penstock demo: two minutes that compare a fixed plan with a scaling policy."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.parameters import Finite
+from penstock.cli.parameters import Finite, json_option
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from penstock.api.demonstration import DemoResult
 
 
 @click.command()
-@click.option("--seconds", type=Finite(min=10), default=90.0, show_default=True, help="How long, about.")
-@click.option("--master", default="local[2]", show_default=True, help="Spark's master.")
+@click.option(
+    "--seconds",
+    type=Finite(min=20),
+    default=90.0,
+    show_default=True,
+    help="Duration of the load in both runs.",
+)
 @click.option(
     "--at",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("runs/demo"),
-    help="Where; it is emptied first.",
+    show_default=True,
+    help="Directory of the demo; its content is deleted first.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Only the outcome, as JSON.")
-def command(seconds: float, master: str, at: Path, as_json: bool) -> None:
-    """Word count on generated text at a changing rate, with two plan changes while it runs.
+@json_option("Print only the result as JSON.")
+def command(seconds: float, at: Path, as_json: bool) -> None:
+    """Run a load that rises fourfold and falls again, first under a fixed plan, then under a policy.
 
-    At the end its output is compared with a batch computation of the same input.
+    The operator waits for an external service. The result compares latency, time within the target and slot-seconds,
+    and compares the output with a batch computation. It takes about two minutes.
 
     \b
     Example:
       penstock demo
-      penstock demo --seconds 30 --master local[4]
+      penstock demo --seconds 60 --at runs/demo --json
     """
     import msgspec
+    from rich.console import Console
 
+    from penstock.api.demonstration import demonstrate
     from penstock.report.live_table import LiveTable
 
-    with LiveTable(quiet=as_json) as viewer:
-        viewer.say(f"Starting Spark on {master}; word count runs in {at} ...")
-
-        from penstock.apps.demonstration import demonstrate
-
-        outcome = demonstrate(at, seconds=seconds, master=master, viewer=viewer)
+    with LiveTable(quiet=as_json) as table:
+        result = demonstrate(at, seconds=seconds, say=table.say, show=table.show)
     if as_json:
-        click.echo(msgspec.json.encode(outcome).decode())
-    elif outcome.exact:
-        click.echo(
-            f"The output is exact: {outcome.words:,} words in {outcome.lines:,} lines, counted across "
-            f"{len(outcome.changes)} plan changes, equal to a batch count of the same input."
-        )
+        click.echo(msgspec.json.encode(result).decode())
     else:
-        click.echo("The output is NOT exact: " + "; ".join(outcome.differences[:5]))
-    if not outcome.exact:
-        raise SystemExit(1)
+        Console(highlight=False).print(_summary(result))
+        if result.is_exact:
+            click.echo(f"The output is exact: its {result.rows:,} rows equal a batch computation of the same input.")
+        click.echo(f"Report: {result.report}")
+    if not result.is_exact:
+        raise click.ClickException("The output is not exact: " + " ".join(result.differences))
+
+
+def _summary(result: DemoResult) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    from penstock.report.formatting import count, percent, seconds
+
+    table = Table(title="\nSummary", title_justify="left", box=box.HORIZONTALS, pad_edge=False)
+    for heading in ("", "fixed plan", "with Penstock"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    columns = (result.without, result.with_policy)
+    table.add_row("p95 latency", *(seconds(each.latency_p95_s) for each in columns))
+    table.add_row(f"time within {result.target_s:g} s", *(percent(each.share_within_target) for each in columns))
+    table.add_row("slot-seconds", *(count(each.slot_seconds) for each in columns))
+    table.add_row("slots: most, last", *(f"{each.most_slots}, {each.last_slots}" for each in columns))
+    table.add_row("largest backlog (rows)", *(count(each.most_backlog_rows) for each in columns))
+    table.add_row("rows waiting at the end", *(count(each.last_backlog_rows) for each in columns))
+    peak = result.with_policy.most_slots * result.with_policy.seconds
+    table.caption = (
+        f"A fixed plan with the {result.with_policy.most_slots} slots of the peak takes {count(peak)} slot-seconds."
+    )
+    table.caption_justify = "left"
+    return table

@@ -1,0 +1,257 @@
+"""`penstock demo`: the same rise and fall of the load, first under a fixed plan, then under a policy."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.api.record import RunRecord
+from penstock.api.running import Run, run
+from penstock.measure.window import Window
+from penstock.plan import default_plan
+from penstock.plan.plan import Plan, diff
+
+if TYPE_CHECKING:
+    from penstock.store import DecisionRecord
+
+SLOTS = 8  # more than most machines have cores; the operator waits and needs no core
+FIXED_REPLICAS = 2  # suffice for the low rate only
+LOW_ROWS_PER_S = 40.0
+RISE = 4.0
+TARGET_S = 3.0
+PHASES = ((1.0, 0.2), (RISE, 0.5), (1.0, 0.3))  # factor of the rate, share of the time
+# name, factor of the rate, share of the time
+_WINDOW_S = 1.0
+_SETTLE_S = 20.0  # longest wait for the latency to fall below the target after the start
+_WARM_UP_ROWS = 60 * SLOTS
+
+Say = Callable[[str], None]
+Show = Callable[[Window, Plan], None]
+
+
+class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured in one run of the load."""
+
+    seconds: float
+    latency_p95_s: float | None  # of the rows that came out
+    share_within_target: float  # of the time
+    slot_seconds: float
+    most_slots: int
+    last_slots: int
+    most_backlog_rows: int
+    last_backlog_rows: int
+
+
+class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
+    target_s: float
+    without: LoadResult
+    with_policy: LoadResult
+    decisions: tuple[str, ...]
+    rows: int
+    differences: tuple[str, ...]
+    report: str
+    seconds: float
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.differences
+
+
+def demonstrate(
+    at: str | Path, *, seconds: float = 90.0, spark: Any = None, say: Say | None = None, show: Show | None = None
+) -> DemoResult:
+    """Run the load twice for `seconds` in total in the directory `at`, which is emptied first, and compare both runs.
+
+    `say` receives one line of text at a time, and `show` each window. Without `spark`, a session with more slots than
+    cores is created and stopped at the end.
+    """
+    from penstock.apps.demonstration import SINK, SOURCE, differences, flow
+    from penstock.engines.spark.session import session
+
+    began_s = time.monotonic()
+    directory, say = Path(at), say or _nothing
+    shutil.rmtree(directory, ignore_errors=True)
+    say(f"Starting Spark with {SLOTS} slots, more than the machine has cores: the operator waits and needs no core.")
+    owned = session(f"local[{SLOTS}]", "penstock demo") if spark is None else None
+    spark = spark or owned
+    try:
+        _warm_up(spark, directory / "warm-up")
+        dataflow = flow(LOW_ROWS_PER_S)
+        fixed = default_plan(dataflow, slots=SLOTS, replicas={"lookup": FIXED_REPLICAS})
+        say(
+            f"\n1. Without Penstock: {FIXED_REPLICAS} slots all the time. "
+            f"The load is {LOW_ROWS_PER_S:g} rows/s, then {RISE * LOW_ROWS_PER_S:g}, then {LOW_ROWS_PER_S:g} again."
+        )
+        options: dict[str, Any] = {"spark": spark, "plan": fixed, "window_s": _WINDOW_S, "batch_s": 1.0}
+        with run(dataflow, at=directory / "without", on_window=show, **options) as fixed_run:
+            span = _apply_load(fixed_run, SOURCE, seconds / 2, say)
+        without = load_result(fixed_run, span)
+        say(
+            f"   The backlog grew to {without.most_backlog_rows:,} rows; {without.last_backlog_rows:,} rows still wait."
+        )
+
+        say(f"\n2. The same load with Penstock: policy drs, mode active, target {TARGET_S:g} s mean latency.")
+        sentences = _Decisions(directory / "with", say)
+
+        def on_window(window: Window, plan: Plan) -> None:
+            if show is not None:
+                show(window, plan)
+            sentences.print_new()
+
+        with run(
+            dataflow,
+            at=directory / "with",
+            policy="drs",
+            latency_s=TARGET_S,
+            mode="active",
+            windows=2,
+            warm_up_s=2.0,
+            cooldown_s=4.0,
+            on_window=on_window,
+            **options,
+        ) as scaled_run:
+            span = _apply_load(scaled_run, SOURCE, seconds / 2, say)
+        sentences.print_new()
+        output = scaled_run.rows(SINK)
+        found = differences(output, _rows_read(scaled_run, SOURCE))
+        return DemoResult(
+            target_s=TARGET_S,
+            without=without,
+            with_policy=load_result(scaled_run, span),
+            decisions=tuple(sentences.changes),
+            rows=len(output),
+            differences=tuple(found),
+            report=str(scaled_run.report()),
+            seconds=time.monotonic() - began_s,
+        )
+    finally:
+        if owned is not None:
+            owned.stop()
+
+
+def _nothing(text: str) -> None:
+    pass
+
+
+def _warm_up(spark: Any, at: Path) -> None:
+    """Run some rows through all slots: the first batches of Python workers and of the JVM take many seconds."""
+    from penstock.apps.demonstration import flow
+
+    dataflow = flow(1_000.0, rows=_WARM_UP_ROWS)
+    plan = default_plan(dataflow, slots=SLOTS, replicas={"lookup": SLOTS})
+    run(dataflow, at=at, spark=spark, plan=plan, window_s=0.5, batch_s=0.5, until_idle=True).wait()
+
+
+def _apply_load(running: Run, source: str, seconds: float, say: Say) -> tuple[float, float]:
+    """Change the rate in phases; return the start and the end of the phases, in seconds since the epoch."""
+    _settle(running)
+    began_s = time.time()
+    for factor, share in PHASES:
+        running.set_rate(source, factor * LOW_ROWS_PER_S)
+        say(f"   Load: {factor * LOW_ROWS_PER_S:g} rows/s for {share * seconds:.0f} s.")
+        running.wait(timeout_s=share * seconds)
+    return began_s, time.time()
+
+
+def _settle(running: Run) -> None:
+    """Wait until the latency is below the target, so that the start itself is not part of the comparison."""
+    give_up_s = time.monotonic() + _SETTLE_S
+    while time.monotonic() < give_up_s and running.is_running:
+        window = running.status().window
+        if window is not None and window.latency is not None and window.latency.mean_s < TARGET_S:
+            return
+        time.sleep(_WINDOW_S / 2)
+
+
+class _Decisions:
+    """Prints each new decision in one sentence; equal reasons to hold that follow each other are printed once."""
+
+    def __init__(self, directory: Path, say: Say) -> None:
+        self._record, self._say = RunRecord(directory), say
+        self._last_number, self._last_reason = 0, ""
+        self.changes: list[str] = []
+
+    def print_new(self) -> None:
+        for number, decision in self._record.decision_rows()[0]:
+            if number <= self._last_number:
+                continue
+            self._last_number = number
+            if decision.kind == "hold" and decision.reason == self._last_reason:
+                continue
+            self._last_reason = decision.reason
+            sentence = decision_sentence(decision)
+            self._say(f"   > {sentence}")
+            if decision.kind == "change":
+                self.changes.append(sentence)
+
+
+def decision_sentence(decision: DecisionRecord) -> str:
+    """Return a decision and its reason as one sentence."""
+    reason = decision.why.rstrip(".")
+    if decision.new is None:
+        return f"Hold ({decision.reason}): {reason}."
+    return f"Change {diff(decision.old, decision.new)} ({decision.reason}): {reason}."
+
+
+def load_result(record: RunRecord, span: tuple[float, float]) -> LoadResult:
+    """Summarise the windows of a run that ended within the time `span`."""
+    from penstock.store import StoreReader
+
+    with StoreReader(record.directory) as reader:
+        windows = [window for _, window in reader.iter_windows() if span[0] < window.end_s <= span[1] + _WINDOW_S]
+    return summarise(windows, target_s=TARGET_S)
+
+
+def summarise(windows: Sequence[Window], *, target_s: float) -> LoadResult:
+    """Add up windows; the slots in use are the replicas of the only operator that is neither source nor sink."""
+    lengths_s = [window.end_s - window.start_s for window in windows]
+    slots = [max((each.replicas or 0 for each in window.operators), default=0) for window in windows]
+    backlogs = [sum(each.backlog_rows or 0 for each in window.operators) for window in windows]
+    within = _within_target(windows, target_s)
+    seconds = sum(lengths_s)
+    return LoadResult(
+        seconds=seconds,
+        latency_p95_s=_p95_s(windows),
+        share_within_target=sum(s for s, met in zip(lengths_s, within, strict=True) if met) / seconds
+        if seconds
+        else 0.0,
+        slot_seconds=sum(s * count for s, count in zip(lengths_s, slots, strict=True)),
+        most_slots=max(slots, default=0),
+        last_slots=slots[-1] if slots else 0,
+        most_backlog_rows=max(backlogs, default=0),
+        last_backlog_rows=backlogs[-1] if backlogs else 0,
+    )
+
+
+def _within_target(windows: Sequence[Window], target_s: float) -> list[bool]:
+    """Whether the mean latency met the target; in a window without finished rows, that of the next ones decides.
+
+    Rows that wait at the end have not met it.
+    """
+    met, within = not windows or not any(each.backlog_rows for each in windows[-1].operators), []
+    for window in reversed(windows):
+        if window.latency is not None:
+            met = window.latency.mean_s <= target_s
+        within.append(met)
+    return within[::-1]
+
+
+def _p95_s(windows: Sequence[Window]) -> float | None:
+    """Return an upper estimate of the 95 % quantile: all rows of a window count with the quantile of the window."""
+    latencies = sorted((each.latency.p95_s, each.latency.rows) for each in windows if each.latency is not None)
+    total, passed = sum(rows for _, rows in latencies), 0
+    for latency_s, rows in latencies:
+        passed += rows
+        if passed >= 0.95 * total:
+            return latency_s
+    return None
+
+
+def _rows_read(record: RunRecord, source: str) -> int:
+    window = record.status().window
+    return 0 if window is None else window.operator(source).rows_in_total or 0

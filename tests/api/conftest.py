@@ -1,0 +1,41 @@
+"""The engine in memory in the place of Spark's, for all tests here that are not marked `spark`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+import penstock
+from tests.support import penstock_in_memory
+from tests.support.memory_engine import MemoryEngine
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[MemoryEngine]:
+    """The engines that `penstock.run` creates, oldest first."""
+    created: list[MemoryEngine] = []
+
+    class Recorded(MemoryEngine):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            created.append(self)
+
+    stand_in = type(sys)(penstock_in_memory.stand_in.__name__)
+    stand_in.SparkEngine = Recorded  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
+    monkeypatch.setattr("penstock.api.spark_session.active_session", lambda: None)
+    return created
+
+
+@pytest.fixture
+def doubling() -> penstock.Dataflow:
+    return double_flow(rows=50)
+
+
+def double_flow(rows: int | None) -> penstock.Dataflow:
+    flow = penstock.Dataflow("double")
+    numbers = flow.source("numbers", penstock.generate(int, schema="n bigint", rows=rows, rows_per_s=1_000.0))
+    numbers.rows("twice", lambda row: {"n": 2 * row["n"]}, schema="n bigint").sink("out", penstock.memory())
+    return flow

@@ -1,0 +1,179 @@
+"""`penstock.run` on the engine in memory."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.store import StoreError
+from tests.api.conftest import double_flow
+from tests.support.memory_engine import MemoryEngine
+
+FAST = {"window_s": 0.05}
+
+
+def test_a_run_processes_all_rows_and_is_changed_while_it_runs(
+    engines: list[MemoryEngine], doubling: penstock.Dataflow, tmp_path: Path
+) -> None:
+    with penstock.run(doubling, at=tmp_path, **FAST) as run:
+        assert run.wait_until_idle(timeout_s=30)
+        assert run.status().state == "running"
+        assert "2 -> 4 replicas" in run.rescale(twice=4).text
+        assert run.plan is not None and run.plan.replicas == {"twice": 4}
+        assert "5000 rows/s" in run.set_rate("numbers", 5_000).text
+        run.apply(run.plan.replace(replicas={"twice": 3}))
+    (engine,) = engines
+    assert [row["n"] for row in engine.rows] == [2 * number for number in range(50)]
+    record = penstock.open_run(tmp_path)
+    assert record.status().state == "stopped" and not run.is_running and run.failure is None
+    operators = record.operators()
+    assert operators[operators.operator == "twice"].rows_in.sum() == 50
+    assert [change["twice"] for change in record.plan_changes().replicas] == [4, 3]
+    assert list(record.windows().window) == list(range(1, len(record.windows()) + 1))
+
+
+def test_a_run_that_stops_when_idle(engines: list[MemoryEngine], doubling: penstock.Dataflow, tmp_path: Path) -> None:
+    run = penstock.run(doubling, at=tmp_path, until_idle=True, **FAST)
+    assert run.wait(timeout_s=30) and run.stop_reason == "all input is processed"
+    assert run.stop().ok  # again: nothing happens
+
+
+def test_an_error_in_the_block_stops_the_run_and_is_raised(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), penstock.run(double_flow(None), at=tmp_path, **FAST):
+        raise ZeroDivisionError
+    assert not engines[0].running
+    recorded = penstock.open_run(tmp_path).status().run
+    assert recorded is not None and recorded.stopped_why == "stopped by ZeroDivisionError in the program"
+
+
+def test_a_run_is_resumed_from_a_file(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    file = tmp_path / "flow.py"
+    file.write_text("from tests.api.conftest import double_flow\nflow = double_flow(None)\n")
+    with penstock.run(str(file), at=tmp_path / "run", **FAST) as first:
+        assert not first.is_resumed and str(file) in first.resume_command()
+    with penstock.run(f"{file}:flow", at=tmp_path / "run", **FAST) as second:
+        assert second.is_resumed
+
+
+def test_a_failed_run_raises_in_wait_and_at_the_end_of_the_block(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    with (
+        pytest.raises(penstock.RunFailedError, match="the disk is full"),
+        penstock.run(double_flow(None), at=tmp_path, **FAST) as run,
+    ):
+        engines[0].failed = "the disk is full"
+        with pytest.raises(penstock.RunFailedError, match="the disk is full"):
+            run.wait(timeout_s=30)
+        assert run.failure == "the disk is full"
+
+
+def test_an_error_of_the_start_is_raised_and_leaves_the_directory_free(
+    engines: list[MemoryEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: MemoryEngine) -> None:
+        raise penstock.PenstockError("Spark does not start.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryEngine, "start", fails)
+        with pytest.raises(penstock.PenstockError, match="Spark does not start"):
+            penstock.run(double_flow(None), at=tmp_path, **FAST)
+    penstock.run(double_flow(None), at=tmp_path, **FAST).stop()
+
+
+def test_an_error_of_the_callback_is_raised_in_wait(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    def fails(window: object, plan: object) -> None:
+        raise KeyError("callback")
+
+    run = penstock.run(double_flow(None), at=tmp_path, on_window=fails, **FAST)
+    with pytest.raises(KeyError, match="callback"):
+        run.wait(timeout_s=30)
+    assert not engines[0].running and run.failure == "KeyError: 'callback'"
+
+
+def test_a_directory_has_one_run_at_a_time(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    with penstock.run(double_flow(None), at=tmp_path, **FAST), pytest.raises(StoreError, match="is running in"):
+        penstock.run(double_flow(None), at=tmp_path, **FAST)
+
+
+def test_waiting_for_a_source_that_never_ends_is_refused(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    with penstock.run(double_flow(None), at=tmp_path, **FAST) as run:
+        with pytest.raises(penstock.PenstockError, match="Source 'numbers' never ends"):
+            run.wait_until_idle()
+        assert run.wait(timeout_s=0.0) is False
+    with pytest.raises(penstock.PenstockError, match="Source 'numbers' never ends"):
+        penstock.run(double_flow(None), at=tmp_path / "other", until_idle=True)
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_program_keeps_its_signal_handlers(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with penstock.run(double_flow(None), at=tmp_path, **FAST):
+        assert {number: signal.getsignal(number) for number in before} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"policy": "magic"}, "There is no policy 'magic'; the policies are drs"),
+        ({"policy": "drs"}, "requires either a latency target"),
+        ({"policy": "drs", "latency_s": -1.0}, "latency_s is -1.0; it must be a finite number above 0"),
+        ({"policy": "drs", "latency_s": 1.0, "mode": "on"}, "There is no mode 'on'"),
+        ({"policy": "mst", "executors": (4, 1)}, "the smallest number comes first"),
+        ({"latency_s": 1.0}, "Without a policy nothing uses latency"),
+        ({"window_s": 0.0}, "window_s is 0.0"),
+        ({"spark": object(), "master": "local[4]"}, "A Spark session has its own master"),
+        ({"bootstrap_servers": "localhost:9092"}, "require the channel 'kafka'"),
+        ({"channel": "kafka"}, "requires bootstrap servers"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_before_anything_starts(
+    tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(penstock.OptionError, match=message):
+        penstock.run(double_flow(None), at=tmp_path / "run", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_policy_decides_and_its_decisions_are_a_table(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    with penstock.run(
+        double_flow(500), at=tmp_path, policy="threshold", mode="active", warm_up_s=0.0, windows=2, **FAST
+    ) as run:
+        run.wait_until_idle(timeout_s=30)
+    decisions = run.decisions()
+    # The engine in memory measures no cost per row, so the policy can only hold.
+    assert set(decisions.kind) == {"hold"} and set(decisions.policy) == {"threshold"}
+    assert len(run.decisions(changes_only=True)) == 0 and len(run.decisions(last=1)) == 1
+
+
+def test_it_is_shown_in_a_shell_and_in_a_notebook(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    with penstock.run(double_flow(None), at=tmp_path, **FAST) as run:
+        assert repr(run).startswith(f"<Run '{tmp_path}': double, running, ")
+        assert "<td>running</td>" in run._repr_html_()
+    assert ": double, stopped, " in repr(penstock.open_run(tmp_path))
+
+
+def test_importing_penstock_is_light_and_starts_nothing() -> None:
+    heavy = ("pyspark", "numba", "matplotlib", "pandas", "scipy", "rich")
+    program = (
+        f"import sys, threading, penstock; print([m for m in {heavy} if m in sys.modules], threading.active_count())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] 1"
+
+
+def test_a_program_that_ends_without_stop_stops_its_run(tmp_path: Path) -> None:
+    program = f"""
+import sys
+import tests.support.penstock_in_memory as memory
+sys.modules[memory.stand_in.__name__] = memory.stand_in
+import penstock
+from tests.api.conftest import double_flow
+penstock.run(double_flow(None), at={str(tmp_path)!r}, window_s=0.05)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    recorded = penstock.open_run(tmp_path).status().run
+    assert recorded is not None and recorded.stopped_why == "the program ended"
