@@ -25,7 +25,6 @@ LOW_ROWS_PER_S = 40.0
 RISE = 4.0
 TARGET_S = 3.0
 PHASES = ((1.0, 0.2), (RISE, 0.5), (1.0, 0.3))  # factor of the rate, share of the time
-# name, factor of the rate, share of the time
 _WINDOW_S = 1.0
 _SETTLE_S = 20.0  # longest wait for the latency to fall below the target after the start
 _WARM_UP_ROWS = 60 * SLOTS
