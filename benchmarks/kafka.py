@@ -1,4 +1,7 @@
-"""What Kafka costs, in ratios within one run on one broker: `python -m benchmarks.kafka [--json] [--only PART]`."""
+"""Measure the cost of Kafka as ratios within one run on one broker.
+
+Run it with `python -m benchmarks.kafka [--json] [--only PART]`.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,12 @@ from penstock.engines.spark.session import session
 from penstock.plan import default_plan
 
 LINES = 1_200_000
-LARGE = 200_000  # rows a batch: faster, and each row waits longer
+LARGE = 200_000  # rows per batch: higher throughput and higher latency
 SMALL = b"a row of a stream, as small as rows often are"
 
 
 def cuts(cluster: KafkaCluster) -> list[Row]:
-    """The embedded channel and the Kafka channel side by side."""
+    """Compare the embedded channel and the Kafka channel."""
     spark = session("local[2]")
     flow = two_steps()
     base = default_plan(flow, slots=2)
@@ -70,7 +73,7 @@ def cuts(cluster: KafkaCluster) -> list[Row]:
 
 
 def loading(cluster: KafkaCluster) -> list[Row]:
-    """The load generator against its client alone, which is asked for nothing but to send."""
+    """Compare the load generator with the Kafka client alone."""
     from confluent_kafka import Producer
 
     Topic(cluster, "small").create(4)
@@ -92,14 +95,14 @@ def loading(cluster: KafkaCluster) -> list[Row]:
 
 
 def word_count(cluster: KafkaCluster) -> list[Row]:
-    """From topic to topic, preloaded: Penstock against the same query by hand, through Spark's own connector."""
+    """Compare Penstock with a hand-written query through Spark's Kafka connector, on preloaded topics."""
     jars = connector_jars()
     print(f"by hand: {jars[-2].name}", file=sys.stderr)
     for topic in ("lines", "counts", "counts-by-hand"):
         Topic(cluster, topic).create(2)
     load(Topic(cluster, "lines"), wordcount.generator, Backlog(LINES))
     spark = session("local[2]", confs={"spark.jars": ",".join(str(path) for path in jars)})
-    with_penstock(spark, cluster)  # the JVM warms up on nobody's account
+    with_penstock(spark, cluster)  # warm-up of the JVM, not measured
     ours, size = with_penstock(spark, cluster)
     theirs, large = by_hand(spark, cluster, size), by_hand(spark, cluster, LARGE)
     ratio = ours / theirs
@@ -114,7 +117,7 @@ def word_count(cluster: KafkaCluster) -> list[Row]:
 
 
 def with_penstock(spark: SparkSession, cluster: KafkaCluster) -> tuple[float, int]:
-    """Rows a second, and rows of the batch that a row is in: Penstock sizes batches by the time that they take."""
+    """Return rows per second and the mean batch size of a row. Penstock chooses the size by the duration of batches."""
     flow = penstock.Dataflow("wordcount")
     words = flow.source("lines", penstock.kafka("lines", bootstrap_servers=cluster.bootstrap_servers)).stateless(
         "split", wordcount.split

@@ -1,4 +1,4 @@
-"""A driver of its own process, to be killed: runs an app under random plan changes until all rows are through."""
+"""A driver process that tests kill: it runs an app under random plan changes until all rows are processed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver of its own process, to be killed: from topic to topic through cuts in Kafka, under random plan changes."""
+"""A driver process that tests kill: it runs an app from topic to topic through cuts in Kafka, under random plan changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Word count and network monitoring from one topic to another, and what is in a topic."""
+"""Word count and network monitoring from one topic to another, and functions to fill and read topics."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def wrong_attacks(rows: list[dict[str, Any]]) -> list[str]:
     return netmon.check(read, ROWS, threshold=1)
 
 
-# The dataflow, the lines of its topic and how many partitions that has, and the check of what comes out. Lines out of
-# order would be late for network monitoring, and one partition keeps them in order.
+# The dataflow, the lines of its topic, the number of partitions, and the check of the output. Network monitoring needs
+# one partition, because lines out of order would be late.
 APPS: dict[str, tuple[Callable[..., Dataflow], Callable[[int], str], int, Callable[..., list[str]]]] = {
     "wordcount": (counting, wordcount.generator, 3, wrong_counts),
     "netmon": (monitoring, lambda n: netmon.generator(n, ROWS), 1, wrong_attacks),
@@ -60,7 +60,7 @@ APPS: dict[str, tuple[Callable[..., Dataflow], Callable[[int], str], int, Callab
 
 
 def topics(bootstrap_servers: str, name: str, partitions: int) -> tuple[str, str]:
-    """A topic for lines and one for results."""
+    """Create a topic for lines and one for results, and return their names."""
     for topic, count in ((f"{name}-lines", partitions), (f"{name}-out", 2)):
         Topic(KafkaCluster(bootstrap_servers=bootstrap_servers), topic).create(count)
     return f"{name}-lines", f"{name}-out"
@@ -76,7 +76,7 @@ def fill(bootstrap_servers: str, topic: str, line: Callable[[int], Any], numbers
 
 
 def rows_of(bootstrap_servers: str, topic: str) -> list[dict[str, Any]]:
-    """What a reader of committed records finds."""
+    """Return the committed rows of a topic."""
     cluster = KafkaCluster(bootstrap_servers=bootstrap_servers)
     spans = [Span(partition, 0, end) for partition, end in Topic(cluster, topic).ends().items()]
     return [json.loads(record.value()) for some in records(cluster, topic, spans) for record in some]

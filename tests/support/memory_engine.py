@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, RowFunction, region_of
+from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, RowFunction, regions
 from penstock.dataflow.sources import Generate
 from penstock.engines.ports import Applied
 from penstock.measure.window import OperatorWindow, Window
@@ -143,7 +143,8 @@ class MemoryEngine:
         self.running = False
 
     def _replicas(self, operator: str) -> int:
-        return self.plan.replicas[region_of(self.flow, operator).name]
+        home = next(region for region in regions(self.flow) if operator in region.operators)
+        return self.plan.replicas[home.name]
 
 
 class FakeClock:

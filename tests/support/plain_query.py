@@ -1,4 +1,4 @@
-"""An app's operators as a plain streaming query, without Penstock's engine: what the engine is later held against."""
+"""The operators of an app as a plain streaming query without the engine of Penstock, as a reference for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.dataflow import Dataflow, Kind
 
 
 def compose(flow: Dataflow, frames: Mapping[str, Any]) -> Any:
-    """The DataFrame that reaches the one sink of `flow`; `frames` are its sources', or those of any operator."""
+    """Return the DataFrame that reaches the only sink of `flow`. `frames` replaces sources or other operators."""
     done: dict[str, Any] = {}
     for operator in flow.operators:
         if operator.kind is Kind.SINK:
@@ -23,9 +23,9 @@ def compose(flow: Dataflow, frames: Mapping[str, Any]) -> Any:
             assert operator.fn is not None
             frame = operator.fn(*(done[name] for name in operator.inputs))  # type: ignore[operator]
         else:
-            continue  # behind a frame that is given
+            continue  # upstream of a frame that is given
         if operator.columns is not None:
-            assert tuple(frame.columns) == operator.columns  # what was declared is what comes
+            assert tuple(frame.columns) == operator.columns  # the declared columns are the actual ones
         if operator.watermark is not None and frame.isStreaming:
             frame = frame.withWatermark(operator.watermark.column, operator.watermark.delay)
         done[operator.name] = frame
@@ -33,7 +33,7 @@ def compose(flow: Dataflow, frames: Mapping[str, Any]) -> Any:
 
 
 def write_files(folder: Path, lines: Iterable[str], sizes: Iterable[int]) -> Path:
-    """Text files with these numbers of lines (the last takes the rest), whose order is that of their times."""
+    """Write text files with these numbers of lines (the last file has the rest), in the order of their times."""
     folder.mkdir(parents=True)
     left = list(lines)
     chunks = []
@@ -55,7 +55,7 @@ def collect_stream(
     each: Callable[[Any, int], None] = lambda batch, number: None,
     progress: Callable[[dict[str, Any]], None] = lambda batch: None,
 ) -> list[dict[str, Any]]:
-    """Runs the query over all that is there, and gives the rows of all its batches."""
+    """Run the query over all available input, and return the rows of all batches."""
     rows: list[dict[str, Any]] = []
 
     def keep(batch: Any, number: int) -> None:

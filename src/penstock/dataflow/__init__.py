@@ -3,7 +3,7 @@
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import DataflowError, PenstockError, PlanError
 from penstock.dataflow.operators import Kind, Operator, OutputMode, RowFunction, Watermark
-from penstock.dataflow.regions import Region, region_of, regions
+from penstock.dataflow.regions import Region, regions
 from penstock.dataflow.stream import Stream
 
 __all__ = [
@@ -18,6 +18,5 @@ __all__ = [
     "RowFunction",
     "Stream",
     "Watermark",
-    "region_of",
     "regions",
 ]

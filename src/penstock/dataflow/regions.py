@@ -46,16 +46,6 @@ def regions(flow: Dataflow) -> tuple[Region, ...]:
     return tuple(region for run in _runs(flow) for region in _regions_of(run))
 
 
-def region_of(flow: Dataflow, operator: str) -> Region:
-    """Return the region of an operator.
-
-    Raises:
-        DataflowError: The dataflow has no such operator.
-    """
-    flow[operator]  # raises for an unknown name
-    return next(region for region in regions(flow) if operator in region.operators)
-
-
 def _runs(flow: Dataflow) -> Iterator[list[Operator]]:
     """Yield the longest chains without a branch. A source is a chain of its own."""
     run_of: dict[str, list[Operator]] = {}
