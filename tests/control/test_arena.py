@@ -33,7 +33,7 @@ from penstock.dataflow import PlanError
 from penstock.engines.simulated import SimulatedEngine
 from penstock.measure.smoothing import MovingAverage
 from penstock.plan import Plan, validated
-from penstock.report.arena import league_table
+from penstock.report.simulation_tables import league_table
 from penstock.store import Store
 from tests.support.applications import VIDEO_SERVICE, allocations, mean_s, plan_of, video
 from tests.support.memory_engine import FakeClock

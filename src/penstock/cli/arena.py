@@ -62,7 +62,7 @@ def command(
     from rich.progress import track
 
     from penstock.api.policy_comparison import compare_policies
-    from penstock.report.arena import league_table
+    from penstock.report.simulation_tables import league_table
 
     def show(result: ArenaResult) -> None:
         if not as_json:

@@ -73,23 +73,23 @@ def status(at: Path, as_json: bool) -> None:
     """
     from penstock.api.spark_cluster import cluster_status
 
-    found = cluster_status(at)
+    current = cluster_status(at)
     if as_json:
-        _print_json(found)
+        _print_json(current)
     else:
-        click.echo(found.master)
-        for name, state in found.daemons.items():
+        click.echo(current.master)
+        for name, state in current.daemons.items():
             click.echo(f"  {name:10} {state}")
-        if found.workers_alive is None:
+        if current.workers_alive is None:
             click.echo("The master does not answer.")
         else:
             click.echo(
-                f"{found.workers_alive} of {found.asked.workers} workers registered, {found.slots_used} of "
-                f"{found.asked.workers * found.asked.slots} slots in use; runs: {', '.join(found.runs) or 'none'}"
+                f"{current.workers_alive} of {current.asked.workers} workers registered, {current.slots_used} of "
+                f"{current.asked.workers * current.asked.slots} slots in use; runs: {', '.join(current.runs) or 'none'}"
             )
-        for problem in found.trouble:
+        for problem in current.trouble:
             click.echo(f"problem: {problem}")
-    if not found.healthy:
+    if not current.healthy:
         raise SystemExit(1)
 
 

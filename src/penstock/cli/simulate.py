@@ -61,7 +61,7 @@ def command(flow: str, as_json: bool, **options: Any) -> None:
     from rich.console import Console
 
     import penstock
-    from penstock.report.rehearsal import table
+    from penstock.report.simulation_tables import simulation_tables
 
     progress = Console(stderr=True)
     with progress.status("Simulating ..."):
@@ -69,4 +69,4 @@ def command(flow: str, as_json: bool, **options: Any) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(result.totals)).decode())
     else:
-        Console().print(table(result.totals, result.changes))
+        Console().print(simulation_tables(result.totals, result.changes))

@@ -132,15 +132,15 @@ class TimePlots:
         text: Callable[[float], str],
         tick: Callable[[float], str],
     ) -> Plot | None:
-        known = [one for one in series if any(one.value(point) is not None for point in self._points)]
+        known = [each for each in series if any(each.value(point) is not None for point in self._points)]
         if not known:
             return None
-        highest = max(one.value(point) or 0.0 for one in known for point in self._points)
+        highest = max(each.value(point) or 0.0 for each in known for point in self._points)
         y = value_axis(highest, tick)
         tooltips = []
         for point in self._points:
             left, right = self._left(point.start_s), self._left(point.end_s)
-            values = [f"{one.name} {text(number)}" for one in known if (number := one.value(point)) is not None]
+            values = [f"{each.name} {text(number)}" for each in known if (number := each.value(point)) is not None]
             tooltips.append(
                 Tooltip(
                     x=left,
@@ -150,10 +150,10 @@ class TimePlots:
             )
         return Plot(
             title=title,
-            summary=f"{title}: {' and '.join(one.name for one in known)}, at most {text(highest)}.",
+            summary=f"{title}: {' and '.join(each.name for each in known)}, at most {text(highest)}.",
             lines=tuple(
-                PlotLine(name=one.name, colour=number, path=self._path(one, y), style=one.style)
-                for number, one in enumerate(known)
+                PlotLine(name=each.name, colour=number, path=self._path(each, y), style=each.style)
+                for number, each in enumerate(known)
             ),
             x_ticks=self._x.ticks,
             y_ticks=y.ticks,
@@ -246,25 +246,25 @@ def step_plot(title: str, series: Sequence[StepSeries], *, interval_s: float, sp
     """
     intervals = len(series[0].values)
     x = time_axis(intervals * interval_s)
-    highest = max(max(one.values) for one in series)
+    highest = max(max(each.values) for each in series)
     y = value_axis(float(highest), compact)
     per_step = -(-intervals // _MAX_STEPS)
     lines = []
-    for one in series:
+    for each in series:
         path, last_height = "", ""
         for first in range(0, intervals, per_step):
             left = _n(first / intervals * WIDTH)
-            height = _y(y, float(max(one.values[first : first + per_step])))
+            height = _y(y, float(max(each.values[first : first + per_step])))
             if height != last_height:
                 path += f"M{left} {height}" if not path else f"H{left}V{height}"
                 last_height = height
         path += f"H{_n(WIDTH)}"
-        if one.style == "area":
+        if each.style == "area":
             path += f"V{_n(HEIGHT)}H0Z"
-        lines.append(PlotLine(name=one.name, colour=one.colour, path=path, style=one.style))
+        lines.append(PlotLine(name=each.name, colour=each.colour, path=path, style=each.style))
     return Plot(
         title=title,
-        summary=f"{title} over time: {', '.join(one.name for one in series)}, at most {count(float(highest))}.",
+        summary=f"{title} over time: {', '.join(each.name for each in series)}, at most {count(float(highest))}.",
         lines=tuple(lines),
         x_ticks=x.ticks,
         y_ticks=y.ticks,
