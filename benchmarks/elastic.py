@@ -24,7 +24,7 @@ from penstock.control.policies.mst import Mst, MstSettings
 from penstock.control.requests import Requests
 from penstock.dataflow import Dataflow
 from penstock.engines.spark import cluster
-from penstock.engines.spark.cluster import Asked, Cluster
+from penstock.engines.spark.cluster import ClusterSize, SparkCluster
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.session import session
 from penstock.measure.smoothing import MovingAverage
@@ -217,15 +217,15 @@ def _verdict(ok: bool) -> str:
 
 def main() -> None:
     at = Path(tempfile.mkdtemp(prefix="penstock-elastic-"))
-    asked = Asked(workers=WORKERS, slots=SLOTS_EACH, memory_mb=512)
+    asked = ClusterSize(workers=WORKERS, slots=SLOTS_EACH, memory_mb=512)
     try:
-        with cluster.start(at / "cluster", asked, dies_with_me=True, patience_s=300) as up:
+        with cluster.start(at / "cluster", asked, ends_with_process=True, patience_s=300) as up:
             _all(up, at)
     finally:
         shutil.rmtree(at, ignore_errors=True)
 
 
-def _all(up: Cluster, at: Path) -> None:
+def _all(up: SparkCluster, at: Path) -> None:
     spark = session(up.master, "penstock bench-elastic", up.confs)
     try:
         useful_s = to_a_useful_executor(spark, at / "useful")

@@ -57,9 +57,9 @@ def cuts(master: str) -> list[Row]:
     return found
 
 
-def stays(spark: SparkSession, flow: Dataflow, plan: penstock.Plan, **how: Any) -> float:
+def stays(spark: SparkSession, flow: Dataflow, plan: penstock.Plan) -> float:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
-        engine = SparkEngine(flow, at, spark=spark, plan=plan, **how)
+        engine = SparkEngine(flow, at, spark=spark, plan=plan)
         engine.start()
         try:
             medians: list[float] = []

@@ -17,6 +17,7 @@ from benchmarks.figures import Row, row
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.session import session
+from penstock.engines.spark.settings import SAMPLE_EVERY, EngineSettings
 
 TURNS = 10
 WARM, BATCHES = 5, 10  # of each stretch
@@ -79,7 +80,9 @@ def overhead(master: str) -> list[Row]:
 def big_batches(spark: SparkSession, flow: Dataflow, measured: bool) -> Stretch:
     """Batches of 200,000 rows, so that it is rows that cost and not batches; observed as a run would be."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
-        engine = SparkEngine(flow, at, spark=spark, most_rows_a_batch=200_000, batch_s=60.0, measured=measured)
+        sample_every = SAMPLE_EVERY if measured else None
+        settings = EngineSettings(max_batch_rows=200_000, batch_s=60.0, sample_every=sample_every)
+        engine = SparkEngine(flow, at, spark=spark, settings=settings)
         engine.start()
         try:
             (name,) = engine.queries

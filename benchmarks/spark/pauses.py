@@ -12,6 +12,7 @@ import penstock
 from benchmarks.figures import Row, row
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.session import session
+from penstock.engines.spark.settings import EngineSettings
 from penstock.plan import default_plan
 
 
@@ -31,7 +32,7 @@ def pauses(master: str) -> list[Row]:
     kept.keyed("count", lambda df: df.groupBy("k").count(), keys=["k"]).sink("out", penstock.noop())
     plan = default_plan(flow, slots=2, replicas={"count": 2, "keep": 2}).replace(cuts=frozenset({"keep"}))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
-        engine = SparkEngine(flow, at, spark=spark, plan=plan, batch_s=0.5)
+        engine = SparkEngine(flow, at, spark=spark, plan=plan, settings=EngineSettings(batch_s=0.5))
         engine.start()
         try:
             while engine.observe().operator("count").state_rows != keys:

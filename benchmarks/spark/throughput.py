@@ -23,6 +23,7 @@ from penstock.engines.spark.reading.gate import PLAN_FILE
 from penstock.engines.spark.reading.offsets import save_start_offsets
 from penstock.engines.spark.reading.reader import ReaderOptions
 from penstock.engines.spark.session import session
+from penstock.engines.spark.settings import EngineSettings
 from penstock.engines.spark.sources.factory import create_source
 
 BATCH = 2_000
@@ -51,7 +52,7 @@ def best(found: Rates) -> float:
 
 def penstock_rates(spark: SparkSession, flow: Dataflow) -> Rates:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
-        engine = SparkEngine(flow, at, spark=spark, most_rows_a_batch=BATCH)
+        engine = SparkEngine(flow, at, spark=spark, settings=EngineSettings(max_batch_rows=BATCH))
         engine.start()
         try:
             (query,) = engine.queries

@@ -53,7 +53,7 @@ def test_output_is_the_oracle_s_after_a_plan_change(
 ) -> None:
     flow = app.flow(output=penstock.memory(), rows=ROWS, rows_per_s=600, **how)
     # Small batches, so that channels are read in other pieces than they were written in.
-    engine = engine_for(flow, spark, tmp_path, most_rows_a_batch=170)
+    engine = engine_for(flow, spark, tmp_path, max_batch_rows=170)
     try:
         engine.start()
         changed = penstock.rescaled(flow, engine.plan, replicas)

@@ -19,7 +19,7 @@ import penstock
 from penstock.api import running
 from penstock.cli.main import cli
 from penstock.dataflow.load import load
-from penstock.engines.spark.cluster.record import Asked, Record
+from penstock.engines.spark.cluster.record import ClusterRecord, ClusterSize
 from penstock.plan import Plan
 from penstock.store import Owner, RunLock, RunStart, Store, Trial
 from penstock.study.mst.fingerprint import fingerprint
@@ -55,8 +55,8 @@ def cluster_in(at: Path, workers: int) -> Iterator[str]:
     """As its supervisor has it, of one slot a worker."""
     at.mkdir(exist_ok=True)
     myself = Owner(pid=os.getpid(), create_time_s=psutil.Process().create_time())
-    asked = Asked(workers=workers, slots=1)
-    Record(asked=asked, master="spark://127.0.0.1:1", web_port=1, supervisor=myself).save(at)
+    asked = ClusterSize(workers=workers, slots=1)
+    ClusterRecord(size=asked, master="spark://127.0.0.1:1", web_port=1, supervisor=myself).save(at)
     with RunLock(at):
         yield str(at)
 
@@ -244,17 +244,17 @@ def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
 
 
 def test_mistakes_about_clusters_are_said(tmp_path: Path) -> None:
-    assert "no cluster is running" in printed("cluster", "status", "--at", str(tmp_path / "c"), fails=True)
-    assert "no cluster is running" in printed("cluster", "stop", "--at", str(tmp_path / "c"), fails=True)
+    assert "No cluster is running" in printed("cluster", "status", "--at", str(tmp_path / "c"), fails=True)
+    assert "No cluster is running" in printed("cluster", "stop", "--at", str(tmp_path / "c"), fails=True)
     said = printed("cluster", "start", "--at", str(tmp_path / "c"), "--memory-mb", "100", fails=True)
-    assert "Spark starts no executor below 472 MB" in said
-    with pytest.raises(penstock.PenstockError, match="30000 workers: each is a process of this one machine"):
-        Asked(workers=30_000).check()
+    assert "Spark requires at least 472 MB" in said
+    with pytest.raises(penstock.PenstockError, match="30000 workers was requested; each is a process on this machine"):
+        ClusterSize(workers=30_000).check()
     (tmp_path / "a file").touch()
     said = printed("cluster", "start", "--at", str(tmp_path / "a file" / "c"), fails=True)
-    assert "is no place for a cluster (Not a directory)" in said
+    assert "cannot be created (Not a directory)" in said
     (tmp_path / "cluster.json").write_text("{}")
-    assert "is no record of a cluster" in printed("cluster", "status", "--at", str(tmp_path), fails=True)
+    assert "is not a valid record of a cluster" in printed("cluster", "status", "--at", str(tmp_path), fails=True)
     said = printed("run", "flow.py", "--policy", "mst", "--executors", "4..1", fails=True)
     assert "the smaller number comes first" in said
     said = printed("run", "flow.py", "--policy", "mst", "--executors", "1..1000000000", fails=True)

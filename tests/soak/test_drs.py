@@ -22,6 +22,7 @@ from penstock.control.requests import Requests
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.session import session
+from penstock.engines.spark.settings import EngineSettings
 from penstock.engines.spark.sources.paced import PaceFile
 from penstock.measure.smoothing import MovingAverage
 from penstock.measure.window import Window
@@ -117,7 +118,7 @@ class Load:
 def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path: Path) -> None:
     flow = waiting()
     plan = Plan(dataflow=flow.name, cuts=frozenset({"extract", "match"}), replicas=FEW, slots=SLOTS)
-    engine = SparkEngine(flow, tmp_path, spark=spark, plan=plan, batch_s=1.0)
+    engine = SparkEngine(flow, tmp_path, spark=spark, plan=plan, settings=EngineSettings(batch_s=1.0))
     goal = FewestSlots(max_s=TARGET_S, min_s=RELEASE_BELOW_S, aim=0.8)
     policy = Cooldown(Hysteresis(Drs(DrsSettings(goal=goal)), gain=0.2), seconds=5.0)
     settings = Settings(mode="active", smoothing=MovingAverage(3), micro_batch=True, warm_up_s=6.0)

@@ -38,7 +38,7 @@ def closed(last_s: int) -> bool:
 
 
 def output(flow: Dataflow, spark: SparkSession, at: Path) -> list[dict[str, Any]]:
-    engine = engine_for(flow, spark, at, most_rows_a_batch=150)
+    engine = engine_for(flow, spark, at, max_batch_rows=150)
     try:
         engine.start()
         play(engine, [penstock.rescaled(flow, engine.plan, {"state": replicas}) for replicas in (3, 1, 4)])

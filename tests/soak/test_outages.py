@@ -48,7 +48,7 @@ def test_random_outages_cost_no_row(broker: Broker, spark: SparkSession, tmp_pat
     lines, out = topics(broker.bootstrap_servers, f"outages-{app}-{seed}", partitions)
     flow = make(broker.bootstrap_servers, lines, out)
     cluster = KafkaCluster(bootstrap_servers=broker.bootstrap_servers)
-    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=50, kafka=cluster)
+    engine = engine_for(flow, spark, tmp_path / "run", max_batch_rows=50, kafka=cluster)
     try:
         engine.start()
         for number in range(OUTAGES):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import penstock
 from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.settings import EngineSettings
 from tests.support.spark_runs import random_plan
 
 CHANGES = 3
@@ -20,7 +21,7 @@ def main(app: str, at: str, rows: int, seed: int, options: list[str]) -> None:
     module = importlib.import_module(f"penstock.apps.{app}")
     flow = module.flow(output=penstock.memory(), rows=rows, rows_per_s=400, **how)
     chance = random.Random(seed)
-    engine = SparkEngine(flow, at, master="local[2]", batch_s=0.3)
+    engine = SparkEngine(flow, at, master="local[2]", settings=EngineSettings(batch_s=0.3))
     engine.start()
     (Path(at) / "alive").touch()
     for _ in range(CHANGES):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from penstock.brokers.cluster import KafkaCluster
 from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.settings import EngineSettings
 from tests.support.kafka_flows import APPS
 from tests.support.spark_runs import random_plan
 
@@ -17,7 +18,8 @@ def main(app: str, at: str, bootstrap_servers: str, lines: str, out: str, seed: 
     flow = APPS[app][0](bootstrap_servers, lines, out)
     chance = random.Random(seed)
     kafka = KafkaCluster(bootstrap_servers=bootstrap_servers)
-    engine = SparkEngine(flow, at, master="local[2]", batch_s=0.3, most_rows_a_batch=150, kafka=kafka)
+    settings = EngineSettings(batch_s=0.3, max_batch_rows=150, kafka=kafka)
+    engine = SparkEngine(flow, at, master="local[2]", settings=settings)
     engine.start()
     (Path(at) / "alive").touch()
     for _ in range(2):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.dataflow import Dataflow, Kind, regions
 from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.settings import EngineSettings
 from penstock.plan import Plan, required_cuts
 
 MAX_REPLICAS = 4
@@ -73,5 +74,6 @@ def play(engine: SparkEngine, changes: Iterable[Plan]) -> None:
     wait_until(rests, engine)
 
 
-def engine_for(flow: Dataflow, spark: Any, at: Path, plan: Plan | None = None, **how: Any) -> SparkEngine:
-    return SparkEngine(flow, at, spark=spark, plan=plan, batch_s=0.3, **how)
+def engine_for(flow: Dataflow, spark: Any, at: Path, plan: Plan | None = None, **settings: Any) -> SparkEngine:
+    """Return an engine with short batches; `settings` are fields of EngineSettings."""
+    return SparkEngine(flow, at, spark=spark, plan=plan, settings=EngineSettings(**{"batch_s": 0.3} | settings))

@@ -18,7 +18,7 @@ from penstock.dataflow.errors import PenstockError
 if TYPE_CHECKING:
     from penstock.control.policy import Policy
     from penstock.engines.ports import RunnableEngine
-    from penstock.engines.spark.cluster import Asked, Cluster
+    from penstock.engines.spark.cluster import ClusterSize, SparkCluster
     from penstock.report.mst_results import MstMeasurement
     from penstock.store import Store, Trial
     from penstock.study.mst.design import Wanted
@@ -74,9 +74,9 @@ def measure_mst(
     dataflow = (load(flow) if isinstance(flow, str) else flow).without_output()
     dataflow.check()
     _check_sources(dataflow, paced=paced)
-    asked = clusters.Asked(workers=max(executors), slots=executor_cores, memory_mb=executor_memory_mb)
+    asked = clusters.ClusterSize(workers=max(executors), slots=executor_cores, memory_mb=executor_memory_mb)
     if cluster is not None:
-        asked = clusters.running(Path(cluster)).record.asked
+        asked = clusters.running(Path(cluster)).record.size
     study = _Study(
         flow=dataflow,
         name=flow if isinstance(flow, str) else flow.name,
@@ -121,7 +121,7 @@ class _Study:
     replicas: ReplicaMethod
     largest_prediction: int
     cluster: Path | None
-    asked: Asked
+    asked: ClusterSize
     window_s: float
     on_progress: Callable[[Progress], None]
 
@@ -198,11 +198,11 @@ class _Study:
         else:
             study.run(self.executors, repeats=self.repeats, paced=self.paced, on=on_trial)
 
-    def _cluster(self, stack: contextlib.ExitStack) -> Cluster:
+    def _cluster(self, stack: contextlib.ExitStack) -> SparkCluster:
         from penstock.engines.spark import cluster as clusters
 
         if self.cluster is None:
-            return stack.enter_context(clusters.start(self.directory / "cluster", self.asked, dies_with_me=True))
+            return stack.enter_context(clusters.start(self.directory / "cluster", self.asked, ends_with_process=True))
         workers, needed = self.asked.workers, max(self.executors)
         if workers < needed:
             raise clusters.ClusterError(
@@ -211,7 +211,7 @@ class _Study:
             )
         return clusters.running(self.cluster)
 
-    def _engines(self, stack: contextlib.ExitStack, cluster: Cluster) -> Callable[[Wanted, int], RunnableEngine]:
+    def _engines(self, stack: contextlib.ExitStack, cluster: SparkCluster) -> Callable[[Wanted, int], RunnableEngine]:
         """Return a function that creates the engine of a trial in a directory of its own."""
         import shutil
 

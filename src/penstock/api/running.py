@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.control.loop import OnWindow, Stopped
     from penstock.control.requests import Answer
     from penstock.engines.ports import RunnableEngine
+    from penstock.engines.spark.settings import EngineSettings
     from penstock.store import Store
 
 DEFAULT_MASTER = "local[2]"
@@ -123,6 +124,8 @@ def run(
         raise OptionError(f"window_s is {window_s}; it must be a finite number above 0.")
     target = _Target.of(spark, master, cluster, confs)
     options, remarks = target.fit(options)
+    from penstock.engines.spark.settings import EngineSettings
+
     kafka = _kafka_cluster(channel, bootstrap_servers, kafka_options)
     dataflow = dataflow_from(flow)
     if until_idle:
@@ -135,7 +138,7 @@ def run(
         plan=None if plan is None else validated(dataflow, plan_from(plan)),
         options=replace(options, dataflow=dataflow.name),
         window_s=window_s,
-        engine_options={"batch_s": batch_s, "sample_every": sample_every, "kafka": kafka},
+        engine_settings=EngineSettings(batch_s=batch_s, sample_every=sample_every, kafka=kafka),
         until_idle=until_idle,
         on_window=on_window,
     )
@@ -178,8 +181,8 @@ class _Target:
                 master=up.master,
                 confs=up.confs | own,
                 cluster_directory=str(cluster),
-                cluster_slots=up.record.asked.slots,
-                cluster_workers=up.record.asked.workers,
+                cluster_slots=up.record.size.slots,
+                cluster_workers=up.record.size.workers,
             )
         if spark is None and master is None and not own:
             from penstock.api.spark_session import active_session
@@ -220,7 +223,7 @@ class _Launch:
     plan: Plan | None
     options: PolicyOptions
     window_s: float
-    engine_options: dict[str, Any]
+    engine_settings: EngineSettings
     until_idle: bool
     on_window: OnWindow | None
 
@@ -255,7 +258,7 @@ class _Launch:
             from penstock.api.spark_session import prepared_session
 
             where = {"spark": prepared_session(self.target.spark)}
-        return SparkEngine(self.flow, self.directory, plan=self.plan, **where, **self.engine_options)
+        return SparkEngine(self.flow, self.directory, plan=self.plan, settings=self.engine_settings, **where)
 
     def controller(self, engine: RunnableEngine, store: Store) -> Controller | None:
         if self.options.policy is None:

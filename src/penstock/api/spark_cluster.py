@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from penstock.engines.spark.cluster import Status
+    from penstock.engines.spark.cluster import ClusterStatus
 
 CLUSTER_DIRECTORY = Path("runs/cluster")
 
@@ -38,11 +38,11 @@ def start_cluster(
     """
     from penstock.engines.spark import cluster
 
-    started = cluster.start(Path(at), cluster.Asked(workers=workers, slots=slots, memory_mb=memory_mb))
+    started = cluster.start(Path(at), cluster.ClusterSize(workers=workers, slots=slots, memory_mb=memory_mb))
     return StartedCluster(master=started.master, workers=workers, slots=slots, at=str(at))
 
 
-def cluster_status(at: str | Path = CLUSTER_DIRECTORY) -> Status:
+def cluster_status(at: str | Path = CLUSTER_DIRECTORY) -> ClusterStatus:
     """Return the processes of the cluster and the master's view of them. Raises ClusterError if none is running."""
     from penstock.engines.spark import cluster
 

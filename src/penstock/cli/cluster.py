@@ -84,12 +84,12 @@ def status(at: Path, as_json: bool) -> None:
             click.echo("The master does not answer.")
         else:
             click.echo(
-                f"{current.workers_alive} of {current.asked.workers} workers registered, {current.slots_used} of "
-                f"{current.asked.workers * current.asked.slots} slots in use; runs: {', '.join(current.runs) or 'none'}"
+                f"{current.workers_alive} of {current.size.workers} workers registered, {current.slots_used} of "
+                f"{current.size.workers * current.size.slots} slots in use; runs: {', '.join(current.runs) or 'none'}"
             )
-        for problem in current.trouble:
+        for problem in current.problems:
             click.echo(f"problem: {problem}")
-    if not current.healthy:
+    if not current.is_healthy:
         raise SystemExit(1)
 
 

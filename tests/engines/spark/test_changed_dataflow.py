@@ -73,13 +73,14 @@ def test_other_sources_and_sinks_are_refused_when_a_run_is_resumed(
     monkeypatch.chdir(tmp_path)
     start(penstock.files("*.txt"))
     with pytest.raises(
-        penstock.PlanError, match="'in' is generated rows at a rate, and was files as they appear when the run"
+        penstock.PlanError,
+        match="'in' is generated rows at a rate, but was files as they appear at the start of the run",
     ):
         start(penstock.generate(str, schema="value string", rows_per_s=1))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     with pytest.raises(
-        penstock.PlanError, match="'out' is parquet files in '.*/elsewhere/out', and was parquet files in"
+        penstock.PlanError, match="'out' is parquet files in '.*/elsewhere/out', but was parquet files in"
     ):
         start(penstock.files("*.txt"))
 

@@ -144,7 +144,7 @@ def test_resuming_goes_on_where_it_was_and_another_dataflow_is_refused(spark: Sp
         engine_for(other, spark, tmp_path / "run").start()
     named = penstock.Dataflow("named")
     numbers(named, 10).sink("out", penstock.memory())
-    with pytest.raises(penstock.PlanError, match="holds a run of dataflow 'failing', not of 'named'"):
+    with pytest.raises(penstock.PlanError, match="contains a run of dataflow 'failing', not of 'named'"):
         engine_for(named, spark, tmp_path / "run").start()
     again = engine_for(flow, spark, tmp_path / "run")
     try:

@@ -66,7 +66,7 @@ def test_no_row_is_late_by_a_mark_before_it(spark: SparkSession, tmp_path: Path)
     """Windows that close all at once come through the channel after the times that closed them."""
     rows = 2_000
     flow = finance.flow(output=penstock.memory(), rows=rows, rows_per_s=100_000)
-    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=700)
+    engine = engine_for(flow, spark, tmp_path / "run", max_batch_rows=700)
     try:
         engine.start()
         wait_until(engine.idle, engine)  # nobody observes, and so nothing is forgotten

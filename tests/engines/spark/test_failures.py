@@ -15,7 +15,7 @@ import penstock
 from penstock.engines.spark.change.changeover import Changeover
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.executors import drift
-from penstock.engines.spark.executors.contract import Standing
+from penstock.engines.spark.executors.negotiator import ExecutorCounts
 from penstock.engines.spark.queries import retries
 from penstock.engines.spark.run_directory.committed import Query
 from penstock.engines.spark.run_directory.directory import RunDirectory
@@ -50,7 +50,7 @@ def test_a_failed_change_leaves_the_old_plan_and_every_row(
 
         with monkeypatch.context() as patched:  # the middle of the change: queries are stopped, state is being moved
             patched.setattr(type(spark._streamingCheckpointManager), "repartition", refuse)
-            with pytest.raises(penstock.PenstockError, match="OSError: no space left; the old plan is in force again"):
+            with pytest.raises(penstock.PenstockError, match="OSError: no space left. The old plan is in force again"):
                 engine.apply(cut)
         assert engine.plan == before and engine.failure() is None
 
@@ -63,13 +63,13 @@ def test_a_failed_change_leaves_the_old_plan_and_every_row(
         prepare = Changeover._prepare
         with monkeypatch.context() as patched:  # a query that Spark cannot take up, which it says when it has started
             patched.setattr(Changeover, "_prepare", spoil)
-            with pytest.raises(penstock.PenstockError, match="pipeline 'out' does not start: "):
+            with pytest.raises(penstock.PenstockError, match="Pipeline 'out' does not start: "):
                 engine.apply(cut)
         assert engine.plan == before
 
         with monkeypatch.context() as patched:  # the last moment before the commit
             patched.setattr("penstock.engines.spark.run_directory.committed.Committed.save", refuse)
-            with pytest.raises(penstock.PenstockError, match="the old plan is in force again"):
+            with pytest.raises(penstock.PenstockError, match="The old plan is in force again"):
                 engine.apply(cut)
         assert engine.plan == before
 
@@ -90,7 +90,7 @@ def test_bad_plans_harm_nothing_that_runs(spark: SparkSession, tmp_path: Path) -
         engine.start()
         before = engine.plan
         for bad, says in (
-            (before.replace(slots=7), "the plan has 7 slots but this run has 2"),
+            (before.replace(slots=7), "The plan has 7 slots, but this run has 2"),
             (before.replace(dataflow="other"), "The plan is for dataflow 'other'"),
             (before.replace(replicas=before.replicas | {"count": 0}), "1 or more"),
         ):
@@ -119,7 +119,7 @@ def test_a_function_that_fails_at_run_time_is_named(spark: SparkSession, tmp_pat
             engine.recover()
             time.sleep(0.1)
         failure = engine.failure()
-        assert failure is not None and "pipeline 'out' failed" in failure and "seven is not allowed" in failure
+        assert failure is not None and "Pipeline 'out' failed" in failure and "seven is not allowed" in failure
     finally:
         engine.stop()
 
@@ -127,20 +127,20 @@ def test_a_function_that_fails_at_run_time_is_named(spark: SparkSession, tmp_pat
 def test_executors_that_do_not_come_back_are_not_counted_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drift, "LOOK_S", 0.0)
+    monkeypatch.setattr(drift, "CHECK_INTERVAL_S", 0.0)
     flow = penstock.Dataflow("lonely")
     numbers(flow, 10).rows("work", lambda row: row, schema="n bigint").sink("out", penstock.memory())
     engine = engine_for(flow, spark, tmp_path / "run")
     try:
         engine.start()
-        there = {"one": Standing(planned=2, requested=2, observed=("1",))}
-        engine._executors = SimpleNamespace(slots_each=1, standing=lambda: there["one"])
+        there = {"one": ExecutorCounts(planned=2, requested=2, registered=("1",))}
+        engine._executors = SimpleNamespace(slots_per_executor=1, counts=lambda: there["one"])
         engine._drift.patience_s = 0.2
         assert engine.recover() == () and engine.plan.slots == 2  # it may come back
         wait_until(lambda: engine.plan.slots == 1 or bool(engine.recover()), engine)
         assert engine.plan.slots == 1 and engine.plan.replicas == {"work": 2}
-        there["one"] = Standing(planned=2, requested=2, observed=("1", "7"))
-        wait_until(lambda: "goes on with 2 slots instead of 1" in str(engine.recover()), engine)
+        there["one"] = ExecutorCounts(planned=2, requested=2, registered=("1", "7"))
+        wait_until(lambda: "continues with 2 slots instead of 1" in str(engine.recover()), engine)
         assert engine.plan.slots == 2
     finally:
         engine.stop()
@@ -150,7 +150,7 @@ def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_s
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first row of its kind fails once, as a lost worker would; the second fails whenever it comes."""
-    monkeypatch.setattr(retries, "WAITS_S", (0.0, 0.1, 0.2))
+    monkeypatch.setattr(retries, "RETRY_DELAYS_S", (0.0, 0.1, 0.2))
     stumbled, healed = tmp_path / "stumbled", tmp_path / "healed"
 
     def work(row: dict[str, int]) -> dict[str, int]:
@@ -163,7 +163,7 @@ def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_s
 
     flow = penstock.Dataflow("falling")
     numbers(flow, 1_500).rows("work", work, schema="n bigint").sink("out", penstock.memory())
-    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=300)
+    engine = engine_for(flow, spark, tmp_path / "run", max_batch_rows=300)
     said: list[str] = []
     try:
         engine.start()
@@ -176,7 +176,7 @@ def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_s
             *3 * [(False, True)],
         ]
         failure = engine.failure()
-        assert failure is not None and "an error that stays (4 times at the same place)" in failure
+        assert failure is not None and "an error that stays (4 times at the same batch)" in failure
         healed.touch()
         engine.restart(engine.queries[0])
         comes_to_its_end(engine, rows=1_500)
@@ -235,7 +235,7 @@ def test_a_change_that_failed_leaves_nothing_in_the_way_of_the_same_one(
         engine.start()
         wait_until(lambda: rows_read(engine) > 0, engine)
         monkeypatch.setattr(SparkEngine, "_commit", fails)
-        with pytest.raises(penstock.PenstockError, match="a passing error; the old plan is in force again"):
+        with pytest.raises(penstock.PenstockError, match="a passing error. The old plan is in force again"):
             engine.apply(whole)
         monkeypatch.setattr(SparkEngine, "_commit", commit)
         assert engine.generation == 1

@@ -69,7 +69,7 @@ def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession
         spark,
         tmp_path / "run",
         cut,
-        most_rows_a_batch=100,
+        max_batch_rows=100,
         kafka=KafkaCluster(bootstrap_servers=broker.bootstrap_servers),
     )
     down = threading.Event()
@@ -184,7 +184,7 @@ def test_what_is_read_of_a_cut_is_deleted(broker: Broker, spark: SparkSession, t
     assert row_bytes(flow, tmp_path / "sources") == pytest.approx(len("".join(written).encode()) / ROWS, rel=0.1)
     others = set(Topic(cluster, lines)._admin().list_topics(timeout=10).topics)
     plan = plan_of(flow, {"split": 1, "count": 1}, {"split"})
-    engine = engine_for(flow, spark, tmp_path / "run", plan, most_rows_a_batch=500, kafka=cluster)
+    engine = engine_for(flow, spark, tmp_path / "run", plan, max_batch_rows=500, kafka=cluster)
     try:
         engine.start()
         wait_until(engine.idle, engine)

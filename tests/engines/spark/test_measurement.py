@@ -119,7 +119,7 @@ def test_a_python_function_with_state_is_counted_once(spark: SparkSession, tmp_p
     flow = penstock.Dataflow("stateful")
     numbers = flow.source("numbers", penstock.generate(lambda n: (n, n % 4), schema="n bigint, k bigint", rows=400))
     numbers.keyed("kept", with_state, keys=["k"], output_mode="append").sink("out", penstock.memory())
-    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=100)
+    engine = engine_for(flow, spark, tmp_path / "run", max_batch_rows=100)
     try:
         engine.start()
         wait_until(engine.idle, engine)
@@ -167,7 +167,7 @@ def test_each_input_has_its_own_backlog(spark: SparkSession, tmp_path: Path) -> 
     many = flow.source("many", penstock.generate(lambda n: n, schema="n bigint", rows=3_000))
     none = flow.source("none", penstock.generate(lambda n: n, schema="n bigint", rows=3_000, rows_per_s=0))
     flow.stateless("both", inputs=[many, none]).sink("out", penstock.noop())
-    engine = engine_for(flow, spark, tmp_path / "run", most_rows_a_batch=200)
+    engine = engine_for(flow, spark, tmp_path / "run", max_batch_rows=200)
     try:
         engine.start()
         wait_until(lambda: engine.observe().operator("many").rows_in_total > 0, engine)

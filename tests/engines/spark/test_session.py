@@ -11,7 +11,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from penstock.dataflow import PenstockError
-from penstock.engines.spark.error_text import first_words
+from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.session import session
 
 
@@ -26,7 +26,7 @@ def test_a_master_that_is_none_is_told_with_what_a_master_is(monkeypatch: pytest
 
 def test_what_java_says_is_told_and_not_which_call_it_was() -> None:
     java = SimpleNamespace(_target_id="o8", getMessage=lambda: "No stateful operator was found.\nEnsure that ...")
-    assert first_words(Py4JJavaError("An error occurred while calling o811.repartition.", java)) == (
+    assert first_line(Py4JJavaError("An error occurred while calling o811.repartition.", java)) == (
         "No stateful operator was found"
     )
-    assert first_words(ValueError()) == "ValueError"
+    assert first_line(ValueError()) == "ValueError"

@@ -218,7 +218,7 @@ def test_a_preloaded_topic_is_measured_and_nothing_is_written(
 
     def fresh(wanted: Wanted, run: int) -> SparkEngine:
         readings.add(run)
-        return engine_for(flow, spark, tmp_path / f"run-{run}", plan, most_rows_a_batch=500)
+        return engine_for(flow, spark, tmp_path / f"run-{run}", plan, max_batch_rows=500)
 
     with Store(tmp_path / "store") as store:
         study = MstStudy(

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.control.watch import Watch
-from penstock.engines.spark.watched import WatchedEngine, _backlog, _Query
+from penstock.engines.spark.queries.progress import Progress, decode_progress
+from penstock.engines.spark.watched import QueryLoad, WatchedEngine, backlog_rows
 from penstock.store import StoreReader
 
 pytestmark = pytest.mark.spark
@@ -158,7 +159,7 @@ def test_a_load_that_is_too_much_gets_a_recommendation(plain_spark: SparkSession
 def test_arguments_that_make_no_sense_are_refused_at_once(plain_spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(penstock.PenstockError, match="a black box can be watched by 'mst' only"):
         penstock.watch(plain_spark, at=tmp_path, policy="drs")  # type: ignore[arg-type]
-    with pytest.raises(penstock.PenstockError, match="the least first"):
+    with pytest.raises(penstock.PenstockError, match="is invalid; give the least and the largest"):
         penstock.watch(plain_spark, at=tmp_path, executors=(3, 1))
 
 
@@ -169,40 +170,45 @@ def test_the_backlog_of_a_kafka_source_is_read_from_its_offsets() -> None:
         "latestOffset": {"topic": {"0": 100, "1": 90}},
         "numInputRows": 100,
     }
-    assert _backlog({"sources": [source]}) == 70
-    assert _backlog({"sources": [{"endOffset": None, "latestOffset": None, "numInputRows": 5}]}) == 0
+    assert backlog_rows(report({"batchId": 0, "sources": [source]})) == 70
+    assert backlog_rows(report({"batchId": 0, "sources": [{"numInputRows": 5}]})) == 0
 
 
-def batch(number: int, *, ends_s: float, rows: int, behind: int = 0) -> dict[str, Any]:
-    """As Spark tells of it; it took a second."""
+def report(progress: dict[str, Any]) -> Progress:
+    return decode_progress(json.dumps(progress))
+
+
+def batch(number: int, *, ends_s: float, rows: int, behind: int = 0) -> Progress:
+    """Return the progress report of a batch that took one second."""
     timestamp = datetime.fromtimestamp(ends_s - 1.0, UTC).isoformat()
     source = {"startOffset": 0, "endOffset": rows, "latestOffset": rows + behind, "numInputRows": rows}
     took = {"triggerExecution": 1000, "addBatch": 900}
-    return {"batchId": number, "timestamp": timestamp, "durationMs": took, "numInputRows": rows, "sources": [source]}
+    batch = {"batchId": number, "timestamp": timestamp, "durationMs": took, "numInputRows": rows, "sources": [source]}
+    return report(batch)
 
 
 @pytest.mark.parametrize("trigger_s", [2.0, 60.0, 300.0])
 def test_rows_come_between_batches_however_far_apart(trigger_s: float) -> None:
-    query, came = _Query(), []
-    query.saw([batch(0, ends_s=0.0, rows=5_000_000)])  # what had piled up
+    query, came = QueryLoad(), []
+    query.add_batches([batch(0, ends_s=0.0, rows=5_000_000)])  # what had piled up
     for number in range(1, 4):
         for look_s in range(10, int(trigger_s), 10):
-            query.was_still((number - 1) * trigger_s + look_s, 10.0)
-            came.append(query.arriving)
-        query.saw([batch(number, ends_s=number * trigger_s, rows=round(1000 * trigger_s))])
-        came.append(query.arriving)
+            query.add_idle_time((number - 1) * trigger_s + look_s, 10.0)
+            came.append(query.arriving_rows_per_s)
+        query.add_batches([batch(number, ends_s=number * trigger_s, rows=round(1000 * trigger_s))])
+        came.append(query.arriving_rows_per_s)
     assert set(came) <= {0.0, 1000.0} and came[-1] == 1000.0
     assert 0.0 not in came[came.index(1000.0) :]
-    query.was_still(4 * 3 * trigger_s + 100, 10.0)
-    assert query.arriving == 0.0
+    query.add_idle_time(4 * 3 * trigger_s + 100, 10.0)
+    assert query.arriving_rows_per_s == 0.0
 
 
 def test_a_backlog_that_grows_has_come_and_one_that_was_there_has_not() -> None:
-    query = _Query()
-    query.saw([batch(0, ends_s=0.0, rows=100, behind=10_000)])
-    assert query.arriving == 0.0
-    query.saw([batch(1, ends_s=10.0, rows=100, behind=10_400)])
-    assert query.arriving == pytest.approx(50.0)
+    query = QueryLoad()
+    query.add_batches([batch(0, ends_s=0.0, rows=100, behind=10_000)])
+    assert query.arriving_rows_per_s == 0.0
+    query.add_batches([batch(1, ends_s=10.0, rows=100, behind=10_400)])
+    assert query.arriving_rows_per_s == pytest.approx(50.0)
 
 
 def recommended(at: Path) -> list[int]:

@@ -14,7 +14,8 @@ import pytest
 
 import penstock
 from penstock.engines.spark.jvm import JvmError
-from penstock.engines.spark.watched import WatchedEngine, _Query
+from penstock.engines.spark.queries.progress import Progress, decode_progress
+from penstock.engines.spark.watched import QueryLoad, WatchedEngine
 from penstock.measure.window import Window
 
 
@@ -25,11 +26,11 @@ def test_queries_keep_their_names_apart(names: tuple[str, str]) -> None:
     engine = WatchedEngine.__new__(WatchedEngine)
     engine._spark = SimpleNamespace(streams=SimpleNamespace(active=running))
     engine._running = {}
-    assert [name for name, _, _ in engine._progress()] == list(names)
+    assert [name for name, _, _ in engine._reports()] == list(names)
 
 
 def test_a_program_has_no_cuts_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engines.spark.watched.Stages", lambda spark: None)
+    monkeypatch.setattr("penstock.engines.spark.watched.StageTimes", lambda spark: None)
     monkeypatch.setattr(WatchedEngine, "executors", lambda self: (3, 2))
     engine = WatchedEngine(SimpleNamespace(sparkContext=SimpleNamespace(appName="theirs")))
     assert (engine.plan.slots, engine.plan.cuts) == (6, frozenset())
@@ -40,45 +41,45 @@ def test_a_program_has_no_cuts_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     [{"executors": 4}, {"executors": (1, 2, 3)}, {"executors": (1.5, 3)}, {"every_s": nan}, {"catch_up_s": inf}],
 )
 def test_arguments_that_make_no_sense_are_told_with_what_would(given: dict[str, Any]) -> None:
-    with pytest.raises(penstock.PenstockError, match=r"the least first, such as \(1, 6\), and times above 0"):
+    with pytest.raises(penstock.PenstockError, match="is invalid; give "):
         penstock.watch(None, at="nowhere", **given)
 
 
 @pytest.mark.parametrize("asked", [{"executors": (1, 10**9)}, {"executors": (2, 1)}, {"every_s": "10"}, {"every_s": 0}])
 def test_what_cannot_be_watched_for_is_refused_before_anything_is_looked_at(asked: dict[str, Any]) -> None:
     """A billion executors would have their capacities worked out in the middle of somebody's program."""
-    with pytest.raises(penstock.PenstockError, match=r"such as \(1, 6\), and times above 0"):
+    with pytest.raises(penstock.PenstockError, match="is invalid; give "):
         penstock.watch(None, at="nowhere", **asked)
 
 
 def test_behind_a_cold_batch_the_load_is_what_it_is() -> None:
     """200 rows/s. Python starts in the first batch, for 9 s; the next takes half a second for all that came then."""
-    query, came = _Query(), []
+    query, came = QueryLoad(), []
     for number, (began_s, took_s, rows) in enumerate(
         [(0.0, 9.0, 0), (9.0, 0.5, 1800), (9.5, 0.1, 100), (9.6, 0.1, 20)]
     ):
-        query.saw([batch(number, began_s, took_s, rows)])
-        came.append(query.arriving)
+        query.add_batches([report(batch(number, began_s, took_s, rows))])
+        came.append(query.arriving_rows_per_s)
     assert came == pytest.approx([0.0, 200.0, 200.0, 200.0])
 
 
 def test_a_local_program_is_told_why_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engines.spark.watched.Stages", lambda spark: None)
+    monkeypatch.setattr("penstock.engines.spark.watched.StageTimes", lambda spark: None)
     monkeypatch.setattr(WatchedEngine, "executors", lambda self: (1, 2))
     engine = WatchedEngine(SimpleNamespace(sparkContext=SimpleNamespace(appName="theirs", master="local[2]")))
-    with pytest.raises(penstock.PenstockError, match=r"runs on local\[2\].*start it on a cluster"):
+    with pytest.raises(penstock.PenstockError, match=r"runs on master 'local\[2\]'.*Start it on a cluster"):
         engine.apply(engine.plan.replace(slots=4))
 
 
 def test_a_topic_that_has_lost_its_oldest_rows_brings_no_more_for_that() -> None:
     """Spark does not say where the first batch began. 20,000 rows are there, 500 a batch are read, 100 rows/s come."""
-    first, query, seen = 10**9, _Query(), []
+    first, query, seen = 10**9, QueryLoad(), []
     for number in range(3):
         at = first + 500 * number
         offsets = {"startOffset": {"t": {"0": at}} if number else None, "endOffset": {"t": {"0": at + 500}}}
         latest = {"latestOffset": {"t": {"0": first + 20_000 + 100 * number}}, "numInputRows": 500}
-        query.saw([batch(number, float(number), 0.9, 500) | {"sources": [offsets | latest]}])
-        seen.append((query.backlog, query.arriving))
+        query.add_batches([report(batch(number, float(number), 0.9, 500) | {"sources": [offsets | latest]})])
+        seen.append((query.backlog_rows, query.arriving_rows_per_s))
     assert seen == [(19_500.0, 0.0), (19_100.0, 100.0), (18_700.0, 100.0)]
 
 
@@ -142,6 +143,10 @@ def batch(number: int, began_s: float, took_s: float, rows: int, *, run: str = "
     }
 
 
+def report(progress: dict[str, Any]) -> Progress:
+    return decode_progress(json.dumps(progress))
+
+
 def theirs(made: list[dict[str, Any]], status: Callable[[], Any] = _gone) -> Any:
     def reports() -> list[Any]:
         return [SimpleNamespace(json=lambda progress=progress: json.dumps(progress)) for progress in made]
@@ -154,8 +159,8 @@ def theirs(made: list[dict[str, Any]], status: Callable[[], Any] = _gone) -> Any
 
 def looks(monkeypatch: pytest.MonkeyPatch, running: list[Any]) -> Callable[[], Window]:
     """A watcher of these queries."""
-    stages = SimpleNamespace(look=lambda: None, busy_s=lambda run, number: None)
-    monkeypatch.setattr("penstock.engines.spark.watched.Stages", lambda spark: stages)
+    stages = SimpleNamespace(refresh=lambda: None, busy_s=lambda run, number: None)
+    monkeypatch.setattr("penstock.engines.spark.watched.StageTimes", lambda spark: stages)
     monkeypatch.setattr(WatchedEngine, "executors", lambda self: (1, 2))
     spark: Any = SimpleNamespace(
         sparkContext=SimpleNamespace(appName="theirs"), streams=SimpleNamespace(active=running)

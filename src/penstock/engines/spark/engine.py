@@ -1,8 +1,8 @@
-"""The Spark engine: one dataflow, one plan at a time, changed while it runs.
+"""The Spark engine runs one dataflow under one plan at a time and changes the plan while the dataflow runs.
 
-The run's directory holds everything: `plan.json` (what is committed), `checkpoints/`, `channels/`, `sources/`, `hold/`.
-A change prepares new checkpoints beside the old ones, starts the new queries behind a closed gate and then replaces
-`plan.json` in one step, which is the commit and what opens the gate. Whatever fails before that leaves the old plan.
+The run directory holds everything: the committed plan (`plan.json`), `checkpoints/`, `channels/`, `sources/`, `hold/`.
+A change prepares new checkpoints beside the old ones and starts the new queries behind a closed gate. Replacing
+`plan.json` is the commit, which also opens the gate. A failure before the commit leaves the old plan in force.
 """
 
 from __future__ import annotations
@@ -10,25 +10,32 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.brokers.cluster import KafkaCluster
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.load import modules_by_value
 from penstock.engines.ports import Applied
 from penstock.engines.spark.change.changeover import Changeover
-from penstock.engines.spark.change.query_changes import Change, change
-from penstock.engines.spark.change.resume_check import check_same_dataflow, ends_of, shape_of, take_up
-from penstock.engines.spark.error_text import first_words
+from penstock.engines.spark.change.query_changes import QueryChanges, plan_query_changes
+from penstock.engines.spark.change.resume_check import (
+    apply_new_declarations,
+    check_same_dataflow,
+    endpoints_of,
+    shape_of,
+)
+from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors import ExecutorsError, Negotiator, negotiator_of
 from penstock.engines.spark.executors.drift import ExecutorDrift
-from penstock.engines.spark.metering.meter import Meter
-from penstock.engines.spark.queries.queries import Queries
+from penstock.engines.spark.metering.meter import QueryMeter
+from penstock.engines.spark.queries.query_runner import QueryRunner
+from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.gate import hold_file
 from penstock.engines.spark.reading.offsets import Offset
@@ -37,334 +44,262 @@ from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.run_directory.journal import Journal
 from penstock.engines.spark.run_directory.orphans import await_orphan, note_jvm
 from penstock.engines.spark.session import session
+from penstock.engines.spark.settings import EngineSettings
 from penstock.engines.spark.sinks import writers
-from penstock.engines.spark.sources.contract import StreamSource
 from penstock.engines.spark.sources.factory import create_source
 from penstock.measure.window import Window
 from penstock.plan import Plan, default_plan, diff, pipelines, validated
 
-SAMPLE_EVERY = 16  # of 1 ms rows the clocks then cost less than can be measured
+
+@dataclass(frozen=True, slots=True)
+class _OpenRun:
+    """The parts of an engine that exist once its run directory has been opened."""
+
+    context: RunContext
+    queries: QueryRunner
+    meter: QueryMeter
 
 
 class SparkEngine:
+    """Runs a dataflow on Spark in the run directory `at`, and resumes the run that the directory already contains.
+
+    plan: the plan to start with; None takes the default plan, or the plan of the run that is resumed.
+    spark: an existing session; None creates one with `master` and `confs` and stops it at the end.
+    """
+
     def __init__(
         self,
         flow: Dataflow,
         at: str | Path,
         *,
-        master: str = "local[2]",
-        confs: dict[str, str] | None = None,
         plan: Plan | None = None,
         spark: SparkSession | None = None,
-        executors_patience_s: float = 60.0,
-        batch_s: float = 2.0,
-        most_rows_a_batch: int | None = None,
-        measured: bool = True,
-        sample_every: int = SAMPLE_EVERY,
-        kafka: KafkaCluster | None = None,  # where new cuts keep their rows; None: in the run's directory
+        master: str = "local[2]",
+        confs: dict[str, str] | None = None,
+        settings: EngineSettings | None = None,
     ) -> None:
-        """`sample_every`: of row functions, one row in so many is timed by itself."""
         flow.check()
-        if sample_every < 1:
-            raise PenstockError(f"one row in {sample_every} is to be timed; give 1 (every row) or more")
         if plan is not None:
             plan = validated(flow, plan)
         self.flow = flow
         self.run = Path(at).resolve()
+        self._settings = settings or EngineSettings()
         self._master = master
         self._confs = confs
-        self._asked = plan
+        self._requested_plan = plan
         self._spark = spark
         self._owns_spark = spark is None
-        self._batch_s = batch_s
-        self._most_rows = most_rows_a_batch
-        self._sample_every = sample_every if measured else None
-        self._sources: dict[str, StreamSource] = {}
-        self._directory = RunDirectory(self.run, kafka)
+        self._directory = RunDirectory(self.run, self._settings.kafka)
         self._journal = Journal(self.run)
-        self._queries: Queries | None = None
+        self._open_run: _OpenRun | None = None
         self._committed: Committed | None = None
-        self._changing = threading.RLock()
-        self._meter: Meter | None = None
+        self._lock = threading.RLock()  # a plan change excludes observation and recovery
         self._executors: Negotiator | None = None
-        self._drift = ExecutorDrift(executors_patience_s)
-        self._found_out: list[str] = []  # when the run was resumed
-        self._executors_patience_s = executors_patience_s
-        self._patience_s = 2 * batch_s  # how long a batch is waited for where it may as well be interrupted
+        self._drift = ExecutorDrift(self._settings.executor_patience_s)
+        self._messages: list[str] = []  # events of the start, reported by the next `recover`
 
-    # ---- the contract
+    # ---- state
 
     @property
     def plan(self) -> Plan:
-        if self._committed is None:
-            raise PenstockError("the run has not been started: there is no plan in force yet")
-        return self._committed.plan
+        return self._in_force().plan
 
     @property
     def generation(self) -> int:
+        """The number of the plan in force, counted from 1; 0 before the start."""
         return self._committed.generation if self._committed else 0
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """What runs under the plan in force, upstream first."""
+        """The queries of the plan in force, upstream first."""
         return self._committed.queries if self._committed else ()
-
-    def running(self, query: Query) -> Any:
-        """Spark's own handle of a query."""
-        return self._queries.running[query.checkpoint].query
-
-    def restart(self, query: Query) -> None:
-        """Stops a query and starts it again under the same plan."""
-        with self._changing:
-            self._queries.halt(self._queries.running[query.checkpoint])
-            self._queries.start(query, self._queries.pipeline(query, self.plan))
 
     @property
     def executors(self) -> Negotiator:
-        """Who gets them, and what is there."""
         if self._executors is None:
-            raise PenstockError("the run has not been started: it has no executors yet")
+            raise PenstockError("The run has not been started, so it has no executors yet. Start it first.")
         return self._executors
 
+    def running(self, query: Query) -> StreamingQuery:
+        """Return Spark's handle of a query."""
+        return self._opened().queries.running[query.checkpoint].query
+
     def run_id(self, query: Query) -> str:
-        """Spark's id of this start of a query; another one means that it was started again."""
+        """Return Spark's id of the current start of a query; it changes with each restart."""
         return str(self.running(query).runId)
+
+    def position(self, query: Query, source: QueryInput) -> Offset:
+        """Return the offset up to which a query has read one of its inputs: the end of its last committed batch."""
+        return self._directory.position(query, source)
+
+    def rows(self, sink: str) -> list[dict[str, Any]]:
+        """Return the rows of a memory sink."""
+        return writers.memory_rows(self.run, sink)
+
+    def _opened(self) -> _OpenRun:
+        if self._open_run is None:
+            raise PenstockError("The run has not been started. Start it first.")
+        return self._open_run
+
+    def _in_force(self) -> Committed:
+        if self._committed is None:
+            raise PenstockError("The run has not been started, so no plan is in force yet. Start it first.")
+        return self._committed
+
+    # ---- starting and stopping
 
     def start(self) -> None:
         self.run.mkdir(parents=True, exist_ok=True)
-        found = Committed.load(self.run)
-        if found is not None:
-            check_same_dataflow(found, self.flow, self.run)
-        for module in modules_by_value(self.flow):  # workers cannot import these
+        previous = Committed.load(self.run)
+        if previous is not None:
+            check_same_dataflow(previous, self.flow, self.run)
+        for module in modules_by_value(self.flow):  # workers cannot import these modules
             cloudpickle.register_pickle_by_value(module)
         await_orphan(self.run)
         if self._spark is None:
             self._spark = session(self._master, f"penstock {self.flow.name}", self._confs)
         note_jvm(self.run, self._spark)
-        self._executors = negotiator_of(self._spark, patience_s=self._executors_patience_s)
-        if found is None:
-            self._begin_anew()
+        self._executors = negotiator_of(self._spark, patience_s=self._settings.executor_patience_s)
+        if previous is None:
+            self._start_new(self._spark, self._executors)
         else:
-            self._resume(found)
-        if self._asked is not None and found is not None:
-            asked = self._asked.replace(slots=self._executors.begin(self._asked.slots))
-            if not diff(self.plan, asked).empty:
-                self._settled_on(asked.slots)
-                self.apply(asked)
+            self._resume(self._spark, self._executors, previous)
+            if self._requested_plan is not None:
+                plan = self._requested_plan.replace(slots=self._executors.start(self._requested_plan.slots))
+                if not diff(self.plan, plan).empty:
+                    self._record_slots(plan.slots)
+                    self.apply(plan)
+
+    def _start_new(self, spark: SparkSession, executors: Negotiator) -> None:
+        requested = self._requested_plan
+        slots = executors.start(requested.slots if requested is not None else None)
+        plan = default_plan(self.flow, slots=slots) if requested is None else requested.replace(slots=slots)
+        plan = validated(self.flow, plan)
+        run = self._open(spark, None)
+        changes = plan_query_changes(self.flow, None, plan)
+        self._commit(plan, changes, tuple(Changeover(run.context, run.queries, changes, None).execute()))
+
+    def _resume(self, spark: SparkSession, executors: Negotiator, previous: Committed) -> None:
+        plan = previous.plan.replace(slots=executors.start(previous.plan.slots))
+        plan = validated(self.flow, plan)
+        run = self._open(spark, previous)
+        self._committed = msgspec.structs.replace(previous, plan=plan, endpoints=endpoints_of(self.flow))
+        for query in previous.queries:
+            checkpoint = self._directory.checkpoint(query)
+            planned = checkpoint.offsets(checkpoint.planned())
+            for source in query.inputs:
+                if isinstance(source, SourceInput):
+                    run.context.sources[source.operator].resume(planned.get(source.name, source.start))
+        self._messages += apply_new_declarations(previous, self.flow, run.context.sources)
+        run.queries.start_all(previous.queries, plan)
+        self._committed.save(self.run)
+        self._messages += self._journal.report_interrupted(previous.generation)
+
+    def _open(self, spark: SparkSession, previous: Committed | None) -> _OpenRun:
+        """Delete what the committed plan does not name, and open sources and sinks."""
+        self._directory.delete_unused(previous)
+        sources = {}
+        for operator in self.flow.operators:
+            if operator.kind is Kind.SOURCE:
+                sources[operator.name] = create_source(operator, self.run / "sources")
+            elif operator.sink is not None:
+                writers.check_reachable(operator.name, operator.sink)
+        context = RunContext(
+            spark=spark, flow=self.flow, directory=self._directory, sources=sources, settings=self._settings
+        )
+        meter = QueryMeter(context)
+        queries = QueryRunner(context, on_start=meter.query_started, on_stop=meter.query_stopped)
+        self._open_run = _OpenRun(context, queries, meter)
+        return self._open_run
+
+    def restart(self, query: Query) -> None:
+        """Stop a query and start it again under the same plan."""
+        with self._lock:
+            queries = self._opened().queries
+            queries.stop(queries.running[query.checkpoint])
+            queries.start(query, queries.pipeline(query, self.plan))
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._open_run is not None:
+                self._open_run.queries.stop_all(self._settings.drain_patience_s)
+            if self._owns_spark and self._spark is not None:
+                self._spark.stop()
+                self._spark = None
+
+    # ---- changing the plan
 
     def apply(self, plan: Plan) -> Applied:
-        with self._changing:
+        with self._lock:
             began = time.monotonic()
-            committed = self._committed
-            if committed is None:
-                raise PenstockError("the run has not been started: start it before changing its plan")
+            committed = self._in_force()
             plan = validated(self.flow, plan)
-            self._executors.check(plan.slots)
-            wanted = plan.slots
-            if wanted > committed.plan.slots:  # first of all: the old plan goes on while they come
-                plan = plan.replace(slots=self._executors.settle(wanted))
+            self.executors.check(plan.slots)
+            requested_slots = plan.slots
+            grows = requested_slots > committed.plan.slots
+            if grows:  # obtain executors first: the old plan continues while they start
+                plan = plan.replace(slots=self.executors.resize(requested_slots))
             try:
-                applied = self._replan(committed, plan)
+                applied = self._change_queries(committed, plan)
             except BaseException:
-                if wanted > committed.plan.slots:
-                    self._executors.settle(committed.plan.slots)
+                if grows:
+                    self.executors.resize(committed.plan.slots)
                 raise
-            if wanted < committed.plan.slots:  # last of all: what is in force needs them no more
-                self._settled_on(self._executors.settle(wanted))
-            words, got = applied.changed, self.plan.slots
-            if got != wanted:
-                words = f"{words}; {wanted} slots were asked for and {got} are there"
+            if requested_slots < committed.plan.slots:  # release executors last: the old plan needed them
+                self._record_slots(self.executors.resize(requested_slots))
+            changed = applied.changed
+            if self.plan.slots != requested_slots:
+                changed = f"{changed}; {requested_slots} slots were requested and {self.plan.slots} are available"
             took_s = time.monotonic() - began
-            return msgspec.structs.replace(applied, plan=self.plan, changed=words, took_s=took_s)
+            return msgspec.structs.replace(applied, plan=self.plan, changed=changed, took_s=took_s)
 
-    def _replan(self, committed: Committed, plan: Plan) -> Applied:
-        """All of a change but executors."""
-        words = str(diff(committed.plan, plan))
-        todo = change(self.flow, committed, plan)
-        if not todo.begin and not todo.stop:
+    def _change_queries(self, committed: Committed, plan: Plan) -> Applied:
+        """Apply all parts of a new plan except its executors."""
+        changed = str(diff(committed.plan, plan))
+        changes = plan_query_changes(self.flow, committed, plan)
+        if not changes.start and not changes.stop:
             if plan != committed.plan:
-                self._commit(plan, todo, committed.queries)
-                self._tidy_up(before=committed)
-            return Applied(plan=plan, generation=self.generation, changed=words, pause_s=0.0, stopped=())
-        changeover = self._changeover(todo, committed.plan)
-        self._journal.write(todo.generation, words)
+                self._commit(plan, changes, committed.queries)
+                self._clean_up(before=committed)
+            return Applied(plan=plan, generation=self.generation, changed=changed, pause_s=0.0, stopped=())
+        run = self._opened()
+        changeover = Changeover(run.context, run.queries, changes, committed.plan)
+        self._journal.write(changes.generation, changed)
         try:
-            queries = changeover.carry_out()
+            new_queries = changeover.execute()
             order = [pipeline.name for pipeline in pipelines(self.flow, plan)]
-            everyone = sorted([*todo.keep, *queries], key=lambda query: order.index(query.pipeline))
-            self._commit(plan, todo, tuple(everyone))
+            queries = sorted([*changes.keep, *new_queries], key=lambda query: order.index(query.pipeline))
+            self._commit(plan, changes, tuple(queries))
         except BaseException as error:
-            if self._committed is not committed:  # it is in force, and its rows may be on their way: no way back
+            if self._committed is not committed:  # the new plan is in force and its rows may be written: no rollback
                 raise
             self._roll_back(committed, changeover.started)
             self._journal.clear()
             if isinstance(error, PenstockError | KeyboardInterrupt | SystemExit):
                 raise
             raise PenstockError(
-                f"the plan could not be applied ({words}): {type(error).__name__}: {first_words(error)}; the old plan "
-                "is in force again"
+                f"The plan could not be applied ({changed}): {type(error).__name__}: {first_line(error)}. The old plan "
+                "is in force again."
             ) from error
-        self._tidy_up(before=committed)
+        self._clean_up(before=committed)
         return Applied(
             plan=plan,
-            generation=todo.generation,
-            changed=words,
+            generation=changes.generation,
+            changed=changed,
             pause_s=0.0 if changeover.paused_at is None else time.monotonic() - changeover.paused_at,
-            stopped=tuple(query.pipeline for query in todo.stop),
+            stopped=tuple(query.pipeline for query in changes.stop),
         )
 
-    def _settled_on(self, slots: int) -> None:
-        """Notes the slots that the plan in force really has."""
-        committed = self._committed
-        if slots != committed.plan.slots:
-            self._committed = msgspec.structs.replace(committed, plan=committed.plan.replace(slots=slots))
-            self._committed.save(self.run)
-
-    def observe(self) -> Window:
-        with self._changing:
-            if self._meter is None or self._committed is None:
-                raise PenstockError("the run has not been started: there is nothing to observe")
-            for source in self._sources.values():
-                source.available()  # what is away has stale metrics: better no window than a wrong one
-            for folder in self._committed.channels.values():
-                self._directory.channel(folder).check_available()
-            window = self._meter.window(self._committed, self._queries.running)
-            self._directory.delete_read_rows(self.queries, self._meter.counted_up_to)
-            return window
-
-    def set_rate(self, source: str, rows_per_s: float) -> None:
-        if source not in self._sources:
-            raise PenstockError(f"'{source}' is no source of '{self.flow.name}'; it has {', '.join(self._sources)}")
-        if not 0 <= rows_per_s < float("inf"):
-            raise PenstockError(f"a rate of {rows_per_s} rows/s: give a number, 0 or more")
-        self._sources[source].set_rate(rows_per_s)
-
-    def recover(self) -> tuple[str, ...]:
-        with self._changing:
-            done, self._found_out = self._found_out, []
-            for query in self.queries if self._queries is not None else ():
-                if query.checkpoint not in self._queries.running:  # a change that failed could not start it again
-                    self._queries.start(query, self._queries.pipeline(query, self.plan))
-                    done.append(f"pipeline '{query.pipeline}' did not run and was started")
-            for running, reason in self._queries.due() if self._queries is not None else ():
-                self.restart(running.record)
-                done.append(f"pipeline '{running.record.pipeline}' failed and was started again: {reason}")
-            if self._executors is not None and self._committed is not None:
-                planned = self.plan.slots
-                there = self._drift.slots(self._executors, planned, time.monotonic())
-                standing = None if there is None else self._executors.standing()
-                if there == 0:
-                    where = self._spark.sparkContext.master
-                    done.append(f"{standing}: it waits for one; see whether {where} is up")
-                elif there is not None and there > standing.requested * self._executors.slots_each:
-                    try:
-                        self._executors.settle(planned)
-                        done.append(f"{standing}: those that came when they were not wanted any more were let go")
-                    except ExecutorsError as error:  # the next look sees what is there then
-                        done.append(f"{standing}: {error}")
-                elif there is not None:
-                    self._settled_on(there)
-                    done.append(f"{standing}: it goes on with {there} slots instead of {planned}")
-            return tuple(done)
-
-    def failure(self) -> str | None:
-        failed = self._queries.failure() if self._queries is not None else None
-        return f"pipeline '{failed[0]}' failed: {failed[1]}" if failed else None
-
-    def idle(self) -> bool:
-        """All sources have ended, everything appended has been read, and no query has anything left to do."""
-        with self._changing:
-            before = self._queries.at_rest(self.queries)
-            if before is None:
-                return False
-            time.sleep(0.2)
-            return self._queries.at_rest(self.queries) == before
-
-    def position(self, query: Query, source: QueryInput) -> Offset:
-        """Return the offset up to which a query has read one of its inputs: the end of its last committed batch."""
-        return self._directory.position(query, source)
-
-    def stop(self) -> None:
-        with self._changing:
-            if self._queries is not None:
-                self._queries.stop(self._patience_s)
-            if self._owns_spark and self._spark is not None:
-                self._spark.stop()
-                self._spark = None
-
-    def rows(self, sink: str) -> list[dict[str, Any]]:
-        """What a memory sink holds."""
-        return writers.memory_rows(self.run, sink)
-
-    # ---- starting
-
-    def _begin_anew(self) -> None:
-        slots = self._executors.begin(self._asked.slots if self._asked is not None else None)
-        plan = default_plan(self.flow, slots=slots) if self._asked is None else self._asked.replace(slots=slots)
-        plan = validated(self.flow, plan)
-        self._open(None)
-        todo = change(self.flow, None, plan)
-        self._commit(plan, todo, tuple(self._changeover(todo, None).carry_out()))
-
-    def _resume(self, found: Committed) -> None:
-        plan = found.plan.replace(slots=self._executors.begin(found.plan.slots))
-        plan = validated(self.flow, plan)
-        self._open(found)
-        self._committed = msgspec.structs.replace(found, plan=plan, endpoints=ends_of(self.flow))
-        for query in found.queries:
-            checkpoint = self._directory.checkpoint(query)
-            planned = checkpoint.offsets(checkpoint.planned())
-            for source in query.inputs:
-                if isinstance(source, SourceInput):
-                    self._sources[source.operator].resume(planned.get(source.name, source.start))
-        self._found_out += take_up(found, self.flow, self._sources)
-        self._queries.start_all(found.queries, plan)
-        self._committed.save(self.run)
-        self._found_out += self._journal.report_interrupted(found.generation)
-
-    def _open(self, found: Committed | None) -> None:
-        self._directory.delete_unused(found)
-        for operator in self.flow.operators:
-            if operator.kind is Kind.SOURCE:
-                self._sources[operator.name] = create_source(operator, self.run / "sources")
-            elif operator.kind is Kind.SINK:
-                writers.check_reachable(operator.name, operator.sink)
-        self._meter = Meter(self.flow, self._spark, self._sources, self._directory.channel, self.run)
-        self._queries = Queries(
-            self._spark,
-            self.flow,
-            self._directory,
-            self._sources,
-            self._meter,
-            batch_s=self._batch_s,
-            most_rows=self._most_rows,
-            sample_every=self._sample_every,
-        )
-
-    # ---- changing
-
-    def _changeover(self, todo: Change, before: Plan | None) -> Changeover:
-        return Changeover(
-            self._spark,
-            self.flow,
-            self._directory,
-            self._sources,
-            self._queries,
-            before=before,
-            todo=todo,
-            patience_s=self._patience_s,
-        )
-
-    def _commit(self, plan: Plan, todo: Change, queries: tuple[Query, ...]) -> None:
+    def _commit(self, plan: Plan, changes: QueryChanges, queries: tuple[Query, ...]) -> None:
         committed = Committed(
-            generation=todo.generation,
+            generation=changes.generation,
             plan=plan,
             shape=shape_of(self.flow),
             queries=queries,
-            channels=todo.channels,
-            endpoints=ends_of(self.flow),
+            channels=changes.channels,
+            endpoints=endpoints_of(self.flow),
         )
-        before, self._committed = self._committed, committed  # first: once it is saved there is no way back
+        before, self._committed = self._committed, committed  # set it first: a saved plan cannot be rolled back
         try:
             committed.save(self.run)
         except BaseException:
@@ -372,21 +307,109 @@ class SparkEngine:
                 self._committed = before
             raise
 
-    def _tidy_up(self, before: Committed) -> None:
-        """What cannot be deleted now is when the next plan is in force, or the run is resumed."""
+    def _record_slots(self, slots: int) -> None:
+        """Record the slots that are available to the plan in force."""
+        committed = self._in_force()
+        if slots != committed.plan.slots:
+            self._committed = msgspec.structs.replace(committed, plan=committed.plan.replace(slots=slots))
+            self._committed.save(self.run)
+
+    def _clean_up(self, before: Committed) -> None:
+        """Delete what the plans before the last change used. A failed deletion is repeated after the next change."""
         self._journal.clear()
         with contextlib.suppress(OSError, PenstockError):
             self._directory.delete_unused(self._committed, before)
 
     def _roll_back(self, committed: Committed, started: list[RunningQuery]) -> None:
+        """Stop the queries of a failed change and restart those of the committed plan."""
+        queries = self._opened().queries
         for running in started:
-            self._queries.halt(running)
+            queries.stop(running)
         for query in committed.queries:
-            running = self._queries.running.get(query.checkpoint)
-            if running is None or not running.active():
-                if running is not None:
-                    self._queries.running.pop(query.checkpoint).stop()
-                with contextlib.suppress(Exception):  # whoever mends the run starts what is missing, and tells why not
-                    self._queries.start(query, self._queries.pipeline(query, committed.plan))
+            before = queries.running.get(query.checkpoint)
+            if before is None or not before.is_active():
+                if before is not None:
+                    queries.running.pop(query.checkpoint).stop()
+                with contextlib.suppress(Exception):  # `recover` starts it later, and reports why it fails
+                    queries.start(query, queries.pipeline(query, committed.plan))
             hold_file(self.run, query.checkpoint).unlink(missing_ok=True)
         self._directory.delete_unused(committed)
+
+    # ---- observing and recovering
+
+    def observe(self) -> Window:
+        with self._lock:
+            run, committed = self._opened(), self._in_force()
+            # Fail if a source or a channel is unreachable: its metrics would be stale, and no window is better.
+            for source in run.context.sources.values():
+                source.available()
+            for folder in committed.channels.values():
+                self._directory.channel(folder).check_available()
+            window = run.meter.window(committed, run.queries.running)
+            self._directory.delete_read_rows(self.queries, run.meter.counted_up_to)
+            return window
+
+    def set_rate(self, source: str, rows_per_s: float) -> None:
+        sources = self._opened().context.sources
+        if source not in sources:
+            raise PenstockError(
+                f"'{source}' is not a source of dataflow '{self.flow.name}'. Its sources are: {', '.join(sources)}."
+            )
+        if not 0 <= rows_per_s < float("inf"):
+            raise PenstockError(f"The rate is {rows_per_s} rows/s; give a finite number, 0 or more.")
+        sources[source].set_rate(rows_per_s)
+
+    def recover(self) -> tuple[str, ...]:
+        with self._lock:
+            done, self._messages = self._messages, []
+            if self._open_run is not None:
+                done += self._restart_failed_queries(self._open_run.queries)
+            if self._executors is not None and self._committed is not None:
+                done += self._adapt_to_executors(self._executors)
+            return tuple(done)
+
+    def _restart_failed_queries(self, queries: QueryRunner) -> list[str]:
+        done = []
+        for query in self.queries:
+            if query.checkpoint not in queries.running:  # a rollback could not restart it
+                queries.start(query, queries.pipeline(query, self.plan))
+                done.append(f"Pipeline '{query.pipeline}' was not running and was started.")
+        for running, reason in queries.due_for_retry():
+            self.restart(running.record)
+            done.append(f"Pipeline '{running.record.pipeline}' failed and was restarted: {reason}")
+        return done
+
+    def _adapt_to_executors(self, executors: Negotiator) -> list[str]:
+        """Adapt the slots of the plan to executors that were lost, or came back, for good."""
+        planned_slots = self.plan.slots
+        slots = self._drift.lasting_slots(executors, planned_slots, time.monotonic())
+        if slots is None:
+            return []
+        counts = executors.counts()
+        if slots == 0:
+            return [f"{counts}: the run waits for an executor. Check that {self._master_url()} is running."]
+        if slots > counts.requested * executors.slots_per_executor:
+            try:
+                executors.resize(planned_slots)
+            except ExecutorsError as error:  # the next check sees what is available then
+                return [f"{counts}: {error}"]
+            return [f"{counts}: executors that registered too late were released."]
+        self._record_slots(slots)
+        return [f"{counts}: the run continues with {slots} slots instead of {planned_slots}."]
+
+    def _master_url(self) -> str:
+        return str(self._spark.sparkContext.master) if self._spark is not None else self._master
+
+    def failure(self) -> str | None:
+        failed = self._open_run.queries.final_failure() if self._open_run is not None else None
+        return f"Pipeline '{failed[0]}' failed: {failed[1]}" if failed else None
+
+    def idle(self) -> bool:
+        """Return whether all sources have ended and all rows have been processed."""
+        with self._lock:
+            queries = self._opened().queries
+            before = queries.idle_positions(self.queries)
+            if before is None:
+                return False
+            time.sleep(0.2)  # a query may have been between two batches
+            return queries.idle_positions(self.queries) == before

@@ -12,12 +12,11 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.error_text import first_words
-from penstock.engines.spark.executors.spark_negotiator import PARKED
+from penstock.engines.spark.error_text import first_line
+from penstock.engines.spark.executors.spark_negotiator import PASSIVE_ALLOCATION
 from penstock.engines.spark.jvm import JavaError, JvmError, silence_logger
-from penstock.engines.spark.worker_interpreter import worker_python
+from penstock.engines.spark.local_machine import HOST, worker_python
 
-HOST = "127.0.0.1"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 CONFS = {
@@ -61,7 +60,7 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
     for key, value in (environment | {"PYSPARK_DRIVER_PYTHON": sys.executable}).items():
         os.environ.setdefault(key, value)
     builder = SparkSession.builder.master(master).appName(name)
-    elastic = {} if master.startswith("local") else PARKED
+    elastic = {} if master.startswith("local") else PASSIVE_ALLOCATION
     for key, value in (CONFS | LOCAL_DISK | (LOOPBACK if here else {}) | elastic | (confs or {})).items():
         builder = builder.config(key, value)
     on_ctrl_c = signal.getsignal(signal.SIGINT)
@@ -69,7 +68,7 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
         spark = builder.getOrCreate()
     except (PySparkRuntimeError, JavaError) as error:
         raise PenstockError(
-            f"Spark does not start with master '{master}': {first_words(error)}; a master is local[N], "
+            f"Spark does not start with master '{master}': {first_line(error)}; a master is local[N], "
             "spark://HOST:PORT, yarn or k8s://URL, and Spark needs a Java, which JAVA_HOME may name"
         ) from error
     finally:

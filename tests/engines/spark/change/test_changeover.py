@@ -10,9 +10,11 @@ import pytest
 
 import penstock
 from penstock.engines.spark.change.changeover import Changeover
-from penstock.engines.spark.change.query_changes import Begin, Change
+from penstock.engines.spark.change.query_changes import QueryChanges, QueryStart
+from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.run_directory.committed import Query, SourceInput
 from penstock.engines.spark.run_directory.directory import RunDirectory
+from penstock.engines.spark.settings import EngineSettings
 from penstock.plan import default_plan, pipelines
 
 
@@ -23,7 +25,7 @@ def test_only_what_is_there_is_repartitioned(tmp_path: Path, keeps: bool) -> Non
     numbers = flow.source("numbers", penstock.generate(int, schema="n bigint", rows=10))
     numbers.keyed("same", lambda df: df, keys=["n"]).sink("out", penstock.memory())
     (pipeline,) = pipelines(flow, default_plan(flow, slots=3))
-    heir = Query(
+    predecessor = Query(
         operators=pipeline.operators,
         replicas=dict.fromkeys(pipeline.operators, 2),
         checkpoint="out_g1",
@@ -35,13 +37,17 @@ def test_only_what_is_there_is_repartitioned(tmp_path: Path, keeps: bool) -> Non
     for kind in ("offsets", "commits", *["state"] * keeps):
         (checkpoint / kind).mkdir(parents=True)
     (checkpoint / "commits" / "0").touch()
-    begin = Begin(pipeline=pipeline, channels={}, heir_of=heir, in_place=False)
+    start = QueryStart(pipeline=pipeline, channels={}, predecessor=predecessor, reuses_checkpoint=False)
     asked: list[int] = []
     repartition = SimpleNamespace(repartition=lambda path, count: asked.append(count))
     spark: Any = SimpleNamespace(_streamingCheckpointManager=repartition)
-    todo = Change(keep=(), stop=(heir,), begin=(begin,), channels={}, generation=2)
-    change = Changeover(spark, flow, RunDirectory(tmp_path), {}, None, before=None, todo=todo, patience_s=1.0)
-    draft = change._draft(begin)
-    query = change._prepare(begin, draft, {"out_g1": {"numbers": {"row": 7}}})
-    assert query.inputs == heir.inputs
+    changes = QueryChanges(keep=(), stop=(predecessor,), start=(start,), channels={}, generation=2)
+    context = RunContext(
+        spark=spark, flow=flow, directory=RunDirectory(tmp_path), sources={}, settings=EngineSettings()
+    )
+    queries: Any = None
+    change = Changeover(context, queries, changes, None)
+    draft = change._draft(start)
+    query = change._prepare(start, draft, {"out_g1": {"numbers": {"row": 7}}})
+    assert query.inputs == predecessor.inputs
     assert asked == ([3] if keeps else [])

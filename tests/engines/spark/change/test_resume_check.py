@@ -10,7 +10,12 @@ import pytest
 
 import penstock
 from penstock.dataflow import Dataflow
-from penstock.engines.spark.change.resume_check import check_same_dataflow, ends_of, shape_of, take_up
+from penstock.engines.spark.change.resume_check import (
+    apply_new_declarations,
+    check_same_dataflow,
+    endpoints_of,
+    shape_of,
+)
 from penstock.engines.spark.run_directory.committed import Committed
 from penstock.engines.spark.run_directory.directory import RunDirectory
 
@@ -25,7 +30,7 @@ def flow(source: Any = RATED, sink: Any = None) -> Dataflow:
 
 def begun(dataflow: Dataflow) -> Committed:
     plan = penstock.default_plan(dataflow, slots=1)
-    ends = ends_of(dataflow)
+    ends = endpoints_of(dataflow)
     committed = Committed(generation=1, plan=plan, shape=shape_of(dataflow), queries=(), channels={}, endpoints=ends)
     return msgspec.json.decode(msgspec.json.encode(committed), type=Committed)
 
@@ -33,7 +38,7 @@ def begun(dataflow: Dataflow) -> Committed:
 @pytest.mark.parametrize(
     ("before", "now", "says"),
     [
-        ({"source": penstock.files("*.txt")}, {}, "'in' is generated rows at a rate, and was files as they appear"),
+        ({"source": penstock.files("*.txt")}, {}, "'in' is generated rows at a rate, but was files as they appear"),
         (
             {"source": penstock.replay("a.txt", rows_per_s=1)},
             {"source": penstock.backlog("a.txt")},
@@ -42,28 +47,28 @@ def begun(dataflow: Dataflow) -> Committed:
         (
             {"source": penstock.backlog("a.txt")},
             {"source": penstock.backlog("b.txt")},
-            "of 'b.txt' .*, and was .* of 'a.txt'",
+            "of 'b.txt' .*, but was .* of 'a.txt'",
         ),
         (
             {"source": penstock.kafka("a", bootstrap_servers="x:1")},
             {"source": penstock.kafka("b", bootstrap_servers="x:1")},
-            "Kafka topic 'b', and was Kafka topic 'a'",
+            "Kafka topic 'b', but was Kafka topic 'a'",
         ),
         (
             {"sink": penstock.parquet("/a")},
             {"sink": penstock.parquet("/b")},
-            "'out' is parquet files in '/b', and was .* in '/a'",
+            "'out' is parquet files in '/b', but was .* in '/a'",
         ),
         (
             {"sink": penstock.parquet("/a")},
             {"sink": penstock.noop()},
-            "'out' is kept nowhere, and was parquet files in '/a'",
+            "'out' is not stored outside the run, but was parquet files in '/a'",
         ),
     ],
 )
 def test_sources_and_sinks_stay_what_they_are(before: Any, now: Any, says: str) -> None:
     with pytest.raises(
-        penstock.PlanError, match=says + ".*; declare it as it was, or begin a new run in another directory"
+        penstock.PlanError, match=says + r".*\. Declare it as before, or start a new run in another directory\."
     ):
         check_same_dataflow(begun(flow(**before)), flow(**now), Path("run"))
 
@@ -76,9 +81,11 @@ def test_only_a_rate_that_is_declared_anew_is_taken() -> None:
             self.rows_per_s = rows_per_s
 
     source: Any = Source()
-    assert take_up(begun(flow()), flow(), {"in": source}) == [] and source.rows_per_s is None
+    assert apply_new_declarations(begun(flow()), flow(), {"in": source}) == [] and source.rows_per_s is None
     faster = flow(penstock.generate(str, schema="value string", rows_per_s=50))
-    assert take_up(begun(flow()), faster, {"in": source}) == ["source 'in' goes on at 50 rows/s, as it is declared now"]
+    assert apply_new_declarations(begun(flow()), faster, {"in": source}) == [
+        "Source 'in' continues at 50 rows/s, as it is declared now."
+    ]
     assert source.rows_per_s == 50
 
 
@@ -96,8 +103,8 @@ def test_a_start_that_never_came_to_be_leaves_no_sources(tmp_path: Path) -> None
 def test_other_files_that_appear_are_taken_and_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = begun(flow(penstock.files("in/*.txt")))
-    assert take_up(before, flow(penstock.files("in/*.txt")), {}) == []
+    assert apply_new_declarations(before, flow(penstock.files("in/*.txt")), {}) == []
     monkeypatch.chdir("/")
-    assert take_up(before, flow(penstock.files("in/*.txt")), {}) == [
-        f"source 'in' looks for '/in/*.txt' now, and looked for '{tmp_path}/in/*.txt'"
+    assert apply_new_declarations(before, flow(penstock.files("in/*.txt")), {}) == [
+        f"Source 'in' now reads '/in/*.txt' instead of '{tmp_path}/in/*.txt'."
     ]

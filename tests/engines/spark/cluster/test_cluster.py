@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.dataflow import Dataflow
 from penstock.engines.spark import cluster
-from penstock.engines.spark.cluster import Asked, Cluster, ClusterError
-from penstock.engines.spark.cluster.record import Record
+from penstock.engines.spark.cluster import ClusterError, ClusterSize, SparkCluster
+from penstock.engines.spark.cluster.record import ClusterRecord
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.executors import ExecutorsError, FixedExecutors, negotiator_of
 from penstock.engines.spark.session import session
@@ -37,14 +37,14 @@ WORKERS = 4
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    asked = Asked(workers=WORKERS, slots=1, memory_mb=512)
-    with cluster.start(tmp_path_factory.mktemp("cluster"), asked, dies_with_me=True, patience_s=1200) as found:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    asked = ClusterSize(workers=WORKERS, slots=1, memory_mb=512)
+    with cluster.start(tmp_path_factory.mktemp("cluster"), asked, ends_with_process=True, patience_s=1200) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def on_cluster(up: Cluster) -> Iterator[SparkSession]:
+def on_cluster(up: SparkCluster) -> Iterator[SparkSession]:
     spark = session(up.master, "penstock cluster tests", up.confs)
     yield spark
     spark.stop()
@@ -114,13 +114,13 @@ def tasks_done(spark: SparkSession) -> dict[str, int]:
     return found
 
 
-def daemon(up: Cluster, name: str) -> psutil.Process:
-    record = Record.load(up.at)
+def daemon(up: SparkCluster, name: str) -> psutil.Process:
+    record = ClusterRecord.load(up.at)
     assert record is not None
     return psutil.Process(next(one.process.pid for one in record.daemons if one.name == name))
 
 
-def executor_processes(up: Cluster) -> list[psutil.Process]:
+def executor_processes(up: SparkCluster) -> list[psutil.Process]:
     found = []
     for number in range(WORKERS):
         for process in daemon(up, f"worker-{number}").children():
@@ -138,52 +138,52 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 500.0) -> None:
 
 
 def test_executors_and_replicas_grow_and_shrink_together_and_every_row_counts_once(
-    up: Cluster, on_cluster: SparkSession, tmp_path: Path
+    up: SparkCluster, on_cluster: SparkSession, tmp_path: Path
 ) -> None:
     engine = started(on_cluster, tmp_path / "run", 1)
     try:
-        (first,) = engine.executors.standing().observed
+        (first,) = engine.executors.counts().registered
         four = resized(engine, 4)
         applied = engine.apply(four)
         assert applied.plan == engine.plan == four and "slots: 1 -> 4" in applied.changed
-        standing = engine.executors.standing()
-        assert (standing.planned, standing.requested, len(standing.observed)) == (4, 4, 4)
+        counts = engine.executors.counts()
+        assert (counts.planned, counts.requested, len(counts.registered)) == (4, 4, 4)
         before = tasks_done(on_cluster)
 
         def all_work() -> bool:
             now = tasks_done(on_cluster)
-            return all(now[one] > before[one] for one in standing.observed)
+            return all(now[one] > before[one] for one in counts.registered)
 
         wait_until(all_work, engine)
         two = resized(engine, 2)
         assert engine.apply(two).plan == engine.plan == two
-        left = engine.executors.standing()
-        assert len(left.observed) == 2 and first in left.observed  # the newest go
+        left = engine.executors.counts()
+        assert len(left.registered) == 2 and first in left.registered  # the newest go
         eventually(lambda: len(executor_processes(up)) == 2)
         reads_on(engine)
         only = engine.plan.replace(slots=3)  # no query is touched by executors alone
         assert engine.apply(only).stopped == ()
-        assert len(engine.executors.standing().observed) == 3
+        assert len(engine.executors.counts().registered) == 3
         check_exact(engine)
     finally:
         engine.stop()
 
 
 def test_a_killed_executor_and_a_killed_worker_are_replaced_and_nothing_is_lost(
-    up: Cluster, on_cluster: SparkSession, tmp_path: Path
+    up: SparkCluster, on_cluster: SparkSession, tmp_path: Path
 ) -> None:
     engine = started(on_cluster, tmp_path / "run", 2)
     try:
-        before = set(engine.executors.standing().observed)
+        before = set(engine.executors.counts().registered)
         executor_processes(up)[0].kill()
-        wait_until(lambda: before != set(now := engine.executors.standing().observed) and len(now) == 2, engine)
+        wait_until(lambda: before != set(now := engine.executors.counts().registered) and len(now) == 2, engine)
         reads_on(engine)
         victim = executor_processes(up)[0].parent()
         assert victim is not None
-        before = set(engine.executors.standing().observed)
+        before = set(engine.executors.counts().registered)
         victim.kill()
-        wait_until(lambda: before != set(now := engine.executors.standing().observed) and len(now) == 2, engine)
-        eventually(lambda: cluster.status(up.at).healthy)  # the worker has been started again
+        wait_until(lambda: before != set(now := engine.executors.counts().registered) and len(now) == 2, engine)
+        eventually(lambda: cluster.status(up.at).is_healthy)  # the worker has been started again
         reads_on(engine)
         check_exact(engine)
     finally:
@@ -191,16 +191,16 @@ def test_a_killed_executor_and_a_killed_worker_are_replaced_and_nothing_is_lost(
 
 
 def test_a_plan_settles_on_the_executors_that_come_and_one_that_fails_gives_them_back(
-    up: Cluster, on_cluster: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    up: SparkCluster, on_cluster: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = started(on_cluster, tmp_path / "run", WORKERS)
     engine.executors.patience_s = 3.0  # type: ignore[attr-defined]
     try:
         applied = engine.apply(engine.plan.replace(slots=6))
         assert engine.plan.slots == applied.plan.slots == WORKERS
-        assert "6 slots were asked for and 4 are there" in applied.changed
-        standing = engine.executors.standing()
-        assert (standing.planned, standing.requested, len(standing.observed)) == (6, WORKERS, WORKERS)
+        assert "6 slots were requested and 4 are available" in applied.changed
+        counts = engine.executors.counts()
+        assert (counts.planned, counts.requested, len(counts.registered)) == (6, WORKERS, WORKERS)
 
         engine.executors.patience_s = 240.0  # type: ignore[attr-defined]
         engine.apply(resized(engine, 1))
@@ -211,20 +211,20 @@ def test_a_plan_settles_on_the_executors_that_come_and_one_that_fails_gives_them
 
         with monkeypatch.context() as patched:
             patched.setattr("penstock.engines.spark.run_directory.committed.Committed.save", refuse)
-            with pytest.raises(penstock.PenstockError, match="the old plan is in force again"):
+            with pytest.raises(penstock.PenstockError, match="The old plan is in force again"):
                 engine.apply(resized(engine, 2))
         assert engine.plan == before
-        assert len(engine.executors.standing().observed) == 1
+        assert len(engine.executors.counts().registered) == 1
         check_exact(engine)
     finally:
         engine.stop()
 
 
 def test_executors_that_are_lost_while_they_warm_up_are_not_waited_for_without_end(
-    up: Cluster, on_cluster: SparkSession, monkeypatch: pytest.MonkeyPatch
+    up: SparkCluster, on_cluster: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executors = negotiator_of(on_cluster, patience_s=240.0)
-    executors.settle(1)
+    executors.resize(1)
     executors.patience_s = 5.0  # type: ignore[attr-defined]
 
     def lost(*_: Any) -> list[Any]:  # as a job sees it: none of its tasks ends
@@ -232,21 +232,21 @@ def test_executors_that_are_lost_while_they_warm_up_are_not_waited_for_without_e
         return []
 
     monkeypatch.setattr("penstock.engines.spark.executors.warm_up._touch", lost)
-    assert executors.settle(2) == 2
-    assert executors.settle(1) == 1  # and nothing is left running that would hold its slots
+    assert executors.resize(2) == 2
+    assert executors.resize(1) == 1  # and nothing is left running that would hold its slots
 
 
 def test_a_run_goes_on_without_the_master_and_can_be_resized_when_it_is_back(
-    up: Cluster, on_cluster: SparkSession, tmp_path: Path
+    up: SparkCluster, on_cluster: SparkSession, tmp_path: Path
 ) -> None:
     engine = started(on_cluster, tmp_path / "run", 2)
     try:
         daemon(up, "master").kill()
         reads_on(engine)
-        assert len(engine.executors.standing().observed) == 2
-        eventually(lambda: cluster.status(up.at).healthy and bool(cluster.status(up.at).runs))
+        assert len(engine.executors.counts().registered) == 2
+        eventually(lambda: cluster.status(up.at).is_healthy and bool(cluster.status(up.at).runs))
         engine.apply(resized(engine, 3))
-        assert len(engine.executors.standing().observed) == 3
+        assert len(engine.executors.counts().registered) == 3
         check_exact(engine)
     finally:
         engine.stop()
@@ -256,15 +256,15 @@ def test_nothing_outlives_a_starter_or_a_supervisor_that_is_killed(tmp_path: Pat
     at = tmp_path / "cluster"
     code = (
         "import sys, time; from pathlib import Path; from penstock.engines.spark import cluster; "
-        "cluster.start(Path(sys.argv[1]), cluster.Asked(workers=1, slots=1), dies_with_me=True, patience_s=1200); "
+        "cluster.start(Path(sys.argv[1]), cluster.ClusterSize(workers=1, slots=1), ends_with_process=True, patience_s=1200); "
         "time.sleep(600)"
     )
     starter = subprocess.Popen([sys.executable, "-c", code, str(at)])
     try:
-        eventually(lambda: (found := Record.load(at)) is not None and found.ready)
-        with pytest.raises(ClusterError, match="something is running in"):
-            cluster.start(at, Asked())
-        record = Record.load(at)
+        eventually(lambda: (found := ClusterRecord.load(at)) is not None and found.ready)
+        with pytest.raises(ClusterError, match="A cluster is already running in"):
+            cluster.start(at, ClusterSize())
+        record = ClusterRecord.load(at)
         assert record is not None
         processes = [psutil.Process(one.process.pid) for one in record.daemons]
         assert len(processes) == 2
@@ -274,9 +274,9 @@ def test_nothing_outlives_a_starter_or_a_supervisor_that_is_killed(tmp_path: Pat
     finally:
         starter.kill()
         starter.wait()
-    with pytest.raises(ClusterError, match="no cluster is running"):
+    with pytest.raises(ClusterError, match="No cluster is running"):
         cluster.status(at)
-    up = cluster.start(at, Asked(workers=1, slots=1), patience_s=1200)
+    up = cluster.start(at, ClusterSize(workers=1, slots=1), patience_s=1200)
     children = [psutil.Process(one.process.pid) for one in up.record.daemons]
     os.kill(up.record.supervisor.pid, signal.SIGKILL)
     psutil.Process(up.record.supervisor.pid).wait()
@@ -317,15 +317,18 @@ def test_a_watched_program_gets_the_executors_that_its_load_needs_and_keeps_no_o
 
 
 def executors_of(spark: SparkSession) -> int:
-    return len(negotiator_of(spark, warmed=False).standing().observed)
+    return len(negotiator_of(spark, warmed=False).standing().registered)
 
 
 def test_a_local_master_refuses_other_executors_and_says_what_to_do() -> None:
     one = FixedExecutors(2)
     assert one.settle(2) == 2
-    with pytest.raises(penstock.PlanError, match="the plan has 4 slots but this run has 2"):
+    with pytest.raises(penstock.PlanError, match="The plan has 4 slots, but this run has 2"):
         one.settle(4)
-    with pytest.raises(ExecutorsError, match="3 executors, but a local master is one process.*penstock cluster start"):
+    with pytest.raises(
+        ExecutorsError,
+        match="3 executors were requested, but a local master is a single process.*penstock cluster start",
+    ):
         one.ask(3)
-    with pytest.raises(ClusterError, match="0 workers of 2 slots each"):
-        Asked(workers=0).check()
+    with pytest.raises(ClusterError, match="0 workers with 2 slots each"):
+        ClusterSize(workers=0).check()

@@ -13,8 +13,8 @@ import msgspec
 import psutil
 import pytest
 
-from penstock.engines.spark.cluster import Asked, ClusterError, daemons, running, start, stop, supervisor
-from penstock.engines.spark.cluster.record import Daemon, Orders, Record
+from penstock.engines.spark.cluster import ClusterError, ClusterSize, daemons, running, start, stop, supervisor
+from penstock.engines.spark.cluster.record import ClusterRecord, Daemon, SupervisorSettings
 from penstock.store.lock import Owner
 
 
@@ -30,7 +30,7 @@ def test_an_interrupted_start_leaves_no_supervisor(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("penstock.engines.spark.cluster.cluster.time.sleep", interrupted)
     try:
         with pytest.raises(KeyboardInterrupt):
-            start(tmp_path, Asked())
+            start(tmp_path, ClusterSize())
         assert not supervisors(tmp_path)
     finally:
         for one in supervisors(tmp_path):
@@ -54,13 +54,13 @@ def test_a_starter_that_is_killed_before_all_is_up_is_followed(tmp_path: Path, m
         started.append(subprocess.Popen(["sleep", "60"]))
         return started[-1]
 
-    monkeypatch.setattr(daemons, "master", sleeping)
+    monkeypatch.setattr(daemons, "start_master", sleeping)
     monkeypatch.setattr(supervisor, "workers_alive", lambda _: None)  # the master is not up yet
-    monkeypatch.setattr(supervisor, "_LOOK_S", 0.01)
+    monkeypatch.setattr(supervisor, "_CHECK_INTERVAL_S", 0.01)
     gone = subprocess.Popen(["true"])
     killed = Owner(pid=gone.pid, create_time_s=psutil.Process(gone.pid).create_time())
     gone.wait()
-    supervisor.Supervisor(tmp_path, Orders(asked=Asked(), starter=killed, lives_on=True)).run()
+    supervisor.Supervisor(tmp_path, SupervisorSettings(size=ClusterSize(), starter=killed, outlives_starter=True)).run()
     assert [one.poll() for one in started] == [-signal.SIGTERM]
 
 
@@ -83,7 +83,7 @@ def test_a_directory_with_a_blank_in_its_name_is_one_word(tmp_path: Path, monkey
     given: dict[str, str] = {}
     monkeypatch.setattr(subprocess, "Popen", lambda *_, env, **__: given.update(env))
     at = tmp_path / 'my "runs"'
-    daemons.master(at, port=1, web_port=2)
+    daemons.start_master(at, port=1, web_port=2)
     # Spark's launcher takes words apart as a shell does.
     assert shlex.split(given["SPARK_MASTER_OPTS"])[1:] == [f"-Dspark.deploy.recoveryDirectory={at}/recovery"]
 
@@ -92,8 +92,8 @@ def test_the_copy_of_a_directory_is_nobody_s_cluster(tmp_path: Path) -> None:
     """Whoever stops or starts a cluster there does not end the one that was copied."""
     with subprocess.Popen(["sleep", "60"]) as theirs:
         process = Owner(pid=theirs.pid, create_time_s=psutil.Process(theirs.pid).create_time())
-        Record(
-            asked=Asked(workers=1),
+        ClusterRecord(
+            size=ClusterSize(workers=1),
             master="spark://127.0.0.1:1",
             web_port=1,
             supervisor=process,
@@ -101,7 +101,7 @@ def test_the_copy_of_a_directory_is_nobody_s_cluster(tmp_path: Path) -> None:
             ready=True,
         ).save(tmp_path)
         (tmp_path / "lock").write_bytes(msgspec.json.encode(process))
-        with pytest.raises(ClusterError, match="no cluster is running"):
+        with pytest.raises(ClusterError, match="No cluster is running"):
             running(tmp_path)
         stop(tmp_path)
         assert theirs.poll() is None

@@ -7,39 +7,39 @@ from typing import Any
 
 import pytest
 
-from penstock.engines.spark.executors import Standing
+from penstock.engines.spark.executors import ExecutorCounts
 from penstock.engines.spark.executors.drift import ExecutorDrift
 from penstock.engines.spark.executors.spark_negotiator import SparkNegotiator
 
 
 def there(*ids: str) -> Any:
-    standing = Standing(planned=2, requested=2, observed=ids)
-    return SimpleNamespace(slots_each=2, standing=lambda: standing)
+    counts = ExecutorCounts(planned=2, requested=2, registered=ids)
+    return SimpleNamespace(slots_per_executor=2, counts=lambda: counts)
 
 
 def test_others_than_planned_are_gone_on_with_when_they_have_lasted() -> None:
     drift = ExecutorDrift(60.0)
-    assert [drift.slots(there("1"), 4, now_s) for now_s in (0.0, 30.0, 59.0, 65.0)] == [None, None, None, 2]
-    assert drift.slots(there("1", "2"), 4, 100.0) is None
+    assert [drift.lasting_slots(there("1"), 4, now_s) for now_s in (0.0, 30.0, 59.0, 65.0)] == [None, None, None, 2]
+    assert drift.lasting_slots(there("1", "2"), 4, 100.0) is None
 
 
 def test_executors_that_came_when_fewer_were_wanted_are_told_when_they_have_lasted() -> None:
     """Two workers die while their executors are let go: the master had ordered others, and takes none back."""
     drift = ExecutorDrift(60.0)
     late = there("1", "4", "5")
-    assert [drift.slots(late, 4, now_s) for now_s in (0.0, 30.0, 59.0, 65.0)] == [None, None, None, 6]
+    assert [drift.lasting_slots(late, 4, now_s) for now_s in (0.0, 30.0, 59.0, 65.0)] == [None, None, None, 6]
 
 
 class Flapping(SparkNegotiator):
     """Of two executors the second dies as soon as it has come, and another takes its place."""
 
     def __init__(self) -> None:
-        self.patience_s, self._slots_each = 0.05, 1
-        self._spark, self._warmed, self._warm = None, False, set()
+        self.patience_s, self._slots_per_executor = 0.05, 1
+        self._spark, self._warms_up, self._warm = None, False, set()
         self._looks = iter(range(1000))  # at most: they take 5 s, a hundred times its patience
         self.asked: list[int] = []
 
-    def ask(self, count: int) -> None:
+    def request(self, count: int) -> None:
         self.asked.append(count)
 
     def _registered(self) -> list[str]:
@@ -53,18 +53,18 @@ def test_an_executor_that_comes_and_dies_again_and_again_is_not_waited_for_witho
 ) -> None:
     monkeypatch.setattr("penstock.engines.spark.executors.spark_negotiator._POLL_S", 0.005)
     negotiator = Flapping()
-    there = negotiator.settle(3)
+    there = negotiator.resize(3)
     assert there in (1, 2) and negotiator.asked == [3, there]
 
 
 def test_a_run_without_any_executor_is_told_once_and_again_when_it_loses_them_again() -> None:
     drift = ExecutorDrift(60.0)
-    assert [drift.slots(there(), 4, now_s) for now_s in (0.0, 30.0, 65.0, 130.0, 600.0)] == [
+    assert [drift.lasting_slots(there(), 4, now_s) for now_s in (0.0, 30.0, 65.0, 130.0, 600.0)] == [
         None,
         None,
         0,
         None,
         None,
     ]
-    assert drift.slots(there("1", "2"), 4, 700.0) is None
-    assert [drift.slots(there(), 4, now_s) for now_s in (710.0, 775.0)] == [None, 0]
+    assert drift.lasting_slots(there("1", "2"), 4, 700.0) is None
+    assert [drift.lasting_slots(there(), 4, now_s) for now_s in (710.0, 775.0)] == [None, 0]

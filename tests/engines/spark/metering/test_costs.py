@@ -12,40 +12,42 @@ import pytest
 import penstock
 from penstock.engines.spark.metering import costs
 from penstock.engines.spark.metering.batches import Batch
+from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.run_directory.committed import Query, SourceInput
+from penstock.engines.spark.settings import EngineSettings
 
 
 def test_a_source_of_a_resumed_run_does_not_cost_what_it_cost_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(costs, "Stages", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: None))
+    monkeypatch.setattr(costs, "StageTimes", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: None))
     flow = penstock.Dataflow("resumed")
     flow.source("in", penstock.generate(int, schema="n bigint", rows=10)).sink("out", penstock.noop())
     query = query_of("in", "out")
     timings = tmp_path / "timings" / "in_g1"
     timings.mkdir(parents=True)
     (timings / "101").write_text("70.5\n")  # of a process that is gone
-    tallies: defaultdict[str, costs.Tally] = defaultdict(costs.Tally)
-    measured = costs.Costs(flow, None, tmp_path, tallies)
-    measured.started(query)
+    tallies: defaultdict[str, costs.OperatorSamples] = defaultdict(costs.OperatorSamples)
+    measured = costs.OperatorCosts(context_of(flow, tmp_path), tallies)
+    measured.query_started(query)
     (timings / "202").write_text("0.25\n")
-    running: Any = SimpleNamespace(query=SimpleNamespace(runId="a"), compiled=SimpleNamespace(timings={}))
+    running: Any = SimpleNamespace(run_id="a", compiled=SimpleNamespace(timings={}))
     measured.add(query, running, [batch(rows=10)])
-    assert list(tallies["in"].samples) == [(10, 0.25)]
+    assert list(tallies["in"].busy) == [(10, 0.25)]
 
 
 def test_batches_without_rows_are_no_row_s_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As timers in processing time make them for ever: each takes as long as the one batch with rows did."""
-    monkeypatch.setattr(costs, "Stages", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: 2.0))
+    monkeypatch.setattr(costs, "StageTimes", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: 2.0))
     flow = penstock.Dataflow("timers")
     rows = flow.source("in", penstock.generate(int, schema="n bigint", rows=10))
     rows.stateless("same", lambda df: df).keyed("kept", lambda df: df, keys=["n"]).sink("out", penstock.noop())
     query = query_of("in", "same", "kept", "out")
     (timings := tmp_path / "timings" / "in_g1").mkdir(parents=True)
-    tallies: defaultdict[str, costs.Tally] = defaultdict(costs.Tally)
-    measured = costs.Costs(flow, None, tmp_path, tallies)
-    measured.started(query)
-    running: Any = SimpleNamespace(query=SimpleNamespace(runId="a"), compiled=SimpleNamespace(timings={}))
+    tallies: defaultdict[str, costs.OperatorSamples] = defaultdict(costs.OperatorSamples)
+    measured = costs.OperatorCosts(context_of(flow, tmp_path), tallies)
+    measured.query_started(query)
+    running: Any = SimpleNamespace(run_id="a", compiled=SimpleNamespace(timings={}))
 
     def add(*batches: Batch, reading_s: float) -> None:
         (timings / "101").write_text(f"{reading_s}\n")
@@ -56,7 +58,7 @@ def test_batches_without_rows_are_no_row_s_cost(tmp_path: Path, monkeypatch: pyt
     add(empty, batch(rows=10, update_s=0.5), empty, empty, reading_s=0.25)
     for window in range(100):
         add(empty, empty, reading_s=0.25 * (window + 2))
-    assert {name: tally.cost() for name, tally in tallies.items() if tally.samples} == {
+    assert {name: tally.seconds_per_row() for name, tally in tallies.items() if tally.busy} == {
         "in": pytest.approx(0.025),
         "kept": pytest.approx(0.05),
         "same": pytest.approx((2.0 - 0.25 - 0.5) / 10),
@@ -64,7 +66,13 @@ def test_batches_without_rows_are_no_row_s_cost(tmp_path: Path, monkeypatch: pyt
     # Of a batch that is not over, the time is seen before the rows.
     add(empty, reading_s=25.25 + 0.2)
     add(batch(rows=10, update_s=0.5), reading_s=25.25 + 0.25)
-    assert tallies["in"].cost() == pytest.approx(0.025)
+    assert tallies["in"].seconds_per_row() == pytest.approx(0.025)
+
+
+def context_of(flow: penstock.Dataflow, run: Path) -> RunContext:
+    directory: Any = SimpleNamespace(path=run)
+    spark: Any = None
+    return RunContext(spark=spark, flow=flow, directory=directory, sources={}, settings=EngineSettings())
 
 
 def query_of(*operators: str) -> Query:

@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.engines.spark.metering.lineage import Lineage
+from penstock.engines.spark.queries.progress import Progress, decode_progress
+from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.run_directory.committed import Query, SourceInput
+from penstock.engines.spark.run_directory.directory import RunDirectory
+from penstock.engines.spark.settings import EngineSettings
 
 START_IDS = {"left": 1_700_000_000_001, "right": 1_700_000_000_002}
 
@@ -23,6 +27,10 @@ def progress(batch: int) -> dict[str, Any]:
         for name, size in (("right", 10), ("left", 7))
     ]
     return {"batchId": batch, "sources": sources}
+
+
+def report(progress: dict[str, Any]) -> Progress:
+    return decode_progress(json.dumps(progress))
 
 
 def lineage(run: Path, kept: range) -> Lineage:
@@ -41,15 +49,16 @@ def lineage(run: Path, kept: range) -> Lineage:
         inputs=tuple(SourceInput(operator=name, name=f"{name}_g1", start={"row": 0}) for name in START_IDS),
         appends_to=None,
     )
-    found = Lineage(run, {}, lambda folder: None)
-    found.know(query)
+    context = RunContext(spark=None, flow=None, directory=RunDirectory(run), sources={}, settings=EngineSettings())
+    found = Lineage(context)
+    found.add_query(query)
     return found
 
 
 def test_batches_whose_offsets_are_purged_are_counted_by_their_progress(tmp_path: Path) -> None:
     known = lineage(tmp_path, kept=range(100, 200))
     assert known.ranges("out_g1", 3) is None
-    known.hear("out_g1", [progress(batch) for batch in range(200)])
+    known.add_progress("out_g1", [report(progress(batch)) for batch in range(200)])
     for batch in (0, 3, 99, 100, 101, 199):  # of the hundredth, the one before is gone
         assert known.ranges("out_g1", batch) == {
             "left": ({"row": 7 * batch}, {"row": 7 * batch + 7}),
@@ -61,5 +70,5 @@ def test_sources_that_cannot_be_told_apart_are_not_guessed(tmp_path: Path) -> No
     known = lineage(tmp_path, kept=range(199, 200))
     other = progress(3)
     other["sources"][0]["endOffset"]["start_id"] = 5  # of an earlier start
-    known.hear("out_g1", [other])
+    known.add_progress("out_g1", [report(other)])
     assert known.ranges("out_g1", 3) is None

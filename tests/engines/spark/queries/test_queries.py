@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.engines.spark.queries.queries import Queries
+from penstock.engines.spark.queries.query_runner import QueryRunner
+from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.run_directory.committed import Query
 from penstock.engines.spark.run_directory.directory import RunDirectory
+from penstock.engines.spark.settings import EngineSettings
 from penstock.plan import default_plan, pipelines
 
 
@@ -26,11 +28,14 @@ def test_what_shuffles_without_state_has_the_replicas_of_the_plan(
     numbers.stateless("enrich", lambda df: df).sink("out", penstock.memory())
     (pipeline,) = pipelines(flow, default_plan(flow, slots=4))
     confs: dict[str, str] = {}
-    context = SimpleNamespace(setLocalProperty=lambda *_: None)
-    spark: Any = SimpleNamespace(conf=SimpleNamespace(set=confs.__setitem__), sparkContext=context)
-    meter: Any = SimpleNamespace(started=lambda running: None)
-    directory = RunDirectory(tmp_path)
-    queries = Queries(spark, flow, directory, {}, meter, batch_s=1.0, most_rows=None, sample_every=None)
+    java_context = SimpleNamespace(setLocalProperty=lambda *_: None)
+    spark: Any = SimpleNamespace(conf=SimpleNamespace(set=confs.__setitem__), sparkContext=java_context)
+    context = RunContext(
+        spark=spark, flow=flow, directory=RunDirectory(tmp_path), sources={}, settings=EngineSettings()
+    )
+    started: list[RunningQuery] = []
+    queries = QueryRunner(context, on_start=started.append, on_stop=lambda running: None)
     query = Query(operators=pipeline.operators, replicas={}, checkpoint="c", opens_at=1, inputs=(), appends_to=None)
     queries.start(query, pipeline, compiled=SimpleNamespace())
+    assert [running.record for running in started] == [query]
     assert confs["spark.sql.shuffle.partitions"] == "4"

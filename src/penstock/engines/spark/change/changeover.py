@@ -1,4 +1,16 @@
-"""One change of plan: its queries compiled, the old ones stopped, their checkpoints handed on, the new ones started."""
+"""The execution of one change of plan, up to the point where the new plan can be committed.
+
+The steps keep the output exact, and keep the old plan valid until the commit:
+
+1. Compile all new queries and create new channels. A query that Spark refuses is found before anything has stopped.
+2. Stop the affected queries, upstream first. A query whose channel disappears first reads the channel to its end. A
+   query whose checkpoint is copied commits its last batch; an interrupted batch is run again to its end.
+3. Prepare the checkpoint of each new query (see `query_changes`) and save the offsets at which it begins to read.
+4. Start the new queries. They wait at a closed gate: they take and write no rows before the plan is committed.
+
+The caller commits the plan by replacing one file, which opens the gate. If any step fails, it stops the new queries and
+restarts the old ones, whose checkpoints are unchanged.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +18,17 @@ import shutil
 import time
 
 import msgspec
-from pyspark.sql import SparkSession
 
-from penstock.dataflow import Dataflow, PenstockError
+from penstock.dataflow import Kind, PenstockError
 from penstock.dataflow.edge import Edge
-from penstock.engines.spark.change.query_changes import Begin, Change, source_operators
+from penstock.engines.spark.change.query_changes import QueryChanges, QueryStart
 from penstock.engines.spark.compile.compiler import Compiled
 from penstock.engines.spark.jvm import repartition_state
-from penstock.engines.spark.queries.queries import Queries
+from penstock.engines.spark.queries.query_runner import QueryRunner
+from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.offsets import Offset, save_start_offsets
 from penstock.engines.spark.run_directory.committed import ChannelInput, Origin, Query, QueryInput, SourceInput
-from penstock.engines.spark.run_directory.directory import RunDirectory
-from penstock.engines.spark.sources.contract import StreamSource
 from penstock.engines.spark.storage.schemas import parse_schema
 from penstock.plan import Plan
 
@@ -26,155 +36,160 @@ Positions = dict[str, dict[Origin, Offset]]  # checkpoint -> input -> the offset
 
 
 class Changeover:
-    def __init__(
-        self,
-        spark: SparkSession,
-        flow: Dataflow,
-        directory: RunDirectory,
-        sources: dict[str, StreamSource],
-        queries: Queries,
-        *,
-        before: Plan | None,
-        todo: Change,
-        patience_s: float,
-    ) -> None:
-        self._spark = spark
-        self._flow = flow
-        self._directory = directory
-        self._sources = sources
-        self._queries = queries
-        self._before = before
-        self._todo = todo
-        self._patience_s = patience_s
-        self.started: list[RunningQuery] = []  # what a failure has to stop again
-        self.paused_at: float | None = None
+    """Executes `changes`. `plan_before` is the plan of the stopped queries; None if there are none."""
 
-    def carry_out(self) -> list[Query]:
-        """The new queries, which run but take no rows before the plan is committed."""
-        drafts = self._compile_all()  # what Spark would refuse, it refuses before anything is stopped
-        positions = self._stop()
+    def __init__(
+        self, context: RunContext, queries: QueryRunner, changes: QueryChanges, plan_before: Plan | None
+    ) -> None:
+        self._context = context
+        self._flow = context.flow
+        self._directory = context.directory
+        self._queries = queries
+        self._changes = changes
+        self._plan_before = plan_before
+        self.started: list[RunningQuery] = []  # to be stopped again if the change fails
+        self.paused_at: float | None = None  # monotonic time at which the first query was stopped
+
+    def execute(self) -> list[Query]:
+        """Return the new queries, which run but take no rows before the plan is committed."""
+        drafts = self._compile_all()
+        positions = self._stop_queries()
         queries = []
-        for begin, (draft, compiled) in zip(self._todo.begin, drafts, strict=True):
-            query = self._prepare(begin, draft, positions)
-            self.started.append(self._queries.start(query, begin.pipeline, compiled))
+        for start, (draft, compiled) in zip(self._changes.start, drafts, strict=True):
+            query = self._prepare(start, draft, positions)
+            self.started.append(self._queries.start(query, start.pipeline, compiled))
             queries.append(query)
-        for place, begin in enumerate(self._todo.begin):
-            self._await_start(place, begin)
+        for index, start in enumerate(self._changes.start):
+            self._await_start(index, start)
         return queries
 
-    def _await_start(self, place: int, begin: Begin) -> None:
-        running = self.started[place]
+    def _await_start(self, index: int, start: QueryStart) -> None:
+        running = self.started[index]
         try:
             running.await_start()
-        except PenstockError:  # Spark gives a Python worker ten seconds to start, which a busy machine may not keep
-            self._queries.halt(running)
-            self.started[place] = self._queries.start(running.record, begin.pipeline)
-            self.started[place].await_start()
+        except PenstockError:
+            # Try once more: Spark allows a Python worker ten seconds to start, which may not suffice on a busy machine.
+            self._queries.stop(running)
+            self.started[index] = self._queries.start(running.record, start.pipeline)
+            self.started[index].await_start()
+
+    # ---- compiling
 
     def _compile_all(self) -> list[tuple[Query, Compiled]]:
-        """Compiles every new pipeline, upstream first, creating the channels that are new on the way.
+        """Compile every new pipeline, upstream first, and create the new channels.
 
-        A loop's channel is created before all others, from the schema that was declared for it.
+        The channel of a loop is created before all others, from its declared schema.
         """
-        for name, folder in self._todo.channels.items():
+        for name, folder in self._changes.channels.items():
             declared = self._flow[name].feedback_schema
             if declared is not None and not self._directory.has_channel(folder):
                 schema = parse_schema(f"the loop that '{name}' closes", declared)
                 self._directory.create_channel(folder, schema.json(), None)
         drafts = []
-        for begin in self._todo.begin:
-            draft = self._draft(begin)
-            compiled = self._queries.compile(draft, begin.pipeline)
-            folder = self._todo.channels.get(begin.pipeline.output)
-            if folder is not None and not self._directory.has_channel(folder):
+        for start in self._changes.start:
+            draft = self._draft(start)
+            compiled = self._queries.compile(draft, start.pipeline)
+            output = start.pipeline.output
+            new_folder = self._changes.channels.get(output)
+            if new_folder is not None and not self._directory.has_channel(new_folder):
                 event_time = compiled.event_time.watermark if compiled.event_time else None
-                keys = self._keys_behind(begin.pipeline.output, compiled.df.columns)
-                self._directory.create_channel(folder, compiled.df.schema.json(), event_time, keys)
+                keys = self._reader_keys(output, compiled.df.columns)
+                self._directory.create_channel(new_folder, compiled.df.schema.json(), event_time, keys)
             drafts.append((draft, compiled))
         return drafts
 
-    def _keys_behind(self, cut: str, columns: list[str]) -> tuple[str, ...]:
-        """The keys by which the rows of a cut are read, if its readers agree on them."""
-        found = {reader.keys for reader in self._flow.consumers(cut)}
-        keys = found.pop() if len(found) == 1 else ()
+    def _reader_keys(self, cut: str, columns: list[str]) -> tuple[str, ...]:
+        """Return the keys by which the readers of a cut group its rows, if all readers have the same keys."""
+        keys_of_readers = {reader.keys for reader in self._flow.consumers(cut)}
+        keys = keys_of_readers.pop() if len(keys_of_readers) == 1 else ()
         return keys if set(keys) <= set(columns) else ()
 
-    def _draft(self, begin: Begin) -> Query:
-        """The query before it is known where it starts to read."""
-        heir = begin.heir_of
-        if begin.in_place and heir is not None:
-            return self._query(begin, heir.checkpoint, heir.inputs)
+    def _draft(self, start: QueryStart) -> Query:
+        """Return a new query before it is known where it begins to read."""
+        predecessor = start.predecessor
+        if start.reuses_checkpoint and predecessor is not None:
+            return self._query(start, predecessor.checkpoint, predecessor.inputs)
+        sources = [name for name in start.pipeline.operators if self._flow[name].kind is Kind.SOURCE]
+        origins: list[Origin] = [*sources, *start.pipeline.inputs]
         inputs: list[QueryInput] = []
-        for origin in (*source_operators(self._flow, begin.pipeline.operators), *begin.pipeline.inputs):
-            before = heir.find_input(origin) if heir is not None else None
-            fresh = _fresh_input(origin, begin.channels, self._todo.generation)
+        for origin in origins:
+            before = predecessor.find_input(origin) if predecessor is not None else None
+            fresh = _fresh_input(origin, start.channels, self._changes.generation)
             if before is not None and _folder(before) == _folder(fresh):
-                inputs.append(before)  # its checkpoint knows how far it is
+                inputs.append(before)  # the checkpoint contains the position under this name
             else:
                 inputs.append(fresh)
-        return self._query(begin, f"{begin.pipeline.name}_g{self._todo.generation}", tuple(inputs))
+        return self._query(start, f"{start.pipeline.name}_g{self._changes.generation}", tuple(inputs))
 
-    def _query(self, begin: Begin, checkpoint: str, inputs: tuple[QueryInput, ...]) -> Query:
+    def _query(self, start: QueryStart, checkpoint: str, inputs: tuple[QueryInput, ...]) -> Query:
         return Query(
-            operators=begin.pipeline.operators,
-            replicas=dict(begin.pipeline.replicas),
+            operators=start.pipeline.operators,
+            replicas=dict(start.pipeline.replicas),
             checkpoint=checkpoint,
-            opens_at=self._todo.generation,
+            opens_at=self._changes.generation,
             inputs=inputs,
-            appends_to=self._todo.channels.get(begin.pipeline.output),
+            appends_to=self._changes.channels.get(start.pipeline.output),
         )
 
-    def _stop(self) -> Positions:
-        """Stop the queries that the change touches, upstream first; return the positions that they reached."""
+    # ---- stopping
+
+    def _stop_queries(self) -> Positions:
+        """Stop the queries that the change affects, upstream first; return the positions that they reached."""
         positions: Positions = {}
-        for query in self._todo.stop:
+        for query in self._changes.stop:
             running = self._queries.running[query.checkpoint]
-            if self._todo.drains(query):
-                for source in self._todo.vanishing(query):
+            must_commit = self._changes.ends_at_batch_boundary(query)
+            if must_commit:
+                for source in self._changes.removed_inputs(query):
                     end = self._directory.channel(source.folder).end()
                     self._queries.await_position(query, source, end)
                 running.drain(self._directory.path)
             else:
-                running.drain(self._directory.path, self._patience_s)
+                running.drain(self._directory.path, self._context.settings.drain_patience_s)
             self.paused_at = self.paused_at or time.monotonic()
-            self._queries.halt(running)
-            if self._todo.drains(query) and self._directory.checkpoint(query).interrupted():
-                self._queries.finish_batch(query, self._queries.pipeline(query, self._before))
+            self._queries.stop(running)
+            if must_commit and self._directory.checkpoint(query).interrupted():
+                assert self._plan_before is not None
+                self._queries.finish_batch(query, self._queries.pipeline(query, self._plan_before))
             positions[query.checkpoint] = {
                 source.origin: self._directory.position(query, source) for source in query.inputs
             }
         return positions
 
-    def _prepare(self, begin: Begin, draft: Query, positions: Positions) -> Query:
-        """The new query with its starting points, and its checkpoint laid ready."""
-        if begin.in_place:
+    # ---- checkpoints
+
+    def _prepare(self, start: QueryStart, draft: Query, positions: Positions) -> Query:
+        """Create the checkpoint of a new query and return the query with its start offsets."""
+        predecessor = start.predecessor
+        if start.reuses_checkpoint:
             return draft
-        inputs = []
+        inputs: list[QueryInput] = []
         for source in draft.inputs:
-            if begin.heir_of is not None and source in begin.heir_of.inputs:
+            if predecessor is not None and source in predecessor.inputs:
                 inputs.append(source)
             else:
-                inputs.append(msgspec.structs.replace(source, start=self._start(source, positions)))
+                inputs.append(msgspec.structs.replace(source, start=self._start_offset(source, positions)))
         save_start_offsets(self._directory.path, draft.checkpoint, {source.name: source.start for source in inputs})
         target = self._directory.checkpoint_folder(draft)
         shutil.rmtree(target, ignore_errors=True)
-        if begin.heir_of is None:
+        if predecessor is None:
             target.mkdir(parents=True)
         else:
-            checkpoint = self._directory.checkpoint(begin.heir_of).copy_to(target)
-            if begin.repartition_to is not None and checkpoint.committed() is not None and checkpoint.has_state():
-                repartition_state(self._spark, target, begin.repartition_to)
-        return self._query(begin, draft.checkpoint, tuple(inputs))
+            checkpoint = self._directory.checkpoint(predecessor).copy_to(target)
+            # The function of a keyed operator may keep no state, and Spark refuses to repartition a missing one.
+            if start.repartition_to is not None and checkpoint.committed() is not None and checkpoint.has_state():
+                repartition_state(self._context.spark, target, start.repartition_to)
+        return self._query(start, draft.checkpoint, tuple(inputs))
 
-    def _start(self, source: QueryInput, positions: Positions) -> Offset:
+    def _start_offset(self, source: QueryInput, positions: Positions) -> Offset:
         """Return where a new reader of this input begins: where the stopped reader ended, else at the beginning."""
-        for query in self._todo.stop:
+        for query in self._changes.stop:
             before = query.find_input(source.origin)
             if before is not None and _folder(before) == _folder(source):
                 return positions[query.checkpoint][source.origin]
         if isinstance(source, ChannelInput):
             return self._directory.channel(source.folder).first()
-        return self._sources[source.operator].first()
+        return self._context.sources[source.operator].first()
 
 
 def _fresh_input(origin: Origin, channels: dict[str, str], generation: int) -> QueryInput:

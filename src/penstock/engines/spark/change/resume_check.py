@@ -1,7 +1,8 @@
-"""Whether a dataflow is still the one that a run was begun with: what of it may change over a resumption, and what not.
+"""Checks that a run may be resumed with a dataflow, whose definition may have changed since the run began.
 
-Checkpoints depend on operators, streams and keys, their offsets on what the sources are, and the output belongs in one
-place. Functions may change, and so may rates.
+A checkpoint is only valid for the same operators, streams and keys. Its offsets are only valid for the same sources.
+The output must stay in one place. A resumed run would otherwise lose or duplicate rows, so such changes are refused.
+Functions, rates and the pattern of a file source may change.
 """
 
 from __future__ import annotations
@@ -16,51 +17,54 @@ from penstock.dataflow.sources import Files, Generate, Replay, Source, SparkSour
 from penstock.engines.spark.run_directory.committed import Committed, Endpoint
 from penstock.engines.spark.sources.contract import StreamSource
 
-_NOWHERE = "kept nowhere"
-_WORDS = {
+_NOT_STORED = "not stored outside the run"
+_DESCRIPTIONS = {
     Files: "files as they appear",
     Generate: "generated rows at a rate",
     SparkSource: "a streaming DataFrame of your own",
     ForeachBatch: "a function of batches",
-    Memory: _NOWHERE,  # of the run's own process: nothing of it outlives that
-    Noop: _NOWHERE,
+    Memory: _NOT_STORED,
+    Noop: _NOT_STORED,
 }
 
 
-def check_same_dataflow(found: Committed, flow: Dataflow, run: Path) -> None:
-    if found.plan.dataflow != flow.name:
+def check_same_dataflow(committed: Committed, flow: Dataflow, run: Path) -> None:
+    """Raise PlanError if the run in directory `run` cannot be resumed exactly with this dataflow."""
+    if committed.plan.dataflow != flow.name:
         raise PlanError(
-            f"'{run}' holds a run of dataflow '{found.plan.dataflow}', not of '{flow.name}'; give another directory"
+            f"'{run}' contains a run of dataflow '{committed.plan.dataflow}', not of '{flow.name}'. Give another "
+            "directory."
         )
-    if found.shape != shape_of(flow):
+    if committed.shape != shape_of(flow):
         raise PlanError(
-            f"dataflow '{flow.name}' has other operators, streams or keys than when the run in '{run}' was begun; "
-            "restore it, or begin a new run in another directory"
+            f"Dataflow '{flow.name}' has other operators, streams or keys than at the start of the run in '{run}'. "
+            "Restore it, or start a new run in another directory."
         )
-    for name, end in ends_of(flow).items():
-        before = found.endpoints.get(name, end)
+    for name, end in endpoints_of(flow).items():
+        before = committed.endpoints.get(name, end)
         if before.description != end.description:
             raise PlanError(
-                f"'{name}' is {end.description}, and was {before.description} when the run in '{run}' was begun; "
-                "declare it as it was, or begin a new run in another directory"
+                f"'{name}' is {end.description}, but was {before.description} at the start of the run in '{run}'. "
+                "Declare it as before, or start a new run in another directory."
             )
 
 
 def shape_of(flow: Dataflow) -> str:
-    """A fingerprint of operators, streams and keys: what a checkpoint depends on, and functions may not."""
+    """Return a fingerprint of the parts of a dataflow on which a checkpoint depends: operators, streams and keys."""
     parts = [
-        f"{one.name}:{one.kind}:{','.join(one.inputs)}:{','.join(one.keys)}:{one.output_mode or ''}"
-        for one in flow.operators
+        f"{operator.name}:{operator.kind}:{','.join(operator.inputs)}:{','.join(operator.keys)}"
+        f":{operator.output_mode or ''}"
+        for operator in flow.operators
     ]
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
 
 
-def ends_of(flow: Dataflow) -> dict[str, Endpoint]:
-    """Its sources and sinks, as they are declared."""
-    declared = {one.name: one.source or one.sink for one in flow.operators}
+def endpoints_of(flow: Dataflow) -> dict[str, Endpoint]:
+    """Return the declarations of the sources and sinks of a dataflow."""
+    declared = {operator.name: operator.source or operator.sink for operator in flow.operators}
     return {
         name: Endpoint(
-            description=_what(end),
+            description=_describe(end),
             rows_per_s=getattr(end, "rows_per_s", None),
             glob=str(Path(end.glob).absolute()) if isinstance(end, Files) else None,
         )
@@ -69,20 +73,23 @@ def ends_of(flow: Dataflow) -> dict[str, Endpoint]:
     }
 
 
-def take_up(found: Committed, flow: Dataflow, sources: dict[str, StreamSource]) -> list[str]:
-    """What is declared anew and may be, and says so. A rate that was set while the run ran stays until then."""
-    said = []
-    for name, end in ends_of(flow).items():
-        before = found.endpoints.get(name, end)
+def apply_new_declarations(committed: Committed, flow: Dataflow, sources: dict[str, StreamSource]) -> list[str]:
+    """Apply rates that were declared differently since the run was last started; return a message for each change.
+
+    A rate that was set while the run was running stays in force unless its declaration has changed.
+    """
+    messages = []
+    for name, end in endpoints_of(flow).items():
+        before = committed.endpoints.get(name, end)
         if end.rows_per_s is not None and end.rows_per_s != before.rows_per_s:
             sources[name].set_rate(end.rows_per_s)
-            said.append(f"source '{name}' goes on at {end.rows_per_s:g} rows/s, as it is declared now")
+            messages.append(f"Source '{name}' continues at {end.rows_per_s:g} rows/s, as it is declared now.")
         if end.glob != before.glob:
-            said.append(f"source '{name}' looks for '{end.glob}' now, and looked for '{before.glob}'")
-    return said
+            messages.append(f"Source '{name}' now reads '{end.glob}' instead of '{before.glob}'.")
+    return messages
 
 
-def _what(end: Source | Sink) -> str:
+def _describe(end: Source | Sink) -> str:
     match end:
         case Replay(glob=glob, schema=schema, rows_per_s=None):
             return f"a backlog of '{glob}' ({schema})"
@@ -95,4 +102,4 @@ def _what(end: Source | Sink) -> str:
         case Parquet(path=path):
             return f"parquet files in '{path}'"
         case _:
-            return _WORDS[type(end)]
+            return _DESCRIPTIONS[type(end)]

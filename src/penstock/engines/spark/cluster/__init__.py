@@ -1,6 +1,6 @@
-"""A standalone Spark cluster of real processes on this machine: started, looked at, stopped."""
+"""A standalone Spark cluster of real processes on this machine."""
 
-from penstock.engines.spark.cluster.cluster import Cluster, running, start, status, stop
-from penstock.engines.spark.cluster.record import Asked, ClusterError, Status
+from penstock.engines.spark.cluster.cluster import SparkCluster, running, start, status, stop
+from penstock.engines.spark.cluster.record import ClusterError, ClusterSize, ClusterStatus
 
-__all__ = ["Asked", "Cluster", "ClusterError", "Status", "running", "start", "status", "stop"]
+__all__ = ["ClusterError", "ClusterSize", "ClusterStatus", "SparkCluster", "running", "start", "status", "stop"]

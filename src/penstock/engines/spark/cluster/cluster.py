@@ -1,4 +1,4 @@
-"""A cluster from outside: started, looked at and stopped by whoever knows its directory."""
+"""Starts, inspects and stops a cluster, which is identified by its directory."""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ from types import TracebackType
 import msgspec
 import psutil
 
-from penstock.engines.spark.cluster.health import asked_master
-from penstock.engines.spark.cluster.record import Asked, ClusterError, Orders, Record, Status
+from penstock.engines.spark.cluster.health import master_state
+from penstock.engines.spark.cluster.record import (
+    ClusterError,
+    ClusterRecord,
+    ClusterSize,
+    ClusterStatus,
+    SupervisorSettings,
+)
 from penstock.store.lock import Owner, owner
 
 _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """A cluster that is up. As a context it is stopped at the end."""
+class SparkCluster:
+    """A running cluster. As a context manager it is stopped at the end."""
 
     at: Path
-    record: Record
+    record: ClusterRecord
 
     @property
     def master(self) -> str:
@@ -33,96 +39,104 @@ class Cluster:
 
     @property
     def confs(self) -> dict[str, str]:
-        """What a session on it is to be given: one executor takes one worker whole."""
-        asked = self.record.asked
-        return {"spark.executor.cores": str(asked.slots), "spark.executor.memory": f"{asked.memory_mb}m"}
+        """The Spark configuration of a session on this cluster: each executor occupies one whole worker."""
+        size = self.record.size
+        return {"spark.executor.cores": str(size.slots), "spark.executor.memory": f"{size.memory_mb}m"}
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> SparkCluster:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         stop(self.at)
 
 
-def start(at: Path, asked: Asked, *, dies_with_me: bool = False, patience_s: float = 120.0) -> Cluster:
-    """Starts it and waits until all workers have registered. It lives on, unless it is to die with this process."""
-    asked.check()
+def start(at: Path, size: ClusterSize, *, ends_with_process: bool = False, patience_s: float = 120.0) -> SparkCluster:
+    """Start a cluster in directory `at` and wait until all workers have registered.
+
+    The cluster outlives this process unless `ends_with_process` is set. Raises ClusterError if it does not start.
+    """
+    size.check()
     at = at.resolve()
     if owner(at) is not None:
         raise ClusterError(
-            f"something is running in '{at}' already; 'penstock cluster stop --at {at}', or give another --at"
+            f"A cluster is already running in '{at}'. Stop it with 'penstock cluster stop --at {at}', or give another "
+            "--at."
         )
     try:
         at.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ClusterError(
-            f"'{at}' is no place for a cluster ({error.strerror}); give another directory with --at"
+            f"The cluster directory '{at}' cannot be created ({error.strerror}). Give another directory with --at."
         ) from None
-    end_leftovers(at)
+    kill_leftovers(at)
     me = Owner(pid=psutil.Process().pid, create_time_s=psutil.Process().create_time())
-    orders = msgspec.json.encode(Orders(asked=asked, starter=me, lives_on=not dies_with_me)).decode()
-    command = [sys.executable, "-m", "penstock.engines.spark.cluster.supervisor", str(at), orders]
+    settings = SupervisorSettings(size=size, starter=me, outlives_starter=not ends_with_process)
+    arguments = [str(at), msgspec.json.encode(settings).decode()]
+    command = [sys.executable, "-m", "penstock.engines.spark.cluster.supervisor", *arguments]
     with (at / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
-        return Cluster(at, _ready(at, process, patience_s))
-    except BaseException:  # Ctrl-C too: nobody is left behind who goes on to start what is not wanted any more
+        return SparkCluster(at, _await_ready(at, process, patience_s))
+    except BaseException:  # including Ctrl-C: do not leave a supervisor that continues to start processes
         if process.poll() is None:
             process.terminate()
             process.wait()
         raise
 
 
-def _ready(at: Path, process: subprocess.Popen[bytes], patience_s: float) -> Record:
-    """The record of a supervisor, when all that it keeps is up."""
+def _await_ready(at: Path, process: subprocess.Popen[bytes], patience_s: float) -> ClusterRecord:
+    """Wait until all processes of a supervisor are running; return its record."""
     deadline = time.monotonic() + patience_s
     while True:
-        record = Record.load(at) if process.poll() is None else None
-        if record is not None and record.supervisor.pid == process.pid and record.ready and not record.trouble:
+        record = ClusterRecord.load(at) if process.poll() is None else None
+        if record is not None and record.supervisor.pid == process.pid and record.ready and not record.problems:
             return record
-        trouble = "; ".join(record.trouble) if record is not None else ""
-        if process.poll() is not None or trouble or time.monotonic() > deadline:
-            why = trouble or f"not all of its processes were up within {patience_s:g} s"
+        problems = "; ".join(record.problems) if record is not None else ""
+        if process.poll() is not None or problems or time.monotonic() > deadline:
+            reason = problems or f"not all of its processes were running within {patience_s:g} s"
             if process.poll() is not None:
-                why = "its supervisor ended"
-            raise ClusterError(f"the cluster did not start ({why}); see '{at / 'supervisor.log'}' and '{at / 'logs'}'")
+                reason = "its supervisor ended"
+            raise ClusterError(
+                f"The cluster did not start ({reason}). See '{at / 'supervisor.log'}' and '{at / 'logs'}'."
+            )
         time.sleep(_POLL_S)
 
 
-def running(at: Path) -> Cluster:
-    """The cluster of this directory, which somebody has started."""
-    record = Record.load(at)
+def running(at: Path) -> SparkCluster:
+    """Return the running cluster of a directory; raise ClusterError if there is none."""
+    record = ClusterRecord.load(at)
     if record is None or owner(at) is None:
-        raise ClusterError(f"no cluster is running in '{at}'; start it with 'penstock cluster start --at {at}'")
-    return Cluster(at.resolve(), record)
+        raise ClusterError(f"No cluster is running in '{at}'. Start it with 'penstock cluster start --at {at}'.")
+    return SparkCluster(at.resolve(), record)
 
 
-def status(at: Path) -> Status:
+def status(at: Path) -> ClusterStatus:
+    """Return the status of the running cluster of a directory; raise ClusterError if there is none."""
     record = running(at).record
-    said = asked_master(record.web_port)
-    up = {one.name: one for one in record.daemons}
-    names = ("master", *(f"worker-{number}" for number in range(record.asked.workers)))
-    return Status(
+    state = master_state(record.web_port)
+    daemons = {daemon.name: daemon for daemon in record.daemons if daemon.process.alive()}
+    names = ("master", *(f"worker-{number}" for number in range(record.size.workers)))
+    return ClusterStatus(
         master=record.master,
-        asked=record.asked,
+        size=record.size,
         daemons={
-            name: (f"running (process {up[name].process.pid}, start {up[name].starts})")
-            if name in up and up[name].process.alive()
+            name: f"running (process {daemons[name].process.pid}, start {daemons[name].starts})"
+            if name in daemons
             else "not running"
             for name in names
         },
-        workers_alive=None if said is None else int(said["aliveworkers"]),
-        slots_used=None if said is None else int(said["coresused"]),
-        runs=() if said is None else tuple(str(app["name"]) for app in said["activeapps"]),
-        trouble=record.trouble,
+        workers_alive=None if state is None else state.workers_alive,
+        slots_used=None if state is None else state.slots_used,
+        runs=() if state is None else tuple(application.name for application in state.applications),
+        problems=record.problems,
     )
 
 
 def stop(at: Path, *, patience_s: float = 30.0) -> None:
-    """Ends what was started here, and nothing else; what is already gone is no error."""
-    record = Record.load(at)
+    """Stop the processes that were started in a directory; it is no error if there are none."""
+    record = ClusterRecord.load(at)
     if record is not None and owner(at) is not None:
         process = psutil.Process(record.supervisor.pid)
         process.terminate()
@@ -131,17 +145,17 @@ def stop(at: Path, *, patience_s: float = 30.0) -> None:
         except psutil.TimeoutExpired:
             process.kill()
             process.wait()
-    end_leftovers(at)
+    kill_leftovers(at)
 
 
-def end_leftovers(at: Path) -> None:
-    """What a supervisor that is gone has left: its processes where the kernel did not end them (not Linux), and
-    executors, which end with their worker only once they have found it.
+def kill_leftovers(at: Path) -> None:
+    """Kill the processes that a supervisor has left behind when it ended.
 
-    Where it is alive this is the copy of its directory.
+    These are its daemons on systems other than Linux, where the kernel does not end them, and executors, which notice
+    the end of their worker with a delay.
     """
-    record = Record.load(at)
-    if record is not None and record.supervisor.alive():
+    record = ClusterRecord.load(at)
+    if record is not None and record.supervisor.alive():  # the directory is a copy of that of a running cluster
         return
     for daemon in () if record is None else record.daemons:
         if daemon.process.alive():
@@ -155,5 +169,5 @@ def end_leftovers(at: Path) -> None:
 
 def _kill(process: psutil.Process) -> None:
     process.kill()
-    with contextlib.suppress(psutil.TimeoutExpired):  # of a child of somebody who does not look after it
+    with contextlib.suppress(psutil.TimeoutExpired):  # a zombie whose parent does not wait for it
         process.wait(timeout=5)

@@ -1,4 +1,4 @@
-"""A master or a worker as a process that cannot outlive whoever started it."""
+"""Starts a master or a worker as a process that cannot outlive the process that started it."""
 
 from __future__ import annotations
 
@@ -11,45 +11,44 @@ from pathlib import Path
 import pyspark
 
 from penstock import child_process
-from penstock.engines.spark.cluster.record import Asked
-from penstock.engines.spark.session import HOST
-from penstock.engines.spark.worker_interpreter import worker_python
+from penstock.engines.spark.cluster.record import ClusterSize
+from penstock.engines.spark.local_machine import HOST, worker_python
 
 _DEPLOY = "org.apache.spark.deploy"
-# They do little: a small heap and a quick compiler leave the machine to the executors.
-_SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# A master and a worker do little work: a small heap and a fast compiler leave the machine to the executors.
+_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
-def master(at: Path, *, port: int, web_port: int) -> subprocess.Popen[bytes]:
-    # A master that is started again knows its workers and applications from these files.
-    where = _word(f"-Dspark.deploy.recoveryDirectory={at / 'recovery'}")
-    recovery = f"-Dspark.deploy.recoveryMode=FILESYSTEM {where}"
+def start_master(at: Path, *, port: int, web_port: int) -> subprocess.Popen[bytes]:
+    # A restarted master reads its workers and applications from these files.
+    directory = _quote(f"-Dspark.deploy.recoveryDirectory={at / 'recovery'}")
+    recovery = f"-Dspark.deploy.recoveryMode=FILESYSTEM {directory}"
     arguments = ["--host", HOST, "--port", str(port), "--webui-port", str(web_port)]
     return _start(at, "master", [f"{_DEPLOY}.master.Master", *arguments], {"SPARK_MASTER_OPTS": recovery})
 
 
-def worker(at: Path, name: str, asked: Asked, *, of: str) -> subprocess.Popen[bytes]:
-    arguments = ["--host", HOST, "--cores", str(asked.slots), "--memory", f"{asked.memory_mb}m", "--webui-port", "0"]
-    arguments += ["--work-dir", str(at / "work" / name), of]
+def start_worker(at: Path, name: str, size: ClusterSize, *, master: str) -> subprocess.Popen[bytes]:
+    arguments = ["--host", HOST, "--cores", str(size.slots), "--memory", f"{size.memory_mb}m", "--webui-port", "0"]
+    arguments += ["--work-dir", str(at / "work" / name), master]
     return _start(at, name, [f"{_DEPLOY}.worker.Worker", *arguments], {"SPARK_LOCAL_DIRS": str(at / "local" / name)})
 
 
-def _word(option: str) -> str:
-    """As Spark's launcher takes it for one, also where a directory's name has a blank in it."""
+def _quote(option: str) -> str:
+    """Quote an option, so that Spark's launcher does not split it at a blank in a directory name."""
     escaped = option.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on."""
-    held = [socket.socket() for _ in range(count)]
+    """Return ports of the loopback interface on which no process listens."""
+    sockets = [socket.socket() for _ in range(count)]
     try:
-        for one in held:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in held]
+        for unused in sockets:
+            unused.bind((HOST, 0))
+        return [int(unused.getsockname()[1]) for unused in sockets]
     finally:
-        for one in held:
-            one.close()
+        for unused in sockets:
+            unused.close()
 
 
 def _start(at: Path, name: str, arguments: list[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -57,9 +56,9 @@ def _start(at: Path, name: str, arguments: list[str], env: Mapping[str, str]) ->
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
     ours = {
         "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": HOST,  # what the web pages listen on
+        "SPARK_LOCAL_IP": HOST,  # the web pages listen on it
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _SMALL,
+        "SPARK_DAEMON_JAVA_OPTS": _JAVA_OPTIONS,
     } | worker_python()
     (at / "logs").mkdir(parents=True, exist_ok=True)
     with (at / "logs" / f"{name}.log").open("ab") as log:
@@ -69,6 +68,6 @@ def _start(at: Path, name: str, arguments: list[str], env: Mapping[str, str]) ->
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in the terminal is not for it
+            start_new_session=True,  # Ctrl-C in the terminal must not end it
             preexec_fn=child_process.end_with_parent(),
         )

@@ -1,4 +1,4 @@
-"""What is written down of a cluster, so that others can find it, look at it and end exactly what was started."""
+"""The record of a cluster on disk, by which other processes find it, inspect it and stop exactly what was started."""
 
 from __future__ import annotations
 
@@ -11,82 +11,93 @@ from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.store.lock import Owner
 
 FILE = "cluster.json"
-MOST_WORKERS = 100  # a slip of the finger is not to start JVMs until nothing else runs
+MAX_WORKERS = 100  # protects the machine from a typing error
+MIN_MEMORY_MB = 472  # the smallest executor that Spark accepts
 
 
 class ClusterError(PenstockError):
-    """A cluster that is not there, does not come up, or cannot be what was asked for."""
+    """A cluster does not exist, does not start, or cannot have the requested size."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """Slots are tasks at once, not cores: operators that wait for something else use more of them than there are."""
+class ClusterSize(msgspec.Struct, frozen=True, kw_only=True):
+    """The size of a cluster. Slots are concurrent tasks and may exceed the cores, for operators that mostly wait."""
 
     workers: int = 3
-    slots: int = 2  # of each worker, which is one executor of a run
-    memory_mb: int = 1024  # of each worker
+    slots: int = 2  # per worker; each worker runs one executor
+    memory_mb: int = 1024  # per worker
 
     def check(self) -> None:
+        """Raise ClusterError if a cluster cannot have this size."""
         if self.workers < 1 or self.slots < 1:
-            raise ClusterError(f"{self.workers} workers of {self.slots} slots each: give 1 or more of both")
-        if self.workers > MOST_WORKERS:
             raise ClusterError(
-                f"{self.workers} workers: each is a process of this one machine, which takes {MOST_WORKERS} at most"
+                f"A cluster of {self.workers} workers with {self.slots} slots each was requested; give 1 or more of "
+                "both."
             )
-        if self.memory_mb < 472:
-            raise ClusterError(f"{self.memory_mb} MB a worker: Spark starts no executor below 472 MB")
+        if self.workers > MAX_WORKERS:
+            raise ClusterError(
+                f"A cluster of {self.workers} workers was requested; each is a process on this machine, and at most "
+                f"{MAX_WORKERS} are allowed."
+            )
+        if self.memory_mb < MIN_MEMORY_MB:
+            raise ClusterError(
+                f"{self.memory_mb} MB per worker were requested; Spark requires at least {MIN_MEMORY_MB} MB."
+            )
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor is told."""
+class SupervisorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a supervisor is started with."""
 
-    asked: Asked
-    starter: Owner  # it ends when this process does
-    lives_on: bool = False  # but not once all is up: then it ends when it is told to
+    size: ClusterSize
+    starter: Owner  # the supervisor ends when this process ends
+    outlives_starter: bool = False  # after the cluster is ready, it ends on SIGTERM only
 
 
 class Daemon(msgspec.Struct, frozen=True, kw_only=True):
-    """A master or a worker as a process; `starts` counts this one too."""
+    """The process of a master or a worker; `starts` counts its starts including this one."""
 
     name: str
     process: Owner
     starts: int = 1
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Replaced whole by the supervisor whenever one of its processes changes."""
+class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a cluster. The supervisor replaces it whenever one of its processes changes."""
 
-    asked: Asked
+    size: ClusterSize
     master: str  # spark://127.0.0.1:port
-    web_port: int  # of the master, where it says how it is
+    web_port: int  # port of the master's web page
     supervisor: Owner
     daemons: tuple[Daemon, ...] = ()
     ready: bool = False
-    trouble: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
     def save(self, at: Path) -> None:
         write_atomically(at / FILE, msgspec.json.encode(self))
 
     @staticmethod
-    def load(at: Path) -> Record | None:
+    def load(at: Path) -> ClusterRecord | None:
+        """Return the record in a directory, or None if there is none."""
         try:
-            return msgspec.json.decode((at / FILE).read_bytes(), type=Record)
+            return msgspec.json.decode((at / FILE).read_bytes(), type=ClusterRecord)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except msgspec.DecodeError as error:
-            raise ClusterError(f"'{at / FILE}' is no record of a cluster ({error}); give another directory") from None
+            raise ClusterError(
+                f"'{at / FILE}' is not a valid record of a cluster ({error}). Give another directory."
+            ) from None
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """As the record, the processes and the master itself say."""
+class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of a cluster according to its record, its processes and its master."""
 
     master: str
-    asked: Asked
-    daemons: dict[str, str]  # name -> running, or what it is instead
-    workers_alive: int | None  # as the master counts them; None: it does not answer
+    size: ClusterSize
+    daemons: dict[str, str]  # name -> state in words
+    workers_alive: int | None  # as the master counts them; None: the master does not answer
     slots_used: int | None
-    runs: tuple[str, ...] = ()  # applications that it serves now
-    trouble: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()  # names of the active applications
+    problems: tuple[str, ...] = ()
 
     @property
-    def healthy(self) -> bool:
-        return self.workers_alive == self.asked.workers and not self.trouble
+    def is_healthy(self) -> bool:
+        return self.workers_alive == self.size.workers and not self.problems

@@ -1,7 +1,8 @@
-"""The supervisor of a cluster: a process that starts master and workers, replaces what dies, and ends them all.
+"""The supervisor of a cluster: a process that starts the master and the workers, restarts them, and stops them.
 
-`python -m penstock.engines.spark.cluster.supervisor DIR JSON`. It ends on SIGTERM, or when the process that started it
-is gone, unless it is to live on once all is up; what it started ends with it, also after `kill -9` (see `daemons`).
+It is started as `python -m penstock.engines.spark.cluster.supervisor DIRECTORY SETTINGS`, with the settings in JSON. It
+ends on SIGTERM. It also ends with the process that started it, unless it is to outlive that process once the cluster is
+ready. The processes that it started end with it, even after `kill -9` (see `daemons`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,99 +25,107 @@ import psutil
 
 from penstock.engines.spark.cluster import daemons
 from penstock.engines.spark.cluster.health import workers_alive
-from penstock.engines.spark.cluster.record import FILE, Daemon, Orders, Record
+from penstock.engines.spark.cluster.record import FILE, ClusterRecord, Daemon, SupervisorSettings
+from penstock.engines.spark.local_machine import HOST
 from penstock.store.lock import Owner, RunLock
 
-_LOOK_S = 0.5
+_CHECK_INTERVAL_S = 0.5
 _GRACE_S = 10.0
-_MOST_DEATHS, _WITHIN_S = 5, 60.0  # a process that dies so often is left dead
+_MAX_EXITS, _WITHIN_S = 5, 60.0  # a process that exits so often is not restarted any more
 
 
 @dataclass(slots=True)
-class _Kept:
-    """A process that is started again when it dies."""
+class _SupervisedProcess:
+    """A process that is restarted when it exits."""
 
     name: str
     start: Callable[[], subprocess.Popen[bytes]]
     process: subprocess.Popen[bytes]
     starts: int = 1
-    deaths_s: list[float] = field(default_factory=list)
+    exits_s: list[float] = field(default_factory=list)
 
     @property
-    def hopeless(self) -> bool:
-        return len(self.deaths_s) >= _MOST_DEATHS and self.deaths_s[-1] - self.deaths_s[-_MOST_DEATHS] < _WITHIN_S
+    def is_given_up(self) -> bool:
+        return len(self.exits_s) >= _MAX_EXITS and self.exits_s[-1] - self.exits_s[-_MAX_EXITS] < _WITHIN_S
 
 
 class Supervisor:
-    def __init__(self, at: Path, orders: Orders) -> None:
+    def __init__(self, at: Path, settings: SupervisorSettings) -> None:
         self._at = at
-        self._orders = orders
-        self._kept: list[_Kept] = []
+        self._settings = settings
+        self._processes: list[_SupervisedProcess] = []
         self._ending = threading.Event()
         self._was_ready = False
-        self._saved: Record | None = None
+        self._saved: ClusterRecord | None = None
         port, self._web_port = daemons.free_ports(2)
-        self._port, self._master = port, f"spark://{daemons.HOST}:{port}"
+        self._port, self._master = port, f"spark://{HOST}:{port}"
 
     def run(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._ending.set())
-        for folder in ("recovery", "local", "work"):  # of an earlier cluster
+        for received in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(received, lambda *_: self._ending.set())
+        for folder in ("recovery", "local", "work"):  # left by an earlier cluster
             shutil.rmtree(self._at / folder, ignore_errors=True)
         try:
-            self._keep("master", lambda: daemons.master(self._at, port=self._port, web_port=self._web_port))
+            self._start("master", lambda: daemons.start_master(self._at, port=self._port, web_port=self._web_port))
+            # Wait for the master: workers that do not find it retry at increasing intervals.
             while not self._ending.is_set() and workers_alive(self._web_port) is None:
-                self._look()  # workers that find no master wait longer and longer before they look again
-            for number in range(self._orders.asked.workers):
+                self._check()
+            for number in range(self._settings.size.workers):
                 name = f"worker-{number}"
-                self._keep(name, lambda name=name: daemons.worker(self._at, name, self._orders.asked, of=self._master))
+                self._start(
+                    name, partial(daemons.start_worker, self._at, name, self._settings.size, master=self._master)
+                )
             while not self._ending.is_set():
-                self._look()
+                self._check()
         finally:
-            self._end()
+            self._stop()
 
-    def _keep(self, name: str, start: Callable[[], subprocess.Popen[bytes]]) -> None:
+    def _start(self, name: str, start: Callable[[], subprocess.Popen[bytes]]) -> None:
         if not self._ending.is_set():
-            self._kept.append(_Kept(name, start, start()))
+            self._processes.append(_SupervisedProcess(name, start, start()))
             self._save()
 
-    def _look(self) -> None:
-        """Replaces what has died; ends everything if nobody needs it any more."""
-        self._ending.wait(_LOOK_S)
-        alone = self._orders.lives_on and self._was_ready
-        if self._ending.is_set() or not (alone or self._orders.starter.alive()):
+    def _check(self) -> None:
+        """Restart processes that have exited; begin to stop if the process that started the cluster has ended."""
+        self._ending.wait(_CHECK_INTERVAL_S)
+        is_independent = self._settings.outlives_starter and self._was_ready
+        if self._ending.is_set() or not (is_independent or self._settings.starter.alive()):
             self._ending.set()
             return
-        for one in self._kept:
-            if one.process.poll() is not None and not one.hopeless:
-                one.deaths_s.append(time.monotonic())
-                if not one.hopeless:
-                    one.process = one.start()
-                    one.starts += 1
+        for supervised in self._processes:
+            if supervised.process.poll() is not None and not supervised.is_given_up:
+                supervised.exits_s.append(time.monotonic())
+                if not supervised.is_given_up:
+                    supervised.process = supervised.start()
+                    supervised.starts += 1
         self._save()
 
-    def _record(self) -> Record:
-        alive = [one for one in self._kept if one.process.poll() is None]
-        hopeless = tuple(
-            f"{one.name} died {_MOST_DEATHS} times within {_WITHIN_S:g} s and is left dead; see logs/{one.name}.log"
-            for one in self._kept
-            if one.hopeless
+    def _record(self) -> ClusterRecord:
+        alive = [supervised for supervised in self._processes if supervised.process.poll() is None]
+        problems = tuple(
+            f"{supervised.name} exited {_MAX_EXITS} times within {_WITHIN_S:g} s and is not restarted any more; see "
+            f"logs/{supervised.name}.log"
+            for supervised in self._processes
+            if supervised.is_given_up
         )
-        return Record(
-            asked=self._orders.asked,
+        return ClusterRecord(
+            size=self._settings.size,
             master=self._master,
             web_port=self._web_port,
             supervisor=_owner(os.getpid()),
-            daemons=tuple(Daemon(name=one.name, process=_owner(one.process.pid), starts=one.starts) for one in alive),
-            ready=self._ready(),
-            trouble=hopeless,
+            daemons=tuple(
+                Daemon(name=supervised.name, process=_owner(supervised.process.pid), starts=supervised.starts)
+                for supervised in alive
+            ),
+            ready=self._is_ready(),
+            problems=problems,
         )
 
-    def _ready(self) -> bool:
-        """Once it is, the master is not asked any more."""
-        wanted = self._orders.asked.workers
-        if not self._was_ready and len(self._kept) == wanted + 1:
-            self._was_ready = (workers_alive(self._web_port) or 0) >= wanted
+    def _is_ready(self) -> bool:
+        """Return whether all workers have registered once; afterwards the master is not asked again."""
+        workers = self._settings.size.workers
+        if not self._was_ready and len(self._processes) == workers + 1:
+            self._was_ready = (workers_alive(self._web_port) or 0) >= workers
         return self._was_ready
 
     def _save(self) -> None:
@@ -124,17 +134,17 @@ class Supervisor:
             record.save(self._at)
             self._saved = record
 
-    def _end(self) -> None:
-        """Workers first, so that they end their executors themselves; what does not end is killed."""
-        for one in reversed(self._kept):
-            one.process.terminate()
+    def _stop(self) -> None:
+        """Stop the workers first, so that they stop their executors; kill processes that do not end in time."""
+        for supervised in reversed(self._processes):
+            supervised.process.terminate()
         deadline = time.monotonic() + _GRACE_S
-        for one in self._kept:
+        for supervised in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                one.process.wait(timeout=max(0.1, deadline - time.monotonic()))
-            if one.process.poll() is None:
-                one.process.kill()
-                one.process.wait()
+                supervised.process.wait(timeout=max(0.1, deadline - time.monotonic()))
+            if supervised.process.poll() is None:
+                supervised.process.kill()
+                supervised.process.wait()
         (self._at / FILE).unlink(missing_ok=True)
 
 
@@ -142,9 +152,9 @@ def _owner(pid: int) -> Owner:
     return Owner(pid=pid, create_time_s=psutil.Process(pid).create_time())
 
 
-def main(at: str, orders: str) -> None:
+def main(at: str, settings: str) -> None:
     with RunLock(Path(at)):
-        Supervisor(Path(at), msgspec.json.decode(orders, type=Orders)).run()
+        Supervisor(Path(at), msgspec.json.decode(settings, type=SupervisorSettings)).run()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Executors: how many a plan wants, how many were asked for, and which are there."""
+"""Executors: how many a plan needs, how many were requested, and which are registered."""
 
-from penstock.engines.spark.executors.contract import ExecutorsError, Negotiator, Standing
-from penstock.engines.spark.executors.fixed import FixedExecutors
+from penstock.engines.spark.executors.fixed_executors import FixedExecutors
+from penstock.engines.spark.executors.negotiator import ExecutorCounts, ExecutorsError, Negotiator
 from penstock.engines.spark.executors.spark_negotiator import SparkNegotiator, negotiator_of
 
-__all__ = ["ExecutorsError", "FixedExecutors", "Negotiator", "SparkNegotiator", "Standing", "negotiator_of"]
+__all__ = ["ExecutorCounts", "ExecutorsError", "FixedExecutors", "Negotiator", "SparkNegotiator", "negotiator_of"]

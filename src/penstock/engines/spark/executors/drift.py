@@ -1,38 +1,41 @@
-"""Executors that are gone, or back, for good: Spark replaces what is lost, but not where there is nothing to be had."""
+"""Detects that the number of executors has differed from the plan for a long time.
+
+Spark replaces lost executors, but not if the cluster manager has no resources left.
+"""
 
 from __future__ import annotations
 
-from penstock.engines.spark.executors.contract import Negotiator
+from penstock.engines.spark.executors.negotiator import Negotiator
 
-LOOK_S = 5.0  # apart: a look is several calls to the JVM
+CHECK_INTERVAL_S = 5.0  # a check takes several calls to the JVM
 
 
 class ExecutorDrift:
-    """Tells what is there from what is only on its way."""
+    """Distinguishes executors that are lost, or back, for good from those that are about to be replaced."""
 
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s
-        self._looked_s = float("-inf")
-        self._other: tuple[int, float] | None = None  # slots that are there and not planned, since when
-        self._told = False  # that there are none
+        self._checked_s = float("-inf")
+        self._differing: tuple[int, float] | None = None  # slots that differ from the plan, and since when
+        self._reported_none = False
 
-    def slots(self, executors: Negotiator, planned: int, now_s: float) -> int | None:
-        """Those that are there, where others than planned have been for longer than executors are waited for.
+    def lasting_slots(self, executors: Negotiator, planned_slots: int, now_s: float) -> int | None:
+        """Return the actual slots once they have differed from the plan for `patience_s`, else None.
 
-        With none there is no going on: 0 is said once, until some come. More than were asked for come where they were
-        on their way already when fewer were: masters take nothing back.
+        A run without executors cannot continue: 0 is returned only once until executors register again. There may also
+        be more slots than requested, because a master does not cancel executors that were already starting.
         """
-        if now_s < self._looked_s + LOOK_S:
+        if now_s < self._checked_s + CHECK_INTERVAL_S:
             return None
-        self._looked_s = now_s
-        standing, each = executors.standing(), executors.slots_each
-        there = len(standing.observed) * each
-        if abs(there - planned) < each:
-            self._other, self._told = None, False
+        self._checked_s = now_s
+        slots_per_executor = executors.slots_per_executor
+        slots = len(executors.counts().registered) * slots_per_executor
+        if abs(slots - planned_slots) < slots_per_executor:
+            self._differing, self._reported_none = None, False
             return None
-        if self._other is None or self._other[0] != there:
-            self._other, self._told = (there, now_s), False
-        if now_s - self._other[1] < self.patience_s or self._told:
+        if self._differing is None or self._differing[0] != slots:
+            self._differing, self._reported_none = (slots, now_s), False
+        if now_s - self._differing[1] < self.patience_s or self._reported_none:
             return None
-        self._told = there == 0
-        return there
+        self._reported_none = slots == 0
+        return slots

@@ -1,11 +1,12 @@
-"""Executors from the cluster manager that Spark runs on, by Spark's own calls: standalone, YARN and Kubernetes alike.
+"""Executors from the cluster manager on which Spark runs: standalone, YARN or Kubernetes.
 
-Spark's dynamic allocation looks at queued tasks, which says nothing of streams; it is switched on, because it is what
-makes executors come and go, and parked: it never changes their number by itself. What each manager needs besides:
+Spark's dynamic allocation adds and removes executors, but it decides by queued tasks, which do not reflect the load of
+a stream. Penstock therefore enables dynamic allocation with timeouts that never expire, and sets the number of
+executors itself through the same calls. Each cluster manager needs these settings:
 
-    standalone   spark.executor.cores and .memory, so that an executor has a known size
-    YARN         the same; shuffles are tracked, so no shuffle service is needed
-    Kubernetes   the same, and spark.kubernetes.allocation.batch.size as large as the steps that are wanted
+    standalone   spark.executor.cores and spark.executor.memory, so that the size of an executor is known
+    YARN         the same; shuffle tracking is on, so no shuffle service is needed
+    Kubernetes   the same, and spark.kubernetes.allocation.batch.size at least as large as the largest increase
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from collections.abc import Callable, Sequence
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock.engines.spark.error_text import first_words
-from penstock.engines.spark.executors.contract import ExecutorsError, Negotiator, Standing
-from penstock.engines.spark.executors.fixed import FixedExecutors
+from penstock.engines.spark.error_text import first_line
+from penstock.engines.spark.executors.fixed_executors import FixedExecutors
+from penstock.engines.spark.executors.negotiator import ExecutorCounts, ExecutorsError, Negotiator
 from penstock.engines.spark.executors.warm_up import warm_up
 from penstock.engines.spark.jvm import ExecutorAllocation, JvmError, list_executors
 
 _NEVER = "1000d"
-PARKED = {
+# Dynamic allocation that never changes the number of executors by itself.
+PASSIVE_ALLOCATION = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.timeout": _NEVER,
@@ -34,7 +36,7 @@ PARKED = {
     "spark.dynamicAllocation.cachedExecutorIdleTimeout": _NEVER,
     "spark.dynamicAllocation.schedulerBacklogTimeout": _NEVER,
     "spark.dynamicAllocation.sustainedSchedulerBacklogTimeout": _NEVER,
-    # An executor that goes hands its blocks on first; it looks every half second whether it is done.
+    # A released executor migrates its blocks first. It checks every half second whether the migration is complete.
     "spark.decommission.enabled": "true",
     "spark.storage.decommission.enabled": "true",
     "spark.storage.decommission.shuffleBlocks.enabled": "true",
@@ -44,135 +46,154 @@ PARKED = {
 _POLL_S = 0.2
 
 
-def negotiator_of(spark: SparkSession, *, patience_s: float = 60.0, warmed: bool = True) -> Negotiator:
+def negotiator_of(spark: SparkSession, *, patience_s: float = 60.0, warms_up: bool = True) -> Negotiator:
+    """Return the negotiator for the master of a session."""
     context = spark.sparkContext
     if context.master.startswith("local") and not context.master.startswith("local-cluster"):
         return FixedExecutors(int(context.defaultParallelism))
-    return SparkNegotiator(spark, patience_s=patience_s, warmed=warmed)
+    return SparkNegotiator(spark, patience_s=patience_s, warms_up=warms_up)
 
 
 class SparkNegotiator:
-    """`patience_s` is how long the next executor is waited for, to come or to go; `warmed` ones count when they are."""
+    """Obtains executors through Spark.
 
-    def __init__(self, spark: SparkSession, *, patience_s: float = 60.0, warmed: bool = True) -> None:
+    `patience_s` is how long to wait for the next executor to register or to leave. With `warms_up`, new executors count
+    as available only after Python has started on them.
+    """
+
+    def __init__(self, spark: SparkSession, *, patience_s: float = 60.0, warms_up: bool = True) -> None:
         self._spark = spark
         self._master = spark.sparkContext.master
         self.patience_s = patience_s
-        self._warmed = warmed
+        self._warms_up = warms_up
         self._allocation = ExecutorAllocation(spark)
-        self._check_parked()
-        self._slots_each: int | None = None
+        self._check_allocation_is_passive()
+        self._slots_per_executor: int | None = None
         self._planned = self._requested = 1
         self._warm: set[str] = set()
 
     @property
-    def slots_each(self) -> int:
-        if self._slots_each is None:
+    def slots_per_executor(self) -> int:
+        if self._slots_per_executor is None:
             cores = self._spark.conf.get("spark.executor.cores", None)
-            self._slots_each = int(cores) if cores is not None else self._cores_seen()
-        return self._slots_each
+            self._slots_per_executor = int(cores) if cores is not None else self._registered_cores()
+        return self._slots_per_executor
 
-    def standing(self) -> Standing:
-        return Standing(planned=self._planned, requested=self._requested, observed=tuple(self._active()))
+    def counts(self) -> ExecutorCounts:
+        return ExecutorCounts(planned=self._planned, requested=self._requested, registered=tuple(self._active()))
 
     def check(self, slots: int) -> None:
-        """Whether a cluster has so many is known only when they have been asked for."""
+        """Accept any number: only a request shows how many executors the cluster has."""
 
-    def ask(self, count: int) -> None:
+    def request(self, count: int) -> None:
         if count < 1:
-            raise ExecutorsError(f"{count} executors: a run needs 1 or more")
+            raise ExecutorsError(f"{count} executors were requested; a run needs 1 or more.")
         self._requested = count
         self._allocation.request_total(count)
 
     def release(self, ids: Sequence[str]) -> None:
-        self._check_decommissions()
+        self._check_decommissioning()
         for executor in ids:
             self._allocation.decommission(executor, "the plan has fewer executors")
 
-    def begin(self, slots: int | None) -> int:
-        return self.settle(self.slots_each if slots is None else slots)
+    def start(self, slots: int | None) -> int:
+        return self.resize(self.slots_per_executor if slots is None else slots)
 
-    def settle(self, slots: int) -> int:
+    def resize(self, slots: int) -> int:
         try:
-            return self._settle(slots)
-        except (JvmError, PySparkException) as error:  # a master that is gone, a session that has ended
+            return self._resize(slots)
+        except (JvmError, PySparkException) as error:
             raise ExecutorsError(
-                f"executors could not be changed: {first_words(error)}; see whether the master at {self._master} is up"
+                f"The number of executors could not be changed: {first_line(error)}. Check that the master at "
+                f"{self._master} is running."
             ) from error
 
-    def _settle(self, slots: int) -> int:
-        count = math.ceil(slots / self.slots_each)
+    def _resize(self, slots: int) -> int:
+        count = math.ceil(slots / self.slots_per_executor)
         if count < len(self._active()):
-            self._check_decommissions()
+            self._check_decommissioning()
         self._planned = count
-        self.ask(count)
-        self._await(lambda: count - len(self._active()))
-        there = self._active()
-        if len(there) > count:
-            leaving = self._newest(there)[: len(there) - count]
-            self.release(leaving)
-            self._await(lambda: len(set(leaving) & set(self._registered())))
-            there = [one for one in there if one not in leaving] + [one for one in leaving if one in self._active()]
-        cold = [one for one in there if one not in self._warm] if self._warmed else []
-        warm = warm_up(self._spark, cold, self.slots_each, most_s=self.patience_s)
-        self._warm = {*self._warm.intersection(there), *warm}
-        if cold:  # it takes seconds, in which some may be lost
-            there = [one for one in there if one in self._active()]
-        if not there:
+        self.request(count)
+        self._await_zero(lambda: count - len(self._active()))
+        available = self._active()
+        if len(available) > count:
+            available = self._release_newest(available, len(available) - count)
+        available = self._warm_up(available)
+        if not available:
             raise ExecutorsError(
-                f"not one executor came within {self.patience_s:g} s of being asked for, and stayed; see whether the "
-                f"master at {self._master} is up and has a worker with {self.slots_each} free slots"
+                f"No executor registered within {self.patience_s:g} s. Check that the master at {self._master} is "
+                f"running and has a worker with {self.slots_per_executor} free slots."
             )
-        if len(there) < count:
-            self.ask(len(there))  # what did not come now is not to come in the middle of another plan
-        return len(there) * self.slots_each
+        if len(available) < count:
+            self.request(len(available))  # missing executors must not arrive later, under another plan
+        return len(available) * self.slots_per_executor
 
-    # ---- what Spark says
+    def _release_newest(self, available: list[str], count: int) -> list[str]:
+        """Release the newest executors, because the oldest have the most state and compiled code; return the rest."""
+        newest_first = sorted(available, key=lambda executor: int(executor) if executor.isdigit() else 0, reverse=True)
+        leaving = newest_first[:count]
+        self.release(leaving)
+        self._await_zero(lambda: len(set(leaving) & set(self._registered())))
+        staying = [executor for executor in available if executor not in leaving]
+        active = self._active()
+        return staying + [executor for executor in leaving if executor in active]
 
-    def _await(self, missing: Callable[[], int]) -> None:
-        """Until nothing is missing, or no less has been for too long: one that comes and dies again is no progress."""
-        least, give_up = missing(), time.monotonic() + self.patience_s
-        while least > 0 and time.monotonic() < give_up:
+    def _warm_up(self, available: list[str]) -> list[str]:
+        """Warm up new executors; return those that are still active afterwards."""
+        cold = [executor for executor in available if executor not in self._warm] if self._warms_up else []
+        warm = warm_up(self._spark, cold, self.slots_per_executor, max_s=self.patience_s)
+        self._warm = {*self._warm.intersection(available), *warm}
+        if not cold:
+            return available
+        active = self._active()
+        return [executor for executor in available if executor in active]
+
+    # ---- state of the cluster
+
+    def _await_zero(self, missing: Callable[[], int]) -> None:
+        """Wait until nothing is missing, or until the lowest count has not decreased for `patience_s`.
+
+        An executor that registers and is lost again is no progress.
+        """
+        lowest, deadline = missing(), time.monotonic() + self.patience_s
+        while lowest > 0 and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-            if (now := missing()) < least:
-                least, give_up = now, time.monotonic() + self.patience_s
+            if (now := missing()) < lowest:
+                lowest, deadline = now, time.monotonic() + self.patience_s
 
     def _registered(self) -> list[str]:
         return self._allocation.registered_ids()
 
     def _active(self) -> list[str]:
-        """Without those that are on their way out."""
-        return [one for one in self._registered() if self._allocation.is_active(one)]
+        """Return the registered executors that are not being decommissioned."""
+        return [executor for executor in self._registered() if self._allocation.is_active(executor)]
 
-    def _newest(self, ids: Sequence[str]) -> list[str]:
-        """Spark numbers them as they come: the oldest have the warmest state and code."""
-        return sorted(ids, key=lambda one: int(one) if one.isdigit() else 0, reverse=True)
-
-    def _cores_seen(self) -> int:
-        self._await(lambda: 1 - len(self._registered()))
+    def _registered_cores(self) -> int:
+        self._await_zero(lambda: 1 - len(self._registered()))
         for executor in list_executors(self._spark):
             return executor.cores
         raise ExecutorsError(
-            "nobody knows how many slots an executor has: none is there, and spark.executor.cores is not set; set it"
+            "Cannot determine the slots per executor: none has registered and spark.executor.cores is not set. Set "
+            "spark.executor.cores."
         )
 
-    def _check_decommissions(self) -> None:
-        """Without it an executor that is let go gets no more tasks and stays for ever."""
+    def _check_decommissioning(self) -> None:
+        """Raise unless decommissioning is enabled; a released executor would otherwise never exit."""
         if self._spark.sparkContext.getConf().get("spark.decommission.enabled", "false") != "true":
             raise ExecutorsError(
-                "executors of this session cannot be let go; start it with spark.decommission.enabled=true and "
-                "spark.storage.decommission.enabled=true"
+                "This session cannot release executors. Start it with spark.decommission.enabled=true and "
+                "spark.storage.decommission.enabled=true."
             )
 
-    def _check_parked(self) -> None:
-        """Two who both set the number of executors would undo each other's work."""
+    def _check_allocation_is_passive(self) -> None:
+        """Raise if dynamic allocation also changes the number of executors; both would undo each other's changes."""
         conf = self._spark.sparkContext.getConf()
         if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
             return
         for key in ("executorIdleTimeout", "schedulerBacklogTimeout"):
             name = f"spark.dynamicAllocation.{key}"
-            if conf.get(name, "") != PARKED[name]:
+            if conf.get(name, "") != PASSIVE_ALLOCATION[name]:
                 raise ExecutorsError(
-                    f"Spark's dynamic allocation changes executors of this session by itself ({name}="
-                    f"{conf.get(name, 'default')}); switch it off, or set {name}={PARKED[name]}"
+                    f"Spark's dynamic allocation changes the executors of this session by itself ({name}="
+                    f"{conf.get(name, 'default')}). Disable it, or set {name}={PASSIVE_ALLOCATION[name]}."
                 )

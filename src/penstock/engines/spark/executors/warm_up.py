@@ -1,4 +1,4 @@
-"""Python on a new executor takes seconds to start: that is done before the executor counts."""
+"""Starts Python on new executors before they count as available, because that takes seconds."""
 
 from __future__ import annotations
 
@@ -13,50 +13,55 @@ from pyspark.sql import SparkSession
 from penstock.engines.spark.jvm import JvmError, list_executors
 
 _TAG = "penstock.warm-up"
-_MOST_ROUNDS = 5
-_STAY_S = 0.2  # of a task, so that those behind it go to other slots
+_MAX_ROUNDS = 5
+_TASK_S = 0.2  # long enough that the following tasks go to other slots
 
 
-def warm_up(spark: SparkSession, ids: Sequence[str], slots_each: int, *, most_s: float) -> set[str]:
-    """Runs Python tasks until each of these executors has done some, or for so long; returns those that did.
+def warm_up(spark: SparkSession, ids: Sequence[str], slots_per_executor: int, *, max_s: float) -> set[str]:
+    """Run Python tasks until each of these executors has completed some, or for `max_s`; return those that did.
 
-    Spark offers tasks without a preference to whoever has free slots, which is what new executors have most of. Where
-    all executors are lost meanwhile a job would wait for others for ever.
+    Spark assigns tasks without a preferred location to free slots, and new executors have the most of them. The time
+    limit is necessary: if all executors are lost meanwhile, the job would wait for new ones indefinitely.
     """
-    done: set[str] = set()
+    warm: set[str] = set()
     if not ids:
-        return done
-    before = _tasks_done(spark)
-    context = spark.sparkContext
-    ends_s = time.monotonic() + most_s
-    for _ in range(_MOST_ROUNDS):
-        tasks = len(ids) * slots_each * 2
-        context.setLocalProperty("spark.scheduler.pool", _TAG)
-        context.setJobDescription("Penstock warms up new executors")
-        context.addJobTag(_TAG)
-        given_up = threading.Timer(max(0.0, ends_s - time.monotonic()), context.cancelJobsWithTag, [_TAG])
-        given_up.start()
-        try:
-            spark.range(0, tasks, 1, tasks).mapInPandas(_touch, "id bigint").write.format("noop").mode("append").save()
-        except (JvmError, PySparkException):
-            if time.monotonic() < ends_s:  # otherwise it is what giving up looks like
-                raise
-        finally:
-            given_up.cancel()
-            context.removeJobTag(_TAG)
-            context.setLocalProperty("spark.scheduler.pool", None)
-            context.setJobDescription(None)
-        now = _tasks_done(spark)
-        done = {one for one in ids if now.get(one, 0) > before.get(one, 0)}
-        if done == {one for one in ids if one in now} or time.monotonic() >= ends_s:  # one may be lost again by now
+        return warm
+    before = _completed_tasks(spark)
+    deadline = time.monotonic() + max_s
+    for _ in range(_MAX_ROUNDS):
+        _run_tasks(spark, len(ids) * slots_per_executor * 2, deadline)
+        now = _completed_tasks(spark)
+        warm = {executor for executor in ids if now.get(executor, 0) > before.get(executor, 0)}
+        remaining = {executor for executor in ids if executor in now}  # some may be lost again by now
+        if warm == remaining or time.monotonic() >= deadline:
             break
-    return done
+    return warm
 
 
-def _touch(frames: Iterator[Any]) -> Iterator[Any]:
-    time.sleep(_STAY_S)
+def _run_tasks(spark: SparkSession, tasks: int, deadline: float) -> None:
+    """Run short Python tasks; cancel them at the deadline."""
+    context = spark.sparkContext
+    context.setLocalProperty("spark.scheduler.pool", _TAG)
+    context.setJobDescription("Penstock warms up new executors")
+    context.addJobTag(_TAG)
+    cancellation = threading.Timer(max(0.0, deadline - time.monotonic()), context.cancelJobsWithTag, [_TAG])
+    cancellation.start()
+    try:
+        spark.range(0, tasks, 1, tasks).mapInPandas(_wait, "id bigint").write.format("noop").mode("append").save()
+    except (JvmError, PySparkException):
+        if time.monotonic() < deadline:  # after the deadline it is the cancellation
+            raise
+    finally:
+        cancellation.cancel()
+        context.removeJobTag(_TAG)
+        context.setLocalProperty("spark.scheduler.pool", None)
+        context.setJobDescription(None)
+
+
+def _wait(frames: Iterator[Any]) -> Iterator[Any]:
+    time.sleep(_TASK_S)
     yield from frames
 
 
-def _tasks_done(spark: SparkSession) -> dict[str, int]:
+def _completed_tasks(spark: SparkSession) -> dict[str, int]:
     return {executor.id: executor.completed_tasks for executor in list_executors(spark)}

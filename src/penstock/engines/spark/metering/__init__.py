@@ -1,1 +1,1 @@
-"""Measurement of running queries: batches, stages, costs and lineage become a window."""
+"""Measurement of running queries: batches, task times, costs per row and latencies become a window."""

@@ -1,26 +1,18 @@
-"""The committed batches of queries, out of Spark's progress, and the rows that went through operators in them."""
+"""The committed batches of queries, from Spark's progress reports, and the rows that passed through each operator."""
 
 from __future__ import annotations
 
-import datetime
-import itertools
-import json
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark.sql.streaming.query import StreamingQuery
+from typing import NamedTuple
 
 from penstock.dataflow import Kind, Operator
 from penstock.dataflow.edge import Edge
-from penstock.engines.spark.channels import Channel
-from penstock.engines.spark.compile.compiler import ROWS
-from penstock.engines.spark.jvm import progress_newest_first
 from penstock.engines.spark.metering.lineage import Lineage
+from penstock.engines.spark.queries.progress import Progress, batches_after
+from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.run_directory.committed import Origin, Query, QueryInput, SourceInput
-from penstock.engines.spark.sources.contract import StreamSource
 
 
 @dataclass(slots=True)
@@ -31,122 +23,97 @@ class Batch:
     ended_s: float
     seconds: float
     phases_s: dict[str, float]
-    rows_read: dict[Origin, int | None]  # by input
-    rows_out: dict[str, int]  # by operator, as observed
+    rows_read: dict[Origin, int | None]  # by input; None: unknown
+    rows_out: dict[str, int]  # by operator, as far as they were counted
     state_rows: int
     state_bytes: int
-    update_s: float  # of state, until the last row is out
-    commit_s: float
+    update_s: float  # updating the state, until the last row was emitted
+    commit_s: float  # committing the state
 
     @property
-    def took_rows(self) -> bool:
-        """Also where it is not known."""
+    def may_have_read_rows(self) -> bool:
         return any(rows != 0 for rows in self.rows_read.values())
 
     @property
-    def moved_rows(self) -> bool:
-        """It took some, or gave some: timers in processing time make batches without either for ever."""
-        return self.took_rows or any(self.rows_out.values())
+    def may_have_moved_rows(self) -> bool:
+        """Return False for batches that neither read nor emit rows, such as those of timers in processing time."""
+        return self.may_have_read_rows or any(self.rows_out.values())
 
 
-class Batches:
-    def __init__(self, sources: dict[str, StreamSource], channel: Callable[[str], Channel], lineage: Lineage) -> None:
-        self._sources = sources
-        self._channel = channel
+class CommittedBatches:
+    """Returns each committed batch of each query exactly once."""
+
+    def __init__(self, context: RunContext, lineage: Lineage) -> None:
+        self._sources = context.sources
+        self._directory = context.directory
         self._lineage = lineage
-        self.seen: dict[str, int] = {}  # checkpoint -> last batch handed out
+        self.last_returned: dict[str, int] = {}  # checkpoint -> batch id
 
-    def fresh(self, query: Query, running: RunningQuery) -> list[Batch]:
-        """Those that were committed since it was asked last: each is handed out once."""
-        found = []
-        written = running.written
-        recent = _since(running.query, self.seen.get(query.checkpoint, -1))
-        self._lineage.hear(query.checkpoint, recent)
-        for progress in recent:
-            number = progress["batchId"]
-            self.seen[query.checkpoint] = number
-            batch = self._batch(query, number, progress)
-            rows = written.get(number, _written_by_spark(progress))
-            if running.compiled.counted is not None and rows is not None:
-                batch.rows_out[running.compiled.counted] = rows
-            found.append(batch)
-            self._lineage.moments(query.checkpoint, number)  # while the channels before it still know
-        return found
-
-    def _batch(self, query: Query, number: int, progress: dict[str, Any]) -> Batch:
-        ranges = self._lineage.ranges(query.checkpoint, number) or {}
-        read = {
-            source.origin: self.rows_between(source, *ranges[source.origin]) if source.origin in ranges else None
-            for source in query.inputs
-        }
-        if len(read) == 1 and None in read.values():
-            (only,) = read
-            # Marks of event time are rows to Spark but not to anybody else; channels always know their rows.
-            read[only] = None if isinstance(only, Edge) else progress["numInputRows"]
-        states = progress.get("stateOperators") or []
-        phases = {name: milliseconds / 1000 for name, milliseconds in progress["durationMs"].items()}
-        began = datetime.datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
-        return Batch(
-            number=number,
-            ended_s=began + phases["triggerExecution"],
-            seconds=phases["triggerExecution"],
-            phases_s=phases,
-            rows_read=read,
-            rows_out=_rows_out(progress),
-            state_rows=sum(state["numRowsTotal"] for state in states),
-            state_bytes=sum(state["memoryUsedBytes"] for state in states),
-            update_s=sum(state["allUpdatesTimeMs"] for state in states) / 1000,
-            commit_s=sum(state["commitTimeMs"] for state in states) / 1000,
-        )
+    def fetch(self, query: Query, running: RunningQuery) -> list[Batch]:
+        """Return the batches that were committed since the last call."""
+        reports = batches_after(running.query, self.last_returned.get(query.checkpoint, -1))
+        if not reports:
+            return []
+        self._lineage.add_progress(query.checkpoint, reports)
+        counted_operator, rows_written = running.compiled.counted, running.rows_written
+        batches = []
+        for progress in reports:
+            self.last_returned[query.checkpoint] = progress.batch_id
+            batch = self._batch(query, progress)
+            rows = rows_written.get(progress.batch_id, progress.rows_written)
+            if counted_operator is not None and rows is not None:
+                batch.rows_out[counted_operator] = rows
+            batches.append(batch)
+            # Compute and cache the append times now, while the upstream channels still hold the appends.
+            self._lineage.append_times(query.checkpoint, progress.batch_id)
+        return batches
 
     def rows_between(self, source: QueryInput, start: Offset, end: Offset) -> int | None:
+        """Return the number of rows between two offsets of an input, or None if it is unknown."""
         if isinstance(source, SourceInput):
             return self._sources[source.operator].rows_between(start, end)
         try:
-            return self._channel(source.folder).rows_between(start, end)
+            return self._directory.channel(source.folder).rows_between(start, end)
         except FileNotFoundError:
             return None
 
+    def _batch(self, query: Query, progress: Progress) -> Batch:
+        states = progress.state_operators
+        return Batch(
+            number=progress.batch_id,
+            ended_s=progress.ended_s,
+            seconds=progress.batch_s,
+            phases_s=progress.phases_s,
+            rows_read=self._rows_read(query, progress),
+            rows_out=progress.rows_out,
+            state_rows=sum(state.num_rows_total for state in states),
+            state_bytes=sum(state.memory_used_bytes for state in states),
+            update_s=sum(state.all_updates_time_ms for state in states) / 1000,
+            commit_s=sum(state.commit_time_ms for state in states) / 1000,
+        )
 
-def turns_over_nothing(running: RunningQuery) -> bool:
-    """Whether its last two batches brought no rows in and none out.
-
-    Timers in processing time, and state that expires, make such batches for ever. One of them would not tell: behind a
-    start it may be the next that closes the windows which are due.
-    """
-    written = running.written if running.compiled.counted is not None else {}
-    last = list(itertools.islice(_newest_first(running.query), 2))
-    return len(last) == 2 and all(_without_rows(progress, written) for progress in last)
-
-
-def _without_rows(progress: dict[str, Any], written: dict[int, int | None]) -> bool:
-    if any(source["startOffset"] != source["endOffset"] for source in progress["sources"]):
-        return False
-    rows = written.get(progress["batchId"], _written_by_spark(progress))
-    return not any(_rows_out(progress).values() or [True]) if rows is None else rows == 0
-
-
-def _since(query: StreamingQuery, seen: int) -> list[dict[str, Any]]:
-    """The batches behind that number, oldest first."""
-    return list(itertools.takewhile(lambda progress: progress["batchId"] > seen, _newest_first(query)))[::-1]
-
-
-def _newest_first(query: StreamingQuery) -> Iterator[dict[str, Any]]:
-    """The progress of batches, one by one: each look is a call to the JVM."""
-    for report in progress_newest_first(query):
-        progress = json.loads(report)
-        if "addBatch" in progress["durationMs"]:  # otherwise it says that there was nothing to do
-            yield progress
+    def _rows_read(self, query: Query, progress: Progress) -> dict[Origin, int | None]:
+        ranges = self._lineage.ranges(query.checkpoint, progress.batch_id) or {}
+        rows = {
+            source.origin: self.rows_between(source, *ranges[source.origin]) if source.origin in ranges else None
+            for source in query.inputs
+        }
+        if len(rows) == 1 and None in rows.values():
+            (origin,) = rows
+            # Spark's count serves for a source. For a channel it would include the markers that carry event time.
+            rows[origin] = None if isinstance(origin, Edge) else progress.num_input_rows
+        return rows
 
 
-def _rows_out(progress: dict[str, Any]) -> dict[str, int]:
-    """By operator, as observed."""
-    observed = progress.get("observedMetrics") or {}
-    return {name.removeprefix(ROWS): values["rows"] for name, values in observed.items() if name.startswith(ROWS)}
+class RowCounts(NamedTuple):
+    """Rows into and out of an operator; None if they cannot be counted."""
+
+    rows_in: int | None
+    rows_out: int | None
 
 
-def rows_through(operator: Operator, query: Query, batches: list[Batch]) -> tuple[int | None, int | None]:
-    """Rows in and out of an operator over these batches; None if one of its inputs cannot be counted."""
+def rows_through(operator: Operator, query: Query, batches: list[Batch]) -> RowCounts:
+    """Return the rows into and out of an operator over these batches."""
     rows_in: int | None = 0
     rows_out: int | None = 0
     for batch in batches:
@@ -156,13 +123,9 @@ def rows_through(operator: Operator, query: Query, batches: list[Batch]) -> tupl
             continue
         for name in operator.inputs:
             edge = Edge(name, operator.name)
-            came = batch.rows_read.get(edge if query.find_input(edge) else name, batch.rows_out.get(name))
-            rows_in = None if rows_in is None or came is None else rows_in + came
-        out = batch.rows_out.get(operator.name)
-        rows_out = None if rows_out is None or out is None else rows_out + out
-    return rows_in, (None if operator.kind is Kind.SINK else rows_out)
-
-
-def _written_by_spark(progress: dict[str, Any]) -> int | None:
-    rows = (progress.get("sink") or {}).get("numOutputRows", -1)
-    return rows if rows >= 0 else None
+            origin: Origin = edge if query.find_input(edge) is not None else name
+            received = batch.rows_read.get(origin, batch.rows_out.get(name))
+            rows_in = None if rows_in is None or received is None else rows_in + received
+        emitted = batch.rows_out.get(operator.name)
+        rows_out = None if rows_out is None or emitted is None else rows_out + emitted
+    return RowCounts(rows_in, None if operator.kind is Kind.SINK else rows_out)

@@ -1,16 +1,19 @@
-"""What operators cost: the busy time of clocks, state and tasks, given to the operators that it belongs to."""
+"""The cost of operators: busy time of clocks, state and tasks, assigned to the operators that caused it.
+
+Four sources of busy time are combined. Python functions and readers are timed by clocks of Penstock. Spark times the
+update and the commit of state. Spark also reports the total run time of the tasks of a batch. The task time that
+remains after subtracting the first three belongs to the native operators. They share it in proportion to their rows.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from pyspark.sql import SparkSession
-
-from penstock.dataflow import Dataflow, Kind
+from penstock.dataflow import Kind, Operator
 from penstock.engines.spark.metering.batches import Batch, rows_through
-from penstock.engines.spark.metering.stages import Stages
+from penstock.engines.spark.metering.stages import StageTimes
+from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.busy_time import ReaderBusyTime
 from penstock.engines.spark.run_directory.committed import ChannelInput, Query
@@ -20,120 +23,154 @@ _KEPT_SAMPLES = 64
 
 
 @dataclass(slots=True)
-class Tally:
-    """What is known of one operator since the run began, and lately."""
+class OperatorSamples:
+    """The row totals of one operator since the run began, and its latest cost samples."""
 
     rows_in: int = 0
     rows_out: int = 0
-    samples: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))
-    timed: deque[ServiceSample] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # rows, of row functions
-    clocked: bool = False  # by a clock of its own, which knows nothing of what a batch costs besides
-    _early_s: float = 0.0  # of a window without rows
+    busy: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # (rows, seconds)
+    service: deque[ServiceSample] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # of row functions
+    has_clock: bool = False  # a clock excludes the fixed cost of a batch, which task time includes
+    _carried_s: float = 0.0  # busy time of a window without rows
 
-    def clock(self, rows: int, seconds: float) -> None:
-        """Rows and seconds are seen at slightly different times: only their sums belong together.
+    def add_clocked(self, rows: int, seconds: float) -> None:
+        """Add the rows and the clocked seconds of one window.
 
-        So the time of a window without rows may be that of rows in the next. If that has none either, it was spent in
-        batches without rows, which is no row's cost.
+        The clock may show the time of a batch one window before its rows are counted. Time without rows is therefore
+        carried over to the next window. If that has no rows either, the time was spent in empty batches and is dropped.
         """
-        self.clocked = True
+        self.has_clock = True
         if rows:
-            self.samples.append((rows, self._early_s + seconds))
-        self._early_s = 0.0 if rows else seconds
+            self.busy.append((rows, self._carried_s + seconds))
+        self._carried_s = 0.0 if rows else seconds
 
-    def cost(self) -> float | None:
-        if self.clocked:
-            return ratio(sum(seconds for _, seconds in self.samples), sum(rows for rows, _ in self.samples))
-        return cost_per_row(self.samples)
+    def seconds_per_row(self) -> float | None:
+        if self.has_clock:
+            return ratio(sum(seconds for _, seconds in self.busy), sum(rows for rows, _ in self.busy))
+        return cost_per_row(self.busy)
 
 
-class Costs:
-    def __init__(self, flow: Dataflow, spark: SparkSession, run: Path, tallies: defaultdict[str, Tally]) -> None:
-        self._flow = flow
-        self._stages = Stages(spark)
-        self._run = run
-        self._tallies = tallies
-        self._reading: dict[str, float] = {}
-        self._commits: dict[str, float] = {}  # start of a query -> the least seconds that a commit of its state took
-        self._warm: set[str] = set()  # starts of queries that have been through a window
+@dataclass(slots=True)
+class _TaskTime:
+    """The task time of a query in one window that is not assigned to an operator yet."""
 
-    def started(self, query: Query) -> None:
-        """What readers of these names took in earlier processes is none of the next window's."""
+    share: float  # of the batches with rows, the fraction whose task time is known
+    remaining_s: float  # of these batches
+
+    def subtract(self, seconds: float) -> None:
+        """Subtract time that was measured over all batches of the window."""
+        self.remaining_s -= seconds * self.share
+
+    def total_s(self) -> float:
+        """Return the remaining time, extrapolated to all batches."""
+        return max(0.0, self.remaining_s / self.share)
+
+
+class OperatorCosts:
+    """Adds the busy time of each window to the samples of the operators."""
+
+    def __init__(self, context: RunContext, samples: defaultdict[str, OperatorSamples]) -> None:
+        self._flow = context.flow
+        self._run = context.directory.path
+        self._stages = StageTimes(context.spark)
+        self._samples = samples
+        self._reading_s: dict[str, float] = {}  # reader -> busy seconds at the end of the last window
+        self._min_commit_s: dict[str, float] = {}  # by run id
+        self._warm: set[str] = set()  # run ids of queries that have been through a window
+
+    def query_started(self, query: Query) -> None:
+        """Exclude the time that the readers of these names spent in earlier processes."""
         for source in query.inputs:
-            self._reading.setdefault(source.name, self._read_s(source.name))
+            self._reading_s.setdefault(source.name, self._read_s(source.name))
 
-    def look(self) -> None:
-        self._stages.look()
+    def refresh(self) -> None:
+        """Read the latest task times; to be called once per window before `add`."""
+        self._stages.refresh()
 
     def busy_s(self, running: RunningQuery, batch: Batch) -> float | None:
-        return self._stages.busy_s(str(running.query.runId), batch.number)
+        """Return the task time of a batch, or None if it is unknown."""
+        return self._stages.busy_s(running.run_id, batch.number)
 
-    def add(self, query: Query, running: RunningQuery | None, batches: list[Batch]) -> None:
-        """Adds this window's (rows, busy seconds) to the operators' samples.
-
-        Python functions and readers have clocks of their own. State is timed by Spark. What is left of the tasks' time
-        is that of the native operators, shared among them by the rows that they handle.
-        """
-        if running is None or not batches:
+    def add(self, query: Query, running: RunningQuery, batches: list[Batch]) -> None:
+        """Add the rows and the busy seconds of one window to the samples of the operators of a query."""
+        if not batches:
             return
-        moved = [batch for batch in batches if batch.moved_rows]
-        sampled = [busy for batch in moved if (busy := self.busy_s(running, batch)) is not None]
-        share = len(sampled) / len(moved) if moved else 0.0
-        left = sum(sampled)
-        native: list[tuple[str, int]] = []
+        moved = [batch for batch in batches if batch.may_have_moved_rows]
+        known = [busy for batch in moved if (busy := self.busy_s(running, batch)) is not None]
+        task_time = _TaskTime(len(known) / len(moved) if moved else 0.0, sum(known))
+        native: dict[str, int] = {}
         for name in query.operators:
-            operator, tally = self._flow[name], self._tallies[name]
-            rows_in, rows_out = rows_through(operator, query, batches)
+            operator = self._flow[name]
             if operator.kind is Kind.SOURCE:
-                spent = self._since(query.input(name).name)
-                left -= spent * share
-                tally.clock(rows_out or 0, spent)
-                continue
-            timing = running.compiled.timings.get(name)
-            spent = 0.0
-            if timing is not None:
-                spent, sample = timing.pull()
-                if sample.rows:
-                    tally.timed.append(sample)
-            besides = 0.0
-            if operator.kind.has_state:
-                # The update of state by a Python function goes on while that works, which its own clock has counted.
-                updates = not spent
-                # State is committed in each batch, however few its rows are; only what larger ones take is theirs.
-                least = self._least_commit(str(running.query.runId), batches)
-                for batch in moved:
-                    own_s = batch.update_s * updates + batch.commit_s - least
-                    besides += least
-                    if batch.took_rows:
-                        spent += own_s
-                    else:
-                        besides += own_s
-            left -= (spent + besides) * share
-            if spent > 0 or tally.clocked or operator.kind.has_state:
-                tally.clock(rows_in or 0, spent)
-            elif rows_in and operator.kind is not Kind.SINK:
-                native.append((name, rows_in))
+                self._add_source(operator, query, batches, task_time)
+            elif rows := self._add_operator(operator, query, running, batches, task_time):
+                native[name] = rows
         for source in query.inputs:
             if isinstance(source, ChannelInput):
-                left -= self._since(source.name) * share
-        handled = sum(rows for _, rows in native)
-        start = str(running.query.runId)
-        cold = start not in self._warm
-        self._warm.add(start)
-        if share > 0 and handled and not cold:  # a query's first batches start workers and compile code
-            for name, rows in native:
-                self._tallies[name].samples.append((rows, max(0.0, left / share) * rows / handled))
+                task_time.subtract(self._reading_since_last_window_s(source.name))
+        is_cold = running.run_id not in self._warm  # the first batches start workers and compile code
+        self._warm.add(running.run_id)
+        native_rows = sum(native.values())
+        if task_time.share > 0 and native_rows and not is_cold:
+            for name, rows in native.items():
+                self._samples[name].busy.append((rows, task_time.total_s() * rows / native_rows))
 
-    def _least_commit(self, start: str, batches: list[Batch]) -> float:
-        """Of the batches of one start of a query, whose number of replicas is one."""
-        seen = min(batch.commit_s for batch in batches)
-        self._commits[start] = min(seen, self._commits.get(start, seen))
-        return self._commits[start]
+    def _add_source(self, operator: Operator, query: Query, batches: list[Batch], task_time: _TaskTime) -> None:
+        busy_s = self._reading_since_last_window_s(query.input(operator.name).name)
+        task_time.subtract(busy_s)
+        self._samples[operator.name].add_clocked(rows_through(operator, query, batches).rows_out or 0, busy_s)
 
-    def _since(self, reader: str) -> float:
-        """Seconds that readers of this name have been busy since the last window."""
-        before, self._reading[reader] = self._reading[reader], self._read_s(reader)
-        return max(0.0, self._reading[reader] - before)
+    def _add_operator(
+        self, operator: Operator, query: Query, running: RunningQuery, batches: list[Batch], task_time: _TaskTime
+    ) -> int:
+        """Add what the clock and the state of an operator took; return its rows if it has neither, so is native."""
+        samples = self._samples[operator.name]
+        rows_in = rows_through(operator, query, batches).rows_in or 0
+        busy_s = overhead_s = 0.0
+        timing = running.compiled.timings.get(operator.name)
+        if timing is not None:
+            busy_s, sample = timing.pull()
+            if sample.rows:
+                samples.service.append(sample)
+        if operator.kind.has_state:
+            state_s, overhead_s = self._state_time(running, batches, includes_updates=not busy_s)
+            busy_s += state_s
+        task_time.subtract(busy_s + overhead_s)
+        if busy_s > 0 or samples.has_clock or operator.kind.has_state:
+            samples.add_clocked(rows_in, busy_s)
+            return 0
+        return 0 if operator.kind is Kind.SINK else rows_in
+
+    def _state_time(
+        self, running: RunningQuery, batches: list[Batch], *, includes_updates: bool
+    ) -> tuple[float, float]:
+        """Return (seconds that the rows caused, fixed seconds) of updating and committing state.
+
+        A Python function updates state while its own clock runs, so `includes_updates` is False for it. Every batch
+        commits state, however few rows it has. Only the time above the shortest commit counts as caused by rows.
+        """
+        min_commit_s = self._update_min_commit_s(running.run_id, batches)
+        rows_s = fixed_s = 0.0
+        for batch in batches:
+            if not batch.may_have_moved_rows:
+                continue
+            fixed_s += min_commit_s
+            batch_s = (batch.update_s if includes_updates else 0.0) + batch.commit_s - min_commit_s
+            if batch.may_have_read_rows:
+                rows_s += batch_s
+            else:
+                fixed_s += batch_s
+        return rows_s, fixed_s
+
+    def _update_min_commit_s(self, run_id: str, batches: list[Batch]) -> float:
+        """Return the shortest commit of one start of a query, during which the number of replicas is constant."""
+        shortest = min(batch.commit_s for batch in batches)
+        self._min_commit_s[run_id] = min(shortest, self._min_commit_s.get(run_id, shortest))
+        return self._min_commit_s[run_id]
+
+    def _reading_since_last_window_s(self, reader: str) -> float:
+        before, self._reading_s[reader] = self._reading_s[reader], self._read_s(reader)
+        return max(0.0, self._reading_s[reader] - before)
 
     def _read_s(self, reader: str) -> float:
         return ReaderBusyTime(self._run, reader).total_s()

@@ -1,259 +1,267 @@
-"""The meter: what the queries' progress, stages, offsets and clocks say, put together into a window."""
+"""The meter: combines batches, offsets, task times and clocks of the running queries into a window."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
-from pyspark.sql import SparkSession
 
-from penstock.dataflow import Dataflow, Kind, Operator
+from penstock.dataflow import Kind, Operator
 from penstock.dataflow.edge import Edge
-from penstock.engines.spark.channels import Channel
-from penstock.engines.spark.metering.batches import Batch, Batches, rows_through
-from penstock.engines.spark.metering.costs import Costs, Tally
+from penstock.engines.spark.metering.batches import Batch, CommittedBatches, RowCounts, rows_through
+from penstock.engines.spark.metering.costs import OperatorCosts, OperatorSamples
 from penstock.engines.spark.metering.lineage import Lineage
+from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.offsets import Offset
-from penstock.engines.spark.run_directory.checkpoint import Checkpoint
 from penstock.engines.spark.run_directory.committed import ChannelInput, Committed, Origin, Query
-from penstock.engines.spark.sources.contract import StreamSource
 from penstock.engines.spark.storage.atomic_files import write_atomically
-from penstock.measure.estimators import (
-    latency,
-    ratio,
-    service_moments,
-    true_rate,
-    utilisation,
-)
+from penstock.measure.estimators import latency, ratio, service_moments, true_rate, utilisation
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 
+_TOTALS_FILE = "totals.json"
 
-class Meter:
-    def __init__(
-        self,
-        flow: Dataflow,
-        spark: SparkSession,
-        sources: dict[str, StreamSource],
-        channel: Callable[[str], Channel],
-        run: Path,
-    ) -> None:
-        self._flow = flow
-        self._sources = sources
-        self._channel = channel
-        self._run = run
-        self._lineage = Lineage(run, sources, channel)
-        self._batches = Batches(sources, channel, self._lineage)
-        self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
-        self._costs = Costs(flow, spark, run, self._tallies)
-        self._appended = {name: source.available() for name, source in sources.items()}
-        self._state: dict[str, tuple[int, int]] = {}
-        self._waiting: dict[str, int] = {}  # backlog at the end of the last window, by operator at an entrance
-        self._late: list[tuple[float, float]] = []  # stays of rows in batches that no window saw
-        self._since_s = time.time()
+
+class _Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts that survive a restart of the run."""
+
+    last_batches: dict[str, int]  # checkpoint -> last batch that is included
+    rows: dict[str, tuple[int, int]]  # operator -> rows in and out
+
+
+class _QueryRows(NamedTuple):
+    """Rows of one query in one window, and the rows that wait at its inputs."""
+
+    counts: dict[str, RowCounts]  # by operator
+    backlog: dict[Origin, int | None]
+
+
+class QueryMeter:
+    """Measures the queries of a run. It is notified of each start and stop, and builds one window per call."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._flow = context.flow
+        self._sources = context.sources
+        self._directory = context.directory
+        self._lineage = Lineage(context)
+        self._batches = CommittedBatches(context, self._lineage)
+        self._samples: defaultdict[str, OperatorSamples] = defaultdict(OperatorSamples)
+        self._costs = OperatorCosts(context, self._samples)
+        self._appended = {name: source.available() for name, source in self._sources.items()}
+        self._state: dict[str, tuple[int, int]] = {}  # operator -> rows and bytes of its state
+        self._backlog_before: dict[str, int] = {}  # at the end of the last window, by operator that reads an input
+        self._latencies: list[tuple[float, float]] = []  # (seconds, rows) of batches that belong to the next window
+        self._window_began_s = time.time()
         self._generation = 0
-        self._load()
+        self._load_totals()
 
-    def started(self, running: RunningQuery) -> None:
-        self._lineage.know(running.record)
-        self._costs.started(running.record)
+    # ---- notifications
 
-    def settle(self, running: RunningQuery) -> None:
-        """A query has stopped: what it did since the last window is added to the totals; its stays go to the next."""
+    def query_started(self, running: RunningQuery) -> None:
+        self._lineage.add_query(running.record)
+        self._costs.query_started(running.record)
+
+    def query_stopped(self, running: RunningQuery) -> None:
+        """Add the batches since the last window to the totals, and their latencies to the next window."""
         query = running.record
-        batches = self._batches.fresh(query, running)
-        self._count(query, batches)
+        batches = self._batches.fetch(query, running)
+        self._count_rows(query, batches)
         if query.appends_to is None:
-            self._late += self._stays(query, batches)
-        self._save()
+            self._latencies += self._batch_latencies(query, batches)
+        self._save_totals()
+
+    # ---- windows
 
     def counted_up_to(self, query: Query, origin: Origin) -> Offset | None:
-        """Where the last batch that was counted ended on one of its sources."""
-        number = self._batches.seen.get(query.checkpoint)
-        ranges = self._lineage.ranges(query.checkpoint, number) if number is not None else None
+        """Return the offset of an input up to which all batches have been counted, or None if it is unknown."""
+        batch_id = self._batches.last_returned.get(query.checkpoint)
+        ranges = self._lineage.ranges(query.checkpoint, batch_id) if batch_id is not None else None
         return ranges[origin][1] if ranges and origin in ranges else None
 
     def window(self, committed: Committed, running: dict[str, RunningQuery]) -> Window:
+        """Return the measurements since the last window. `running` maps checkpoints to running queries."""
         now = time.time()
-        span = max(now - self._since_s, 1e-3)
+        window_s = max(now - self._window_began_s, 1e-3)
         if committed.generation != self._generation:
             self._generation = committed.generation
-            self._waiting.clear()  # rows wait in other places now
-        self._costs.look()
+            self._backlog_before.clear()  # under another plan, rows wait at other operators
+        self._costs.refresh()
         pipelines: list[PipelineWindow] = []
         operators: dict[str, OperatorWindow] = {}
-        stays, self._late = self._late, []
+        latencies, self._latencies = self._latencies, []
         for query in committed.queries:
-            one = running.get(query.checkpoint)
-            batches = self._batches.fresh(query, one) if one is not None else []
-            pipeline, rows, waiting = self._pipeline(query, one, batches, span)
-            pipelines.append(pipeline)
-            self._costs.add(query, one, batches)
+            active = running.get(query.checkpoint)
+            batches = self._batches.fetch(query, active) if active is not None else []
+            rows = _QueryRows(self._count_rows(query, batches), self._backlog(query))
+            pipelines.append(self._pipeline_window(query, active, batches, rows))
+            if active is not None:
+                self._costs.add(query, active, batches)
             for name in query.operators:
-                operators[name] = self._operator(self._flow[name], query, rows, waiting, span)
+                operators[name] = self._operator_window(self._flow[name], query, rows, window_s)
             if query.appends_to is None:
-                stays += self._stays(query, batches)
-        appended = self._external()
-        self._since_s = now
-        self._save()
+                latencies += self._batch_latencies(query, batches)
+        appended_rows = self._appended_rows()
+        self._window_began_s = now
+        self._save_totals()
         return Window(
-            start_s=now - span,
+            start_s=now - window_s,
             end_s=now,
             generation=committed.generation,
-            external_rows_per_s=ratio(appended, span),
-            latency=latency(stays),
+            external_rows_per_s=ratio(appended_rows, window_s),
+            latency=latency(latencies),
             pipelines=tuple(pipelines),
-            operators=tuple(operators[one.name] for one in self._flow.operators if one.name in operators),
+            operators=tuple(operators[op.name] for op in self._flow.operators if op.name in operators),
         )
 
-    # ---- pipelines
-
-    def _pipeline(
-        self, query: Query, running: RunningQuery | None, batches: list[Batch], span: float
-    ) -> tuple[PipelineWindow, dict[str, tuple[int | None, int | None]], dict[Origin, int | None]]:
-        rows = self._count(query, batches)
-        if batches and batches[-1].phases_s:
-            last = batches[-1]
+    def _pipeline_window(
+        self, query: Query, running: RunningQuery | None, batches: list[Batch], rows: _QueryRows
+    ) -> PipelineWindow:
+        if batches:
             for name in query.operators:
                 if self._flow[name].kind.has_state:
-                    self._state[name] = (last.state_rows, last.state_bytes)
-        waiting = self._backlog(query)
-        phases: dict[str, float] = defaultdict(float)
+                    self._state[name] = (batches[-1].state_rows, batches[-1].state_bytes)
+        phases_s: dict[str, float] = defaultdict(float)
         for batch in batches:
-            for name, seconds in batch.phases_s.items():
-                phases[name] += seconds / len(batches)
-        known = [self._costs.busy_s(running, batch) for batch in batches] if running is not None else []
-        sampled = [busy for busy in known if busy is not None]
-        window = PipelineWindow(
+            for phase, seconds in batch.phases_s.items():
+                phases_s[phase] += seconds / len(batches)
+        busy_s = [self._costs.busy_s(running, batch) for batch in batches] if running is not None else []
+        known_busy_s = [seconds for seconds in busy_s if seconds is not None]
+        return PipelineWindow(
             pipeline=query.pipeline,
             operators=query.operators,
             batches=len(batches),
-            rows_in=sum(rows or 0 for batch in batches for rows in batch.rows_read.values()),
+            rows_in=sum(count or 0 for batch in batches for count in batch.rows_read.values()),
             batch_s=sum(batch.seconds for batch in batches) / len(batches) if batches else None,
             batch_max_s=max((batch.seconds for batch in batches), default=None),
-            phases_s=dict(phases),
-            busy_s=sum(sampled) * len(batches) / len(sampled) if sampled else None,
-            backlog_rows=_total(waiting.values()),
+            phases_s=dict(phases_s),
+            busy_s=sum(known_busy_s) * len(batches) / len(known_busy_s) if known_busy_s else None,
+            backlog_rows=_sum_if_known(rows.backlog.values()),
         )
-        return window, rows, waiting
 
-    def _count(self, query: Query, batches: list[Batch]) -> dict[str, tuple[int | None, int | None]]:
-        """Rows in and out of each operator over these batches, which are added to the totals."""
-        rows = {name: rows_through(self._flow[name], query, batches) for name in query.operators}
-        for name, (rows_in, rows_out) in rows.items():
-            self._tallies[name].rows_in += rows_in or 0
-            self._tallies[name].rows_out += rows_out or 0
-        return rows
+    def _operator_window(self, operator: Operator, query: Query, rows: _QueryRows, window_s: float) -> OperatorWindow:
+        samples = self._samples[operator.name]
+        counts = rows.counts[operator.name]
+        seconds_per_row, service = samples.seconds_per_row(), service_moments(samples.service)
+        replicas = query.replicas.get(operator.name)
+        inputs = _inputs_of(operator, query)
+        backlog = _sum_if_known(rows.backlog[origin] for origin in inputs) if inputs else None
+        arrived = self._arrived_rows(operator.name, counts.rows_in, backlog) if inputs else counts.rows_in
+        state_rows, state_bytes = self._state.get(operator.name, (None, None))
+        return OperatorWindow(
+            operator=operator.name,
+            pipeline=query.pipeline,
+            replicas=replicas,
+            rows_in_total=samples.rows_in if counts.rows_in is not None else None,
+            rows_out_total=samples.rows_out if counts.rows_out is not None else None,
+            rows_in=counts.rows_in,
+            rows_out=counts.rows_out,
+            input_rows_per_s=ratio(arrived, window_s),
+            processed_rows_per_s=ratio(counts.rows_in, window_s),
+            true_rows_per_s=true_rate(seconds_per_row),
+            selectivity=_selectivity(operator, counts, samples),
+            seconds_per_row=seconds_per_row,
+            utilisation=utilisation(counts.rows_in, seconds_per_row, replicas, window_s),
+            backlog_rows=backlog,
+            state_rows=state_rows,
+            state_bytes=state_bytes,
+            service_scv=None if service is None else service[1],
+        )
+
+    # ---- rows
+
+    def _count_rows(self, query: Query, batches: list[Batch]) -> dict[str, RowCounts]:
+        """Return the rows into and out of each operator over these batches, and add them to the totals."""
+        counts = {name: rows_through(self._flow[name], query, batches) for name in query.operators}
+        for name, (rows_in, rows_out) in counts.items():
+            self._samples[name].rows_in += rows_in or 0
+            self._samples[name].rows_out += rows_out or 0
+        return counts
 
     def _backlog(self, query: Query) -> dict[Origin, int | None]:
-        """Rows appended to each of its sources and channels and not yet taken into a batch."""
-        checkpoint = Checkpoint(self._run / "checkpoints" / query.checkpoint)
+        """Return the rows of each input that have been appended and that no batch has taken yet."""
+        checkpoint = self._directory.checkpoint(query)
         try:
             planned = checkpoint.offsets(checkpoint.planned())
-        except FileNotFoundError:  # purged between two looks
+        except FileNotFoundError:  # Spark deleted the file after its name was read
             return {source.origin: None for source in query.inputs}
         backlog: dict[Origin, int | None] = {}
         for source in query.inputs:
             at = planned.get(source.name, source.start)
             if isinstance(source, ChannelInput):
-                end = self._channel(source.folder).end()
+                end: Offset | None = self._directory.channel(source.folder).end()
             else:
                 end = self._sources[source.operator].available()
             rows = self._batches.rows_between(source, at, end) if end is not None else None
             backlog[source.origin] = None if rows is None else max(0, rows)
         return backlog
 
-    # ---- operators
+    def _arrived_rows(self, operator: str, rows_in: int | None, backlog: int | None) -> int | None:
+        """Return the rows that arrived at an operator: those that it processed and the growth of its backlog."""
+        before = self._backlog_before.get(operator)
+        if backlog is not None:
+            self._backlog_before[operator] = backlog
+        if rows_in is None or backlog is None or before is None:
+            return None
+        return max(0, rows_in + backlog - before)
 
-    def _operator(
-        self,
-        operator: Operator,
-        query: Query,
-        rows: dict[str, tuple[int | None, int | None]],
-        by_input: dict[Origin, int | None],
-        span: float,
-    ) -> OperatorWindow:
-        tally = self._tallies[operator.name]
-        rows_in, rows_out = rows[operator.name]
-        cost, service = tally.cost(), service_moments(tally.timed)
-        replicas = query.replicas.get(operator.name)
-        entrances: list[Origin] = [operator.name] if operator.kind is Kind.SOURCE else []
-        edges = [Edge(name, operator.name) for name in operator.inputs]
-        entrances += [edge for edge in edges if query.find_input(edge) is not None]
-        waiting = _total(by_input[origin] for origin in entrances)
-        state = self._state.get(operator.name)
-        arrived = rows_in
-        if entrances:
-            before = self._waiting.get(operator.name)
-            known = rows_in is not None and waiting is not None and before is not None
-            arrived = max(0, rows_in + waiting - before) if known else None
-            if waiting is not None:
-                self._waiting[operator.name] = waiting
-        return OperatorWindow(
-            operator=operator.name,
-            pipeline=query.pipeline,
-            replicas=replicas,
-            rows_in_total=tally.rows_in if rows_in is not None else None,
-            rows_out_total=tally.rows_out if rows_out is not None else None,
-            rows_in=rows_in,
-            rows_out=rows_out,
-            input_rows_per_s=ratio(arrived, span),
-            processed_rows_per_s=ratio(rows_in, span),
-            true_rows_per_s=true_rate(cost),
-            selectivity=_selectivity(operator, rows[operator.name], tally),
-            seconds_per_row=cost,
-            utilisation=utilisation(rows_in, cost, replicas, span),
-            backlog_rows=waiting if entrances else None,
-            state_rows=state[0] if state else None,
-            state_bytes=state[1] if state else None,
-            service_scv=None if service is None else service[1],
-        )
-
-    def _external(self) -> int | None:
-        """Rows appended at all sources since the last window."""
-        total: int | None = 0
+    def _appended_rows(self) -> int | None:
+        """Return the rows appended at all sources since the last window, or None if one of them is unknown."""
+        appended: list[int | None] = []
         for name, source in self._sources.items():
             before, end = self._appended[name], source.available()
             self._appended[name] = end
-            rows = source.rows_between(before, end) if before is not None and end is not None else None
-            total = None if total is None or rows is None else total + rows
-        return total
+            appended.append(source.rows_between(before, end) if before is not None and end is not None else None)
+        return _sum_if_known(appended)
 
-    def _stays(self, query: Query, batches: list[Batch]) -> list[tuple[float, float]]:
-        """(seconds from append to commit, rows) of the rows behind these batches of a sink's query."""
-        found = []
+    def _batch_latencies(self, query: Query, batches: list[Batch]) -> list[tuple[float, float]]:
+        """Return (seconds from append to commit, rows) of the source rows behind these batches of a sink's query."""
+        latencies = []
         for batch in batches:
-            moments = self._lineage.moments(query.checkpoint, batch.number)
-            found += [(max(0.0, batch.ended_s - at), rows) for at, rows in moments or ()]
-        return found
+            append_times = self._lineage.append_times(query.checkpoint, batch.number)
+            latencies += [(max(0.0, batch.ended_s - at), rows) for at, rows in append_times or ()]
+        return latencies
 
-    # ---- across restarts
+    # ---- restarts of the run
 
-    def _save(self) -> None:
-        totals = {name: (tally.rows_in, tally.rows_out) for name, tally in self._tallies.items()}
-        write_atomically(self._run / "totals.json", msgspec.json.encode({"seen": self._batches.seen, "totals": totals}))
+    def _save_totals(self) -> None:
+        rows = {name: (samples.rows_in, samples.rows_out) for name, samples in self._samples.items()}
+        totals = _Totals(last_batches=self._batches.last_returned, rows=rows)
+        write_atomically(self._directory.path / _TOTALS_FILE, msgspec.json.encode(totals))
 
-    def _load(self) -> None:
-        path = self._run / "totals.json"
+    def _load_totals(self) -> None:
+        path = self._directory.path / _TOTALS_FILE
         if path.exists():
-            saved = msgspec.json.decode(path.read_bytes())
-            self._batches.seen = saved["seen"]
-            for name, (rows_in, rows_out) in saved["totals"].items():
-                self._tallies[name].rows_in, self._tallies[name].rows_out = rows_in, rows_out
+            totals = msgspec.json.decode(path.read_bytes(), type=_Totals)
+            self._batches.last_returned = totals.last_batches
+            for name, (rows_in, rows_out) in totals.rows.items():
+                self._samples[name].rows_in, self._samples[name].rows_out = rows_in, rows_out
 
 
-def _selectivity(operator: Operator, rows: tuple[int | None, int | None], tally: Tally) -> float | None:
-    """As declared, or of this window, or of all rows where this window had none."""
-    rows_in, rows_out = rows
-    if operator.selectivity is not None or rows_out is None:
+def _inputs_of(operator: Operator, query: Query) -> list[Origin]:
+    """Return the inputs of a query that this operator reads directly."""
+    if operator.kind is Kind.SOURCE:
+        return [operator.name]
+    edges = [Edge(name, operator.name) for name in operator.inputs]
+    return [edge for edge in edges if query.find_input(edge) is not None]
+
+
+def _selectivity(operator: Operator, counts: RowCounts, samples: OperatorSamples) -> float | None:
+    """Return the declared selectivity, else that of this window, else that of all rows if this window had none."""
+    if operator.selectivity is not None or counts.rows_out is None:
         return operator.selectivity
-    return ratio(rows_out, rows_in) if rows_in else ratio(tally.rows_out, tally.rows_in)
+    if counts.rows_in:
+        return ratio(counts.rows_out, counts.rows_in)
+    return ratio(samples.rows_out, samples.rows_in)
 
 
-def _total(counts: Iterable[int | None]) -> int | None:
-    """None where one of them is not known."""
-    known = list(counts)
-    return None if None in known else sum(one or 0 for one in known)
+def _sum_if_known(counts: Iterable[int | None]) -> int | None:
+    """Return the sum, or None if one of the counts is unknown."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total

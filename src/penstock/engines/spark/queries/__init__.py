@@ -1,1 +1,1 @@
-"""The running streaming queries of a run, their progress, retries and watermarks."""
+"""The running streaming queries of a run: how they start, stop, fail, retry and report progress."""

@@ -1,36 +1,39 @@
-"""How often a query that ended by itself is started again: as long as it gets further in between."""
+"""How often a failed query is restarted: as long as it makes progress between two failures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-WAITS_S = (0.0, 2.0, 8.0)  # before the first, second and third start at the same place; then it is given up
+# Waiting times before the first, second and third restart at the same batch. Afterwards the failure is final.
+RETRY_DELAYS_S = (0.0, 2.0, 8.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fall:
-    """The times that a query has ended at one place."""
+class RepeatedFailure:
+    """The failures of a query since it last committed a batch."""
 
-    batch: int | None  # the last that it had committed
+    committed_batch: int | None  # None: the query has never committed a batch
     times: int
     at_s: float
 
-    def again(self, batch: int | None, at_s: float) -> Fall:
-        """
+    def next(self, committed_batch: int | None, at_s: float) -> RepeatedFailure:
+        """Return the record after another failure. A query that has committed batches in between starts from one.
 
-        >>> first = Fall(batch=7, times=1, at_s=0.0)
-        >>> first.again(7, 1.0).times, first.again(9, 1.0).times
+        >>> first = RepeatedFailure(committed_batch=7, times=1, at_s=0.0)
+        >>> first.next(7, 1.0).times, first.next(9, 1.0).times
         (2, 1)
         """
-        return replace(self, batch=batch, times=self.times + 1 if batch == self.batch else 1, at_s=at_s)
+        times = self.times + 1 if committed_batch == self.committed_batch else 1
+        return replace(self, committed_batch=committed_batch, times=times, at_s=at_s)
 
     @property
-    def hopeless(self) -> bool:
-        """A query that has never committed a batch is more likely wrong than unlucky: it is tried once more only.
+    def is_final(self) -> bool:
+        """Return whether the query is not restarted any more.
 
-        Spark gives a Python worker ten seconds to start, which a busy machine may not keep.
+        A query that never committed a batch probably has a bug, so it is restarted once only. It is not given up at
+        once, because Spark allows a Python worker ten seconds to start, which may not suffice on a busy machine.
         """
-        return self.times > (1 if self.batch is None else len(WAITS_S))
+        return self.times > (1 if self.committed_batch is None else len(RETRY_DELAYS_S))
 
-    def due(self, now_s: float) -> bool:
-        return not self.hopeless and now_s >= self.at_s + WAITS_S[self.times - 1]
+    def is_retry_due(self, now_s: float) -> bool:
+        return not self.is_final and now_s >= self.at_s + RETRY_DELAYS_S[self.times - 1]

@@ -1,4 +1,4 @@
-"""One running query: started, drained, stopped, and asked how it is."""
+"""One start of a streaming query: it starts, drains, stops and reports its status."""
 
 from __future__ import annotations
 
@@ -6,142 +6,188 @@ import math
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.compile.compiler import Compiled
-from penstock.engines.spark.error_text import cause
+from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.jvm import batch_watermark_ms, observed_time_s
-from penstock.engines.spark.queries.watermarks import Watermarks
+from penstock.engines.spark.queries.progress import Progress, batches_newest_first
+from penstock.engines.spark.queries.watermarks import InputWatermarks
 from penstock.engines.spark.reading.gate import Gate, hold_file
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
 from penstock.engines.spark.run_directory.committed import Query
 from penstock.engines.spark.sinks.writers import Write
 
 _POLL_S = 0.01
-_START_S = 60.0
-KEPT_BATCHES = 1024  # as many as Spark keeps the progress of
+_START_TIMEOUT_S = 60.0
+_KEPT_BATCHES = 1024  # the same number as spark.sql.streaming.numRecentProgressUpdates
 
 
 class RunningQuery:
+    """A query of the committed plan, or of a plan that is about to be committed, as Spark runs it."""
+
     def __init__(self, record: Query, compiled: Compiled) -> None:
         self.record = record
         self.compiled = compiled
-        self._query: Any = None
-        self.stopping = False
-        self._written: deque[tuple[int, int | None]] = deque(maxlen=KEPT_BATCHES)
+        self.is_stopping = False
+        self._query: StreamingQuery | None = None
+        self._rows_written: deque[tuple[int, int | None]] = deque(maxlen=_KEPT_BATCHES)
 
     @property
-    def written(self) -> dict[int, int | None]:
-        """Rows written by the last batches, by number."""
-        return dict(self._written.copy())
-
-    @property
-    def query(self) -> Any:
+    def query(self) -> StreamingQuery:
+        """Spark's handle of the query."""
+        if self._query is None:
+            raise PenstockError(f"Pipeline '{self.record.pipeline}' has not been started.")
         return self._query
 
+    @property
+    def run_id(self) -> str:
+        """Spark's id of this start of the query."""
+        return str(self.query.runId)
+
+    @property
+    def rows_written(self) -> dict[int, int | None]:
+        """Rows that the latest batches wrote, by batch id; None if the writer does not count them."""
+        return dict(self._rows_written.copy())
+
+    # ---- starting and stopping
+
     def start(self, write: Write | None, name: str, run: Path, once: bool = False) -> None:
+        """Start the query. `write` stores a batch under its batch id; None discards all rows.
+
+        With `once` the query runs a single batch, which is the interrupted one if there is any.
+        """
         gate = Gate(run, self.record.checkpoint, self.record.opens_at)
         checkpoint = run / "checkpoints" / self.record.checkpoint
-        watermarks = Watermarks(checkpoint, self.compiled.around_state)
+        watermarks = InputWatermarks(checkpoint, self.compiled.around_state)
 
-        def batch(df: DataFrame, number: int) -> None:
-            # Batches without rows, and those of timers, come however closed the gate is. What they write of a plan that
-            # never comes into force would be there when its queries' names are used again.
+        def write_batch(df: DataFrame, batch_id: int) -> None:
+            assert write is not None
+            # The gate of the sources does not stop batches without rows, such as those of timers. Their output must not
+            # be written before the plan is committed: if the change fails, the next attempt reuses the same names.
             while not gate.is_plan_committed():
-                if self.stopping:
-                    raise PenstockError("stopped before its plan came into force")
+                if self.is_stopping:
+                    raise PenstockError("The query was stopped before its plan was committed.")
                 time.sleep(_POLL_S)
-            self._written.append((number, write(df, f"{self.record.checkpoint}.{number:08d}")))
-            while self._query is None:  # it may be here before Spark has handed it out
+            self._rows_written.append((batch_id, write(df, f"{self.record.checkpoint}.{batch_id:08d}")))
+            while self._query is None:  # Spark may run the first batch before `start` has returned the handle
                 time.sleep(_POLL_S)
-            watermarks.keep(self._query)
+            watermarks.save(self._query)
 
         stream = self.compiled.df.writeStream.queryName(name).outputMode(self.compiled.mode)
-        stream = stream.foreachBatch(batch) if write is not None else stream.format("noop")
+        stream = stream.foreachBatch(write_batch) if write is not None else stream.format("noop")
         stream = stream.option("checkpointLocation", str(checkpoint))
         self._query = (stream.trigger(once=True) if once else stream).start()
 
-    def active(self) -> bool:
-        return self._query is not None and bool(self._query.isActive)
-
     def await_start(self) -> None:
-        """Until Spark has taken up its checkpoint and sources; its first batch may itself be waiting for the plan."""
-        deadline = time.monotonic() + _START_S
-        while self.active() and self._initializing() and time.monotonic() < deadline:
+        """Wait until Spark has loaded the checkpoint and the sources; raise PenstockError if the query fails.
+
+        The first batch is not awaited, because it may itself wait until the plan is committed.
+        """
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while self.is_active() and self._is_initializing() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         reason = self.failure()
         if reason is not None:
-            raise PenstockError(f"pipeline '{self.record.pipeline}' does not start: {reason}")
-
-    def failure(self) -> str | None:
-        """Why it ended, if it ended by itself."""
-        if self._query is None or self.stopping or self._query.isActive:
-            return None
-        error = self._query.exception()
-        return cause(error) if error is not None else "it ended without a word"
+            raise PenstockError(f"Pipeline '{self.record.pipeline}' does not start: {reason}")
 
     def hold(self, run: Path) -> None:
-        """It takes no new rows from now on."""
+        """Stop taking new rows."""
         path = hold_file(run, self.record.checkpoint)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
 
     def release(self, run: Path) -> None:
+        """Take new rows again."""
         hold_file(run, self.record.checkpoint).unlink(missing_ok=True)
 
     def drain(self, run: Path, patience_s: float = math.inf) -> None:
-        """Takes no new rows, and waits until what it has begun is committed, or no longer than so long.
+        """Stop taking new rows and wait up to `patience_s` until the current batch is committed.
 
-        That saves the engine from running an interrupted batch again; a query that is still starting is not waited for.
+        A stop then interrupts no batch that would have to run again. A query that is still starting is not awaited.
         """
         deadline = time.monotonic() + patience_s
         self.hold(run)
         checkpoint = Checkpoint(run / "checkpoints" / self.record.checkpoint)
-        before = checkpoint.planned() or 0
-        while not self.settled(checkpoint) and not self._initializing():
+        planned_before = checkpoint.planned() or 0
+        while not self.is_waiting_for_data(checkpoint) and not self._is_initializing():
             reason = self.failure()
             if reason is not None:
-                raise PenstockError(f"pipeline '{self.record.pipeline}' failed while it was drained: {reason}")
-            # Timers in processing time make batches without rows for ever: those may be interrupted.
-            if (checkpoint.committed() or 0) > before + 1 or time.monotonic() > deadline:
+                raise PenstockError(f"Pipeline '{self.record.pipeline}' failed while it was drained: {reason}")
+            # Timers in processing time create batches without rows indefinitely. Those may be interrupted.
+            if (checkpoint.committed() or 0) > planned_before + 1 or time.monotonic() > deadline:
                 return
             time.sleep(_POLL_S)
 
-    def settled(self, checkpoint: Checkpoint) -> bool:
-        """Waiting for data, with nothing begun that is not committed."""
-        if not self.active():
-            return False
-        status = self._query.status
-        waiting = not status["isTriggerActive"] and not status["isDataAvailable"]
-        return waiting and "Waiting" in status["message"] and not checkpoint.interrupted()
-
-    def _initializing(self) -> bool:
-        return "Initializing" in self._query.status["message"]
-
     def stop(self) -> None:
-        self.stopping = True
+        """Stop the query at once, even within a batch."""
+        self.is_stopping = True
         if self._query is not None:
             self._query.stop()
 
     def await_end(self) -> None:
-        """Of a query that was started for one batch."""
+        """Wait for the end of a query that was started with `once`."""
         try:
-            self._query.awaitTermination()
+            self.query.awaitTermination()
         except StreamingQueryException as error:
             raise PenstockError(
-                f"pipeline '{self.record.pipeline}' failed while it was drained: {cause(error)}"
+                f"Pipeline '{self.record.pipeline}' failed while it was drained: {root_cause(error)}"
             ) from error
 
+    # ---- status
+
+    def is_active(self) -> bool:
+        return self._query is not None and bool(self._query.isActive)
+
+    def failure(self) -> str | None:
+        """Return why the query failed; None if it is running or was stopped on purpose."""
+        if self._query is None or self.is_stopping or self._query.isActive:
+            return None
+        error = self._query.exception()
+        return root_cause(error) if error is not None else "The query stopped without an exception."
+
+    def is_waiting_for_data(self, checkpoint: Checkpoint) -> bool:
+        """Return whether the query waits for rows and has committed every batch that it began."""
+        if not self.is_active():
+            return False
+        status = self.query.status
+        has_no_work = not status["isTriggerActive"] and not status["isDataAvailable"]
+        return has_no_work and "Waiting" in str(status["message"]) and not checkpoint.interrupted()
+
+    def runs_empty_batches(self) -> bool:
+        """Return whether the latest two batches neither read nor wrote rows.
+
+        Timers in processing time, and state that expires, create such batches indefinitely. A single one proves
+        nothing: the next batch after a restart may close the windows that are due.
+        """
+        rows_written = self.rows_written if self.compiled.counted is not None else {}
+        batches = batches_newest_first(self.query)
+        latest = [progress for progress, _ in zip(batches, range(2), strict=False)]
+        return len(latest) == 2 and all(_is_empty(progress, rows_written) for progress in latest)
+
     def latest_event_s(self) -> float | None:
-        """The event time that the batch which has just been written has come to: its channel's next mark."""
+        """Return the event time that the current batch has reached, which its channel passes on to its readers."""
         event_time = self.compiled.event_time
         if event_time is None:
             return None
         if event_time.observation is not None:
-            return observed_time_s(self._query, event_time.observation)
-        watermark_ms = batch_watermark_ms(self._query)
+            return observed_time_s(self.query, event_time.observation)
+        watermark_ms = batch_watermark_ms(self.query)
         return (watermark_ms + event_time.delay_ms) / 1000 if watermark_ms > 0 else None
+
+    def _is_initializing(self) -> bool:
+        return "Initializing" in str(self.query.status["message"])
+
+
+def _is_empty(progress: Progress, rows_written: dict[int, int | None]) -> bool:
+    if any(source.start_offset != source.end_offset for source in progress.sources):
+        return False
+    rows = rows_written.get(progress.batch_id, progress.rows_written)
+    if rows is not None:
+        return rows == 0
+    observed = progress.rows_out.values()
+    return bool(observed) and not any(observed)

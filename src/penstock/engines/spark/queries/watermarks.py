@@ -1,9 +1,10 @@
-"""Each input's own watermark, over restarts.
+"""The watermark of each input of a query, saved so that it survives restarts.
 
-Spark's checkpoint holds one watermark, the least of all inputs'. What each of them has come to is only in memory, so
-after a restart an input that brings no more rows counts as one that never brought any: the least never moves again, and
-an outer join owes its last rows for ever. Hence these are kept beside Spark's own files in the checkpoint, with which
-they are handed on, and are put back before the first batch of the next start ends.
+Spark's checkpoint contains only the minimum of the watermarks of all inputs; the single ones are in memory. After a
+restart, an input without new rows would count as one that never had any. The minimum would never advance again, and an
+outer join would never emit its last rows. This module saves the single watermarks in a file beside Spark's own files in
+the checkpoint. A plan change copies the file together with the checkpoint. The first batch of the next start restores
+the watermarks.
 """
 
 from __future__ import annotations
@@ -20,72 +21,73 @@ from penstock.engines.spark.storage.atomic_files import write_atomically
 
 FILE = "watermarks.json"
 _LOG = logging.getLogger("penstock.spark")
-# Stream -> the watermarks that are declared on it, in ms; None before the first row. A cut on the way to the state
-# changes where that is, in the query or in a channel, but not for which of its inputs.
-Marks = dict[str, list[int | None]]
+# Stream -> its declared watermarks in milliseconds; None before the first row. A cut before the stateful operator moves
+# a watermark from the query into a channel or back, but it stays with the same input of the operator.
+Watermarks = dict[str, list[int | None]]
 
 
-class Watermarks:
-    """Those of one start of a query; with fewer than two there is nothing to do, since Spark's one is enough."""
+class InputWatermarks:
+    """Saves and restores the watermarks of one start of a query, if the query has two or more."""
 
     def __init__(self, checkpoint: Path, streams: dict[str, DataFrame]) -> None:
-        """`streams`: the inputs of the operator with state, then its output, on which its function may declare some."""
+        """`streams`: the inputs of the stateful operator and its output, on which its function may declare more."""
         self._file = checkpoint / FILE
         self._streams = streams
-        self._nodes: dict[str, list[WatermarkId]] | None = (
-            None if streams else {}
-        )  # Spark's ids; None until they are known
-        self._kept = _load(self._file)
+        self._ids: dict[str, list[WatermarkId]] | None = None if streams else {}  # None: not determined yet
+        self._saved = _load(self._file)
 
-    def keep(self, query: StreamingQuery) -> None:
-        """To be called in every batch, between its last row and its commit: so those of no committed batch are lost."""
-        if self._nodes == {}:
+    def save(self, query: StreamingQuery) -> None:
+        """Save the watermarks after the last row of a batch was processed and before the batch is committed.
+
+        Must be called in every batch, so that no committed batch lacks its watermarks.
+        """
+        if self._ids == {}:
             return
         try:
-            self._keep(query)
-        except Exception as error:  # it reaches into Spark: what another version refuses must not end the run
-            self._nodes = {}
+            self._save(query)
+        except Exception as error:  # the private API of another Spark version may differ; that must not end the run
+            self._ids = {}
             _LOG.warning(
-                "the watermarks of single inputs cannot be kept (%s): after a restart one that has become quiet holds "
-                "up all others until it brings a row",
+                "The watermarks of single inputs cannot be saved (%s). After a restart, an input without new rows "
+                "delays all others until it receives a row.",
                 error,
             )
 
-    def _keep(self, query: StreamingQuery) -> None:
+    def _save(self, query: StreamingQuery) -> None:
         tracker = WatermarkTracker(next(iter(self._streams.values())).sparkSession, query)
-        if self._nodes is None:
-            self._nodes = _nodes(self._streams) if len(tracker) > 1 else {}
-            if not self._nodes:
+        if self._ids is None:
+            self._ids = _watermark_ids(self._streams) if len(tracker) > 1 else {}
+            if not self._ids:
                 return
-            self._put_back(tracker, self._nodes)
+            self._restore(tracker, self._ids)
         tracker.update()
-        marks = {name: tracker.read(nodes) for name, nodes in self._nodes.items()}
-        if marks != self._kept:
-            write_atomically(self._file, msgspec.json.encode(marks))
-            self._kept = marks
+        watermarks = {name: tracker.read(ids) for name, ids in self._ids.items()}
+        if watermarks != self._saved:
+            write_atomically(self._file, msgspec.json.encode(watermarks))
+            self._saved = watermarks
 
-    def _put_back(self, tracker: WatermarkTracker, nodes: dict[str, list[WatermarkId]]) -> None:
-        for name, kept in self._kept.items():
-            if len(nodes.get(name, ())) != len(kept):  # the function is another one: nobody knows which is which
+    def _restore(self, tracker: WatermarkTracker, ids: dict[str, list[WatermarkId]]) -> None:
+        for name, saved in self._saved.items():
+            if len(ids.get(name, ())) != len(saved):  # the user's function has changed: the assignment is unknown
                 continue
-            for node, ms in zip(nodes[name], kept, strict=True):
-                if ms is not None:
-                    tracker.write(node, ms)
+            for watermark, milliseconds in zip(ids[name], saved, strict=True):
+                if milliseconds is not None:
+                    tracker.write(watermark, milliseconds)
 
 
-def _load(file: Path) -> Marks:
+def _load(file: Path) -> Watermarks:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Marks)
+        return msgspec.json.decode(file.read_bytes(), type=Watermarks)
     except (FileNotFoundError, msgspec.DecodeError):
         return {}
 
 
-def _nodes(streams: dict[str, DataFrame]) -> dict[str, list[WatermarkId]]:
-    """The ids of the watermarks in each stream's plan, in its order; one that is in several counts in the first."""
-    nodes: dict[str, list[WatermarkId]] = {}
+def _watermark_ids(streams: dict[str, DataFrame]) -> dict[str, list[WatermarkId]]:
+    """Return the watermarks in the plan of each stream, in plan order. The first stream that contains one counts."""
+    ids: dict[str, list[WatermarkId]] = {}
     seen: set[str] = set()
     for name, df in streams.items():
-        ids = [node.watermark_id() for node in analyzed_plan(df).walk() if node.name == "EventTimeWatermark"]
-        nodes[name] = [watermark for watermark in ids if watermark.text not in seen]
-        seen |= {watermark.text for watermark in ids}
-    return nodes
+        in_plan = [node.watermark_id() for node in analyzed_plan(df).walk() if node.name == "EventTimeWatermark"]
+        ids[name] = [watermark for watermark in in_plan if watermark.text not in seen]
+        seen |= {watermark.text for watermark in in_plan}
+    return ids

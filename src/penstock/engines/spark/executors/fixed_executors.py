@@ -1,0 +1,45 @@
+"""The single executor of `local[N]`: the driver itself, whose slots are fixed by its master."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.dataflow.errors import PlanError
+from penstock.engines.spark.executors.negotiator import ExecutorCounts, ExecutorsError
+
+_USE_CLUSTER = (
+    "Run the dataflow on a cluster to change executors ('penstock cluster start', then 'penstock run --cluster ...')."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedExecutors:
+    slots_per_executor: int
+
+    def counts(self) -> ExecutorCounts:
+        return ExecutorCounts(planned=1, requested=1, registered=("driver",))
+
+    def check(self, slots: int) -> None:
+        if slots != self.slots_per_executor:
+            raise PlanError(
+                f"The plan has {slots} slots, but this run has {self.slots_per_executor}, which its master fixes. "
+                f'Set "slots": {self.slots_per_executor}, or restart the run with another --master.'
+            )
+
+    def request(self, count: int) -> None:
+        if count != 1:
+            raise ExecutorsError(
+                f"{count} executors were requested, but a local master is a single process. {_USE_CLUSTER}"
+            )
+
+    def release(self, ids: Sequence[str]) -> None:
+        if ids:
+            raise ExecutorsError(f"The process of the driver cannot be released. {_USE_CLUSTER}")
+
+    def start(self, slots: int | None) -> int:
+        return self.slots_per_executor
+
+    def resize(self, slots: int) -> int:
+        self.check(slots)
+        return slots

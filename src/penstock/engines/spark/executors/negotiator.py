@@ -1,0 +1,57 @@
+"""The contract of a negotiator, which obtains executors from a cluster manager and returns them.
+
+The term is from DRS (section IV-B): the optimiser decides how many machines are needed, and the negotiator deals with
+the cluster manager that owns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from penstock.dataflow.errors import PenstockError
+
+
+class ExecutorsError(PenstockError):
+    """Executors are not available, or their number cannot be changed."""
+
+
+class ExecutorCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Three counts that often differ. None of them may be concluded from another."""
+
+    planned: int  # executors that the plan in force needs
+    requested: int  # executors that were last requested from the cluster manager
+    registered: tuple[str, ...]  # Spark's ids of the executors that accept tasks now
+
+    def __str__(self) -> str:
+        return f"{self.planned} executors planned, {self.requested} requested, {len(self.registered)} registered"
+
+
+class Negotiator(Protocol):
+    @property
+    def slots_per_executor(self) -> int: ...
+
+    def counts(self) -> ExecutorCounts: ...
+
+    def check(self, slots: int) -> None:
+        """Raise PenstockError if this number of slots can never be obtained here."""
+
+    def request(self, count: int) -> None:
+        """Request this total number of executors. They arrive later, or never; lost ones are replaced."""
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Remove executors gracefully: each finishes its tasks and migrates its blocks first."""
+
+    def start(self, slots: int | None) -> int:
+        """Obtain the executors for the start of a run; return the slots that are available.
+
+        None asks for the smallest possible number.
+        """
+
+    def resize(self, slots: int) -> int:
+        """Change the number of executors to that for `slots` and wait for the result.
+
+        Return the slots that are available afterwards, which may be fewer. Raises ExecutorsError if there are none.
+        """

@@ -1,0 +1,236 @@
+"""The queries of a run: compiled, started, stopped, checked for failures and for idleness."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from penstock.dataflow import PenstockError
+from penstock.dataflow.sources import SparkSource
+from penstock.engines.spark.channels.logged_channel import event_observation
+from penstock.engines.spark.compile.compiler import Compiled, Compiler
+from penstock.engines.spark.queries.retries import RepeatedFailure
+from penstock.engines.spark.queries.run_context import RunContext
+from penstock.engines.spark.queries.running_query import RunningQuery
+from penstock.engines.spark.reading.offsets import Offset
+from penstock.engines.spark.reading.reader import ReaderOptions
+from penstock.engines.spark.run_directory.committed import ChannelInput, Origin, Query, QueryInput, SourceInput
+from penstock.engines.spark.sinks import writers
+from penstock.engines.spark.storage.schemas import to_channel_schema, to_loop_schema
+from penstock.plan import Pipeline, Plan, pipelines
+
+_STALLED_S = 120.0
+_SOURCE_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+
+QueryListener = Callable[[RunningQuery], None]
+Positions = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]  # (source name, offset) of every input
+
+
+class QueryRunner:
+    """Starts and stops the queries of one run.
+
+    `on_start` and `on_stop` are called after each start and each stop; they let the measurement follow the queries.
+    """
+
+    def __init__(self, context: RunContext, *, on_start: QueryListener, on_stop: QueryListener) -> None:
+        self._context = context
+        self._spark = context.spark
+        self._flow = context.flow
+        self._directory = context.directory
+        self._on_start = on_start
+        self._on_stop = on_stop
+        self.running: dict[str, RunningQuery] = {}  # by checkpoint
+        self._failures: dict[str, tuple[str, RepeatedFailure]] = {}  # checkpoint -> run id that failed last, record
+
+    # ---- compiling
+
+    def compile(self, query: Query, pipeline: Pipeline) -> Compiled:
+        """Compile a pipeline; raise PenstockError if Spark would refuse to run it."""
+
+        def read(origin: Origin, replicas: int) -> tuple[DataFrame, str | None]:
+            source = query.input(origin)
+            options = self._reader_options(query, source, replicas)
+            if isinstance(source, SourceInput):
+                return self._context.sources[source.operator].read(self._spark, options), None
+            channel = self._directory.channel(source.folder)
+            df = channel.read(self._spark, options)
+            return df, event_observation(source.name) if channel.event_time else None
+
+        if self._reads_user_dataframe(pipeline):
+            self._spark.conf.set(_SOURCE_EVOLUTION, "false")
+        try:
+            sample_every = self._context.settings.sample_every
+            compiled = Compiler(self._spark, self._flow, pipeline, read, sample_every).compile()
+        finally:
+            self._spark.conf.set(_SOURCE_EVOLUTION, "true")
+        compiled.df = self._with_channel_schema(compiled.df, query)
+        return compiled
+
+    def _reader_options(self, query: Query, source: QueryInput, replicas: int) -> ReaderOptions:
+        return ReaderOptions(
+            name=source.name,
+            replicas=replicas,
+            query=query.checkpoint,
+            opens_at=query.opens_at,
+            run=self._directory.path,
+            batch_s=self._context.settings.batch_s,
+            max_rows=self._context.settings.max_batch_rows,
+        )
+
+    def _with_channel_schema(self, df: DataFrame, query: Query) -> DataFrame:
+        """Convert the output to the schema that the readers of its channel know."""
+        name, folder = query.pipeline, query.appends_to
+        declared = self._flow[name].feedback_schema
+        if declared is not None:
+            df = to_loop_schema(df, name, declared)
+        if folder is not None and self._directory.has_channel(folder):
+            df = to_channel_schema(df, name, StructType.fromJson(json.loads(self._directory.channel(folder).schema)))
+        return df
+
+    def pipeline(self, query: Query, plan: Plan) -> Pipeline:
+        """Return the pipeline that a query of this plan runs."""
+        return next(pipeline for pipeline in pipelines(self._flow, plan) if pipeline.name == query.pipeline)
+
+    # ---- starting and stopping
+
+    def start(
+        self, query: Query, pipeline: Pipeline, compiled: Compiled | None = None, once: bool = False
+    ) -> RunningQuery:
+        """Start a query, compiling it first if necessary. With `once` it runs a single batch."""
+        running = RunningQuery(query, compiled or self.compile(query, pipeline))
+        if not once:
+            running.release(self._directory.path)
+        spark = self._spark
+        # Without state, only a join with a table shuffles. It is within one operator, which has the largest count.
+        partitions = pipeline.state_replicas or max((count for _, count in pipeline.replicas), default=1)
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+        spark.conf.set(_SOURCE_EVOLUTION, str(not self._reads_user_dataframe(pipeline)).lower())
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.pipeline)
+        name, run = f"{self._flow.name}.{query.pipeline}", self._directory.path
+        try:
+            running.start(self._writer(query, running), name, run, once)
+        finally:
+            spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
+            spark.conf.set(_SOURCE_EVOLUTION, "true")
+        self.running[query.checkpoint] = running
+        self._on_start(running)
+        return running
+
+    def start_all(self, queries: Iterable[Query], plan: Plan) -> None:
+        """Start the queries of a plan. All are compiled first, so that an invalid one is refused before any runs."""
+        drafts = [(query, self.pipeline(query, plan)) for query in queries]
+        for query, pipeline, compiled in [(*draft, self.compile(*draft)) for draft in drafts]:
+            self.start(query, pipeline, compiled)
+
+    def stop(self, running: RunningQuery) -> None:
+        """Stop a query at once. Its committed batches are still measured."""
+        running.stop()
+        self._on_stop(running)
+        self.running.pop(running.record.checkpoint, None)
+
+    def stop_all(self, patience_s: float) -> None:
+        """Stop all queries, each at the end of its batch if that comes within `patience_s`."""
+        for running in list(self.running.values()):
+            if running.is_active():
+                running.drain(self._directory.path, patience_s)
+            self.stop(running)
+
+    def finish_batch(self, query: Query, pipeline: Pipeline) -> None:
+        """Run the batch that a stop interrupted, and no other one."""
+        running = self.start(query, pipeline, once=True)
+        running.await_end()
+        self.stop(running)
+
+    def await_position(self, query: Query, source: QueryInput, end: Offset) -> None:
+        """Wait until a query has committed all rows of an input up to `end`; raise PenstockError if it cannot."""
+        running = self.running[query.checkpoint]
+        at, since_s = None, time.monotonic()
+        while (now := self._directory.position(query, source)) != end:
+            if now != at:
+                at, since_s = now, time.monotonic()
+            elif time.monotonic() - since_s > _STALLED_S:
+                raise PenstockError(
+                    f"Pipeline '{query.pipeline}' has not committed a batch for {_STALLED_S:g} s. Its cut can only be "
+                    "removed after all rows in it have been processed."
+                )
+            reason = running.failure()
+            if reason is not None:
+                raise PenstockError(f"Pipeline '{query.pipeline}' failed while it was drained: {reason}")
+            time.sleep(0.02)
+
+    # ---- failures
+
+    def final_failure(self) -> tuple[str, str] | None:
+        """Return (pipeline, reason) of a failed query that is not restarted any more, or None."""
+        for running, reason in self._failed():
+            failure = self._repeated_failure(running)
+            if failure.is_final:
+                times = f" ({failure.times} times at the same batch)" if failure.times > 1 else ""
+                return running.record.pipeline, f"{reason}{times}"
+        return None
+
+    def due_for_retry(self) -> list[tuple[RunningQuery, str]]:
+        """Return the failed queries that are to be restarted now, with the reasons of their failures."""
+        now = time.monotonic()
+        return [
+            (running, reason) for running, reason in self._failed() if self._repeated_failure(running).is_retry_due(now)
+        ]
+
+    def _failed(self) -> list[tuple[RunningQuery, str]]:
+        reasons = [(running, running.failure()) for running in list(self.running.values())]
+        return [(running, reason) for running, reason in reasons if reason is not None]
+
+    def _repeated_failure(self, running: RunningQuery) -> RepeatedFailure:
+        """Return the failure record of a failed query; each start of the query is counted once."""
+        checkpoint = running.record.checkpoint
+        run_id, failure = self._failures.get(checkpoint, (None, None))
+        if failure is None or run_id != running.run_id:
+            batch, now = self._directory.checkpoint(running.record).committed(), time.monotonic()
+            if failure is None:
+                failure = RepeatedFailure(committed_batch=batch, times=1, at_s=now)
+            else:
+                failure = failure.next(batch, now)
+            self._failures[checkpoint] = running.run_id, failure
+        return failure
+
+    # ---- idleness
+
+    def idle_positions(self, queries: Iterable[Query]) -> Positions | None:
+        """Return the positions of all inputs if all rows have been processed and nothing is left to do, else None."""
+        positions = []
+        for query in queries:
+            running = self.running.get(query.checkpoint)
+            if running is None:
+                return None
+            for source in query.inputs:
+                at = self._directory.position(query, source)
+                if isinstance(source, ChannelInput):
+                    if at != self._directory.channel(source.folder).end():
+                        return None
+                elif not self._context.sources[source.operator].has_ended(at):
+                    return None
+                positions.append((source.name, tuple(at.items())))
+            is_waiting = running.is_waiting_for_data(self._directory.checkpoint(query))
+            if not is_waiting and not running.runs_empty_batches():
+                return None
+        return tuple(positions)
+
+    def _reads_user_dataframe(self, pipeline: Pipeline) -> bool:
+        """Spark's source evolution requires named sources, which a DataFrame of the user does not have."""
+        return any(isinstance(self._flow[name].source, SparkSource) for name in pipeline.operators)
+
+    def _writer(self, query: Query, running: RunningQuery) -> writers.Write | None:
+        if query.appends_to is None:
+            sink = self._flow[query.pipeline]
+            assert sink.sink is not None
+            return writers.create_writer(sink.name, sink.sink, self._directory.path, lambda: running.is_stopping)
+        channel = self._directory.channel(query.appends_to)
+
+        def append(df: DataFrame, key: str) -> int:
+            return channel.append(df, key, running.latest_event_s)
+
+        return append
