@@ -1,4 +1,4 @@
-"""The Spark session: the settings that Penstock builds on, and why."""
+"""The Spark session with the settings that Penstock requires, and the reason for each setting."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from penstock.engines.spark.local_machine import HOST, worker_python
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 CONFS = {
-    # Replicas are exact: nobody merges partitions behind the plan's back.
+    # Adaptive execution would merge partitions; the number of replicas must be that of the plan.
     "spark.sql.adaptive.enabled": "false",
-    # The only state store whose partitions can be changed, and its checkpoint format with the least files.
+    # RocksDB is the only state store that can be repartitioned. Format 2 writes the fewest checkpoint files.
     "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.sql.streaming.join.stateFormatVersion": "3",
-    # A query may be given another source later without losing its state.
+    # A query may read another source after a plan change without losing its state.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-    # One slow query does not starve the others.
+    # A slow query does not starve the others.
     "spark.scheduler.mode": "FAIR",
     "spark.sql.streaming.numRecentProgressUpdates": "1024",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -38,23 +38,26 @@ CONFS = {
     "spark.ui.retainedJobs": "400",
     "spark.ui.retainedStages": "800",
     "spark.sql.ui.retainedExecutions": "50",
-    # Spark walks the plans of long dataflows recursively, and so does its search for an interruption in a stopped
-    # query's error, letter by letter.
+    # Spark traverses the plans of long dataflows recursively. It also searches the error text of a stopped query
+    # recursively, one level per character.
     "spark.driver.extraJavaOptions": "-Xss16m",
 }
-# Executors of this machine reach the driver without a network; those of others could not reach it so.
+# Executors on this machine reach the driver on the loopback interface. Executors on other machines could not.
 LOOPBACK = {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
-# On a local disk a rename is atomic, and the checkpoint files cost half as much; elsewhere Spark's own default stays.
+# A rename on a local disk is atomic, so this cheaper manager of checkpoint files is safe. It halves their cost.
 LOCAL_DISK = {
     "spark.sql.streaming.checkpointFileManagerClass": f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
 }
 
-# Says "aborted" on the console when a query is stopped in the middle of a batch, which it does again.
-_LOUD_ENDS = ("org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",)
+# Loggers that report an abort on the console when a query is stopped within a batch, which is then run again.
+_SILENCED_LOGGERS = ("org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",)
 
 
 def session(master: str, name: str = "penstock", confs: dict[str, str] | None = None) -> SparkSession:
-    """A session with Penstock's settings; yours, given in `confs`, win."""
+    """Return a session with the settings of Penstock; `confs` take precedence over them.
+
+    Raises PenstockError if Spark does not start.
+    """
     here = master.startswith(("local", f"spark://{HOST}:"))
     environment = worker_python() | {"SPARK_LOCAL_IP": HOST} if here else {"PYSPARK_PYTHON": sys.executable}
     for key, value in (environment | {"PYSPARK_DRIVER_PYTHON": sys.executable}).items():
@@ -73,14 +76,14 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():
-            # PySpark's handler, which cancels the jobs below running queries, goes; one for Ctrl-C stays.
+            # PySpark installs a handler that cancels the jobs of running queries. Restore the previous one.
             signal.signal(signal.SIGINT, on_ctrl_c if callable(on_ctrl_c) else signal.default_int_handler)
-    for logger in _LOUD_ENDS:
+    for logger in _SILENCED_LOGGERS:
         silence_logger(spark, logger)
     return spark
 
 
 def end(spark: SparkSession) -> None:
-    """Its JVM may have ended already: who sends SIGTERM to a whole group, as 'timeout' does, sends it there as well."""
+    """Stop a session whose JVM may have ended already, because 'timeout' and others signal the whole process group."""
     with contextlib.suppress(JvmError, OSError):
         spark.stop()

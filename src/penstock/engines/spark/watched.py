@@ -37,7 +37,7 @@ class QueryLoad:
     """The load of one query: the last batch that was counted, its backlog and the rate at which rows arrive."""
 
     last_batch: int = -1
-    run_id: str | None = None  # of the last batch
+    run_id: str | None = None  # run id of the last batch
     began_s: float | None = None  # start of the last batch; None before the first one, which reads an old backlog
     ended_s: float = 0.0
     batch_interval_s: float = 0.0  # mean time between the starts of two batches
@@ -137,8 +137,8 @@ class WatchedEngine:
         self.flow = Dataflow(name if name[0].isalpha() else f"app_{name}")
         # This dataflow represents the program and never runs.
         self.flow.source(INPUT, generate(int, schema="n bigint", rows=0)).sink(QUERIES, noop())
-        self._loads: dict[str, QueryLoad] = {}  # by query id
-        self._running: dict[str, StreamingQuery] = {}  # by query id: the queries that ran at the last observation
+        self._loads: dict[str, QueryLoad] = {}  # query id -> load
+        self._running: dict[str, StreamingQuery] = {}  # query id -> query that ran last time
         self._rows_total = 0
         self._window_began_s = time.time()
         self._generation = 1
@@ -255,7 +255,7 @@ class WatchedEngine:
         for batch in warm:
             if batch.num_input_rows > 0:  # an empty batch does not show the cost of rows
                 sums.add(batch, self._stages.busy_s(batch.run_id, batch.batch_id))
-        if batches and load.last_batch >= 0:  # by default, Spark keeps the reports of a hundred batches only
+        if batches and load.last_batch >= 0:  # Spark may have discarded older reports
             sums.extrapolate((batches[-1].batch_id - load.last_batch) / len(batches))
         if batches:
             load.add_batches(batches)

@@ -28,7 +28,7 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class SparkCluster:
-    """A running cluster. As a context manager it is stopped at the end."""
+    """A running cluster. A `with` block stops it at its end."""
 
     at: Path
     record: ClusterRecord

@@ -45,7 +45,7 @@ class ClusterSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SupervisorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor is started with."""
+    """The settings of a supervisor."""
 
     size: ClusterSize
     starter: Owner  # the supervisor ends when this process ends
@@ -93,7 +93,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     master: str
     size: ClusterSize
     daemons: dict[str, str]  # name -> state in words
-    workers_alive: int | None  # as the master counts them; None: the master does not answer
+    workers_alive: int | None  # according to the master; None: it does not answer
     slots_used: int | None
     runs: tuple[str, ...] = ()  # names of the active applications
     problems: tuple[str, ...] = ()

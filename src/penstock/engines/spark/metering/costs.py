@@ -29,7 +29,7 @@ class OperatorSamples:
     rows_in: int = 0
     rows_out: int = 0
     busy: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # (rows, seconds)
-    service: deque[ServiceSample] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # of row functions
+    service: deque[ServiceSample] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # single rows
     has_clock: bool = False  # a clock excludes the fixed cost of a batch, which task time includes
     _carried_s: float = 0.0  # busy time of a window without rows
 
@@ -54,8 +54,8 @@ class OperatorSamples:
 class _TaskTime:
     """The task time of a query in one window that is not assigned to an operator yet."""
 
-    share: float  # of the batches with rows, the fraction whose task time is known
-    remaining_s: float  # of these batches
+    share: float  # fraction of the batches with rows whose task time is known
+    remaining_s: float  # task time of the known batches
 
     def subtract(self, seconds: float) -> None:
         """Subtract time that was measured over all batches of the window."""
@@ -75,7 +75,7 @@ class OperatorCosts:
         self._stages = StageTimes(context.spark)
         self._samples = samples
         self._reading_s: dict[str, float] = {}  # reader -> busy seconds at the end of the last window
-        self._min_commit_s: dict[str, float] = {}  # by run id
+        self._min_commit_s: dict[str, float] = {}  # run id -> shortest commit
         self._warm: set[str] = set()  # run ids of queries that have been through a window
 
     def query_started(self, query: Query) -> None:

@@ -199,7 +199,7 @@ class QueryMeter:
         return backlog
 
     def _arrived_rows(self, operator: str, rows_in: int | None, backlog: int | None) -> int | None:
-        """Return the rows that arrived at an operator: those that it processed and the growth of its backlog."""
+        """Return the rows that arrived at an operator: its processed rows plus the growth of its backlog."""
         before = self._backlog_before.get(operator)
         if backlog is not None:
             self._backlog_before[operator] = backlog
