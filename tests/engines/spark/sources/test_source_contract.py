@@ -122,4 +122,5 @@ def test_the_size_of_rows_is_sampled_or_unknown(
 ) -> None:
     sample = create(kind, request, tmp_path).sample_size(10)
     assert (sample is None) == (kind == "spark")
-    assert sample is None or (sample.rows >= 10 and sample.bytes > 0)
+    # Kafka samples each partition alike, and all records may be in one of them.
+    assert sample is None or (sample.rows >= (5 if kind == "kafka" else 10) and sample.bytes > 0)
