@@ -34,11 +34,11 @@ Show = Callable[[Window, Plan], None]
 
 
 class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured in one run of the load."""
+    """The measurements of one run of the load."""
 
     seconds: float
-    latency_p95_s: float | None  # of the rows that came out
-    share_within_target: float  # of the time
+    latency_p95_s: float | None  # rows that were still waiting are not included
+    share_within_target: float  # share of the time
     slot_seconds: float
     most_slots: int
     last_slots: int

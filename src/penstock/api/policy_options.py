@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Mode = Literal["off", "recommend", "active"]
 Queue = Literal["mmk", "gigk"]
 
-MEASURED_QUANTILES = (0.5, 0.95, 0.99)  # of the latency, in each window
+MEASURED_QUANTILES = (0.5, 0.95, 0.99)  # quantiles of the latency that a window contains
 # Executors that are added for a predicted load improve nothing until that load arrives.
 _PREDICTIVE_TOLERANCE = 0.9
 
@@ -62,8 +62,8 @@ class PolicyOptions:
     def check(self, *, any_target: bool = False) -> None:
         """Raise OptionError if an option is invalid or does not fit the policy.
 
-        With `any_target`, a latency target is also accepted for policies that do not use one. It then only serves to
-        count violations.
+        `any_target` also accepts a latency target for policies that do not use one. It then only serves to count
+        violations.
         """
         self._check_values()
         if self.policy is None:

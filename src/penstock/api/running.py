@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from penstock.api.input_files import dataflow_from, plan_from
-from penstock.api.policy_options import Mode, OptionError, PolicyOptions, controller_settings, create_policy
+from penstock.api.launch import Channel, Launch, RunTarget, kafka_cluster
+from penstock.api.policy_options import Mode, OptionError, PolicyOptions, create_policy
 from penstock.api.record import RunRecord
 from penstock.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
@@ -21,19 +21,12 @@ from penstock.dataflow.sources import never_ends
 from penstock.plan import Plan, validated
 
 if TYPE_CHECKING:
-    from penstock.brokers.cluster import KafkaCluster
-    from penstock.control.controller import Controller
     from penstock.control.loop import OnWindow, Stopped
     from penstock.control.requests import Answer
     from penstock.engines.ports import RunnableEngine
-    from penstock.engines.spark.settings import EngineSettings
-    from penstock.store import Store
 
-DEFAULT_MASTER = "local[2]"
 _NO_FILE = "-"  # recorded for a dataflow that was not loaded from a file
 _EXIT_TIMEOUT_S = 60.0  # how long the end of the program waits for a clean stop
-
-Channel = Literal["embedded", "kafka"]
 
 
 class RunFailedError(PenstockError):
@@ -105,6 +98,8 @@ def run(
     on_window: called in the background thread with each window and the plan in force.
     on_message: called with one sentence for each remark about the start.
     """
+    from penstock.engines.spark.settings import EngineSettings
+
     options = PolicyOptions(
         policy=policy,
         mode=mode,
@@ -122,15 +117,13 @@ def run(
     )
     if not 0 < window_s < float("inf"):
         raise OptionError(f"window_s is {window_s}; it must be a finite number above 0.")
-    target = _Target.of(spark, master, cluster, confs)
+    target = RunTarget.of(spark, master, cluster, confs)
     options, remarks = target.fit(options)
-    from penstock.engines.spark.settings import EngineSettings
-
-    kafka = _kafka_cluster(channel, bootstrap_servers, kafka_options)
+    kafka = kafka_cluster(channel, bootstrap_servers, kafka_options)
     dataflow = dataflow_from(flow)
     if until_idle:
         check_ends(dataflow)
-    launch = _Launch(
+    launch = Launch(
         flow=dataflow,
         flow_file=flow if isinstance(flow, str) else _NO_FILE,
         directory=Path("runs") / dataflow.name if at is None else Path(at),
@@ -155,120 +148,6 @@ def check_ends(flow: Dataflow) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Target:
-    """The Spark session or master of a run."""
-
-    master: str
-    spark: Any = None
-    confs: dict[str, str] = field(default_factory=dict)
-    cluster_directory: str | None = None
-    cluster_slots: int | None = None  # slots of a worker of a Penstock cluster
-    cluster_workers: int = 0
-
-    @staticmethod
-    def of(spark: Any, master: str | None, cluster: str | Path | None, confs: Mapping[str, str] | None) -> _Target:
-        own = dict(confs or {})
-        if spark is not None and (master is not None or cluster is not None or own):
-            raise OptionError("A Spark session has its own master and properties; give either spark, or the others.")
-        if master is not None and cluster is not None:
-            raise OptionError("The cluster determines the master; give either cluster or master.")
-        if cluster is not None:
-            from penstock.engines.spark.cluster import running
-
-            up = running(Path(cluster))
-            return _Target(
-                master=up.master,
-                confs=up.confs | own,
-                cluster_directory=str(cluster),
-                cluster_slots=up.record.size.slots,
-                cluster_workers=up.record.size.workers,
-            )
-        if spark is None and master is None and not own:
-            from penstock.api.spark_session import active_session
-
-            spark = active_session()
-        if spark is not None:
-            return _Target(master=str(spark.sparkContext.master), spark=spark)
-        return _Target(master=master or DEFAULT_MASTER, confs=own)
-
-    def fit(self, options: PolicyOptions) -> tuple[PolicyOptions, list[str]]:
-        """Return the options adapted to the cluster, and remarks about that."""
-        remarks = []
-        if self.cluster_slots is not None and options.executor_cores is None:
-            options = replace(options, executor_cores=self.cluster_slots)
-        options.check()
-        if self.cluster_slots is not None and options.executors is not None and options.executor_cores is not None:
-            room = self.cluster_workers * max(1, self.cluster_slots // options.executor_cores)
-            if options.executors[1] > room:
-                remarks.append(
-                    f"Up to {options.executors[1]} executors were requested, but the cluster in "
-                    f"'{self.cluster_directory}' has room for {room}; at most {room} are used."
-                )
-                options = options.limited_to(room)
-        if options.executors is not None and options.executor_cores is None and not self.master.startswith("local"):
-            raise OptionError(f"A number of executors on {self.master} requires the number of cores per executor.")
-        warning = options.warning(self.master)
-        return options, remarks + ([warning] if warning is not None else [])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Launch:
-    """Everything that a run needs, checked before anything starts."""
-
-    flow: Dataflow
-    flow_file: str
-    directory: Path
-    target: _Target
-    plan: Plan | None
-    options: PolicyOptions
-    window_s: float
-    engine_settings: EngineSettings
-    until_idle: bool
-    on_window: OnWindow | None
-
-    def open_store(self) -> tuple[Store, bool]:
-        """Open the store and record the start; also return whether the directory contains an earlier start."""
-        from penstock.store import RunStart, Store
-
-        store = Store(self.directory)
-        try:
-            is_resumed = store.last_run() is not None
-            store.begin_run(
-                RunStart(
-                    dataflow=self.flow.name,
-                    flow_file=self.flow_file,
-                    pid=os.getpid(),
-                    master=self.target.master,
-                    cluster=self.target.cluster_directory,
-                    slots_each=self.options.executor_cores,
-                    started_s=time.time(),
-                )
-            )
-        except BaseException:
-            store.close()
-            raise
-        return store, is_resumed
-
-    def engine(self) -> RunnableEngine:
-        from penstock.engines.spark.engine import SparkEngine
-
-        where: dict[str, Any] = {"master": self.target.master, "confs": self.target.confs}
-        if self.target.spark is not None:
-            from penstock.api.spark_session import prepared_session
-
-            where = {"spark": prepared_session(self.target.spark)}
-        return SparkEngine(self.flow, self.directory, plan=self.plan, settings=self.engine_settings, **where)
-
-    def controller(self, engine: RunnableEngine, store: Store) -> Controller | None:
-        if self.options.policy is None:
-            return None
-        from penstock.control.controller import Controller
-
-        settings = controller_settings(self.options, window_s=self.window_s, micro_batch=True)
-        return Controller(create_policy(self.options), settings, engine, store)
-
-
 class Run(RunRecord):
     """A run of this process. Its methods may be called from any thread.
 
@@ -276,7 +155,7 @@ class Run(RunRecord):
     """
 
     def __init__(
-        self, launch: _Launch, *, on_message: Callable[[str], None] | None = None, remarks: list[str] | None = None
+        self, launch: Launch, *, on_message: Callable[[str], None] | None = None, remarks: list[str] | None = None
     ) -> None:
         super().__init__(launch.directory)
         self._launch = launch
@@ -443,17 +322,3 @@ class Run(RunRecord):
         if (self._launch.until_idle or self._idle_wanted) and engine.idle():
             self._idle.set()
         return self._launch.until_idle and self._idle.is_set()
-
-
-def _kafka_cluster(
-    channel: Channel, bootstrap_servers: str | None, options: Mapping[str, str] | None
-) -> KafkaCluster | None:
-    if channel != "kafka":
-        if bootstrap_servers is not None or options:
-            raise OptionError("Bootstrap servers and Kafka options require the channel 'kafka'.")
-        return None
-    if bootstrap_servers is None:
-        raise OptionError("The channel 'kafka' requires bootstrap servers, such as localhost:9092.")
-    from penstock.brokers.cluster import KafkaCluster
-
-    return KafkaCluster.of(bootstrap_servers, options)

@@ -123,7 +123,7 @@ def simulate(
     behaviour: cost of the operators, as a value or as a JSON file; give either this or `like`.
     engine: "row-by-row", "micro-batch" (as Spark works) or "fluid" (fast approximation).
     plan: the plan to start with; default: the default plan for `slots`.
-    slots: number of slots; default: those of the run `like`, otherwise 2.
+    slots: number of slots; default: the slots of the run `like`, otherwise 2.
     seed: seed of the random numbers.
     at: directory in which the record of the simulation is kept; default: it is not kept.
     queue: queueing model of an operator in policy drs: "mmk" or "gigk".

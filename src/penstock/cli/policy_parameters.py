@@ -44,7 +44,7 @@ def policy_parameters(*, mode: Mode, required: bool = False) -> Option:
             click.option(
                 "--executor-cores",
                 type=click.IntRange(min=1),
-                help="Cores (slots) per executor.  [default: those of the cluster]",
+                help="Cores (slots) per executor.  [default: as in the cluster]",
             ),
             click.option(
                 "--cooldown-s",

@@ -25,7 +25,7 @@ from penstock.cli.policy_parameters import api_parameters, policy_parameters
 )
 @click.option("--plan", type=click.Path(path_type=Path), help="JSON file of the plan to start with.")
 @click.option(
-    "--slots", type=click.IntRange(min=1), help="Number of slots.  [default: those of the run --like, otherwise 2]"
+    "--slots", type=click.IntRange(min=1), help="Number of slots.  [default: as in the run --like, otherwise 2]"
 )
 @click.option(
     "--queue",

@@ -1,0 +1,153 @@
+"""What a run needs before it starts: the Spark session or master, the store, the engine and the controller."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.api.policy_options import OptionError, PolicyOptions, controller_settings, create_policy
+from penstock.dataflow import Dataflow
+from penstock.plan import Plan
+
+if TYPE_CHECKING:
+    from penstock.brokers.cluster import KafkaCluster
+    from penstock.control.controller import Controller
+    from penstock.control.loop import OnWindow
+    from penstock.engines.ports import RunnableEngine
+    from penstock.engines.spark.settings import EngineSettings
+    from penstock.store import Store
+
+DEFAULT_MASTER = "local[2]"
+Channel = Literal["embedded", "kafka"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTarget:
+    """The Spark session or master of a run."""
+
+    master: str
+    spark: Any = None
+    confs: dict[str, str] = field(default_factory=dict)
+    cluster_directory: str | None = None
+    cluster_slots: int | None = None  # slots of a worker of a Penstock cluster
+    cluster_workers: int = 0
+
+    @staticmethod
+    def of(spark: Any, master: str | None, cluster: str | Path | None, confs: Mapping[str, str] | None) -> RunTarget:
+        own = dict(confs or {})
+        if spark is not None and (master is not None or cluster is not None or own):
+            raise OptionError("A Spark session has its own master and properties; give either spark, or the others.")
+        if master is not None and cluster is not None:
+            raise OptionError("The cluster determines the master; give either cluster or master.")
+        if cluster is not None:
+            from penstock.engines.spark.cluster import running
+
+            up = running(Path(cluster))
+            return RunTarget(
+                master=up.master,
+                confs=up.confs | own,
+                cluster_directory=str(cluster),
+                cluster_slots=up.record.size.slots,
+                cluster_workers=up.record.size.workers,
+            )
+        if spark is None and master is None and not own:
+            from penstock.api.spark_session import active_session
+
+            spark = active_session()
+        if spark is not None:
+            return RunTarget(master=str(spark.sparkContext.master), spark=spark)
+        return RunTarget(master=master or DEFAULT_MASTER, confs=own)
+
+    def fit(self, options: PolicyOptions) -> tuple[PolicyOptions, list[str]]:
+        """Return the options adapted to the cluster, and remarks about that."""
+        remarks = []
+        if self.cluster_slots is not None and options.executor_cores is None:
+            options = replace(options, executor_cores=self.cluster_slots)
+        options.check()
+        if self.cluster_slots is not None and options.executors is not None and options.executor_cores is not None:
+            room = self.cluster_workers * max(1, self.cluster_slots // options.executor_cores)
+            if options.executors[1] > room:
+                remarks.append(
+                    f"Up to {options.executors[1]} executors were requested, but the cluster in "
+                    f"'{self.cluster_directory}' has room for {room}; at most {room} are used."
+                )
+                options = options.limited_to(room)
+        if options.executors is not None and options.executor_cores is None and not self.master.startswith("local"):
+            raise OptionError(f"A number of executors on {self.master} requires the number of cores per executor.")
+        warning = options.warning(self.master)
+        return options, remarks + ([warning] if warning is not None else [])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Everything that a run needs, checked before anything starts."""
+
+    flow: Dataflow
+    flow_file: str
+    directory: Path
+    target: RunTarget
+    plan: Plan | None
+    options: PolicyOptions
+    window_s: float
+    engine_settings: EngineSettings
+    until_idle: bool
+    on_window: OnWindow | None
+
+    def open_store(self) -> tuple[Store, bool]:
+        """Open the store and record the start; also return whether the directory contains an earlier start."""
+        from penstock.store import RunStart, Store
+
+        store = Store(self.directory)
+        try:
+            is_resumed = store.last_run() is not None
+            store.begin_run(
+                RunStart(
+                    dataflow=self.flow.name,
+                    flow_file=self.flow_file,
+                    pid=os.getpid(),
+                    master=self.target.master,
+                    cluster=self.target.cluster_directory,
+                    slots_each=self.options.executor_cores,
+                    started_s=time.time(),
+                )
+            )
+        except BaseException:
+            store.close()
+            raise
+        return store, is_resumed
+
+    def engine(self) -> RunnableEngine:
+        from penstock.engines.spark.engine import SparkEngine
+
+        where: dict[str, Any] = {"master": self.target.master, "confs": self.target.confs}
+        if self.target.spark is not None:
+            from penstock.api.spark_session import prepared_session
+
+            where = {"spark": prepared_session(self.target.spark)}
+        return SparkEngine(self.flow, self.directory, plan=self.plan, settings=self.engine_settings, **where)
+
+    def controller(self, engine: RunnableEngine, store: Store) -> Controller | None:
+        if self.options.policy is None:
+            return None
+        from penstock.control.controller import Controller
+
+        settings = controller_settings(self.options, window_s=self.window_s, micro_batch=True)
+        return Controller(create_policy(self.options), settings, engine, store)
+
+
+def kafka_cluster(
+    channel: Channel, bootstrap_servers: str | None, options: Mapping[str, str] | None
+) -> KafkaCluster | None:
+    if channel != "kafka":
+        if bootstrap_servers is not None or options:
+            raise OptionError("Bootstrap servers and Kafka options require the channel 'kafka'.")
+        return None
+    if bootstrap_servers is None:
+        raise OptionError("The channel 'kafka' requires bootstrap servers, such as localhost:9092.")
+    from penstock.brokers.cluster import KafkaCluster
+
+    return KafkaCluster.of(bootstrap_servers, options)
