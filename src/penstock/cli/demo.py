@@ -72,7 +72,7 @@ def _summary(result: DemoResult) -> Table:
         table.add_column(heading, justify="left" if not heading else "right")
     columns = (result.without, result.with_policy)
     table.add_row("p95 latency", *(seconds(each.latency_p95_s) for each in columns))
-    table.add_row(f"time within {result.target_s:g} s", *(percent(each.share_within_target) for each in columns))
+    table.add_row(f"time within {result.target_s:.1f} s", *(percent(each.share_within_target) for each in columns))
     table.add_row("slot-seconds", *(count(each.slot_seconds) for each in columns))
     table.add_row("slots: most, last", *(f"{each.most_slots}, {each.last_slots}" for each in columns))
     table.add_row("largest backlog (rows)", *(count(each.most_backlog_rows) for each in columns))
