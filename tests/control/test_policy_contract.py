@@ -1,46 +1,79 @@
-"""What the loop relies on, for every policy alike, bare and inside every guard."""
+"""The contract suite of policies and guards: every policy of the catalogue passes it, alone and inside every guard."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 
+from penstock.control import guards
 from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
-from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots, LeastLatency
-from penstock.control.policies.ds2 import Ds2
-from penstock.control.policies.stela import Stela
-from penstock.control.policies.threshold import Threshold
+from penstock.control.policies.catalogue import POLICIES, PolicyParameters, build_policy, guarded_policy
 from penstock.control.policy import Change, Hold, Policy, Reason, Situation
 from penstock.plan import validated
 from tests.support.situations import situation_of, situations
 
-BARE: dict[str, Policy] = {
-    "drs, least latency": Drs(DrsSettings(goal=LeastLatency())),
-    "drs, gigk": Drs(DrsSettings(goal=LeastLatency(), queue="gigk")),
-    "drs, fewest slots": Drs(DrsSettings(goal=FewestSlots(max_s=1.5))),
-    "drs, quantile": Drs(DrsSettings(goal=FewestSlots(max_s=4.0, quantile=0.95))),
-    "threshold": Threshold(),
-    "stela": Stela(attempts=3),
-    "ds2": Ds2(),
+OPTIONS = {
+    "slot limit": PolicyParameters(max_slots=24),
+    "gigk": PolicyParameters(max_slots=24, queue="gigk"),
+    "latency": PolicyParameters(latency_s=1.5),
+    "quantile": PolicyParameters(latency_s=4.0, quantile=0.95),
+    "executors": PolicyParameters(latency_s=1.5, executors=(1, 24)),
+    "study": PolicyParameters(latency_s=1.5, executors=(1, 24), capacity=tuple(2.0 * m for m in range(1, 25))),
 }
-GUARDED: dict[str, Policy] = {
-    "cooldown": Cooldown(Drs(DrsSettings(goal=LeastLatency())), seconds=60.0),
-    "bounded": Bounded(Ds2(), max_slots=9),
-    "hysteresis": Hysteresis(Drs(DrsSettings(goal=FewestSlots(max_s=1.5))), gain=0.1),
-    "pay-back": PayBack(Stela(), within_s=600.0),
+GUARDS: dict[str, Callable[[Policy], Policy]] = {
+    "bounded": lambda policy: Bounded(policy, max_slots=9),
+    "cooldown": lambda policy: Cooldown(policy, seconds=60.0),
+    "hysteresis": lambda policy: Hysteresis(policy, gain=0.1),
+    "pay-back": lambda policy: PayBack(policy, within_s=600.0),
 }
-every = pytest.mark.parametrize("policy", (BARE | GUARDED).values(), ids=(BARE | GUARDED).keys())
+
+
+def policies(*, elastic: bool = True) -> dict[str, Policy]:
+    """Every policy with every set of options that it accepts."""
+    return {
+        f"{name}, {label}": build_policy(name, options)
+        for name, entry in POLICIES.items()
+        for label, options in OPTIONS.items()
+        if options.executors is not None or not entry.sets_executors
+        if elastic or options.executors is None
+    }
+
+
+def guarded() -> dict[str, Policy]:
+    """Every policy inside every guard, and inside the guards of a run."""
+    executors = OPTIONS["executors"]
+    each = {
+        f"{guard}({name})": make(build_policy(name, executors)) for guard, make in GUARDS.items() for name in POLICIES
+    }
+    return each | {f"run({name})": guarded_policy(name, executors, cooldown_s=60.0) for name in POLICIES}
+
+
+ALL = policies() | guarded()
+WITHOUT_EXECUTORS = policies(elastic=False)
+GUARDED_WITHOUT_EXECUTORS = {
+    f"{guard}({name})": make(policy) for guard, make in GUARDS.items() for name, policy in WITHOUT_EXECUTORS.items()
+}
+every = pytest.mark.parametrize("policy", ALL.values(), ids=ALL.keys())
+every_without_executors = pytest.mark.parametrize("policy", WITHOUT_EXECUTORS.values(), ids=WITHOUT_EXECUTORS.keys())
+
+
+def test_every_guard_is_in_the_suite() -> None:
+    defined = {name for name, value in vars(guards).items() if hasattr(value, "decide") and name != "Policy"}
+    tested = {type(make(build_policy("ds2", PolicyParameters()))).__name__ for make in GUARDS.values()}
+    assert defined == tested
 
 
 @every
 @given(situation=situations)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_plans_are_valid_and_within_bounds(policy: Policy, situation: Situation) -> None:
     decision, _ = policy.decide(situation, {})
+    assert decision.why.endswith(".") and decision.why[0].isupper(), decision.why  # one sentence
     if isinstance(decision, Change):
         validated(situation.topology.flow, decision.plan)
         assert decision.plan != situation.plan
@@ -48,19 +81,18 @@ def test_plans_are_valid_and_within_bounds(policy: Policy, situation: Situation)
         assert slots <= max(situation.max_slots, situation.slots)
         assert decision.expected.slots == slots
         assert decision.staying.slots == situation.slots
-        assert decision.why and decision.inputs
-    else:
-        assert decision.why
+        assert decision.inputs
 
 
 @every
 @given(situation=situations)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_the_same_again_gives_the_same_and_changes_nothing(policy: Policy, situation: Situation) -> None:
-    memory = {"drs.correction": 1.3}
+    memory = {"drs.correction": 1.3, "other": 1.0}
     before = copy.deepcopy((situation.plan, situation.window, memory))
     once, again = policy.decide(situation, memory), policy.decide(situation, memory)
     assert once == again
+    assert once[1]["other"] == 1.0
     assert (situation.plan, situation.window, memory) == before
 
 
@@ -68,12 +100,21 @@ def test_the_same_again_gives_the_same_and_changes_nothing(policy: Policy, situa
 @pytest.mark.parametrize("micro_batch", [False, True])
 def test_nothing_is_decided_on_stale_or_missing_metrics(policy: Policy, micro_batch: bool) -> None:
     good = situation_of("video", (1, 1, 1), 6.0, 12, micro_batch=micro_batch)
-    window = good.window
-    assert window is not None
-    stale = replace(good, now_s=good.now_s + 61.0)
-    assert _held(policy, stale) is Reason.STALE
+    assert _held(policy, replace(good, now_s=good.now_s + 61.0)) is Reason.STALE
     assert _held(policy, replace(good, window=None)) is Reason.MISSING
     assert _held(policy, replace(good, latest=None)) is Reason.MISSING
+
+
+@pytest.mark.parametrize("micro_batch", [False, True])
+@pytest.mark.parametrize(
+    "policy",
+    [*WITHOUT_EXECUTORS.values(), *GUARDED_WITHOUT_EXECUTORS.values()],
+    ids=[*WITHOUT_EXECUTORS, *GUARDED_WITHOUT_EXECUTORS],
+)
+def test_nothing_is_decided_on_unknown_costs_or_without_input(policy: Policy, micro_batch: bool) -> None:
+    good = situation_of("video", (1, 1, 1), 6.0, 12, micro_batch=micro_batch)
+    window = good.window
+    assert window is not None
     for unknown in ("seconds_per_row", "selectivity"):
         operators = tuple(
             msgspec.structs.replace(one, **{unknown: None}) if one.operator == "match" else one
@@ -93,14 +134,14 @@ def _held(policy: Policy, situation: Situation) -> Reason:
     return decision.reason
 
 
-@pytest.mark.parametrize("policy", BARE.values(), ids=BARE.keys())
+@every_without_executors
 def test_an_overloaded_plan_is_given_more(policy: Policy) -> None:
     decision, _ = policy.decide(situation_of("video", (1, 1, 1), 9.0, 12), {})
     assert isinstance(decision, Change)
     assert decision.expected.slots > 3
 
 
-@pytest.mark.parametrize("policy", BARE.values(), ids=BARE.keys())
+@every_without_executors
 def test_no_slot_left_is_said(policy: Policy) -> None:
     decision, _ = policy.decide(situation_of("video", (1, 1, 1), 30.0, 3), {})
     assert isinstance(decision, Hold)

@@ -26,7 +26,7 @@ from penstock.study.mst.replicas import plan_for, replicas_each
 from penstock.study.mst.samples import Saturation
 from penstock.study.mst.saturated import measure_saturated
 from penstock.study.mst.study import Fresh, MstStudy
-from penstock.study.mst.trial_engine import on_trial
+from penstock.study.mst.trial_engine import started
 from tests.support.trial_clock import SLOTS_EACH, WAIT_S, Time
 
 
@@ -238,9 +238,9 @@ def test_what_fails_while_it_is_interrupted_is_no_error(error: Exception) -> Non
         raise error
 
     engine.stop = failed  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt), on_trial(engine):
+    with pytest.raises(KeyboardInterrupt), started(engine):
         raise KeyboardInterrupt
-    with pytest.raises(type(error)), on_trial(engine):
+    with pytest.raises(type(error)), started(engine):
         pass
 
 

@@ -16,7 +16,6 @@ from penstock.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.control.policy import Policy
     from penstock.engines.ports import RunnableEngine
     from penstock.engines.spark.cluster import ClusterSize, SparkCluster
     from penstock.report.mst_results import MstMeasurement
@@ -290,22 +289,14 @@ def _check_sources(flow: Dataflow, *, paced: bool) -> None:
 def _replica_policy(replicas: ReplicaMethod, window_s: float, workers: int) -> ReplicaPolicy | None:
     """Return the policy without guards: a trial loses nothing by a change."""
     from penstock.control.controller import Settings
-    from penstock.control.policies.drs import Drs
-    from penstock.control.policies.drs.problem import DrsSettings, LeastLatency
-    from penstock.control.policies.stela import Stela
-    from penstock.control.policies.threshold import Threshold
+    from penstock.control.policies.catalogue import PolicyParameters, build_policy
     from penstock.measure.smoothing import MovingAverage
     from penstock.study.mst.replica_search import ReplicaPolicy
 
     if replicas == "rule":
         return None
-    policies: dict[str, Policy] = {
-        "drs": Drs(DrsSettings(goal=LeastLatency())),
-        "stela": Stela(attempts=workers),
-        "threshold": Threshold(),
-    }
     settings = Settings(mode="active", smoothing=MovingAverage(2), micro_batch=True, warm_up_s=2 * window_s)
-    return ReplicaPolicy(policy=policies[replicas], settings=settings)
+    return ReplicaPolicy(policy=build_policy(replicas, PolicyParameters(workers=workers)), settings=settings)
 
 
 def _result(study: Path, executors: tuple[int, ...], level: float) -> MstMeasurement:

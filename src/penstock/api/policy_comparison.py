@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.api.input_files import read_text
-from penstock.api.policy_options import POLICIES, PolicyOptions, controller_settings, create_policy
+from penstock.api.policy_options import PolicyOptions, controller_settings, create_policy
 from penstock.api.simulation import ENGINES as SIMULATED_ENGINES
+from penstock.control.policies.catalogue import POLICIES
 
 if TYPE_CHECKING:
     from penstock.control.arena.comparison import ArenaResult
@@ -51,7 +52,7 @@ def compare_policies(
     arena = ArenaOptions(
         slots=slots, starts=starts, duration=Duration(windows=windows, every_s=window_s), seed=seed, trace=load
     )
-    options = [_options(name, slots, window_s) for name in POLICIES if name != "mst"]
+    options = [_options(name, slots, window_s) for name, entry in POLICIES.items() if not entry.sets_executors]
     results = []
     for engine in engines:
         settings = controller_settings(options[0], window_s=window_s, micro_batch=engine == "micro-batch")

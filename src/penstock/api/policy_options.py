@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from penstock.control.policies.catalogue import POLICIES
 from penstock.dataflow.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -128,17 +128,35 @@ class PolicyOptions:
 
 def create_policy(options: PolicyOptions) -> Policy:
     """Return the policy inside its guards: slot limit, minimum gain, pause that pays back, time between changes."""
-    from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
-    from penstock.control.policies.elastic import Elastic
+    from penstock.control.policies.catalogue import PolicyParameters, guarded_policy
 
     if options.policy is None:
         raise OptionError("No policy was chosen.")
-    policy = POLICIES[options.policy](options)
-    if options.executors is not None and options.policy != "mst":
-        least, most = options.executors
-        policy = Elastic(policy, slots_each=options.executor_cores or 1, least=least, most=most)
-    worth_it = PayBack(Hysteresis(policy, gain=0.05), within_s=600.0)
-    return Cooldown(Bounded(worth_it, max_slots=options.max_slots), seconds=options.cooldown_s)
+    parameters = PolicyParameters(
+        max_slots=options.max_slots,
+        latency_s=options.latency_s,
+        release_below_s=options.release_below_s,
+        quantile=options.quantile,
+        queue=options.queue,
+        executors=options.executors,
+        slots_each=options.executor_cores or 1,
+        workers=options.workers,
+        catch_up_s=options.catch_up_s,
+        capacity=_study_capacity(options),
+    )
+    return guarded_policy(options.policy, parameters, cooldown_s=options.cooldown_s)
+
+
+def _study_capacity(options: PolicyOptions) -> tuple[float, ...] | None:
+    """Return the rows/s that 1, 2, ... executors sustain by the model of a study; None without a study."""
+    if options.mst_study is None or options.executors is None:
+        return None
+
+    from penstock.study.mst.model import model_in
+
+    slots_each = options.executor_cores or 1
+    model = model_in(options.mst_study, options.executors[1], dataflow=options.dataflow, slots_each=slots_each)
+    return tuple(float(rate) for rate in model.capacity(confidence=0.9))
 
 
 def controller_settings(options: PolicyOptions, *, window_s: float, micro_batch: bool) -> Settings:
@@ -151,72 +169,8 @@ def controller_settings(options: PolicyOptions, *, window_s: float, micro_batch:
         micro_batch=micro_batch,
         warm_up_s=options.warm_up_s,
         stale_after_s=max(30.0, 5 * window_s),
-        tolerance=_PREDICTIVE_TOLERANCE if options.policy == "mst" else 0.5,
+        tolerance=_PREDICTIVE_TOLERANCE
+        if options.policy is not None and POLICIES[options.policy].sets_executors
+        else 0.5,
         max_slots=options.slot_limit,
     )
-
-
-def _drs(options: PolicyOptions) -> Policy:
-    from penstock.control.policies.drs import Drs
-    from penstock.control.policies.drs.problem import DrsSettings, FewestSlots, LeastLatency
-
-    if options.latency_s is None:
-        return Drs(DrsSettings(goal=LeastLatency(max_slots=options.max_slots), queue=options.queue))
-    # Plan below the target and above the load: noise would undo a plan that meets both exactly.
-    goal = FewestSlots(
-        max_s=options.latency_s, min_s=options.release_below_s, quantile=options.quantile, aim=0.8, room=0.05
-    )
-    return Drs(DrsSettings(goal=goal, queue=options.queue))
-
-
-def _threshold(options: PolicyOptions) -> Policy:
-    from penstock.control.policies.threshold import Threshold
-
-    return Threshold()
-
-
-def _stela(options: PolicyOptions) -> Policy:
-    from penstock.control.policies.stela import Stela
-
-    return Stela(attempts=options.workers or (1 if options.executors is None else options.executors[1]))
-
-
-def _ds2(options: PolicyOptions) -> Policy:
-    from penstock.control.policies.ds2 import Ds2
-
-    return Ds2()
-
-
-def _mst(options: PolicyOptions) -> Policy:
-    """Use the model of a study if there is one, otherwise learn the throughput from the load."""
-    from penstock.control.policies.mst import Mst, MstSettings
-    from penstock.control.policies.mst.observed import ObservedMst
-
-    assert options.executors is not None
-    least, most = options.executors
-    slots_each = options.executor_cores or 1
-    if options.mst_study is None:
-        return ObservedMst(slots_each=slots_each, least=least, most=most, catch_up_s=options.catch_up_s)
-
-    from penstock.study.mst.model import model_in
-
-    model = model_in(options.mst_study, most, dataflow=options.dataflow, slots_each=slots_each)
-    return Mst(
-        MstSettings(
-            capacity=tuple(float(rate) for rate in model.capacity(confidence=0.9)),
-            slots_each=slots_each,
-            least=least,
-            most=most,
-            catch_up_s=options.catch_up_s,
-        )
-    )
-
-
-# A new policy needs one line here.
-POLICIES: dict[str, Callable[[PolicyOptions], Policy]] = {
-    "drs": _drs,
-    "threshold": _threshold,
-    "stela": _stela,
-    "ds2": _ds2,
-    "mst": _mst,
-}

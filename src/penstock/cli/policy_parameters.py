@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from penstock.api.policy_options import POLICIES, Mode
+from penstock.api.policy_options import Mode
 from penstock.cli.parameters import ABOVE_0, SHARE, Between, Finite, Option, combined
+from penstock.control.policies.catalogue import POLICIES
 
 
 def policy_parameters(*, mode: Mode, required: bool = False) -> Option:

@@ -72,7 +72,7 @@ class Settings:
 class _PendingChange:
     """A change that was applied and has not been evaluated yet."""
 
-    number: int  # of its row in the store
+    number: int  # row number in the store
     row: DecisionRecord
     load: Load
     at_s: float

@@ -1,7 +1,7 @@
-"""The analysis that all policies share: what arrives at each region and what a row costs there, or why that is unknown.
+"""The demand: the rows/s that must enter each region, and the cost of a row there. Most policies start from it.
 
-Arrivals are not taken as measured, because behind an operator that does not keep up they are too low. They follow from
-the rows appended at the sources and the measured selectivities, by the traffic equations (loops included).
+Measured arrivals are too low behind an operator that does not keep up. The demand is therefore computed from the rows
+appended at the sources and the measured selectivities by the traffic equations, including loops.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from penstock.models.queueing.errors import UnstableError
 
 Gains = dict[tuple[str, str], float]
 
-_LIGHT = 1e-12  # rows a row from outside: what rounding leaves of nothing
-_FEW = 5  # rows: where no more were to be expected and none came, nothing is missing
+_NEGLIGIBLE = 1e-12  # arrivals per external row that are a rounding error
+_FEW = 5  # expected rows per window up to which a region without rows has no missing metrics
 
 
-class RegionLoad(msgspec.Struct, frozen=True, kw_only=True):  # made in less time than a dataclass, and there are many
+class RegionLoad(msgspec.Struct, frozen=True, kw_only=True):  # a Struct: faster to create than a dataclass
     region: str
     arrival_per_s: float
-    row_s: float  # busy seconds of a replica for each row that enters
+    row_s: float  # busy seconds of a replica per row that enters
     replicas: int
-    most: int | None  # 1 where it cannot be replicated
+    max_replicas: int | None  # 1 if the region cannot be replicated
     arrival_scv: float | None = None
     service_scv: float | None = None
 
     @property
     def work(self) -> float:
-        """Replicas that are busy on average, or would be: arrivals x seconds a row."""
+        """Return the replicas that the input keeps busy: arrivals x seconds per row."""
         return self.arrival_per_s * self.row_s
 
     @property
     def spread_s(self) -> float:
-        """Standard deviation of the work of a row; 0 where nobody measured it."""
+        """Return the standard deviation of the work of a row; 0 if it was not measured."""
         return self.row_s * math.sqrt(self.service_scv or 0.0)
 
     @property
@@ -54,25 +54,25 @@ class RegionLoad(msgspec.Struct, frozen=True, kw_only=True):  # made in less tim
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     external_per_s: float
-    loads: dict[str, RegionLoad]  # of the regions that rows reach and whose work is known to be some
-    idle: tuple[str, ...]  # the other regions
-    arrivals: dict[str, float]  # rows/s, of all regions
-    entering: dict[str, float]  # rows/s, of all sources
-    gains: Gains  # rows of a region for one behind it, for each row in; 0 where not known and not needed
+    loads: dict[str, RegionLoad]  # regions with arrivals and known work
+    idle: tuple[str, ...]  # all other regions
+    arrivals: dict[str, float]  # rows/s of all regions
+    entering: dict[str, float]  # rows/s of all sources
+    gains: Gains  # (region, consumer) -> rows per input row of the region; 0 if unknown and not needed
 
     def inputs(self, window: Window) -> Inputs:
-        """The numbers that a decision was made on, for the record."""
-        found: Inputs = {"external_rows_per_s": self.external_per_s}
+        """Return the numbers that a decision is based on, for its record."""
+        inputs: Inputs = {"external_rows_per_s": self.external_per_s}
         if window.latency is not None:
-            found["latency_mean_s"] = window.latency.mean_s
+            inputs["latency_mean_s"] = window.latency.mean_s
         for name, load in self.loads.items():
-            found[f"{name}.arrival_rows_per_s"] = load.arrival_per_s
-            found[f"{name}.seconds_per_row"] = load.row_s
-        return found
+            inputs[f"{name}.arrival_rows_per_s"] = load.arrival_per_s
+            inputs[f"{name}.seconds_per_row"] = load.row_s
+        return inputs
 
 
 def load_of(situation: Situation) -> Load:
-    """What does not depend on the plan: the same load under another plan is the same load."""
+    """Return the load of the run, which does not depend on the plan."""
     demand = demand_of(situation)
     if isinstance(demand, Hold):
         external = None if situation.window is None else situation.window.external_rows_per_s
@@ -81,9 +81,11 @@ def load_of(situation: Situation) -> Load:
 
 
 def demand_of(situation: Situation) -> Demand | Hold:
-    if (found := situation.cache.get("demand")) is None:
-        found = situation.cache["demand"] = _demand_of(situation)
-    return found
+    """Return the demand, or the Hold for missing metrics, for no input, or for a loop that multiplies rows."""
+    demand: Demand | Hold | None = situation.cache.get("demand")
+    if demand is None:
+        demand = situation.cache["demand"] = _demand_of(situation)
+    return demand
 
 
 def _demand_of(situation: Situation) -> Demand | Hold:
@@ -91,14 +93,14 @@ def _demand_of(situation: Situation) -> Demand | Hold:
     if isinstance(measured, Hold):
         return measured
     window, _ = measured
-    seen = {one.operator: one for one in window.operators}
+    seen = {operator.operator: operator for operator in window.operators}
     entering = _entering(situation, window, seen)
     if isinstance(entering, Hold):
         return entering
     external = math.fsum(entering.values())
     if external <= 0:
-        return Hold(reason=Reason.IDLE, why="no rows arrive", inputs={"external_rows_per_s": external})
-    # A gain that is not known counts as 0 here; where rows do come by, `_load` reports it as missing.
+        return Hold(reason=Reason.IDLE, why="No rows arrive at the sources.", inputs={"external_rows_per_s": external})
+    # An unknown gain counts as 0 here; `_load` reports it as missing if the region has arrivals.
     regions = {region.name: region for region in situation.topology.regions}
     made = {name: _gain(region, seen) or 0.0 for name, region in regions.items()}
     gains = {
@@ -108,18 +110,18 @@ def _demand_of(situation: Situation) -> Demand | Hold:
     }
     try:
         arrivals = _arrivals(situation.topology, entering, gains)
-    except UnstableError as error:  # a loop that multiplies rows has no plan
+    except UnstableError as error:  # a loop that multiplies rows: no plan is stable
         return Hold(reason=Reason.AT_LIMIT, why=str(error))
     loads: dict[str, RegionLoad] = {}
     idle: list[str] = []
     missing: list[str] = []
     for name, region in regions.items():
         arrival = arrivals[name]
-        if arrival <= _LIGHT * external:
+        if arrival <= _NEGLIGIBLE * external:
             idle.append(name)
             continue
         load = _load(situation, region, seen, arrival)
-        if isinstance(load, list) and arrival * (window.end_s - window.start_s) < _FEW and not _came(region, seen):
+        if isinstance(load, list) and arrival * (window.end_s - window.start_s) < _FEW and not _has_rows(region, seen):
             idle.append(name)
             continue
         if isinstance(load, list):
@@ -129,20 +131,20 @@ def _demand_of(situation: Situation) -> Demand | Hold:
         else:
             idle.append(name)
     if missing:
-        return Hold(reason=Reason.MISSING, why=f"not known yet: {', '.join(missing)}")
+        return Hold(reason=Reason.MISSING, why=f"Not measured yet: {', '.join(missing)}.")
     if not loads:
-        return Hold(reason=Reason.MISSING, why="no operator has a known cost a row yet")
+        return Hold(reason=Reason.MISSING, why="No operator has a measured cost per row yet.")
     return Demand(
         external_per_s=external, loads=loads, idle=tuple(idle), arrivals=arrivals, entering=entering, gains=gains
     )
 
 
-def _came(region: Region, seen: dict[str, OperatorWindow]) -> bool:
+def _has_rows(region: Region, seen: dict[str, OperatorWindow]) -> bool:
     return bool(region.name in seen and seen[region.name].rows_in)
 
 
 def _entering(situation: Situation, window: Window, seen: dict[str, OperatorWindow]) -> dict[str, float] | Hold:
-    """Rows/s appended at each source."""
+    """Return the rows/s appended at each source."""
     sources = situation.topology.sources
     if len(sources) == 1 and window.external_rows_per_s is not None:
         return {sources[0]: window.external_rows_per_s}
@@ -150,16 +152,16 @@ def _entering(situation: Situation, window: Window, seen: dict[str, OperatorWind
     for name in sources:
         rate = seen[name].input_rows_per_s if name in seen else None
         if rate is None:
-            return Hold(reason=Reason.MISSING, why=f"not known yet: the rows that arrive at source '{name}'")
+            return Hold(reason=Reason.MISSING, why=f"The input rate of source '{name}' is not measured yet.")
         rates[name] = rate
     if window.external_rows_per_s is not None and (total := math.fsum(rates.values())) > 0:
-        # What was appended is known best for all sources together; each one's own rate says how it splits.
+        # The total of all sources is the most accurate rate; the rate of each source gives its share.
         rates = {name: rate * window.external_rows_per_s / total for name, rate in rates.items()}
     return rates
 
 
 def traffic_of(topology: Topology, entering: dict[str, float], gains: Gains) -> Traffic:
-    """The traffic equations between regions, solved."""
+    """Solve the traffic equations between regions."""
     external = math.fsum(entering.values())
     streams = [
         TrafficStream(source=None, target=after, gain=entering[before] / external)
@@ -171,15 +173,15 @@ def traffic_of(topology: Topology, entering: dict[str, float], gains: Gains) -> 
 
 
 def _arrivals(topology: Topology, entering: dict[str, float], gains: Gains) -> dict[str, float]:
-    """Without a loop the equations are a walk downstream, which takes no matrix."""
-    found = {region.name: 0.0 for region in topology.regions}
-    rank = {name: place for place, name in enumerate(found)}
+    """Return the rows/s that must enter each region. Without a loop this needs no matrix."""
+    arrivals = {region.name: 0.0 for region in topology.regions}
+    rank = {name: place for place, name in enumerate(arrivals)}
     if any(before in rank and rank[before] >= rank[after] for before, after in topology.streams):
         return traffic_of(topology, entering, gains).arrival_per_s
-    # Streams are in the order of the regions that they lead to, so what they come from is complete.
+    # Streams are ordered by their target, so the arrivals of their origin are complete.
     for before, after in topology.streams:
-        found[after] += entering[before] if before in entering else found[before] * gains[before, after]
-    return found
+        arrivals[after] += entering[before] if before in entering else arrivals[before] * gains[before, after]
+    return arrivals
 
 
 def _share_for(operator: str, consumer: str, seen: dict[str, OperatorWindow]) -> float:
@@ -187,11 +189,11 @@ def _share_for(operator: str, consumer: str, seen: dict[str, OperatorWindow]) ->
 
 
 def _gain(region: Region, seen: dict[str, OperatorWindow]) -> float | None:
-    """Rows out for each row in: a region is a chain."""
+    """Return the rows out per row in. A region is a chain of operators."""
     gain = 1.0
     for name in region.operators:
-        one = seen.get(name)
-        selectivity = None if one is None else one.selectivity
+        operator = seen.get(name)
+        selectivity = None if operator is None else operator.selectivity
         if selectivity is None:
             return None
         gain *= selectivity
@@ -201,21 +203,21 @@ def _gain(region: Region, seen: dict[str, OperatorWindow]) -> float | None:
 def _load(
     situation: Situation, region: Region, seen: dict[str, OperatorWindow], arrival: float
 ) -> RegionLoad | list[str]:
-    """Or what is missing for it. A sink without a cost is taken to cost nothing: engines seldom know it."""
+    """Return the load of a region, or the names of missing metrics. A sink without a measured cost costs nothing."""
     operators = situation.topology.operators
     missing: list[str] = []
     row_s = variance_s2 = 0.0
     gain: float | None = 1.0
     scv_known = True
     for name in region.operators:
-        one = seen.get(name)
-        cost, selectivity = (None, None) if one is None else (one.seconds_per_row, one.selectivity)
+        operator = seen.get(name)
+        cost, selectivity = (None, None) if operator is None else (operator.seconds_per_row, operator.selectivity)
         if cost is None and operators[name].kind is not Kind.SINK:
-            missing.append(f"the cost of a row in '{name}'")
-        if gain is not None and cost is not None and one is not None:
+            missing.append(f"the cost per row of '{name}'")
+        if gain is not None and cost is not None and operator is not None:
             row_s += gain * cost
-            scv_known = scv_known and one.service_scv is not None
-            variance_s2 += gain * (one.service_scv or 0.0) * cost**2
+            scv_known = scv_known and operator.service_scv is not None
+            variance_s2 += gain * (operator.service_scv or 0.0) * cost**2
         if selectivity is None and operators[name].kind is not Kind.SINK:
             missing.append(f"the selectivity of '{name}'")
         gain = None if gain is None or selectivity is None else gain * selectivity
@@ -228,7 +230,7 @@ def _load(
         arrival_per_s=arrival,
         row_s=row_s,
         replicas=situation.plan.replicas[entrance],
-        most=None if region.replicable else 1,
+        max_replicas=None if region.replicable else 1,
         arrival_scv=None if first is None else first.arrival_scv,
         service_scv=variance_s2 / row_s**2 if scv_known and row_s > 0 else None,
     )

@@ -166,7 +166,7 @@ def backlog_is_draining(situation: Situation, baseline: Window | None) -> bool:
 
 
 def _normal_backlog_rows(situation: Situation, window: Window) -> float:
-    """Return the rows that wait in a healthy run: those that arrive during a batch wait for the next one.
+    """Return the rows that wait in a healthy run, because rows that arrive during a batch wait for the next one.
 
     A window in which no batch ended has no batch duration; the smoothed window supplies it.
     """

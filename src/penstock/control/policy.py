@@ -13,7 +13,7 @@ from penstock.plan.plan import Plan
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 Inputs = dict[str, float | None]
-Memory = Mapping[str, float]  # what a policy has learned; the store keeps it, and a resumed run gets it back
+Memory = Mapping[str, float]  # learned by a policy; the store keeps it, and a resumed run gets it back
 
 
 class Reason(StrEnum):

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a question that the loop can ask."""
+"""Ctrl-C and SIGTERM as a flag that the loop can poll."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ _TOGETHER_S = 1.0
 
 
 class StopSignals:
-    """While it is open a first signal is remembered and another one, a moment later or more, interrupts at once.
+    """A context in which the first signal is remembered and a later one raises KeyboardInterrupt.
 
-    Those that come together are one: 'timeout' and others signal a process and then its group.
-
-    Only the main thread may handle signals; elsewhere this sees none.
+    Signals within one second count as one: 'timeout' and other tools signal a process and then its group. Only the main
+    thread can handle signals; in other threads none are received.
     """
 
     def __init__(self) -> None:
@@ -25,19 +24,19 @@ class StopSignals:
         self._before: dict[signal.Signals, Any] = {}
 
     def listen(self) -> None:
-        """May be called again: Spark puts a handler of its own in place as it starts."""
+        """Install the handlers. Call it again after Spark has started, because Spark installs its own handler."""
         if threading.current_thread() is threading.main_thread():
-            for one in (signal.SIGINT, signal.SIGTERM):
-                before = signal.signal(one, self._note)
-                self._before.setdefault(one, before)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.signal(number, self._note)
+                self._before.setdefault(number, before)
 
     def __enter__(self) -> StopSignals:
         self.listen()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for one, before in self._before.items():
-            signal.signal(one, before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now_s = time.monotonic()

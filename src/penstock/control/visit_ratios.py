@@ -1,6 +1,7 @@
-"""Rows that come to each pipeline for each row from outside, by the selectivities of the operators before it.
+"""Visit ratios: the rows that reach each operator or pipeline per external row.
 
-Not by the rows themselves: those that wait between two pipelines have come out of one and not yet to the other.
+They are computed from measured selectivities, not from row counts: rows that wait between two pipelines have left the
+first one and not reached the second one.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from penstock.models.queueing.errors import UnstableError
 
 
 def pipeline_visits(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, float] | None:
-    """`read` has the rows of each source, over whatever time its mix is of; None where windows do not say."""
+    """Return the rows that reach each pipeline per external row; None if selectivities are unknown.
+
+    `read` contains the rows of each source; only their proportion matters.
+    """
     found = _inflows(flow, window, read)
     return None if found is None else {name: sum(coming.values()) for name, coming in found.items()}
 
 
 def external_backlog(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float:
-    """So many rows from outside would keep the busiest pipeline as long as what waits: before it, and on the way to it.
+    """Return the number of external rows that would occupy the busiest pipeline as long as the waiting rows do.
 
-    Where windows do not say how rows come by, those that wait anywhere.
+    Rows that wait upstream of a pipeline count for it. If visit ratios are unknown, it is the sum of all waiting rows.
     """
     own = {one.pipeline: float(one.backlog_rows or 0) for one in window.pipelines}
     found = _inflows(flow, window, read)
@@ -32,19 +36,19 @@ def external_backlog(flow: Dataflow, window: Window, read: Mapping[str, float]) 
 
     ahead: dict[str, float] = {}
 
-    def worked_out(name: str) -> float:
+    def rows_ahead(name: str) -> float:
         if name not in ahead:
-            ahead[name] = 0.0  # round a loop nothing is counted twice
+            ahead[name] = 0.0  # in a loop nothing is counted twice
             share = sum(found[name].values())
             coming = {before: part / share for before, part in found[name].items() if share and before is not None}
-            ahead[name] = own[name] / (share or 1.0) + sum(part * worked_out(one) for one, part in coming.items())
+            ahead[name] = own[name] / (share or 1.0) + sum(part * rows_ahead(one) for one, part in coming.items())
         return ahead[name]
 
-    return max((worked_out(name) for name in own), default=0.0)
+    return max((rows_ahead(name) for name in own), default=0.0)
 
 
 def operator_visits(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, float] | None:
-    """Rows that come to each operator but the sources for each row from outside; None where windows do not say."""
+    """Return the rows that reach each operator except sources per external row; None if selectivities are unknown."""
     external = sum(read.values())
     if external <= 0:
         return None
@@ -61,14 +65,14 @@ def operator_visits(flow: Dataflow, window: Window, read: Mapping[str, float]) -
         found = solve_traffic(list(gains), streams, 1.0).arrival_per_s
     except UnstableError:  # a loop that multiplies rows
         return None
-    # Behind an operator that rows should come to and have not come to, nothing is known.
+    # The selectivity of an operator that should receive rows and has not received any is unknown.
     if any(found[name] > 0 and gain is None and flow[name].kind is not Kind.SINK for name, gain in gains.items()):
         return None
     return found
 
 
 def _inflows(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, dict[str | None, float]] | None:
-    """Of each pipeline: rows for each one from outside, by the pipeline that they come from; None: from a source."""
+    """Return the input of each pipeline per external row, by the pipeline it comes from (None: a source)."""
     coming_by = operator_visits(flow, window, read)
     if coming_by is None:
         return None
@@ -96,14 +100,14 @@ def _inflows(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[
 
 
 def rows_read(flow: Dataflow, window: Window) -> dict[str, float]:
-    """Rows of each source in this window."""
+    """Return the rows that were read from each source in this window."""
     seen = {one.operator: one for one in window.operators}
     sources = [one.name for one in flow.operators if one.kind is Kind.SOURCE]
     return {name: float(seen[name].rows_in or 0) if name in seen else 0.0 for name in sources}
 
 
 def _part(pipeline: PipelineWindow, readers: list[PipelineWindow]) -> float:
-    """Of a source that several read, as all queries of a black box do: what each reads is its own."""
+    """Return the part of a source that this pipeline reads, if several read it, as in a watched program."""
     total = sum(one.rows_in for one in readers)
     return 1.0 if len(readers) == 1 else pipeline.rows_in / total if total else 0.0
 

@@ -17,7 +17,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     generation: int  # number of the plan in this run, counted from 1
     changed: str  # the plan difference in words
-    pause_s: float  # from the first query that stopped to the last query that runs again
+    pause_s: float  # time between the stop of the first query and the restart of the last one
     stopped: tuple[str, ...]  # the pipelines that were stopped; all other pipelines kept running
     took_s: float = 0.0  # duration of the whole change, including the time to wait for executors
 

@@ -112,7 +112,7 @@ def summarise(results: Sequence[PolicyResult]) -> PolicySummary:
 
 
 def ranked(summaries: Sequence[PolicySummary]) -> list[PolicySummary]:
-    """Return the best policy first: by starts that reached the optimum, share, changes until then, and slot-hours."""
+    """Sort by starts that reached the optimum, share, changes until then, and slot-hours; the best policy first."""
     return sorted(
         summaries,
         key=lambda summary: (
@@ -130,7 +130,7 @@ class ArenaOptions:
 
     slots: int
     starts: int  # number of first plans
-    duration: Duration  # of each policy from each first plan
+    duration: Duration  # time of each policy from each first plan
     seed: int
     short_s: float = 600.0  # simulated time to evaluate a plan
     long_s: float = 6_000.0  # simulated time to evaluate one of the best plans
@@ -161,7 +161,7 @@ def compare_policies(
 ) -> ArenaResult:
     """Find the best plan by simulating all plans, then let each policy act from each first plan.
 
-    With a trace, the last rate is the application's own rate, so the best plan at the end does not depend on the trace.
+    The last rate of a trace is the application's own rate, so the best plan at the end does not depend on the trace.
     """
     micro_batch, slots, seed = engine == Mode.MICRO_BATCH, options.slots, options.seed
     flow, behaviour = SCENARIOS[application](FINE if micro_batch else 1)

@@ -106,7 +106,7 @@ class Optimum:
 
 
 def best_plan(plans: Iterable[Plan], short: LatencyOf, long: LatencyOf) -> Optimum:
-    """Evaluate all plans by `short`, and the best of them again by `long`; of equal plans the first one wins."""
+    """Evaluate all plans by `short`, and the best of them again by `long`. The first one of equal plans wins."""
     ranked = sorted(((short(plan), plan) for plan in plans), key=lambda entry: entry[0])
     best, latency_s = min(((plan, long(plan)) for _, plan in ranked[:_FINALISTS]), key=lambda entry: entry[1])
     return Optimum(plan=best, latency_s=latency_s, latency_of=long)

@@ -1,1 +1,1 @@
-"""Policies, one a file: what to do about what was measured. Values in, values out."""
+"""Policies, one per file or folder. `catalogue` is the table of all policies; the contract is `control.policy`."""

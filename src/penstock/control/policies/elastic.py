@@ -1,4 +1,4 @@
-"""Elastic: a policy that shares out slots, where executors can be had for them and given back."""
+"""Elastic: add the number of executors to the plans of a policy that only distributes slots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.control.policy import Change, Decision, Memory, Policy, Situation
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """Each plan gets the fewest executors that have the slots it uses."""
+    """Give each plan the fewest executors that provide the slots it uses, from `least` to `most`."""
 
     policy: Policy
     slots_each: int = field(kw_only=True)

@@ -1,7 +1,7 @@
-"""Threshold: the operator above 0.8 of its capacity gets one task more, the busiest first, one a round.
+"""Threshold: the busiest operator above 80% of its capacity gets one more replica, one per round.
 
-Source: the baseline of Liu et al., "Stepwise auto-profiling", TAAS 12(4), 2017, section 6.1.3, with capacity as in
-their equation 2: the share of the window that a task spends executing. It never takes a task away.
+Source: the baseline of Liu et al., "Stepwise auto-profiling", TAAS 12(4), 2017, section 6.1.3. Capacity is their
+equation 2: the share of the window in which a task executes. The policy never removes a replica.
 """
 
 from __future__ import annotations
@@ -9,8 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.control.demand import Demand, DemandPolicy
-from penstock.control.policy import Change, Decision, Hold, Inputs, Reason, Situation
+from penstock.control.policies.catalogue import PolicyParameters
+from penstock.control.policy import Change, Decision, Hold, Inputs, Policy, Reason, Situation
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
+
+
+def build(options: PolicyParameters) -> Policy:
+    return Threshold()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,44 +24,49 @@ class Threshold(DemandPolicy):
     name: str = field(default="threshold", init=False)
 
     def decide_for(self, demand: Demand, situation: Situation) -> Decision:
-        capacity = _capacity(situation)
-        known = [name for name in demand.loads if name in capacity]
-        if len(known) < len(demand.loads):
-            missing = ", ".join(name for name in demand.loads if name not in capacity)
-            return Hold(reason=Reason.MISSING, why=f"not known yet: how busy {missing} is")
-        inputs: Inputs = {f"{name}.capacity": capacity[name] for name in known}
-        over = sorted((name for name in known if capacity[name] > self.above), key=lambda name: -capacity[name])
+        utilisation = _utilisation(situation)
+        unknown = [name for name in demand.loads if name not in utilisation]
+        if unknown:
+            names = ", ".join(f"'{name}'" for name in unknown)
+            return Hold(reason=Reason.MISSING, why=f"The utilisation of {names} is not known yet.")
+        inputs: Inputs = {f"{name}.capacity": utilisation[name] for name in demand.loads}
+        busiest_first = sorted(demand.loads, key=lambda name: -utilisation[name])
+        over = [name for name in busiest_first if utilisation[name] > self.above]
         if not over:
-            busiest = max(known, key=lambda name: capacity[name])
-            why = f"the busiest, '{busiest}', is at {capacity[busiest]:.0%}, not above {self.above:.0%}"
+            busiest = busiest_first[0]
+            why = f"The busiest operator '{busiest}' is {utilisation[busiest]:.0%} busy; the limit is {self.above:.0%}."
             return Hold(reason=Reason.WITHIN_TARGET, why=why, inputs=inputs, binding=busiest)
-        # What cannot have another task stays what it is, and the next busiest gets its turn.
+        # If an operator cannot get another replica, the next busiest one is considered.
         rejected: list[Alternative] = []
         staying = PlanOutcome(slots=situation.slots)
         for name in over:
             count = situation.plan.replicas[name] + 1
-            if demand.loads[name].most == 1:
-                rejected.append(Alternative(replicas={name: count}, expected=staying, why=f"'{name}' has one replica"))
+            if demand.loads[name].max_replicas == 1:
+                why = f"Operator '{name}' can have only one replica."
+                rejected.append(Alternative(replicas={name: count}, expected=staying, why=why))
                 continue
             plan = situation.topology.rescaled(situation.plan, {name: count})
             slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
             if slots > situation.max_slots:
-                why = f"{slots} slots, and {situation.max_slots} may be used"
+                why = f"The plan uses {slots} slots, but only {situation.max_slots} are allowed."
                 rejected.append(Alternative(replicas={name: count}, expected=PlanOutcome(slots=slots), why=why))
                 continue
             return Change(
                 plan=plan,
                 reason=Reason.CONGESTION,
-                why=f"'{name}' is at {capacity[name]:.0%} of its capacity, above {self.above:.0%}",
+                why=f"Operator '{name}' is {utilisation[name]:.0%} busy, above {self.above:.0%}, and gets {count} "
+                f"replicas instead of {count - 1}.",
                 staying=staying,
                 expected=PlanOutcome(slots=slots),
                 inputs=inputs,
                 binding=name,
                 alternatives=tuple(rejected),
             )
+        names = ", ".join(f"'{name}'" for name in over)
         return Hold(
             reason=Reason.AT_LIMIT,
-            why=f"{', '.join(over)} above {self.above:.0%}, and there is no slot for another task",
+            why=f"Operators above {self.above:.0%} busy ({names}) cannot get another replica within "
+            f"{situation.max_slots} slots.",
             inputs=inputs,
             binding=over[0],
             alternatives=tuple(rejected),
@@ -64,20 +74,22 @@ class Threshold(DemandPolicy):
         )
 
 
-def _capacity(situation: Situation) -> dict[str, float]:
-    """Latency x executed / window, by region: its operators take turns on its replicas.
+def _utilisation(situation: Situation) -> dict[str, float]:
+    """Return the busy share of each region; its operators take turns on its replicas.
 
-    In micro-batches so do the stages of a query, each of which would never be seen busy for more than its turn.
+    In micro-batches the stages of a query take turns as well. Each stage is busy only during its turn, so its share is
+    scaled up to the busy share of the whole query.
     """
     assert situation.window is not None
-    busy = {one.operator: one.utilisation for one in situation.window.operators}
-    found = {}
+    by_operator = {operator.operator: operator.utilisation for operator in situation.window.operators}
+    by_region: dict[str, float] = {}
     for region in situation.topology.regions:
-        shares = [share for name in region.operators if (share := busy.get(name)) is not None]
+        shares = [share for name in region.operators if (share := by_operator.get(name)) is not None]
         if shares:
-            found[region.name] = sum(shares)
+            by_region[region.name] = sum(shares)
     if situation.micro_batch:
         for query in situation.topology.queries(situation.plan.cuts):
-            turns = {name: found[name] for name in query if name in found}
-            found |= {name: share / max(turns.values()) * sum(turns.values()) for name, share in turns.items() if share}
-    return found
+            stages = {name: by_region[name] for name in query if name in by_region}
+            total, largest = sum(stages.values()), max(stages.values(), default=0.0)
+            by_region |= {name: share / largest * total for name, share in stages.items() if share}
+    return by_region

@@ -1,4 +1,5 @@
-"""Maximum sustainable throughput, measured: by a source that is never the limit, and by paced rates that are kept up.
+"""Measure the maximum sustainable throughput (MST) of a dataflow for different numbers of executors.
 
-Source: Imai, Patterson and Varela (2017), section 3. The second definition, which checks the first, is ours.
+Source: Imai, Patterson and Varela (2017), section 3: the throughput with sources that are never the bottleneck
+(`saturated`). The second definition, the highest paced rate that is sustained (`paced`), checks the first and is ours.
 """

@@ -1,4 +1,4 @@
-"""Which executor counts to measure, when not all can be."""
+"""Choose the executor counts to measure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SATURATED, PACED = "mst", "mst paced"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A trial that is to be made."""
+    """A trial to make."""
 
     executors: int
     repeat: int
     study: str = SATURATED
-    plan: Plan | None = None  # None: by the rule, to begin with
+    plan: Plan | None = None  # None: replicas by the paper's rule
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -30,7 +30,7 @@ class Wanted:
 
 
 def grid(counts: Sequence[int], repeats: int, *, paced: bool = False) -> list[Wanted]:
-    """Every count once, then again: a study that is cut short has seen them all."""
+    """Return all counts once, then again, so that an interrupted study has measured each of them."""
     found = [Wanted(executors=count, repeat=repeat) for repeat in range(repeats) for count in sorted(set(counts))]
     if paced:
         found += [Wanted(executors=count, repeat=0, study=PACED) for count in sorted(set(counts))]
@@ -38,7 +38,7 @@ def grid(counts: Sequence[int], repeats: int, *, paced: bool = False) -> list[Wa
 
 
 def samples_of(app: str, trials: Sequence[Trial]) -> ThroughputSamples | None:
-    """Of the first definition; None where there are none yet."""
+    """Return the samples of the first definition; None if there are none yet."""
     by_count: dict[int, list[float]] = {}
     for trial in trials:
         if trial.study == SATURATED and trial.rows_per_s:
@@ -47,14 +47,14 @@ def samples_of(app: str, trials: Sequence[Trial]) -> ThroughputSamples | None:
 
 
 def with_result(trials: Sequence[Trial]) -> int:
-    """How many of the first definition have one: a budget is of these."""
+    """Return the number of trials of the first definition that have a result; a budget counts these."""
     return sum(one.study == SATURATED and one.rows_per_s is not None for one in trials)
 
 
 def steps_of(trials: Sequence[Trial]) -> tuple[float, ...]:
-    """Steps of a curve to choose from: none, or where all replicas are by the rule those that it makes.
+    """Return the step widths that a capacity curve may have: 0, and the rule's width if it set all replicas.
 
-    Executors that do not give every query a replica more add nothing (see `models.mst.capacity_steps`).
+    Executors that do not give every query another replica add no capacity (see `models.mst.capacity_steps`).
     """
     made = [one for one in trials if one.study == SATURATED and one.rows_per_s]
     if not made or any(one.replicas_by != REPLICAS_BY_RULE for one in made):
@@ -67,10 +67,10 @@ def steps_of(trials: Sequence[Trial]) -> tuple[float, ...]:
 
 
 def next_wanted(app: str, trials: Sequence[Trial], allowed: Sequence[int], predict: int) -> Wanted:
-    """The least and the largest count first, then where the interval of the prediction is widest for its size.
+    """Return the trial to make next: the least and the largest count, then the one with the widest relative interval.
 
-    Measuring at a count narrows the interval there and near by; of counts beyond those allowed the largest allowed is
-    the nearest. Until two counts have a result, those without one take turns: one may never have any.
+    A measurement narrows the interval at its count and nearby. Until two counts have a result, counts without a result
+    take turns, because one of them may never have any.
     """
     counts = sorted(set(allowed))
     samples = samples_of(app, trials)

@@ -1,4 +1,4 @@
-"""What a study measures, as a fingerprint: trials of two programs make no curve."""
+"""A fingerprint of the measured program, so that trials of different programs are not mixed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def fingerprint(flow: Dataflow) -> str:
-    """Of the code of the flow's file and of the modules beside it that it has imported; what is installed is not looked
-    at."""
+    """Return a hash of the code of the flow's file and of the modules next to it that it imports."""
     files = {Path(str(module.__file__)) for module in modules_by_value(flow)}
-    each = sorted(hashlib.sha256(_code(file)).hexdigest() for file in files if file.is_file())  # not so in a zip
+    each = sorted(
+        hashlib.sha256(_code(file)).hexdigest() for file in files if file.is_file()
+    )  # a module in a zip archive has no file
     return hashlib.sha256("".join(each).encode()).hexdigest()[:16]
 
 
 def _code(file: Path) -> bytes:
-    """As Python itself would write it: comments, docstrings and how it is laid out change no measurement."""
+    """Return the code without comments, docstrings and layout, which do not affect measurements."""
     content = file.read_bytes()
     try:
         tree = ast.parse(content)

@@ -1,4 +1,4 @@
-"""The model that the trials of a study make."""
+"""The capacity model of a study, fitted to its trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.models.mst.samples import ThroughputSamples
 from penstock.store import StoreReader, Trial
 from penstock.study.mst.design import samples_of, steps_of
 
-REACH = 2  # how far beyond the most executors that were measured, as a multiple of them
+REACH = 2  # the model reaches to this multiple of the largest measured count
 
 
 def samples_in(study: Path) -> ThroughputSamples:
@@ -21,31 +21,36 @@ def samples_in(study: Path) -> ThroughputSamples:
     if samples is None:
         without = f" (the last of {len(trials)}: {trials[-1].why})" if trials else ""
         raise PenstockError(
-            f"'{study}' has no trial with a result{without}; make some with 'penstock mst measure FILE --at {study}'"
+            f"'{study}' contains no trial with a result{without}; run 'penstock mst measure FILE --at {study}'."
         )
     return samples
 
 
 def model_of(samples: ThroughputSamples, trials: Sequence[Trial], most: int) -> MstModel:
-    """Whoever says something of a study says it by this: each count in turn is predicted from the others.
+    """Fit the model of a study. All commands use this function, so that their predictions agree.
 
-    The draws behind its intervals depend on how far it reaches: so it reaches equally far, whatever is asked, but where
-    more is asked for.
+    The random draws behind the intervals depend on the reach of the model. It is therefore the same for all requests
+    up to `REACH` times the largest measured count.
     """
     return fit_mst(samples, max_vms=max(most, REACH * max(samples.vms)), steps=steps_of(trials))
 
 
 def model_in(study: Path, most: int, *, dataflow: str, slots_each: int) -> MstModel:
-    """For up to so many executors; refused where it was measured of another dataflow, or on other executors."""
+    """Return the model of a stored study, for up to `most` executors.
+
+    Raises PenstockError if the study measured another dataflow or executors of another size.
+    """
     samples = samples_in(study)
     with StoreReader(study) as store:
         run, trials = store.last_run(), store.trials()
     if run is not None and run.dataflow != dataflow:
-        raise PenstockError(f"'{study}' is a study of '{run.dataflow}', not of '{dataflow}'; give that of this one")
+        raise PenstockError(
+            f"'{study}' is a study of dataflow '{run.dataflow}'; give a study of dataflow '{dataflow}'."
+        )
     measured = {one.plan.slots // one.executors for one in trials if one.rows_per_s is not None}
     if measured - {slots_each}:
         raise PenstockError(
-            f"'{study}' was measured with {', '.join(map(str, sorted(measured)))} slots an executor, and here one has "
-            f"{slots_each}; measure it with --slots {slots_each}"
+            f"'{study}' was measured with {', '.join(map(str, sorted(measured)))} slots per executor, but this run has "
+            f"{slots_each}; measure again with --slots {slots_each}."
         )
     return model_of(samples, trials, most)

@@ -1,4 +1,4 @@
-"""The second definition: the highest paced rate at which rows do not stay longer and longer."""
+"""Measure MST by the second definition: the highest paced rate at which the latency does not keep growing."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from penstock.measure.stability import latency_grows
 from penstock.measure.window import Window
 from penstock.study.mst.samples import Measured
 from penstock.study.mst.throughput import mix, sustained
-from penstock.study.mst.trial_engine import mended, on_trial
+from penstock.study.mst.trial_engine import recovered, started
 
-_TRIED = 20  # rates, at most, where all are kept up
-_LESS = 0.05  # of what comes: less is noise
+_MAX_RATES = 20  # rates to try if all are sustained
+_SHORTFALL = 0.05  # relative shortfall of the throughput that is more than noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bisection:
     every_s: float = 5.0
     warm_up: int = 3  # windows of each rate that do not count
-    windows: int = 10  # that do
-    within: float = 0.05  # of the rate: closer is not looked for
-    around: float = 0.5  # of the guess, to either side
+    windows: int = 10  # windows of each rate that count
+    within: float = 0.05  # relative precision of the result
+    around: float = 0.5  # first interval around the guess, as a share
 
 
 def measure_paced(fresh: Callable[[], RunnableEngine], guess_per_s: float, how: Bisection, clock: Clock) -> Measured:
-    """Each rate is tried on an engine of its own, because what one rate piled up would be in the way of the next."""
+    """Find the highest sustained rate by bisection. Each rate gets a new engine, so that no backlog is left over."""
     low, high = guess_per_s * (1.0 - how.around), guess_per_s * (1.0 + how.around)
     tried: list[float] = []
     kept_up = False
@@ -44,23 +44,23 @@ def measure_paced(fresh: Callable[[], RunnableEngine], guess_per_s: float, how: 
             high, too_much = rate, True
         if kept_up and not too_much and high - low <= how.within * high:  # the guess was too low
             low, high = high, 2.0 * high
-            if len(tried) > _TRIED:
-                why = f"{rate:.4g} rows/s are kept up, and more was not tried"
+            if len(tried) > _MAX_RATES:
+                why = f"{rate:.4g} rows/s are sustained; higher rates were not tried"
                 return Measured(rows_per_s=rate, settled=False, samples=tuple(tried), why=why)
     if not kept_up:
-        why = f"no rate from {guess_per_s * (1.0 - how.around):.4g} rows/s on was kept up"
+        why = f"no rate from {guess_per_s * (1.0 - how.around):.4g} rows/s on was sustained"
         return Measured(rows_per_s=None, settled=False, samples=tuple(tried), why=why)
     return Measured(rows_per_s=(low + high) / 2.0, settled=True, samples=tuple(tried))
 
 
 def keeps_up(fresh: Callable[[], RunnableEngine], rows_per_s: float, how: Bisection, clock: Clock) -> bool:
-    with on_trial(fresh()) as engine:
+    with started(fresh()) as engine:
         for name, part in mix(engine.flow).items():
             engine.set_rate(name, rows_per_s * part)
         windows = []
         for _ in range(how.warm_up + how.windows):
             clock.sleep(how.every_s)
-            mended(engine, f"at {rows_per_s:.4g} rows/s")
+            recovered(engine, f"at {rows_per_s:.4g} rows/s")
             windows.append(engine.observe())
         counted = windows[how.warm_up :]
         behind_s = [_behind_s(one, rows_per_s) for one in counted]
@@ -70,16 +70,16 @@ def keeps_up(fresh: Callable[[], RunnableEngine], rows_per_s: float, how: Bisect
 
 
 def _falls_behind(flow: Dataflow, windows: Sequence[Window], rows_per_s: float) -> bool:
-    """Whether it takes less than comes, so that rows stay longer by 1 - m/r each second.
+    """Return whether less is processed than arrives, so that the latency grows by 1 - m/r per second.
 
-    Batches that last as long as a few windows make a sawtooth of what waits, in which a slope is not to be seen.
+    Batches that last for several windows make the backlog a sawtooth, in which no slope can be detected.
     """
     taken = [sustained(flow, window, before) for before, window in pairwise(windows)]
     known = [one for one in taken if one is not None]
-    return bool(known) and 1.0 - fmean(known) / rows_per_s >= _LESS
+    return bool(known) and 1.0 - fmean(known) / rows_per_s >= _SHORTFALL
 
 
 def _behind_s(window: Window, rows_per_s: float) -> float:
-    """How long a row that is appended now will stay, at least: all that waits before it, at the rate that is tried."""
+    """Return the minimum latency of a row that is appended now: the backlog divided by the tried rate."""
     waiting = sum(one.backlog_rows or 0 for one in window.pipelines)
     return waiting / rows_per_s

@@ -1,4 +1,4 @@
-"""Replicas for a number of executors."""
+"""The paper's rule for the replicas of a number of executors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.plan import Plan, default_plan, pipelines
 
 
 def replicas_each(executors: int, slots_each: int, units: int) -> int:
-    """d = max(1, floor(m gamma / n)): Imai et al. (2017), equation 1.
+    """Return the replicas of each processing unit: d = max(1, floor(m gamma / n)), Imai et al. (2017), equation 1.
 
     >>> replicas_each(3, 2, 3), replicas_each(5, 2, 3), replicas_each(1, 2, 3)
     (2, 3, 1)
@@ -18,7 +18,7 @@ def replicas_each(executors: int, slots_each: int, units: int) -> int:
 
 
 def plan_for(flow: Dataflow, executors: int, slots_each: int) -> Plan:
-    """By the rule, with queries for processing units: those run at once, while the stages of one take turns."""
+    """Return the plan of the rule. The processing units are queries, which run concurrently, unlike their stages."""
     slots = executors * slots_each
     units = len(pipelines(flow, default_plan(flow, slots=slots)))
     each = replicas_each(executors, slots_each, units)

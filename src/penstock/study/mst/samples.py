@@ -1,4 +1,4 @@
-"""The samples of one measurement: when they have settled, and what they come to."""
+"""The samples of one measurement: whether they have converged, and their result."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from statistics import median
 
 from penstock.measure.convergence import has_converged
 
-_LASTS_S = 30.0  # as much as would do
+_PRELOAD_S = 30.0  # recommended duration of preloaded rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saturation:
-    every_s: float = 5.0  # a window
-    warm_up: int = 3  # windows that do not count: workers start, code is compiled
-    most: int = 40  # windows that do, at most
+    every_s: float = 5.0  # length of a window
+    warm_up: int = 3  # windows that do not count: workers start and code is compiled
+    most: int = 40  # largest number of windows that count
     n: int = 5
     k: int = 4
     tolerance: float = 0.05
@@ -29,24 +29,24 @@ class Measured:
 
 
 class Samples:
-    """Of one reading of the sources, or of several."""
+    """Samples of one or several readings of the sources."""
 
     def __init__(self, how: Saturation) -> None:
         self.how = how
         self.dry = False
-        self._cold_s = how.warm_up * how.every_s  # that are left before anything counts
+        self._cold_s = how.warm_up * how.every_s  # remaining warm-up
         self._left_s = how.most * how.every_s
-        self._fastest = 0.0  # rows/s that were seen, in samples or not
-        self._before: list[float] = []  # of earlier readings
+        self._fastest = 0.0  # highest rows/s, in samples or during the warm-up
+        self._before: list[float] = []  # samples of earlier readings
         self._now: list[float] = []
-        self._alone = 0  # readings, one after another and up to the last, that were one sample each
+        self._alone = 0  # consecutive last readings with one sample each
 
     @property
     def cold(self) -> bool:
         return self._cold_s > 0
 
     def passed(self, seconds: float, rows_per_s: float | None) -> bool:
-        """Whether this counts: workers had started, and code was compiled."""
+        """Note that time has passed; return whether the warm-up is over."""
         self._fastest = max(self._fastest, rows_per_s or 0.0)
         self._cold_s -= seconds
         if self._cold_s >= 0:
@@ -58,22 +58,22 @@ class Samples:
         self._now.append(rows_per_s)
 
     def forget(self) -> None:
-        """Those of this reading."""
+        """Drop the samples of this reading."""
         self._now = []
 
     @property
     def read_some(self) -> bool:
-        """Whether this reading has brought a sample."""
+        """Return whether this reading has a sample."""
         return bool(self._now)
 
     def read(self) -> None:
-        """A reading has ended."""
+        """Note the end of a reading."""
         self._alone = self._alone + 1 if self._before and len(self._now) == 1 else 0
         self._before, self._now = self.all, []
 
     @property
     def all(self) -> list[float]:
-        """The first of a reading has its start in it, and counts where there is no other."""
+        """Return all samples. The first one of a reading includes its start, and counts only if it is the only one."""
         return self._before + (self._now[1:] if self._before and len(self._now) > 1 else self._now)
 
     @property
@@ -88,21 +88,21 @@ class Samples:
         how, samples = self.how, tuple(self.all)
         if not samples:
             return self.ran_dry() if self.dry else _without("no batch was committed")
-        # The median: the rule lets one step pass, and what was before it must not count.
+        # The median: the convergence rule tolerates one step, and samples before the step must not count.
         rows_per_s = median(samples[-how.n :])
         self.read()
         why = None
         if not self.settled:
-            why = f"of {len(samples)} samples no {how.k} of {how.n} are within {how.tolerance:.0%} of those before them"
+            why = f"the {len(samples)} samples do not converge: no {how.k} of {how.n} are within {how.tolerance:.0%}"
         elif self._alone >= how.k:
-            why = f"each is of one batch, with the start of a query in it: preload more rows{self._such()}"
+            why = f"each sample is one batch with the start of a query; preload more rows{self._suggestion()}"
         return Measured(rows_per_s=rows_per_s, settled=why is None, samples=samples, why=why)
 
     def ran_dry(self) -> Measured:
-        return _without(f"the source ran dry: preload more rows{self._such()}")
+        return _without(f"the source ran dry; preload more rows{self._suggestion()}")
 
-    def _such(self) -> str:
-        enough = float(f"{self._fastest * _LASTS_S:.1g}")
+    def _suggestion(self) -> str:
+        enough = float(f"{self._fastest * _PRELOAD_S:.1g}")
         return f", such as {enough:,.0f}" if enough else ""
 
 

@@ -1,4 +1,4 @@
-"""The first definition: what a pipeline takes from a source that always has more."""
+"""Measure MST by the first definition: the throughput of a pipeline whose sources always have more rows."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from penstock.study.mst.replica_search import ReplicaPolicy, ReplicaSearch
 from penstock.study.mst.samples import Measured, Samples, Saturation
 from penstock.study.mst.sources import FIRST_RATE, Sources
 from penstock.study.mst.throughput import sustained, waiting
-from penstock.study.mst.trial_engine import mended, on_trial
+from penstock.study.mst.trial_engine import recovered, started
 
-Fresh = Callable[[Plan | None], RunnableEngine]  # with its own plan, or that one
-_IN_VAIN = 2  # readings: the first may just have found out how large a batch may be
-_PARTS = 5  # of a window
-_LONG = 0.5  # windows
-_WRITTEN = 2.0  # batches
+Fresh = Callable[[Plan | None], RunnableEngine]  # makes an engine with its own plan, or with the given one
+_MAX_EMPTY_READINGS = 2  # consecutive readings without a sample; the first may only find the batch size
+_PARTS = 5  # parts of a window if a source ends
+_LONG = 0.5  # share of a window from which a single batch is long
+_WRITTEN = 2.0  # batches' worth of rows that another program may append meanwhile
 
 
 def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ReplicaPolicy | None = None) -> Measured:
-    """Of engines that were never started: of one, or where its source runs dry of one after another.
+    """Measure an engine that was not started yet, or several of them one after another if the sources end.
 
-    The rate of sources is raised until rows always wait. What was preloaded has no rate, and is read again from its
-    beginning when it has ended: it has to last for a few batches, not for the whole measurement.
+    The rate of paced sources is raised until rows always wait. A preloaded source has no rate; a new engine reads it
+    again from the beginning when it has ended. It must last for a few batches, not for the whole measurement.
     """
     found, rate = Samples(how), FIRST_RATE
-    plan: Plan | None = None  # the policy's
-    to_arrange = 0 if by is None else by.max_windows  # windows
-    in_vain = 0  # readings, one after another, that brought no sample and could have
-    while in_vain < _IN_VAIN:
+    plan: Plan | None = None  # chosen by the policy
+    to_arrange = 0 if by is None else by.max_windows  # windows left for the policy
+    in_vain = 0  # consecutive readings without a sample
+    while in_vain < _MAX_EMPTY_READINGS:
         cold, arranging = found.cold, to_arrange > 0
-        with on_trial(fresh(plan)) as engine:
+        with started(fresh(plan)) as engine:
             slots = engine.plan.slots
             reading = _Reading(engine, found, clock, rate)
             if by is not None and to_arrange > 0:
@@ -42,7 +42,7 @@ def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ReplicaPo
             if to_arrange == 0:
                 reading.measure()
             rate = reading.rate
-            if engine.plan.slots < slots:  # executors were lost: it was not measured what was asked for
+            if engine.plan.slots < slots:  # executors were lost: the samples are of another plan
                 found.forget()
         if found.over:
             return found.measured()
@@ -52,38 +52,38 @@ def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ReplicaPo
 
 
 class _Reading:
-    """Of the sources by an engine that has just been started, until one of them ends or all has been found."""
+    """One engine that reads the sources, until one of them ends or the measurement is complete."""
 
     def __init__(self, engine: RunnableEngine, found: Samples, clock: Clock, rate: float) -> None:
         self._engine, self._found, self._clock = engine, found, clock
         self._sources = Sources(engine, rate)
-        self._batch_s = 0.0  # the longest that was seen
+        self._batch_s = 0.0  # longest batch so far
         self._last: Window | None = None
-        self._since: Window | None = None  # behind which the mix of the sources counts
+        self._since: Window | None = None  # the proportion of the sources is measured from here
 
     @property
     def rate(self) -> float:
         return self._sources.rate
 
     def arrange(self, by: ReplicaPolicy, most: int) -> int:
-        """How many of so many windows are left to go on with, if a source ended before the policy was done."""
+        """Let the policy choose replicas; return the windows left if a source ended before the policy was done."""
 
-        def look() -> tuple[Window, Window | None] | None:
-            window, before = self._look(self._found.how.every_s)
+        def next_window() -> tuple[Window, Window | None] | None:
+            window, before = self._next_window(self._found.how.every_s)
             return None if self._ended(window) else (window, before)
 
-        return ReplicaSearch(self._engine, self._clock, look, most).run(by)
+        return ReplicaSearch(self._engine, self._clock, next_window, most).run(by)
 
     def measure(self) -> None:
-        """In windows, or parts of them where a source ends: of its last batch nobody knows what would have fitted."""
+        """Collect samples in windows, or in parts of windows if a source can end: its last batch may not be full."""
         found, parts, before = self._found, list[Window](), self._last
         whole = _PARTS if self._sources.ending else 1
         step_s = found.how.every_s / whole
         while not found.over:
-            window, last = self._look(step_s)
+            window, last = self._next_window(step_s)
             limits = self._limits(window)
             if not found.passed(step_s, self._taken(window, last)) or limits - self._sources.ending:
-                found.forget()  # a source was the limit: what was seen says nothing of the pipeline
+                found.forget()  # a source was the bottleneck, not the pipeline
                 parts, before, self._since = [], window, window
             elif _full(window, last, limits):
                 parts.append(window)
@@ -99,14 +99,13 @@ class _Reading:
                 return
 
     def _measure_the_rest(self, step_s: float) -> None:
-        """All that was preloaded went into one batch: if that took long, more rows would hardly have been faster.
+        """Measure the single batch that contains all preloaded rows; a long batch is representative.
 
-        Of several queries the others would stand still meanwhile, of several sources those that have ended, and where
-        somebody still writes to one it is as many rows as came.
+        It is not if there are several queries or sources, or if another program still appends rows.
         """
         found, before = self._found, self._last
         while not found.over and not found.read_some:
-            window, _ = self._look(step_s)
+            window, _ = self._next_window(step_s)
             if window.external_rows_per_s:
                 return
             rate = self._taken(window, before)
@@ -117,10 +116,10 @@ class _Reading:
             if self._engine.idle() or not self._limits(window):
                 return
 
-    def _look(self, seconds: float) -> tuple[Window, Window | None]:
+    def _next_window(self, seconds: float) -> tuple[Window, Window | None]:
         self._clock.sleep(seconds)
-        if mended(self._engine, "while it was measured"):
-            self._found.forget()  # what stood still in between says nothing
+        if recovered(self._engine, "while it was measured"):
+            self._found.forget()  # the query stood still meanwhile
         window, last = self._engine.observe(), self._last
         self._last = window
         self._sources.stay_ahead(self._taken(window, last), window, self._found.how.every_s)
@@ -130,7 +129,7 @@ class _Reading:
         return sustained(self._engine.flow, window, before, self._since)
 
     def _limits(self, window: Window) -> set[str]:
-        """Sources at which nothing waits, or no more than somebody who still writes to them does during a batch."""
+        """Return the sources without a backlog, except for rows that another program appends during a batch."""
         self._batch_s = max([self._batch_s, *(one.batch_s or 0.0 for one in window.pipelines)])
         coming = 0.0 if self._sources.rated else _WRITTEN * self._batch_s * (window.external_rows_per_s or 0.0)
         limits = {name for name, rows in waiting(self._engine.flow, window).items() if rows <= coming}
@@ -139,18 +138,18 @@ class _Reading:
 
     def _ended(self, window: Window) -> bool:
         limits = self._limits(window)
-        # Nothing more will come, however long it is waited for.
+        # An idle engine receives no more rows.
         return bool(limits & self._sources.ending) or (bool(limits) and self._engine.idle())
 
 
 def _full(window: Window, last: Window | None, ended: Collection[str]) -> bool:
-    """Whether its batches had all the rows that fitted, for all that is known, when some sources have ended."""
+    """Return whether the batches of a window were full, as far as is known, when some sources have ended."""
     if any(one.batches and not one.rows_in for one in window.pipelines):  # before the first row
         return False
     if not ended:
         return True
-    if last is None or window.external_rows_per_s:  # somebody still writes: it is as full as rows came
+    if last is None or window.external_rows_per_s:  # another program still appends: the batch contains what arrived
         return False
-    # One batch, begun with rows left over: these have ended with the batch that was begun after it.
+    # Exactly one batch, which began with rows left over: the source ended in the batch after it.
     left = all(one.backlog_rows for one in last.operators if one.operator in ended)
     return left and max((one.batches for one in window.pipelines), default=0) == 1

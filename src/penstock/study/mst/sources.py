@@ -1,4 +1,4 @@
-"""Sources that are never the limit: those that have a rate get a higher one until rows always wait."""
+"""Keep the sources ahead of the pipeline: raise the rate of paced sources until rows always wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.measure.window import Window
 from penstock.study.mst.throughput import mix, waiting
 
 FIRST_RATE = 100.0  # rows/s
-_AHEAD_WINDOWS = 3.0  # of work that has to wait, or the source is about to be the limit
+_AHEAD_WINDOWS = 3.0  # windows of work that must wait; otherwise the source may become the bottleneck
 _FASTER = 3.0
 
 
@@ -16,11 +16,11 @@ class Sources:
     def __init__(self, engine: RunnableEngine, rate: float) -> None:
         self._engine = engine
         self._parts = mix(engine.flow)
-        self.rate = rate  # of all
+        self.rate = rate  # total of all paced sources
         names = set(self._parts)
         self._set()
         self.rated = set(self._parts)
-        self.ending = names - self.rated  # those without a rate: there is no more than was preloaded
+        self.ending = names - self.rated  # preloaded sources, which have no rate
 
     def stay_ahead(self, taken_per_s: float | None, window: Window, every_s: float) -> None:
         taken_per_s = 0.0 if taken_per_s is None else taken_per_s

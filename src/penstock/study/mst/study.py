@@ -1,4 +1,4 @@
-"""The study: trials that are still to be made are made, and each is kept when it has ended."""
+"""The study: make the trials that are missing, and store each result."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from penstock.study.mst.replica_search import ReplicaPolicy
 from penstock.study.mst.samples import Measured, Saturation
 from penstock.study.mst.saturated import measure_saturated
 
-Fresh = Callable[[Wanted, int], RunnableEngine]  # a trial, and which of its runs -> an engine that was never started
-OnTrial = Callable[[Trial, int, int], None]  # one that has ended, how many have, of how many
+Fresh = Callable[[Wanted, int], RunnableEngine]  # (trial, number of the run) -> an engine that is not started
+OnTrial = Callable[[Trial, int, int], None]  # (completed trial, its number, total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,29 +28,29 @@ class MstStudy:
     clock: Clock
     saturation: Saturation = field(default_factory=Saturation)
     bisection: Bisection = field(default_factory=Bisection)
-    slots_each: int = 1  # of an executor
+    slots_each: int = 1  # slots of an executor
     bytes_per_row: float | None = None
-    by: ReplicaPolicy | None = None  # who sets replicas; None: the rule
-    program: str | None = None  # its fingerprint
-    memory_mb: int | None = None  # of an executor
+    by: ReplicaPolicy | None = None  # policy that chooses replicas; None: the paper's rule
+    program: str | None = None  # fingerprint of the program
+    memory_mb: int | None = None  # memory of an executor
 
     def run(self, counts: Sequence[int], *, repeats: int = 1, paced: bool = False, on: OnTrial | None = None) -> None:
-        """All counts so many times; those that the store has are not repeated."""
+        """Measure all executor counts `repeats` times; skip trials that the store contains."""
         wanted = grid(counts, repeats, paced=paced)
-        for done, one in enumerate(wanted, start=1):
-            if one.key not in self._done():
-                self._make(one, done, len(wanted), on)
+        for number, trial in enumerate(wanted, start=1):
+            if trial.key not in self._done():
+                self._make(trial, number, len(wanted), on)
 
     def spend(self, budget: int, counts: Sequence[int], *, predict: int, on: OnTrial | None = None) -> None:
-        """So many trials in all, each where it tells most.
+        """Make trials up to a total of `budget`, each where it reduces the uncertainty most.
 
-        As many are made as results are missing now: one without a result is made up for when it is asked for again.
+        A trial without a result is not repeated now, but in the next call.
         """
         for made in range(with_result(self.store.trials()) + 1, budget + 1):
             self._make(next_wanted(self.app, self.store.trials(), counts, predict), made, budget, on)
 
     def _done(self) -> set[tuple[str, int, int]]:
-        """Those without a result are made again when they are asked for again."""
+        """Return the trials with a result; the others are made again."""
         return {one.key for one in self.store.trials() if one.rows_per_s is not None}
 
     def _make(self, wanted: Wanted, done: int, total: int, on: OnTrial | None) -> None:
@@ -78,7 +78,7 @@ class MstStudy:
                 rows_per_s=None,
                 settled=False,
                 samples=measured.samples,
-                why=f"{wanted.executors} executors were asked for and {there} were there",
+                why=f"{wanted.executors} executors were requested, but only {there} were available",
             )
         rate, size = measured.rows_per_s, self.bytes_per_row
         return Trial(
@@ -103,14 +103,14 @@ class MstStudy:
 
     def _paced(self, engines: _Opened, known: list[Trial], executors: int) -> Measured:
         if not known:
-            engines()  # for its plan
-            why = f"there is no measurement of {executors} executors to look around"
+            engines()  # only for its plan
+            why = f"no saturated measurement exists for {executors} executors to start from"
             return Measured(rows_per_s=None, settled=False, samples=(), why=why)
         return measure_paced(engines, fmean(one.rows_per_s or 0.0 for one in known), self.bisection, self.clock)
 
 
 class _Opened:
-    """The engines of one trial, one after the other."""
+    """The consecutive engines of one trial."""
 
     def __init__(self, fresh: Fresh, wanted: Wanted) -> None:
         self._fresh, self._wanted, self._runs = fresh, wanted, 0

@@ -1,4 +1,4 @@
-"""External rows a second that a window says a pipeline takes, when there is always something to take."""
+"""The external rows/s that a saturated pipeline processes, from its windows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from penstock.measure.window import PipelineWindow, Window
 
 
 def sustained(flow: Dataflow, window: Window, before: Window | None, since: Window | None = None) -> float | None:
-    """The least of what its pipelines take, each in rows from outside; None where windows do not say.
+    """Return the throughput of the slowest pipeline in external rows/s; None if it is unknown.
 
-    In micro-batches rows are counted when a batch is committed, and a window holds two batches or three by chance; so
-    rows go by the time of the batches that had them, which with a backlog follow each other without a gap. One that
-    made no batch in this window may be the slowest of all. Without batches a row may be read and still wait at its
-    source: what came to wait there since the window before was not taken. Sources count as they were read after
-    `since`: one that has ended before adds nothing.
+    Micro-batch: rows are counted when their batch is committed, and the number of batches in a window varies. Rows are
+    therefore divided by the duration of their batches, which follow each other without a gap under a backlog. A
+    pipeline without a batch in this window may be the slowest one, so the result is None then.
+
+    Row by row: a row may have been read and still wait at its source, so the growth of the backlog since the window
+    `before` is subtracted. The proportion of the sources is measured from the window `since`: a source that ended
+    earlier does not count.
     """
     known = pipeline_visits(flow, window, _read(flow, window, since))
     if known is None:
@@ -39,7 +41,7 @@ def _read(flow: Dataflow, window: Window, since: Window | None) -> dict[str, flo
 
 
 def _taken(flow: Dataflow, pipeline: PipelineWindow, window: Window, before: Window | None) -> float | None:
-    """Rows a second into a pipeline."""
+    """Return the rows/s that enter a pipeline."""
     if pipeline.batches and pipeline.batch_s:
         return pipeline.rows_in / (pipeline.batches * pipeline.batch_s)
     if before is None:
@@ -53,7 +55,7 @@ def _taken(flow: Dataflow, pipeline: PipelineWindow, window: Window, before: Win
 
 
 def waiting(flow: Dataflow, window: Window) -> dict[str, int]:
-    """Rows that wait at each source."""
+    """Return the rows that wait at each source."""
     seen = {one.operator: one.backlog_rows or 0 for one in window.operators}
     return {name: seen.get(name, 0) for name in _sources(flow)}
 
@@ -63,7 +65,7 @@ def _sources(flow: Dataflow) -> list[str]:
 
 
 def mix(flow: Dataflow) -> dict[str, float]:
-    """What each source has of all rows, by the rates that are declared; where some have none, all have the same."""
+    """Return the share of each source by its declared rate; equal shares if some have none."""
     declared = {name: getattr(flow[name].source, "rows_per_s", None) for name in _sources(flow)}
     rates = {name: float(rate or 1.0) for name, rate in declared.items()}
     if not all(declared.values()):

@@ -1,4 +1,4 @@
-"""An engine for the time of a trial."""
+"""Start and stop the engine of a trial, and recover its queries."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from penstock.engines.ports import RunnableEngine
 
 
 @contextmanager
-def on_trial(engine: RunnableEngine) -> Iterator[RunnableEngine]:
-    """Started, and stopped however the trial ends."""
+def started(engine: RunnableEngine) -> Iterator[RunnableEngine]:
+    """Start the engine, and stop it however the trial ends."""
     engine.start()
     try:
         yield engine
     except KeyboardInterrupt:
-        # Ctrl-C makes PySpark cancel its jobs, so that queries fail while they are drained, and a SIGTERM to the whole
-        # group ends the JVM below them: that is no error to tell.
+        # Ctrl-C makes PySpark cancel its jobs, and a SIGTERM to the process group ends the JVM. Errors while stopping
+        # are a consequence and are not reported.
         with suppress(Exception):
             engine.stop()
         raise
@@ -27,9 +27,9 @@ def on_trial(engine: RunnableEngine) -> Iterator[RunnableEngine]:
     engine.stop()
 
 
-def mended(engine: RunnableEngine, when: str) -> bool:
-    """Whether something had to be: a query that ended is started again, as in a run, until that is hopeless."""
-    done = engine.recover()
+def recovered(engine: RunnableEngine, when: str) -> bool:
+    """Restart failed queries; return whether there were any. Raises PenstockError if the run cannot continue."""
+    recoveries = engine.recover()
     if (failure := engine.failure()) is not None:
-        raise PenstockError(f"the run failed {when}: {failure}")
-    return bool(done)
+        raise PenstockError(f"The run failed {when}: {failure}")
+    return bool(recoveries)

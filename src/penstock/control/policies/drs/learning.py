@@ -1,4 +1,4 @@
-"""What DRS learns from measurements: a correction of predicted latencies, and the cost of a task in a batch.
+"""The parameters that DRS learns: a correction of predicted latencies, and the cost of a task in a batch.
 
 Correction. A model omits what it does not know (network, scheduling, cold code), in similar proportion for similar
 plans. Predictions are therefore multiplied by a running geometric mean f of measured / predicted latency:
@@ -95,7 +95,7 @@ def with_overheads(memory: Memory, overheads: Mapping[Query, BatchOverhead], *, 
 
 
 def remembered_overheads(memory: Memory, overheads: Mapping[Query, BatchOverhead]) -> dict[Query, BatchOverhead]:
-    """Replace measured overheads by remembered ones: with a backlog a batch is nearly all work, and r is inaccurate."""
+    """Replace measured overheads by remembered ones; r is inaccurate if a backlog makes a batch nearly all work."""
     return {
         query: BatchOverhead(overhead.tasks, memory.get(_key(query, overhead.tasks), overhead.seconds))
         for query, overhead in overheads.items()

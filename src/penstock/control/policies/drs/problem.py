@@ -1,4 +1,4 @@
-"""What DRS is asked for, and what it looks at: the stations as they are cut, or might be, and what each plan brings."""
+"""The goals of DRS, and its planning problem: the station networks to choose from, and the prediction of each plan."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ CORRECTION = "drs.correction"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastLatency:
-    """Within `max_slots`; None: within all that may be used."""
+    """The lowest latency within `max_slots`; None: within all allowed slots."""
 
     max_slots: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FewestSlots:
-    """With a latency of at most `max_s` (T_max): its mean, or the quantile 0.5, 0.95 or 0.99 of it."""
+    """The fewest slots with a latency of at most `max_s` (T_max): its mean, or its quantile 0.5, 0.95 or 0.99."""
 
     max_s: float
-    min_s: float | None = None  # T_min, below which slots are released; None: half of max_s
+    min_s: float | None = None  # T_min: slots are released below it; None: half of max_s
     quantile: float | None = None
     aim: float = 1.0  # plans are made for this share of max_s, so that noise does not undo them
     room: float = 0.0  # and for so many more rows than come, as a share: are_close saturation a few more are far slower
@@ -54,15 +54,15 @@ class FewestSlots:
     def __post_init__(self) -> None:
         if not 0 <= self.room < math.inf:
             raise PenstockError(
-                f"room for {self.room} times the rows that come, beside them; it is a number, 0 or more"
+                f"The spare capacity 'room' is {self.room}; it must be a finite share of the input rate, 0 or more."
             )
         if not self.max_s > 0 or not 0 < self.aim <= 1 or not 0 <= self.release_below_s < self.max_s:
             raise PenstockError(
-                f"a latency of at most {self.max_s} s, releasing below {self.release_below_s} s, planned for "
-                f"{self.aim} of it; the most must be above 0 and above the least, and the share within (0, 1]"
+                f"The latency target is {self.max_s} s, slots are released below {self.release_below_s} s, and 'aim' "
+                f"is {self.aim}; the target must be above 0 and above the release limit, and 'aim' within (0, 1]."
             )
         if self.quantile not in (None, 0.5, 0.95, 0.99):
-            raise PenstockError(f"the quantile {self.quantile} of the latency is not measured; 0.5, 0.95 and 0.99 are")
+            raise PenstockError(f"Quantile {self.quantile} of the latency is not measured; use 0.5, 0.95 or 0.99.")
 
     @property
     def release_below_s(self) -> float:
@@ -72,16 +72,16 @@ class FewestSlots:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrsSettings:
     goal: LeastLatency | FewestSlots
-    queue: Queue = "mmk"  # of operator-at-a-time engines; "gigk" where SCVs are measured and not are_close 1
-    replica_s: float = 0.02  # of micro-batch engines: what a replica adds to a batch, to begin with
-    batch_s: float = 0.1  # and an empty batch of a query that made none yet
-    worth_slots: float = 0.5  # work from which on a region is tried as a query of its own
-    learning: float = 0.3  # of the correction, a turn
+    queue: Queue = "mmk"  # row-by-row engines; "gigk" if variances are measured and not exponential
+    replica_s: float = 0.02  # micro-batch engines: initial estimate of the time that a replica adds to a batch
+    batch_s: float = 0.1  # micro-batch engines: an empty batch of a query that has made none yet
+    worth_slots: float = 0.5  # work (in slots) from which a region is tried as a separate query
+    learning: float = 0.3  # learning rate of the correction, per turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An assignment, and what it is expected to bring."""
+    """An assignment of slots, and its prediction."""
 
     stations: StationNetwork
     assigned: Assignment
@@ -90,19 +90,19 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What both problems look at."""
+    """The current state and the networks to choose from; both goals use it."""
 
     situation: Situation
-    now: StationNetwork  # as the plan is cut
-    others: tuple[StationNetwork, ...]  # as it might be cut too
-    counts: list[int]  # of the plan in force
+    now: StationNetwork  # network under the cuts of the plan
+    others: tuple[StationNetwork, ...]  # networks under other cuts
+    counts: list[int]  # replicas per station of the plan
     staying: PlanOutcome
     measured_s: float | None
-    backlogged: bool  # what was measured is of rows that waited for those before them
+    has_backlog: bool  # the measured rows waited behind a backlog
     correction: float
     memory: Memory
     inputs: Inputs
-    most: int  # slots
+    max_slots: int
     quantile: float | None
     at_most_s: float | None
 
@@ -148,17 +148,17 @@ class Problem:
             counts=counts,
             staying=staying,
             measured_s=measured,
-            backlogged=waiting,
+            has_backlog=waiting,
             correction=correction,
             memory=memory,
             inputs=inputs,
-            most=min(situation.max_slots, goal.max_slots or situation.max_slots),
+            max_slots=min(situation.max_slots, goal.max_slots or situation.max_slots),
             quantile=quantile,
             at_most_s=None if isinstance(goal, LeastLatency) else goal.max_s,
         )
 
     def at_load(self, times: float) -> Problem:
-        """All of it under so many times the load: what stays and what might be are compared under the same."""
+        """Return the problem under a multiple of the load, for the current plan as well as for new ones."""
         if times == 1.0:
             return self
         now = self.now.at_load(times)
@@ -168,11 +168,11 @@ class Problem:
 
     @property
     def budget(self) -> int:
-        return self.most - self.now.reserved
+        return self.max_slots - self.now.reserved
 
     @property
-    def risen(self) -> float:
-        """The rate of the last window over that of all, where the load is no longer what it was; 1 or more."""
+    def load_growth(self) -> float:
+        """Return the rate of the latest window over the smoothed one if the load is not steady; at least 1."""
         window, latest = self.situation.window, self.situation.latest
         assert window is not None and latest is not None
         if is_steady(self.situation) or not window.external_rows_per_s or not latest.external_rows_per_s:
@@ -180,7 +180,7 @@ class Problem:
         return max(1.0, latest.external_rows_per_s / window.external_rows_per_s)
 
     @property
-    def rising(self) -> bool:
+    def load_rises(self) -> bool:
         """Whether more rows come than in the mean over the windows, by more than a load that is is_steady."""
         window, latest = self.situation.window, self.situation.latest
         assert window is not None and latest is not None
@@ -188,7 +188,7 @@ class Problem:
         return now is not None and mean is not None and now > mean and not are_close(mean, now)
 
     @property
-    def ways(self) -> tuple[StationNetwork, ...]:
+    def networks(self) -> tuple[StationNetwork, ...]:
         return (self.now, *self.others)
 
     def option(self, stations: StationNetwork, assigned: Assignment) -> Option:

@@ -1,14 +1,14 @@
-"""Regions under a load as stations of a queueing network: what DRS plans on.
+"""The queueing network that DRS plans on: regions or queries as stations.
 
-Operator-at-a-time: each region is an M/M/k or GI/G/k station, E[T] = sum_i visits_i E[T_i](k_i).
+Row by row: each region is an M/M/k or GI/G/k station, E[T] = sum_i visits_i E[T_i](k_i).
 
-Micro-batch: each query is one station, seen from outside. Of each external row it does
+Micro-batch: each query is one station. For each external row it works
 
-    c = sum over its operators of visits x seconds a row,     D* = (a + s b k) / (1 - lambda c / k)
+    c = sum over its operators of visits x seconds per row,     D* = (a + s b k) / (1 - lambda c / k)
 
-seconds of work in s stages, one a region, and a row stays 1.5 D* in each query on its way, whatever it is split into
-there. `a` comes from the batches themselves: what is left of a measured batch without its work, without what the
-slowest task of a stage takes longer than the others, and without b for each replica of each stage.
+seconds in s stages, one per region. A row stays 1.5 D* in each query on its path. The fixed time `a` is what remains of
+a measured batch after subtracting its work, the extra time of the slowest task of each stage, and b per replica of each
+stage.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from penstock.models.queueing.station import StationModel
 from penstock.planning.processors import OperatorNetwork, OperatorStation
 
 Queue = Literal["mmk", "gigk"]
-_LEAST_BATCH_S = 0.02  # no query on Spark was seen to finish an empty batch in less
+_LEAST_BATCH_S = 0.02  # the shortest empty batch that was measured on Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StationNetwork:
-    """A workload for the processor planner, and how its counts become replicas of a plan."""
+    """The stations for the processor planner, and the mapping from its counts to the replicas of a plan."""
 
     workload: OperatorNetwork
-    members: dict[str, tuple[str, ...]]  # station -> the regions that have its count
-    others: dict[str, int]  # regions without known work -> replicas
-    cuts: frozenset[str]  # more than the plan has
+    members: dict[str, tuple[str, ...]]  # station -> regions that get its count
+    others: dict[str, int]  # replicas of regions without known work
+    cuts: frozenset[str]  # cuts in addition to those of the plan
 
     @property
     def reserved(self) -> int:
-        """Slots that are not for the planner to give."""
+        """Return the slots that the planner cannot assign."""
         return sum(self.others.values())
 
     def replicas(self, counts: Sequence[int]) -> dict[str, int]:
@@ -55,8 +55,8 @@ class StationNetwork:
         return given | self.others
 
     def at_load(self, times: float) -> StationNetwork:
-        """The same under so many times the rows."""
-        if times == 1.0:  # as it is mostly
+        """Return the network under a multiple of the load."""
+        if times == 1.0:
             return self
         operators = tuple(
             msgspec.structs.replace(one, station=one.station.at_rate(one.station.arrival_per_s * times))
@@ -66,7 +66,7 @@ class StationNetwork:
         return replace(self, workload=replace(self.workload, external_per_s=external, operators=operators))
 
     def predicted_s(self, counts: Sequence[int], quantile: float | None) -> float | None:
-        """The latency under these counts; None where they do not keep up."""
+        """Return the latency with these counts; None if they do not keep up."""
         try:
             if quantile is None:
                 return self.workload.mean_s(counts)
@@ -76,7 +76,7 @@ class StationNetwork:
 
 
 def operator_stations(situation: Situation, demand: Demand, *, queue: Queue) -> StationNetwork:
-    """One station a region."""
+    """Return one station per region."""
     arrival_scv = _arrival_scv(situation, demand) if queue == "gigk" else {}
     operators = []
     for name, load in demand.loads.items():
@@ -90,7 +90,7 @@ def operator_stations(situation: Situation, demand: Demand, *, queue: Queue) -> 
                 arrival_scv=arrival_scv[name],
                 service_scv=_or_one(load.service_scv),
             )
-        operators.append(OperatorStation(name=name, station=station, most=load.most))
+        operators.append(OperatorStation(name=name, station=station, most=load.max_replicas))
     return StationNetwork(
         workload=OperatorNetwork(external_per_s=demand.external_per_s, operators=tuple(operators)),
         members={name: (name,) for name in demand.loads},
@@ -101,14 +101,14 @@ def operator_stations(situation: Situation, demand: Demand, *, queue: Queue) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryCosts:
-    """What batches take beside the work of their rows."""
+    """The time of batches besides the work of their rows."""
 
     overheads: Mapping[Query, BatchOverhead]
     replica_s: float  # b
-    batch_s: float  # a of queries that made no batch yet
+    batch_s: float  # a, of queries that have made no batch yet
 
     def fixed_s(self, query: Query) -> float:
-        """a"""
+        """Return a."""
         overhead = self.overheads.get(query)
         if overhead is None:
             return self.batch_s
@@ -116,7 +116,7 @@ class QueryCosts:
 
 
 def query_stations(situation: Situation, demand: Demand, cuts: frozenset[str], costs: QueryCosts) -> StationNetwork:
-    """One station a query, were the plan cut in these places too."""
+    """Return one station per query, with additional cuts."""
     topology = situation.topology
     operators, members = [], {}
     whole = {region: query for query in topology.queries(situation.plan.cuts) for region in query}
@@ -126,11 +126,11 @@ def query_stations(situation: Situation, demand: Demand, cuts: frozenset[str], c
         name = query[0]
         station = MicroBatch(
             arrival_per_s=demand.external_per_s,
-            # A query that comes of splitting another has the fixed part of that one, until it has batches of its own.
+            # A query that results from a split has the fixed time of the original query until it has own batches.
             batch_s=costs.fixed_s(whole[query[0]]),
             row_s=sum([load.work for load in loads]) / demand.external_per_s,
             replica_s=costs.replica_s * len(query),
-            # No bound on slots: the planner's budget is one, and what is needed has none.
+            # No slot limit here: the planner has a budget, and the required slots have no limit.
             spread_s=sum([_spread_s(load, load.arrival_per_s / demand.external_per_s) for load in loads]),
         )
         operators.append(OperatorStation(name=name, station=station, most=None if single.isdisjoint(query) else 1))
@@ -144,7 +144,7 @@ def query_stations(situation: Situation, demand: Demand, cuts: frozenset[str], c
 
 
 def worthwhile_cuts(situation: Situation, demand: Demand, *, worth_slots: float) -> frozenset[str]:
-    """Cuts between regions that each have work for `worth_slots` slots or more: such regions get a query each."""
+    """Return the cuts that give each region with work for at least `worth_slots` slots a separate query."""
     topology = situation.topology
     exits = {region.name: region.operators[-1] for region in topology.regions}
     heavy = {name for name, load in demand.loads.items() if load.work >= worth_slots}
@@ -153,7 +153,7 @@ def worthwhile_cuts(situation: Situation, demand: Demand, *, worth_slots: float)
     into: dict[str, list[str]] = {}
     for before, after in topology.streams:
         into.setdefault(after, []).append(before)
-    holds: dict[str, bool] = {}  # region -> whether its query has a heavy one, up to and with it
+    holds: dict[str, bool] = {}  # region -> whether its query has a heavy region up to here
     found: set[str] = set()
     for region in topology.regions:
         together = [one for one in into[region.name] if one in holds and exits[one] not in situation.plan.cuts]
@@ -164,9 +164,12 @@ def worthwhile_cuts(situation: Situation, demand: Demand, *, worth_slots: float)
 
 
 def present_counts(stations: StationNetwork, situation: Situation, demand: Demand) -> list[int]:
-    """What the stations have now; where regions of a query differ, the count that does their work in the same time."""
+    """Return the current count of each station.
+
+    If the regions of a query differ, it is the count that does their work in the same time.
+    """
     counts = []
-    # More replicas than slots take turns.
+    # Replicas beyond the slots take turns.
     at_once = {name: min(count, situation.plan.slots) for name, count in situation.plan.replicas.items()}
     for operator in stations.workload.operators:
         regions = stations.members[operator.name]
@@ -184,7 +187,7 @@ def present_counts(stations: StationNetwork, situation: Situation, demand: Deman
 
 
 def batch_overheads(situation: Situation, demand: Demand) -> dict[Query, BatchOverhead]:
-    """a + b x: what a query's batches took beside the work of their rows, for those that made any."""
+    """Return a + b x of each query that made batches: the batch time besides the work of the rows."""
     window = situation.window
     assert window is not None
     plan = situation.plan
@@ -198,7 +201,7 @@ def batch_overheads(situation: Situation, demand: Demand) -> dict[Query, BatchOv
         batches = {one.pipeline: one for name in names if (one := batches_of.get(name)) is not None}.values()
         if not batches:
             continue
-        # A region cut inside has several queries, one after another: their batches' times add up.
+        # A region that is cut inside has several consecutive queries; their batch times add up.
         rest_s = sum([one.batch_s or 0.0 for one in batches])
         made = max([one.batches for one in batches])
         tasks = 0
@@ -213,12 +216,12 @@ def batch_overheads(situation: Situation, demand: Demand) -> dict[Query, BatchOv
 
 
 def _spread_s(load: RegionLoad, rows: float) -> float:
-    """Standard deviation of the work of so many rows; mostly nobody measured it."""
+    """Return the standard deviation of the work of `rows` rows; 0 if it was not measured."""
     return load.spread_s * math.sqrt(rows) if load.service_scv else 0.0
 
 
 def _arrival_scv(situation: Situation, demand: Demand) -> dict[str, float]:
-    """As measured; where it was not, propagated along the streams."""
+    """Return the measured SCV of arrivals, or the propagated one where it was not measured."""
     loads = demand.loads
     if all(load.arrival_scv is not None for load in loads.values()):
         return {name: _or_one(load.arrival_scv) for name, load in loads.items()}

@@ -4,7 +4,28 @@ Read `policy` (the decisions), then `load` (arrivals, backlog and forecast), `ma
 `observed` (capacities without a study).
 """
 
+from penstock.control.policies.catalogue import PolicyParameters
 from penstock.control.policies.mst.observed import ObservedMst
 from penstock.control.policies.mst.policy import Mst, MstSettings
+from penstock.control.policy import Policy
+from penstock.dataflow.errors import PenstockError
 
-__all__ = ["Mst", "MstSettings", "ObservedMst"]
+__all__ = ["Mst", "MstSettings", "ObservedMst", "build"]
+
+
+def build(options: PolicyParameters) -> Policy:
+    """Return MST with the capacities of a study if they are given, and otherwise with observed capacities."""
+    if options.executors is None:
+        raise PenstockError("Policy 'mst' needs the least and the largest number of executors, such as (1, 6).")
+    least, most = options.executors
+    if options.capacity is None:
+        return ObservedMst(slots_each=options.slots_each, least=least, most=most, catch_up_s=options.catch_up_s)
+    return Mst(
+        MstSettings(
+            capacity=options.capacity,
+            slots_each=options.slots_each,
+            least=least,
+            most=most,
+            catch_up_s=options.catch_up_s,
+        )
+    )

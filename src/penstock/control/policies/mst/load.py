@@ -1,4 +1,4 @@
-"""What comes and what waits, as policy mst looks at it."""
+"""The load that MST plans for: arrivals, backlog, and a forecast."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from penstock.dataflow.dataflow import Dataflow
 from penstock.measure.window import Window
 
 LEVEL, SLOPE, AT_S = "mst.level", "mst.slope", "mst.at_s"
-GAP_S = 120.0  # between turns: a longer one is a new beginning
-_LEVEL_OVER, _SLOPE_OVER = 0.25, 0.5  # of the time that is looked ahead, in which what was before fades away
+GAP_S = 120.0  # a longer time between turns restarts the forecast
+_LEVEL_OVER, _SLOPE_OVER = 0.25, 0.5  # time constants of level and slope, as shares of the forecast time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputLoad:
     at_s: float
     arriving: float  # rows/s
-    latest: float  # rows/s that came in the latest window
-    earlier: float  # rows/s that came in the windows before it
-    worked: float | None  # rows/s that were worked through, in all windows under this plan; None: they do not say
-    backlog: float  # rows that wait at sources and cuts, each as so many rows from outside
-    within_a_batch: bool  # no batch has ended, and what came meanwhile waits however fast it is
-    ordinary: float  # rows that come during a batch, and a second more: they wait for the next one however fast it is
+    latest: float  # rows/s in the latest window
+    earlier: float  # rows/s in the windows before it
+    worked: float | None  # external rows/s that were processed in all windows of this plan; None: unknown
+    backlog: float  # rows that wait at sources and cuts, in external rows
+    within_a_batch: bool  # no batch has ended: all rows that arrived since its start wait
+    ordinary: float  # rows that arrive during a batch and one second: they always wait for the next batch
 
 
 def input_load(situation: Situation) -> InputLoad | Hold:
@@ -35,10 +35,10 @@ def input_load(situation: Situation) -> InputLoad | Hold:
     window, latest = measured
     arriving = window.external_rows_per_s
     if arriving is None:
-        return Hold(reason=Reason.MISSING, why="not known yet: the rows that arrive")
+        return Hold(reason=Reason.MISSING, why="The input rate is not measured yet.")
     flow = situation.topology.flow
     if any(one.backlog_rows is None for one in latest.operators if one.operator in situation.topology.sources):
-        return Hold(reason=Reason.MISSING, why="not known yet: the rows that wait")
+        return Hold(reason=Reason.MISSING, why="The backlog of the sources is not measured yet.")
     read = rows_read(flow, window)
     known = pipeline_visits(flow, latest, read) or {}
     ordinary = arriving
@@ -63,7 +63,10 @@ def input_load(situation: Situation) -> InputLoad | Hold:
 
 
 def _worked(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float | None:
-    """Rows/s from outside, by whoever did the least: in batches by their own time, as a window may cut one in two."""
+    """Return the external rows/s that the slowest query or operator processed.
+
+    Batches are divided by their own duration, because a window may end within a batch.
+    """
     by_query, by_operator = pipeline_visits(flow, window, read), operator_visits(flow, window, read)
     if by_query is None or by_operator is None:
         return None
@@ -80,10 +83,10 @@ def _worked(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float 
 
 
 def with_forecast(memory: Memory, rate: float, now_s: float, lead_s: float) -> dict[str, float]:
-    """Holt's two equations, for turns that are not evenly apart; over a gap no slope reaches.
+    """Update level and slope by Holt's equations, for turns at irregular times; a long gap resets the slope.
 
-    What is new weighs by the time that it is of, so that it does not matter how often one looks: the slope of a window
-    of two seconds would be carried on for thirty, and every wiggle of the load with it.
+    A new value is weighted by the time since the previous one, so that the forecast does not depend on the length of a
+    window. Otherwise the slope of a two-second window would be extrapolated over thirty seconds.
     """
     if LEVEL not in memory or now_s - memory[AT_S] > max(GAP_S, 4 * lead_s):
         return {**memory, LEVEL: rate, SLOPE: 0.0, AT_S: now_s}

@@ -1,15 +1,15 @@
-"""The MST policy without a study before it: capacity as far as the load has shown it.
+"""MST without a study: capacities are estimated from the windows of the run itself.
 
-In micro-batches a batch of n rows takes D = A + C n, which the windows of a plan show for the sizes that the load
-makes; a query that may take D_max seconds for a batch sustains (1 - A / D_max) / C rows/s then. Under a steady load all
-batches are alike and show no line. Then A is what the tasks' own time leaves of a batch, or half of it where nobody
-knows that time: batches that follow each other at once are as long as what arrives makes them, so n / D is what comes
-and not what could. All queries together do no more than their tasks leave slots for. Row by row there is no A, n is
-what the slowest operator processed and D the time that it worked: what has come may still be waiting before it.
+Micro-batch: a batch of n rows takes D = A + C n, fitted to the batches of a plan. A query whose batches may take D_max
+seconds sustains (1 - A / D_max) / C rows/s. Under a steady load all batches have the same size and show no line. A is
+then the part of a batch that is not task time, or half of the batch if the task time is unknown. (n / D itself is the
+arrival rate and not the capacity: consecutive batches are as long as the arrivals make them.) All queries together
+cannot exceed the slots.
 
-Sums are kept by executor count and query, fading, so that all there is to remember is a few numbers. Counts not yet
-seen go by the nearest that was: what of C is the tasks' own time in proportion below it and a little less than that
-above it, and the driver's as it is.
+Row by row: A is 0, n is the number of rows that the slowest operator processed, and D the time that it was busy.
+
+Exponentially decaying sums are kept per executor count and query. A count that was never used is extrapolated from the
+nearest one: task time scales in proportion to fewer executors, and slightly less for more; driver time stays the same.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from penstock.control.visit_ratios import operator_visits, pipeline_visits, rows
 from penstock.dataflow.dataflow import Dataflow
 from penstock.measure.window import PipelineWindow, Window
 
-_FADING = 0.97  # a window
-_FORGOTTEN = 0.01  # of a batch
-_DISTINCT = 0.05  # spread of batch sizes, over their mean: less shows no slope
-_GAIN = 0.9  # exponent of a larger count that was never seen
-_MOST_FIXED = 0.75  # of a batch: no more than four times what was seen is believed of it
-_CARE = 0.05  # of what fewer executors are taken to sustain: the windows seen are no nearer to it than that
+_DECAY = 0.97  # per window
+_FORGOTTEN = 0.01  # weight, in batches, below which sums are dropped
+_DISTINCT = 0.05  # standard deviation of batch sizes / mean, below which no slope can be fitted
+_GAIN = 0.9  # exponent of the speed-up for a larger count that was never used
+_MOST_FIXED = 0.75  # largest share of a batch that counts as fixed: at most four times the measured rate is assumed
+_CARE = 0.05  # reduction of the capacity of fewer executors, for the error of the estimate
 _SUM = re.compile(r"mst\.\d+\.")
 _SINCE = "mst.since."
 _SIZE = "mst.slots_each"
@@ -49,9 +49,10 @@ class ObservedMst:
     name: str = field(default="mst", init=False)
 
     def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
-        window = situation.latest
-        if window is None or situation.window is None:
-            return Hold(reason=Reason.MISSING, why="nothing has been measured under this plan yet"), memory
+        measured = situation.measured()
+        if isinstance(measured, Hold):  # nothing is learned from a stale window
+            return measured, memory
+        _, window = measured
         now = max(1, situation.plan.slots // self.slots_each)
         memory = _of_size(memory, self.slots_each)
         memory = with_window(memory, situation.topology.flow, window, now, slots=now * self.slots_each)
@@ -59,8 +60,8 @@ class ObservedMst:
         batch_most_s = self.batch_most_s if situation.micro_batch else None
         capacity = capacities(memory, self.most, batch_most_s=batch_most_s, running=running)
         if capacity is None:
-            return Hold(reason=Reason.MISSING, why="no batch with rows has been seen yet"), memory
-        # A load at the very edge of what fewer sustain would take them now and give them back with the next window.
+            return Hold(reason=Reason.MISSING, why="No batch with rows has been measured yet."), memory
+        # Otherwise a load close to the capacity of fewer executors would release and add one in turn.
         careful = (rate * (1.0 - _CARE) if m < now else rate for m, rate in enumerate(capacity, start=1))
         settings = MstSettings(
             capacity=tuple(careful),
@@ -75,12 +76,12 @@ class ObservedMst:
 
 
 def with_window(memory: Memory, flow: Dataflow, window: Window, executors: int, *, slots: int) -> dict[str, float]:
-    """One window more, under so many executors."""
-    found = _faded(memory, executors)
+    """Return the memory with the sums of one more window under this number of executors."""
+    found = _decayed(memory, executors)
     read = rows_read(flow, window)
     known, coming_by = pipeline_visits(flow, window, read) or {}, operator_visits(flow, window, read) or {}
     since = _read_since(memory, window, read)
-    for key in [key for key in found if key.startswith(_SINCE)]:  # of queries that have ended, too
+    for key in [key for key in found if key.startswith(_SINCE)]:  # including those of queries that have ended
         del found[key]
     for pipeline in window.pipelines:
         seen = _batches(pipeline, known.get(pipeline.pipeline, 0.0))
@@ -102,7 +103,7 @@ def with_window(memory: Memory, flow: Dataflow, window: Window, executors: int, 
             "x": seen.from_outside,
         }
         if seen.work_s is not None:
-            new |= {"v": seen.batches, "p": seen.work_s / slots}  # seconds of all slots
+            new |= {"v": seen.batches, "p": seen.work_s / slots}  # task seconds / slots
         for name, value in new.items():
             key = f"mst.{executors}.{pipeline.pipeline}.{name}"
             found[key] = found.get(key, 0.0) + value
@@ -110,9 +111,10 @@ def with_window(memory: Memory, flow: Dataflow, window: Window, executors: int, 
 
 
 def _read_since(memory: Memory, window: Window, read: Mapping[str, float]) -> dict[str, float | None]:
-    """Of queries that read one source, as those of a black box do: rows of all since the last window with its batches.
+    """Return, for queries that share a source, the rows of all of them since the query's last window with batches.
 
-    With a trigger of its own, what a query reads in a window came in many. None before its first batch.
+    Queries of a watched program have their own triggers; the rows that one reads in a window may have arrived in many.
+    None before the first batch of a query.
     """
     found: dict[str, float | None] = {}
     for one in window.pipelines:
@@ -123,18 +125,18 @@ def _read_since(memory: Memory, window: Window, read: Mapping[str, float]) -> di
 
 
 def _of_size(memory: Memory, slots_each: int) -> dict[str, float]:
-    """What executors of another size did says nothing of these, which a program may have been started again with."""
+    """Drop the sums of executors of another size; a program may be restarted with another size."""
     alike = memory.get(_SIZE, slots_each) == slots_each
     return {key: value for key, value in memory.items() if alike or not _SUM.match(key)} | {_SIZE: float(slots_each)}
 
 
-def _faded(memory: Memory, executors: int) -> dict[str, float]:
-    """Queries come and go in somebody else's program: what was not seen for long is forgotten."""
+def _decayed(memory: Memory, executors: int) -> dict[str, float]:
+    """Decay all sums of this executor count, and drop those of queries that have not run for a long time."""
     found = dict(memory)
     for key in [key for key in memory if key.startswith(f"mst.{executors}.") and key.endswith(".w")]:
         for name in _SUMS:
             one = key[: -len("w")] + name
-            found[one] = found.get(one, 0.0) * _FADING
+            found[one] = found.get(one, 0.0) * _DECAY
         if found[key] < _FORGOTTEN:
             for name in _SUMS:
                 found.pop(key[: -len("w")] + name, None)
@@ -142,13 +144,13 @@ def _faded(memory: Memory, executors: int) -> dict[str, float]:
 
 
 class _Done(NamedTuple):
-    """What a query did in a window, and not what came: a backlog grows and drains."""
+    """The work that a query did in a window."""
 
     batches: float
-    rows: float  # of a mean batch
-    seconds: float  # of a mean batch
-    from_outside: float  # rows, of all batches
-    work_s: float | None = None  # of all tasks, which share the slots
+    rows: float  # mean batch
+    seconds: float  # mean batch
+    from_outside: float  # external rows of all batches
+    work_s: float | None = None  # task time of all batches
 
 
 def _batches(pipeline: PipelineWindow, share: float) -> _Done | None:
@@ -164,9 +166,9 @@ def _batches(pipeline: PipelineWindow, share: float) -> _Done | None:
 
 
 def _slowest(pipeline: PipelineWindow, window: Window, coming_by: Mapping[str, float]) -> _Done | None:
-    """Row by row the window is one batch, of the operator that sustains the least.
+    """Return the window of the slowest operator as one batch, for engines that work row by row.
 
-    Its rows are those that it processed: what a source passes on waits in a queue before an operator that is behind.
+    Its rows are those that it processed. Rows that a source has passed on may wait in front of a slow operator.
     """
     found: list[_Done] = []
     for one in window.operators:
@@ -181,9 +183,9 @@ def _slowest(pipeline: PipelineWindow, window: Window, coming_by: Mapping[str, f
 def capacities(
     memory: Memory, most: int, *, batch_most_s: float | None, running: Collection[str]
 ) -> tuple[float, ...] | None:
-    """Rows/s from outside that 1, 2, ... executors sustain; None before anything was seen of what runs now.
+    """Return the external rows/s that 1, 2, ... executors sustain; None before the running queries were measured.
 
-    `batch_most_s` is None where rows go one by one.
+    `batch_most_s` is None for engines that work row by row.
     """
     queries = _seen(memory, running)
     if not queries:
@@ -194,14 +196,14 @@ def capacities(
         nearest = min(seen, key=lambda one: (abs(one - m), one))
         ratio = m / nearest
         rate = _sustained(queries[nearest], batch_most_s, ratio if ratio <= 1 else ratio**_GAIN)
-        if m not in seen:  # no more than a larger count was seen to sustain
+        if m not in seen:  # at most the measured capacity of a larger count
             rate = min(rate, next((seen[more] for more in sorted(seen) if more > m), rate))
-        found.append(max(rate, found[-1] if found else 0.0))  # nobody takes more executors to get less
+        found.append(max(rate, found[-1] if found else 0.0))  # the capacity never decreases
     return tuple(found)
 
 
 def _seen(memory: Memory, running: Collection[str]) -> dict[int, list[dict[str, float]]]:
-    """Executors -> the sums of each query."""
+    """Return the sums of each running query by number of executors."""
     found: dict[int, list[dict[str, float]]] = {}
     for key, weight in memory.items():
         parts = key.split(".", 2)
@@ -216,26 +218,26 @@ def _seen(memory: Memory, running: Collection[str]) -> dict[int, list[dict[str, 
 
 
 def _sustained(queries: list[dict[str, float]], batch_most_s: float | None, gain: float = 1.0) -> float:
-    """Rows/s from outside that the slowest query sustains, and all of them together, where tasks go so much faster."""
+    """Return the external rows/s that all queries sustain if their tasks become `gain` times faster."""
     rate = min(_rate(one, batch_most_s, gain) * one["x"] / one["n"] for one in queries)
-    worked = sum(one["p"] / one["x"] for one in queries)  # seconds of all slots for a row from outside
+    worked = sum(one["p"] / one["x"] for one in queries)  # task seconds / slots for a row from outside
     return min(rate, gain / worked) if worked else rate
 
 
 def _rate(sums: dict[str, float], batch_most_s: float | None, gain: float) -> float:
-    """Rows/s of one query."""
+    """Return the rows/s of one query."""
     n, d = sums["n"] / sums["w"], sums["d"] / sums["w"]
     if batch_most_s is None:
         return gain * n / d
     slope, base = _line(sums) or _line_of_work(sums)
-    # What is not the tasks' own time is the driver's, which more executors leave as it is.
+    # The rest is driver time, which does not depend on the number of executors.
     tasks = min(slope, sums["p"] / sums["v"] / n) if sums["v"] else slope
     saved = tasks * (1.0 - 1.0 / gain)
     return max(n / (d - n * saved), (1.0 - base / batch_most_s) / (slope - saved))
 
 
 def _line(sums: dict[str, float]) -> tuple[float, float] | None:
-    """C and A by the batches themselves, where they differ."""
+    """Return C and A by regression, or None if the batch sizes do not differ enough."""
     w, n, d = sums["w"], sums["n"] / sums["w"], sums["d"] / sums["w"]
     variance = sums["nn"] / w - n**2
     if variance <= (_DISTINCT * n) ** 2:
@@ -246,7 +248,7 @@ def _line(sums: dict[str, float]) -> tuple[float, float] | None:
 
 
 def _line_of_work(sums: dict[str, float]) -> tuple[float, float]:
-    """C and A by what of a batch was work."""
+    """Return C and A from the task time of the batches."""
     n, d = sums["n"] / sums["w"], sums["d"] / sums["w"]
     work = sums["p"] / sums["v"] if sums["v"] else d / 2
     base = min(_MOST_FIXED * d, max(0.0, d - work))

@@ -1,14 +1,14 @@
-"""MST: the fewest executors whose maximum sustainable throughput covers what is to come.
+"""The decisions of MST.
 
-Source of the idea: Imai, Patterson and Varela (2017), section 6, which orders VMs for the load that is seen and some
-percent more. Here the capacity of m executors is a careful bound (from the interval of a fitted model, or from what was
-seen so far), and what has to be covered is
+Source of the idea: Imai, Patterson and Varela (2017), section 6, which orders VMs for the measured load plus a fixed
+percentage. Here the capacity of m executors is a cautious bound, from the interval of a fitted model or from observed
+windows. The fewest executors are chosen for which
 
     (forecast + backlog / catch_up_s) x margin  <=  capacity(m)
 
-with the forecast by Holt's method over the time that new executors take, and a margin that is learned (`mst_margin`).
-More executors are had at once, fewer only when they have sufficed for a number of turns. Turns in which the load falls
-count twice, as it leaves more to spare each time.
+The forecast is Holt's method over the time that new executors take. The margin is learned (see `margin`). Executors are
+added immediately, but removed only after fewer of them have sufficed for `stable_turns` turns. Turns in which the load
+falls count twice.
 """
 
 from __future__ import annotations
@@ -22,28 +22,46 @@ from penstock.dataflow.errors import PenstockError
 from penstock.plan import Plan
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
-_FALLS = 0.05  # of the load, in the time that is looked ahead: less is noise
+_FALLS = 0.05  # relative decrease of the load within the forecast time from which it counts as falling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MstSettings:
-    """`capacity[m - 1]` is what m executors sustain, in rows/s, never falling."""
+    """`capacity[m - 1]` is the rows/s that m executors sustain; it never decreases."""
 
     capacity: tuple[float, ...]
     slots_each: int
     least: int = 1
     most: int
-    lead_s: float = 30.0  # from a decision to the use of it, that is looked ahead
-    catch_up_s: float = 120.0  # in which a backlog is to be gone
-    stable_turns: int = 5  # that fewer executors must have sufficed
+    lead_s: float = 30.0  # forecast time; a decision takes so long until its executors are in use
+    catch_up_s: float = 120.0  # time in which a backlog is to be processed
+    stable_turns: int = 5  # turns for which fewer executors must have sufficed before a release
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
-            raise PenstockError(f"{self.least} to {self.most} executors: give 1 or more, and the least first")
+            raise PenstockError(
+                f"The executors are limited to {self.least} to {self.most}; both must be 1 or more, the least first."
+            )
         if len(self.capacity) < self.most:
-            raise PenstockError(f"a capacity for up to {len(self.capacity)} executors, and {self.most} may be used")
+            raise PenstockError(
+                f"The capacity is known for {len(self.capacity)} executors, but up to {self.most} are allowed."
+            )
         if self.slots_each < 1 or self.stable_turns < 1 or not (self.lead_s >= 0 and self.catch_up_s > 0):
-            raise PenstockError("slots, turns and the time to catch up are above 0, and the lead is 0 or more")
+            raise PenstockError(
+                "slots_each, stable_turns and catch_up_s must be above 0, and lead_s must be 0 or more."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Requirement:
+    """The load to plan for, and the executors that it needs within the limits."""
+
+    load: InputLoad
+    rows_per_s: float  # to be sustained
+    fewest: int | None  # executors that sustain it; None: more than allowed
+    most: int  # allowed executors
+    now: int  # current executors
+    inputs: Inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,101 +70,102 @@ class Mst:
     name: str = field(default="mst", init=False)
 
     def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
-        load, how, slots = input_load(situation), self.settings, situation.plan.slots
+        load, settings, slots = input_load(situation), self.settings, situation.plan.slots
         if isinstance(load, Hold):
             return load, memory
-        capacity = self._capacity(max(1, slots // how.slots_each))
-        memory = with_margin(load, memory, slots=slots, capacity=capacity, catch_up_s=how.catch_up_s)
-        return self._decide(situation, load, with_forecast(memory, load.arriving, load.at_s, how.lead_s))
+        capacity = self._capacity(max(1, slots // settings.slots_each))
+        memory = with_margin(load, memory, slots=slots, capacity=capacity, catch_up_s=settings.catch_up_s)
+        memory = with_forecast(memory, load.arriving, load.at_s, settings.lead_s)
+        return self._decide(situation, self._requirement(situation, load, memory), memory)
 
-    def _decide(self, situation: Situation, load: InputLoad, memory: Memory) -> tuple[Decision, Memory]:
-        how = self.settings
-        forecast = max(load.arriving, memory[LEVEL] + memory[SLOPE] * how.lead_s)
+    def _requirement(self, situation: Situation, load: InputLoad, memory: Memory) -> _Requirement:
+        settings = self.settings
+        forecast = max(load.arriving, memory[LEVEL] + memory[SLOPE] * settings.lead_s)
         margin = memory.get(MARGIN, 1.0)
-        wanted_per_s = (forecast + load.backlog / how.catch_up_s) * margin
-        most = max(how.least, min(how.most, situation.max_slots // how.slots_each))
-        needed = next((m for m in range(how.least, most + 1) if how.capacity[m - 1] >= wanted_per_s), None)
-        now = max(1, situation.plan.slots // how.slots_each)
-        inputs: Inputs = {
-            "external_rows_per_s": load.arriving,
-            "forecast_rows_per_s": forecast,
-            "backlog_rows": load.backlog,
-            "margin": margin,
-            "wanted_rows_per_s": wanted_per_s,
-            "capacity_rows_per_s": self._capacity(now),
-        }
-        target = most if needed is None else needed
+        rows_per_s = (forecast + load.backlog / settings.catch_up_s) * margin
+        most = max(settings.least, min(settings.most, situation.max_slots // settings.slots_each))
+        allowed = range(settings.least, most + 1)
+        now = max(1, situation.plan.slots // settings.slots_each)
+        return _Requirement(
+            load=load,
+            rows_per_s=rows_per_s,
+            fewest=next((count for count in allowed if settings.capacity[count - 1] >= rows_per_s), None),
+            most=most,
+            now=now,
+            inputs={
+                "external_rows_per_s": load.arriving,
+                "forecast_rows_per_s": forecast,
+                "backlog_rows": load.backlog,
+                "margin": margin,
+                "wanted_rows_per_s": rows_per_s,
+                "capacity_rows_per_s": self._capacity(now),
+            },
+        )
+
+    def _decide(self, situation: Situation, required: _Requirement, memory: Memory) -> tuple[Decision, Memory]:
+        settings, now, load = self.settings, required.now, required.load
+        target = required.most if required.fewest is None else required.fewest
         if target < now:
-            falls = memory[SLOPE] * how.lead_s < -_FALLS * memory[LEVEL]
-            turns, highest = memory.get(LOW_TURNS, 0.0) + 1 + falls, max(memory.get(LOW_MOST, 0.0), target)
+            load_falls = memory[SLOPE] * settings.lead_s < -_FALLS * memory[LEVEL]
+            turns, highest = memory.get(LOW_TURNS, 0.0) + 1 + load_falls, max(memory.get(LOW_MOST, 0.0), target)
             memory = {**memory, LOW_TURNS: turns, LOW_MOST: highest}
-            if turns < how.stable_turns or load.backlog > load.ordinary:
-                why = f"{target} of {now} executors suffice, for {turns:g} turns of {how.stable_turns} that it takes"
-                return Hold(reason=Reason.NOT_YET, why=why, inputs=inputs), memory
+            if turns < settings.stable_turns or load.backlog > load.ordinary:
+                why = (
+                    f"The load has needed only {target} of {now} executors for {turns:g} turns; a release requires "
+                    f"{settings.stable_turns} turns and no backlog."
+                )
+                return Hold(reason=Reason.NOT_YET, why=why, inputs=required.inputs), memory
             target = min(now, int(highest))
         memory = {**memory, LOW_TURNS: 0.0, LOW_MOST: 0.0} if target >= now else memory
-        if target == now:
-            return self._stay(needed, wanted_per_s, most, inputs), memory
-        return self._change(situation, load, target, now, needed, wanted_per_s, inputs), memory
+        decision = self._stay(required) if target == now else self._change(situation, required, target)
+        return decision, memory
 
-    def _stay(self, needed: int | None, wanted_per_s: float, most: int, inputs: Inputs) -> Hold:
-        if needed is not None:
-            why = f"{needed} executors are the fewest for {wanted_per_s:.4g} rows/s"
-            return Hold(reason=Reason.WITHIN_TARGET, why=why, inputs=inputs)
-        why = f"{wanted_per_s:.4g} rows/s are more than {most} executors sustain, and no more may be used"
-        return Hold(reason=Reason.AT_LIMIT, why=why, inputs=inputs, needs_slots=self._slots_for(wanted_per_s))
+    def _stay(self, required: _Requirement) -> Hold:
+        rate = f"{required.rows_per_s:.4g} rows/s"
+        if required.fewest is not None:
+            why = f"The current number of executors, {required.fewest}, is the smallest that sustains {rate}."
+            return Hold(reason=Reason.WITHIN_TARGET, why=why, inputs=required.inputs)
+        why = f"The load needs {rate}, which is more than the {required.most} allowed executors sustain."
+        needs = self._slots_for(required.rows_per_s)
+        return Hold(reason=Reason.AT_LIMIT, why=why, inputs=required.inputs, needs_slots=needs)
 
-    def _change(
-        self,
-        situation: Situation,
-        load: InputLoad,
-        target: int,
-        now: int,
-        needed: int | None,
-        wanted_per_s: float,
-        inputs: Inputs,
-    ) -> Change:
-        how = self.settings
-        plan = plan_with(situation, target * how.slots_each)
-        limited = "" if needed is not None else ", as many as may be used"
-        word = "fewest" if target > now else "fewest that have sufficed"
-        kept_per_s = min(load.arriving, how.capacity[target - 1])
-        rejected = tuple(
-            Alternative(
-                replicas=plan.replicas,
-                expected=PlanOutcome(slots=m * how.slots_each, rows_per_s=how.capacity[m - 1]),
-                why=f"{m} executors sustain {how.capacity[m - 1]:.4g} rows/s",
-            )
-            for m in (target - 1,)
-            if m >= how.least
+    def _change(self, situation: Situation, required: _Requirement, target: int) -> Change:
+        settings, now, arriving = self.settings, required.now, required.load.arriving
+        plan = plan_with(situation, target * settings.slots_each)
+        limit = "" if required.fewest is not None else f", limited to {required.most} allowed executors"
+        smaller = target - 1
+        rejected = Alternative(
+            replicas=plan.replicas,
+            expected=PlanOutcome(slots=smaller * settings.slots_each, rows_per_s=self._capacity(max(1, smaller))),
+            why=f"{smaller} executors sustain {self._capacity(max(1, smaller)):.4g} rows/s.",
         )
         return Change(
             plan=plan,
             reason=Reason.SHORTAGE if target > now else Reason.RELEASE,
-            why=f"{now} -> {target} executors, the {word} for {wanted_per_s:.4g} rows/s{limited}",
-            staying=PlanOutcome(
-                slots=situation.slots, rows_per_s=min(load.arriving, inputs["capacity_rows_per_s"] or 0.0)
-            ),
+            why=f"The load needs {required.rows_per_s:.4g} rows/s: {now} -> {target} executors, which sustain "
+            f"{settings.capacity[target - 1]:.4g} rows/s{limit}.",
+            staying=PlanOutcome(slots=situation.slots, rows_per_s=min(arriving, self._capacity(now))),
             expected=PlanOutcome(
-                slots=situation.topology.slots(plan, micro_batch=situation.micro_batch), rows_per_s=kept_per_s
+                slots=situation.topology.slots(plan, micro_batch=situation.micro_batch),
+                rows_per_s=min(arriving, settings.capacity[target - 1]),
             ),
-            inputs=inputs,
-            alternatives=rejected,
-            needs_slots=None if needed is not None else self._slots_for(wanted_per_s),
+            inputs=required.inputs,
+            alternatives=(rejected,) if smaller >= settings.least else (),
+            needs_slots=None if required.fewest is not None else self._slots_for(required.rows_per_s),
         )
 
     def _capacity(self, executors: int) -> float:
-        """Of more than are known, that of the most that are."""
+        """Return the capacity; beyond the known counts, the capacity of the largest known one."""
         return self.settings.capacity[min(executors, len(self.settings.capacity)) - 1]
 
     def _slots_for(self, wanted_per_s: float) -> int | None:
-        """As far as the capacity is known."""
+        """Return the slots that sustain a rate, or None if no known number of executors does."""
         known = enumerate(self.settings.capacity, start=1)
         return next((m * self.settings.slots_each for m, rate in known if rate >= wanted_per_s), None)
 
 
 def plan_with(situation: Situation, slots: int) -> Plan:
-    """So many slots, and as many replicas, shared by what runs at once: queries, or where there are none regions."""
+    """Return a plan with this number of slots; concurrent queries (row by row: regions) share the replicas."""
     topology = situation.topology
     at_once = len(topology.queries(situation.plan.cuts)) if situation.micro_batch else len(topology.regions)
     each = max(1, slots // max(1, at_once))

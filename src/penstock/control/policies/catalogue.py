@@ -1,0 +1,72 @@
+"""The table of policies, which the CLI, the Python API and the contract suite read.
+
+A new policy takes one file with a function `build(options: PolicyParameters) -> Policy`, and one line in `POLICIES`.
+Modules are imported when a policy is built, so that listing the names is fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
+
+if TYPE_CHECKING:
+    from penstock.control.policy import Policy
+
+
+class PolicyEntry(NamedTuple):
+    module: str
+    sets_executors: bool = False  # it chooses the number of executors itself, and needs `PolicyParameters.executors`
+
+
+POLICIES = {
+    "drs": PolicyEntry("penstock.control.policies.drs"),
+    "threshold": PolicyEntry("penstock.control.policies.threshold"),
+    "stela": PolicyEntry("penstock.control.policies.stela"),
+    "ds2": PolicyEntry("penstock.control.policies.ds2"),
+    "mst": PolicyEntry("penstock.control.policies.mst", sets_executors=True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyParameters:
+    """Options that a user may give; each policy reads those that it knows."""
+
+    max_slots: int | None = None  # slots that may be used
+    latency_s: float | None = None  # latency target (T_max)
+    release_below_s: float | None = None  # T_min; None: half of the target
+    quantile: float | None = None  # latency quantile of the target: 0.5, 0.95 or 0.99; None: the mean
+    queue: Literal["mmk", "gigk"] = "mmk"  # queueing model of engines that work row by row
+    executors: tuple[int, int] | None = None  # least and largest number of executors; None: the number is fixed
+    slots_each: int = 1  # slots of an executor
+    workers: int | None = None  # workers of the cluster; None: the largest number of executors
+    catch_up_s: float = 120.0  # time in which a backlog is to be processed (mst)
+    capacity: tuple[float, ...] | None = None  # rows/s that 1, 2, ... executors sustain, from a study (mst)
+
+
+class _PolicyModule(Protocol):
+    def build(self, options: PolicyParameters) -> Policy: ...
+
+
+def build_policy(name: str, options: PolicyParameters) -> Policy:
+    """Return the policy without guards. Its plans include the number of executors if `options.executors` is set.
+
+    Raises KeyError if the name is not in `POLICIES`, and PenstockError if the policy cannot use the options.
+    """
+    entry = POLICIES[name]
+    policy = cast(_PolicyModule, import_module(entry.module)).build(options)
+    if options.executors is None or entry.sets_executors:
+        return policy
+
+    from penstock.control.policies.elastic import Elastic
+
+    least, most = options.executors
+    return Elastic(policy, slots_each=options.slots_each, least=least, most=most)
+
+
+def guarded_policy(name: str, options: PolicyParameters, *, cooldown_s: float) -> Policy:
+    """Return the policy with the guards of a run: slot limit, minimum gain, pay-back of the pause, and cooldown."""
+    from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
+
+    worthwhile = PayBack(Hysteresis(build_policy(name, options), gain=0.05), within_s=600.0)
+    return Cooldown(Bounded(worthwhile, max_slots=options.max_slots), seconds=cooldown_s)
