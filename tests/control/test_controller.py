@@ -99,7 +99,7 @@ def test_missing_costs_hold(tmp_path: Path) -> None:
     one = engine(clock)
     one.blind = True
     rows = drive(tmp_path, one, clock, Drs(DrsSettings(goal=LeastLatency())), windows=4)
-    assert reasons(rows)[-1] == "missing-metrics" and "the cost of a row in 'extract'" in rows[-1].why
+    assert reasons(rows)[-1] == "missing-metrics" and "the cost per row of 'extract'" in rows[-1].why
 
 
 def test_no_rows_arrive(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int, severa
     measured = measure_saturated(fresh, Saturation(every_s=5.0, warm_up=warm_up), clock)
     assert measured.rows_per_s == pytest.approx(SLOTS_EACH / WAIT_S, rel=0.03)
     assert measured.settled is several, measured.why
-    assert several or "each is of one batch" in str(measured.why)  # which has the start of a query in it
+    assert several or "each sample is one batch" in str(measured.why)  # which has the start of a query in it
     assert len(starts) > 1  # 15 s and less make no five windows
 
 
@@ -70,7 +70,7 @@ def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int, severa
 def test_a_source_that_has_ended_is_not_waited_for(mode: str) -> None:
     fresh, clock, starts = readings_of(few(100), mode=mode)
     measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
-    assert measured.rows_per_s is None and "ran dry: preload more rows" in str(measured.why)
+    assert measured.rows_per_s is None and "ran dry; preload more rows" in str(measured.why)
     assert sum(one.clock.time() for one in starts) <= 45.0  # 100 rows of 20 ms are through in a second, each time
 
 
