@@ -13,15 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
-from penstock.dataflow import Dataflow
 from penstock.plan import default_plan
+from tests.support.number_flows import failing, numbers
 from tests.support.spark_runs import engine_for, play, rows_read, wait_until
 
 pytestmark = pytest.mark.spark
-
-
-def numbers(flow: Dataflow, rows: int, rows_per_s: float | None = None, name: str = "numbers") -> penstock.Stream:
-    return flow.source(name, penstock.generate(lambda n: n, schema="n bigint", rows=rows, rows_per_s=rows_per_s))
 
 
 def test_fan_out_several_inputs_a_global_state_and_a_user_s_sink(spark: SparkSession, tmp_path: Path) -> None:
@@ -98,19 +94,6 @@ def test_files_are_read_as_they_appear_and_replayed_at_a_rate(spark: SparkSessio
             engine.set_rate("events", 5)
     finally:
         engine.stop()
-
-
-def failing(flow_rows: int, broken: list[bool]) -> Dataflow:
-    """Its function can be made to fail when it is next compiled."""
-
-    def doubled(df: DataFrame) -> DataFrame:
-        return df.select(F.col("nowhere")) if broken[0] else df.selectExpr("n * 2 as m")
-
-    flow = penstock.Dataflow("failing")
-    numbers(flow, flow_rows, 400).stateless("double", doubled).keyed(
-        "count", lambda df: df.groupBy("m").count(), keys=["m"]
-    ).sink("out", penstock.memory())
-    return flow
 
 
 def test_untouched_queries_are_not_stopped(spark: SparkSession, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from penstock.engines.spark.run_directory.committed import Query
 from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.plan import default_plan
-from tests.engines.spark.test_engine import failing, numbers
+from tests.support.number_flows import failing, numbers
 from tests.support.spark_runs import engine_for, rows_read, wait_until
 
 pytestmark = pytest.mark.spark
