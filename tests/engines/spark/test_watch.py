@@ -157,7 +157,7 @@ def test_a_load_that_is_too_much_gets_a_recommendation(plain_spark: SparkSession
 
 
 def test_arguments_that_make_no_sense_are_refused_at_once(plain_spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(penstock.PenstockError, match="a black box can be watched by 'mst' only"):
+    with pytest.raises(penstock.PenstockError, match="policy='drs' cannot be used by watch"):
         penstock.watch(plain_spark, at=tmp_path, policy="drs")  # type: ignore[arg-type]
     with pytest.raises(penstock.PenstockError, match="is invalid; give the least and the largest"):
         penstock.watch(plain_spark, at=tmp_path, executors=(3, 1))
