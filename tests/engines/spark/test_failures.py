@@ -204,7 +204,7 @@ def test_a_plan_that_is_in_force_stays_also_where_the_old_one_cannot_be_cleared_
         engine.start()
         wait_until(lambda: rows_read(engine) > 0, engine)
         with monkeypatch.context() as broken:
-            broken.setattr(RunDirectory, "clear", fails)
+            broken.setattr(RunDirectory, "delete_unused", fails)
             engine.apply(penstock.rescaled(flow, engine.plan, {"same": 1}))
         assert engine.generation == 2
         comes_to_its_end(engine, rows=900)
