@@ -90,7 +90,7 @@ def demonstrate(
         options: dict[str, Any] = {"spark": spark, "plan": fixed, "window_s": _WINDOW_S, "batch_s": 1.0}
         with run(dataflow, at=directory / "without", on_window=show, **options) as fixed_run:
             span = _apply_load(fixed_run, SOURCE, seconds / 2, say)
-        target_s = _target_s(fixed_run, span[0])
+        target_s = _target_s(fixed_run, span[0] + PHASES[0][1] * seconds / 2)
         without = load_result(fixed_run, span, target_s)
         say(
             f"   The backlog grew to {without.most_backlog_rows:,} rows; {without.last_backlog_rows:,} rows still wait."
@@ -205,10 +205,10 @@ def load_result(record: RunRecord, span: tuple[float, float], target_s: float) -
     return summarise(_windows(record, span[0], span[1] + _WINDOW_S), target_s=target_s)
 
 
-def _target_s(record: RunRecord, began_s: float) -> float:
-    """Return the latency target for this machine, from the latency under the low load when the phases began."""
-    latencies = [window.latency.mean_s for window in _windows(record, 0.0, began_s + _WINDOW_S) if window.latency]
-    return max(TARGET_S, _TARGET_FACTOR * latencies[-1]) if latencies else TARGET_S
+def _target_s(record: RunRecord, rise_s: float) -> float:
+    """Return the latency target for this machine, from the lowest latency before the load rises at `rise_s`."""
+    latencies = [window.latency.mean_s for window in _windows(record, 0.0, rise_s) if window.latency is not None]
+    return max(TARGET_S, _TARGET_FACTOR * min(latencies, default=0.0))
 
 
 def _windows(record: RunRecord, after_s: float, until_s: float) -> list[Window]:
