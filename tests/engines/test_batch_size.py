@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engines import batch_size
-from penstock.engines.simulated.batches import loop
+from penstock.engines.simulated.batches import batch_limit
 from penstock.engines.spark.reading import batch_sizer
 
 SECONDS = st.floats(1e-3, 1e3)
@@ -18,8 +18,8 @@ ROWS = st.floats(1.0, 1e7)
 
 def test_both_engines_use_the_same_functions() -> None:
     assert batch_sizer.next_limit is batch_size.next_limit and batch_sizer.next_stretch is batch_size.next_stretch
-    assert loop.next_limit.py_func is batch_size.next_limit
-    assert loop.next_stretch.py_func is batch_size.next_stretch
+    assert batch_limit.next_limit.py_func is batch_size.next_limit
+    assert batch_limit.next_stretch.py_func is batch_size.next_stretch
 
 
 @given(ROWS, st.integers(1, 10**7), SECONDS, st.floats(0.0, 1e3), SECONDS, st.floats(1.0, 4.0))
@@ -27,9 +27,9 @@ def test_the_compiled_rule_gives_the_same_numbers(
     limit: float, rows: int, batch_s: float, overhead_s: float, target_s: float, stretch: float
 ) -> None:
     given = (limit, rows, batch_s, min(overhead_s, batch_s), target_s, stretch)
-    assert loop.next_limit(*given) == pytest.approx(batch_size.next_limit(*given), rel=1e-12)
+    assert batch_limit.next_limit(*given) == pytest.approx(batch_size.next_limit(*given), rel=1e-12)
     for rows_left in (True, False):
-        assert loop.next_stretch(stretch, rows_left) == batch_size.next_stretch(stretch, rows_left)
+        assert batch_limit.next_stretch(stretch, rows_left) == batch_size.next_stretch(stretch, rows_left)
 
 
 @given(ROWS, st.integers(1, 10**7), SECONDS, st.floats(0.0, 1e3), SECONDS, st.floats(1.0, 4.0))
