@@ -16,9 +16,10 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 import penstock
 from penstock.control.controller import Controller, Settings
 from penstock.control.guards import Cooldown, Hysteresis
-from penstock.control.loop import run
+from penstock.control.loop import Loop
 from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
 from penstock.control.requests import Requests
+from penstock.control.run import Schedule, run
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.session import session
@@ -127,15 +128,9 @@ def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path
             RunStart(dataflow=flow.name, flow_file="", pid=os.getpid(), master="local", started_s=time.time())
         )
         load = Load(engine, store)
-        run(
-            engine,
-            store,
-            Requests(tmp_path),
-            every_s=2.0,
-            until=load.over,
-            on_window=load.seen,
-            controller=Controller(policy, settings, engine, store),
-        )
+        controller = Controller(policy, settings, engine, store)
+        loop = Loop(engine=engine, store=store, controller=controller, on_window=load.seen)
+        run(engine, loop, Requests(tmp_path), Schedule(every_s=2.0, until=load.over))
         rows = [row for _, row in store.decisions()]
         errors = store.errors()
     assert errors == []

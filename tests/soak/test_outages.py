@@ -24,9 +24,9 @@ OUTAGES = int(os.environ.get("SOAK_OUTAGES", "8"))
 
 
 def outage(broker: Broker, kind: str, seconds: float) -> None:
-    """Of the broker's own process, which its keeper outlives for a moment at most."""
-    assert broker._keeper is not None
-    (jvm,) = psutil.Process(broker._keeper.pid).children()
+    """Interrupt the process of the broker, which is the only child of its supervisor."""
+    assert broker._supervisor is not None
+    (jvm,) = psutil.Process(broker._supervisor.pid).children()
     if kind == "frozen":
         jvm.suspend()
         time.sleep(seconds)

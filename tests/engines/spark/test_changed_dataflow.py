@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import penstock
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.compile.refusals import refuse_hidden_state
-from tests.engines.spark.test_state import with_transform
+from tests.support.counting_processor import count_with_processor
 from tests.support.spark_runs import engine_for, wait_until
 
 pytestmark = pytest.mark.spark
@@ -98,7 +98,7 @@ def test_state_that_a_stateless_function_hides_is_refused(spark: SparkSession) -
         stream.limit(5),
         stream.join(other, "value"),
         stream.groupBy("value").applyInPandasWithState(lambda *_: (), "v int", "v int", "append", "NoTimeout"),
-        with_transform(stream.selectExpr("value as k")),
+        count_with_processor(stream.selectExpr("value as k")),
     ):
         with pytest.raises(
             penstock.DataflowError, match="'f' is declared stateless, but .*; declare it with keyed or global_state"

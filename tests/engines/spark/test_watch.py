@@ -159,8 +159,12 @@ def test_a_load_that_is_too_much_gets_a_recommendation(plain_spark: SparkSession
 def test_arguments_that_make_no_sense_are_refused_at_once(plain_spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(penstock.PenstockError, match="policy='drs' cannot be used by watch"):
         penstock.watch(plain_spark, at=tmp_path, policy="drs")  # type: ignore[arg-type]
-    with pytest.raises(penstock.PenstockError, match="is invalid; give the least and the largest"):
+    with pytest.raises(penstock.PenstockError) as refused:
         penstock.watch(plain_spark, at=tmp_path, executors=(3, 1))
+    assert str(refused.value) == (
+        "executors=(3, 1) is invalid; "
+        "give the least and the largest number of executors, from 1 to 10,000, such as (1, 6)."
+    )
 
 
 def test_the_backlog_of_a_kafka_source_is_read_from_its_offsets() -> None:

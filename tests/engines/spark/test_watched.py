@@ -36,20 +36,28 @@ def test_a_program_has_no_cuts_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (engine.plan.slots, engine.plan.cuts) == (6, frozenset())
 
 
+EXECUTORS_REQUIRED = "give the least and the largest number of executors, from 1 to 10,000, such as (1, 6)."
+SECONDS_REQUIRED = "give a finite number of seconds above 0."
+
+
 @pytest.mark.parametrize(
-    "given",
-    [{"executors": 4}, {"executors": (1, 2, 3)}, {"executors": (1.5, 3)}, {"every_s": nan}, {"catch_up_s": inf}],
+    ("argument", "value", "required"),
+    [
+        ("executors", 4, EXECUTORS_REQUIRED),
+        ("executors", (1, 2, 3), EXECUTORS_REQUIRED),
+        ("executors", (1.5, 3), EXECUTORS_REQUIRED),
+        ("executors", (2, 1), EXECUTORS_REQUIRED),
+        ("executors", (1, 10**9), EXECUTORS_REQUIRED),  # the capacity of each count would be computed
+        ("every_s", nan, SECONDS_REQUIRED),
+        ("every_s", "10", SECONDS_REQUIRED),
+        ("every_s", 0, SECONDS_REQUIRED),
+        ("catch_up_s", inf, SECONDS_REQUIRED),
+    ],
 )
-def test_arguments_that_make_no_sense_are_told_with_what_would(given: dict[str, Any]) -> None:
-    with pytest.raises(penstock.PenstockError, match="is invalid; give "):
-        penstock.watch(None, at="nowhere", **given)
-
-
-@pytest.mark.parametrize("asked", [{"executors": (1, 10**9)}, {"executors": (2, 1)}, {"every_s": "10"}, {"every_s": 0}])
-def test_what_cannot_be_watched_for_is_refused_before_anything_is_looked_at(asked: dict[str, Any]) -> None:
-    """A billion executors would have their capacities worked out in the middle of somebody's program."""
-    with pytest.raises(penstock.PenstockError, match="is invalid; give "):
-        penstock.watch(None, at="nowhere", **asked)
+def test_an_invalid_argument_is_refused_before_the_session_is_used(argument: str, value: Any, required: str) -> None:
+    with pytest.raises(penstock.PenstockError) as refused:
+        penstock.watch(None, at="nowhere", **{argument: value})
+    assert str(refused.value) == f"{argument}={value} is invalid; {required}"
 
 
 def test_behind_a_cold_batch_the_load_is_what_it_is() -> None:

@@ -299,7 +299,7 @@ def test_a_watched_program_gets_the_executors_that_its_load_needs_and_keeps_no_o
         waits = rows.mapInPandas(slowly, rows.schema).writeStream.queryName(name).format("noop")
         return waits.option("checkpointLocation", str(tmp_path / name)).start()
 
-    negotiator_of(on_cluster, warmed=False).settle(1)
+    negotiator_of(on_cluster, warms_up=False).resize(1)
     watched = penstock.watch(on_cluster, at=tmp_path / "watch", executors=(1, 3), mode="active", every_s=1.0)
     small, large = query("small", 10), query("large", 150)
     try:
@@ -317,18 +317,18 @@ def test_a_watched_program_gets_the_executors_that_its_load_needs_and_keeps_no_o
 
 
 def executors_of(spark: SparkSession) -> int:
-    return len(negotiator_of(spark, warmed=False).standing().registered)
+    return len(negotiator_of(spark, warms_up=False).counts().registered)
 
 
 def test_a_local_master_refuses_other_executors_and_says_what_to_do() -> None:
-    one = FixedExecutors(2)
-    assert one.settle(2) == 2
+    executors = FixedExecutors(2)
+    assert executors.resize(2) == 2
     with pytest.raises(penstock.PlanError, match="The plan has 4 slots, but this run has 2"):
-        one.settle(4)
+        executors.resize(4)
     with pytest.raises(
         ExecutorsError,
         match="3 executors were requested, but a local master is a single process.*penstock cluster start",
     ):
-        one.ask(3)
+        executors.request(3)
     with pytest.raises(ClusterError, match="0 workers with 2 slots each"):
         ClusterSize(workers=0).check()
