@@ -168,3 +168,10 @@ def test_a_parameter_with_a_default_is_no_input() -> None:
     flow.stateless("maybe", lambda a, b=None: a, inputs=[one, two])
     assert not flow["both"].takes_each_input
     assert flow["each"].takes_each_input and flow["maybe"].takes_each_input
+
+
+def test_the_schema_of_a_row_function_may_be_positional() -> None:
+    flow = penstock.Dataflow("f")
+    doubled = numbers(flow).rows("double", lambda row: row, "n bigint")
+    flow.rows("both", lambda row: row, "n bigint", inputs=[doubled])
+    assert flow["double"].columns == flow["both"].columns == ("n",)

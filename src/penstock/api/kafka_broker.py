@@ -32,6 +32,12 @@ def start_broker(at: str | Path = BROKER_DIRECTORY) -> BrokerRecord:
     """Start a Kafka broker on loopback, on free ports. It runs until it is stopped.
 
     Maven downloads it once; it needs Java 17 or newer.
+
+    Args:
+        at: Directory of the broker's data and log.
+
+    Raises:
+        PenstockError: The broker cannot be downloaded or does not start.
     """
     from penstock.brokers.broker import Broker
 
@@ -65,7 +71,11 @@ def create_topic(
 ) -> KafkaTopic:
     """Create a topic, or return the existing one unchanged.
 
-    Without `bootstrap_servers`, the broker in `runs/broker` is used. `options` are those of the Kafka client.
+    Args:
+        name: Name of the topic.
+        partitions: Number of partitions of a new topic.
+        bootstrap_servers: Addresses of brokers. By default the broker in `runs/broker` is used.
+        options: Options of the Kafka client.
     """
     from penstock.brokers.topics import Topic
 
@@ -98,10 +108,24 @@ def load_topic(
 ) -> LoadResult:
     """Append rows to a topic at a rate, along a trace, or as a backlog, and return the rows counted by the broker.
 
-    `row` is a function of the row number, or FILE[:FUNCTION]; text is sent as it is, other values as JSON. Give one of
-    `rate` (rows/s), `trace` (CSV: time_s,rate) and `backlog` (a number of rows, appended as fast as possible). `peak`
-    scales the trace. `max_rows` limits a rate, `seconds` limits a rate or a trace. `is_stopped` ends it early.
-    All rows are confirmed by the broker before the function returns.
+    All rows are confirmed by the broker before the function returns. Give one of `rate`, `trace` and `backlog`.
+
+    Args:
+        topic: Name of the topic.
+        row: Function of the row number, or "FILE[:FUNCTION]". Text is sent as it is, other values as JSON.
+        rate: Rows per second.
+        trace: CSV file (time_s,rate) with the rate over time.
+        backlog: Number of rows to append as fast as possible.
+        peak: Scale the trace so that its highest rate is this many rows/s.
+        max_rows: Number of rows after which a rate ends.
+        seconds: Time after which a rate or a trace ends.
+        bootstrap_servers: Addresses of brokers. By default the broker in `runs/broker` is used.
+        options: Options of the Kafka client.
+        on_progress: Called about once per second.
+        is_stopped: Returns whether to end early.
+
+    Raises:
+        PenstockError: The arguments do not fit together, or the broker cannot be reached.
     """
     from penstock.brokers.load_generator import load
     from penstock.brokers.topics import Topic

@@ -57,13 +57,25 @@ def measure_mst(
     Sources are accelerated until there is always a backlog; sinks compute everything and write nothing. Each trial is
     stored when it ends, so the same call continues an interrupted study.
 
-    `flow` is a dataflow or FILE[:name]. `repeats` is the number of trials per count. `budget` makes that many trials
-    instead, each at the count that reduces the uncertainty most. `paced` additionally searches the highest sustained
-    rate of paced sources. `replicas` sets replicas by the paper's rule or by a policy. `at` is the directory of the
-    study, by default `studies/<dataflow>`. `cluster` is the directory of a running cluster; without it, one is started
-    with `executor_cores` and `executor_memory_mb`. `level` is the probability of the prediction intervals.
+    Args:
+        flow: A dataflow, "FILE[:name]" or "MODULE[:name]".
+        executors: Numbers of executors to measure.
+        repeats: Number of trials for each of them.
+        budget: Make this many trials instead, each at the number of executors that reduces the uncertainty most.
+        paced: Search also the highest sustained rate of paced sources.
+        replicas: Set replicas by the rule of the paper ("rule") or by a policy.
+        predict: Numbers of executors to predict.
+        at: Directory of the study; default `studies/<name of the dataflow>`.
+        cluster: Directory of a running cluster. By default one is started with `executor_cores` and
+            `executor_memory_mb`.
+        executor_cores: Slots of an executor.
+        executor_memory_mb: Memory of an executor.
+        window_s: Length of a measurement window.
+        level: Probability of the prediction intervals.
+        on_progress: Called at the start and after each trial.
 
-    Raises PenstockError if the sources cannot be measured, or if the directory contains trials of another program.
+    Raises:
+        PenstockError: The sources cannot be measured, or the directory contains trials of another program.
     """
     if paced and budget is not None:
         raise PenstockError("A paced measurement takes a number of repeats; give it without a budget.")
@@ -98,7 +110,13 @@ def measure_mst(
 def predict_mst(study: str | Path, *, executors: Sequence[int], level: float = 0.9) -> MstMeasurement:
     """Predict the throughput of other executor counts from the trials in the directory `study`.
 
-    Raises PenstockError if fewer than two executor counts were measured.
+    Args:
+        study: Directory of the study.
+        executors: Numbers of executors to predict.
+        level: Probability of the prediction intervals.
+
+    Raises:
+        PenstockError: Fewer than two executor counts were measured.
     """
     result = _result(Path(study), tuple(executors), level)
     if result.fit is None:

@@ -26,11 +26,16 @@ def fit_mst(
 ) -> MstFits:
     """Fit a model of the maximum sustainable throughput to each application of a CSV file (app,vms,throughput).
 
-    `predict` lists the VM counts to predict; the default is the measured counts. `app` limits the result to one
-    application. `validate` lists the VM counts that select the model; the default is the largest one, and an empty list
-    selects leave-one-out validation. `step` is the number of VMs after which a parallel unit gets another thread.
-    `level` is the share of new samples inside the intervals, `seed` that of their bootstrap. `plot` writes the curves
-    to an HTML file.
+    Args:
+        samples: CSV file.
+        predict: VM counts to predict. The default is the measured counts.
+        app: Application to fit. The default is all of them.
+        validate: VM counts that select the model. The default is the largest one; an empty list selects leave-one-out
+            validation.
+        step: Number of VMs after which a parallel unit gets another thread.
+        level: Share of new samples inside the prediction intervals.
+        seed: Seed of the bootstrap of the intervals.
+        plot: HTML file to write the curves to.
     """
     from penstock.models.mst.samples import samples_of_app
     from penstock.report.mst_results import MstFits, fit_app
@@ -52,8 +57,11 @@ def choose_vm_counts(
 ) -> VmCountChoice:
     """Choose the VM counts to measure: the subset from which the models predict the other counts best.
 
-    `samples` is a CSV file (app,vms,throughput). Only subsets of `sizes` counts up to `max_vms` are considered; beyond
-    a million of them, a sample drawn with `seed`.
+    Args:
+        samples: CSV file (app,vms,throughput).
+        max_vms: Largest VM count to measure.
+        sizes: Sizes of the subsets to consider.
+        seed: Seed of the sample of subsets that is considered if there are more than a million.
     """
     from penstock.models.mst.training_subset import best_training_subset
     from penstock.report.mst_results import vm_count_choice
@@ -79,10 +87,19 @@ def compare_elastic(
 ) -> ElasticResult:
     """Compare policies that rent VMs for a changing load: their cost, and how often the capacity is too low.
 
-    `trace` is a CSV file (time_s,rate), `samples` one with app,vms,throughput. `train` and `validate` list the VM
-    counts that fit and select the models; by default the largest one selects. `peak` scales the trace to this rate.
-    `price_per_h` is the price of a VM and `delay_s` the time from ordering a VM to its use. Policy parameters are
-    selected on the share `choose_share` of the trace; the result refers to the rest. `plot` writes an HTML file.
+    Args:
+        trace: CSV file (time_s,rate).
+        samples: CSV file (app,vms,throughput).
+        app: Application in `samples`.
+        train: VM counts that fit the models. The default is all counts that do not validate.
+        validate: VM counts that select the model. The default is the largest one.
+        step: Number of VMs after which a parallel unit gets another thread.
+        price_per_h: Price of a VM per hour.
+        delay_s: Time from ordering a VM to its use.
+        max_vms: Largest number of VMs. The default is the largest measured count.
+        peak: Scale the trace so that its highest rate is this many rows/s.
+        choose_share: Share of the trace that selects the parameters of the policies. The result refers to the rest.
+        plot: HTML file to write the schedules to.
     """
     from penstock.models.mst.samples import samples_of_app
     from penstock.planning.elastic_comparison import ModelInputs, compare

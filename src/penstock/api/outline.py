@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 def outline(flow: Dataflow | str, *, slots: int = 2) -> DataflowOutline:
     """Return the operators, the default plan for `slots`, its queries, and the reason for each cut.
 
-    `flow` is a dataflow, "FILE[:name]" or "MODULE[:name]".
+    Args:
+        flow: A dataflow, "FILE[:name]" or "MODULE[:name]".
+        slots: Number of tasks that run at the same time.
+
+    Raises:
+        DataflowError: The dataflow cannot be loaded or is incomplete.
     """
     from penstock.report.dataflow_outline import dataflow_outline
 

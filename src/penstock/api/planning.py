@@ -21,8 +21,14 @@ def assign(
 ) -> AssignmentResult:
     """Assign processors to operators: the least latency within `processors`, or the fewest that meet `latency_s`.
 
-    `stations` is a document or the path of its JSON file (`penstock schema stations`). `quantile` applies the target to
-    that quantile of the latency instead of the mean. Raises PlanError if both or none of the goals are given.
+    Args:
+        stations: A document, or the path of its JSON file; `penstock schema stations` prints the format.
+        processors: Number of processors to distribute.
+        latency_s: Latency target.
+        quantile: Apply the target to this quantile of the latency instead of the mean.
+
+    Raises:
+        PlanError: Both or none of the two goals are given, or the goal cannot be reached.
     """
     from penstock.planning.stations import StationsDocument, plan_stations
 
@@ -45,8 +51,18 @@ def allocate(
 ) -> ScheduleReport:
     """Allocate threads, slots and VMs for an input rate in rows/s, and predict the rate that they sustain.
 
-    `dataflow`, `curves` and `vms` are JSON files; `penstock schema` prints their formats. Without `vms`, each slot is a
-    VM. `method` selects the allocation and `mapping` the placement of threads on slots.
+    `penstock schema` prints the formats of the three files.
+
+    Args:
+        dataflow: JSON file with the tasks, their selectivities and connections.
+        rate: Input rate in rows/s.
+        curves: JSON file with the performance curve of each task: rate, CPU and memory by number of threads.
+        method: Allocation of threads: model-based ("mba") or linear scaling ("lsa").
+        mapping: Placement of threads on slots: "dsm", "rsm" or "sam".
+        vms: JSON file with the sizes of VMs that can be rented. By default each slot is a VM.
+
+    Raises:
+        PenstockError: A file cannot be read, or the rate cannot be reached.
     """
     from penstock.models.curve import curves_from_json
     from penstock.models.flow import flow_from_json

@@ -36,10 +36,18 @@ def compare_policies(
 ) -> list[ArenaResult]:
     """Simulate every policy from the same first plans, and compare the result with the best of all plans.
 
-    `starts` is the number of first plans: one replica per operator, and random plans. `slots` is the number of slots
-    that a plan may use. Each policy has `windows` windows of `window_s` seconds. `trace` is a CSV file (time_s,rate)
-    that is scaled so that its last rate is the application's own; the default is a constant rate. `progress` wraps the
-    steps of the simulation, such as `rich.progress.track`. `on_result` is called after each application and engine.
+    Args:
+        applications: Applications of the DRS paper: "video", "patterns".
+        engines: Simulated engines: "row-by-row", "micro-batch".
+        slots: Number of slots that a plan may use.
+        starts: Number of first plans: one replica per operator, and random plans.
+        windows: Number of windows for each policy and first plan.
+        window_s: Length of a window.
+        trace: CSV file (time_s,rate), scaled so that its last rate is the application's own. The default is a constant
+            rate.
+        seed: Seed of the random numbers.
+        progress: Wraps the steps of the simulation, such as `rich.progress.track`.
+        on_result: Called after each application and engine.
     """
     from penstock.control.arena.comparison import ArenaOptions
     from penstock.control.arena.comparison import compare_policies as compare

@@ -30,7 +30,8 @@ REQUEST_TIMEOUT_S = 120.0
 def open_run(at: str | Path) -> RunRecord:
     """Open the record of the run, study, simulation or watched program in the directory `at`.
 
-    Raises StoreError if the directory contains no record.
+    Raises:
+        StoreError: The directory contains no record.
     """
     from penstock.store import StoreReader
 
@@ -42,7 +43,7 @@ class RunRecord:
     """The record of a run in its directory. Each method reads the current content of the store.
 
     `rescale`, `apply`, `set_rate` and `stop` send a request to the process that runs the dataflow and wait for its
-    answer. They raise RequestError if no process runs it, or if the request is refused.
+    answer. They raise `RequestError` if no process runs it, or if the request is refused.
     """
 
     def __init__(self, at: str | Path) -> None:
@@ -144,8 +145,11 @@ class RunRecord:
     ) -> Path:
         """Write the report as one HTML file and return its path, by default `report.html` in the run's directory.
 
-        `price_per_slot_hour` adds the cost of the run. `study` is the directory of a study, whose throughput curve is
-        added. `as_json` writes the data of the report as JSON instead.
+        Args:
+            path: File to write.
+            price_per_slot_hour: Price of a slot, which adds the cost of the run to the report.
+            study: Directory of a throughput study, whose curve is added.
+            as_json: Write the data of the report as JSON instead.
         """
         from penstock.report.page import write_page
 

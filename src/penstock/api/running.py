@@ -70,33 +70,46 @@ def run(
     Use the result as a context manager, or call its `stop` method. Errors of the start are raised here; later errors
     are raised by `Run.wait` and at the end of the `with` block.
 
-    Parameters
-    ----------
-    flow: the dataflow, or "FILE[:name]" or "MODULE[:name]".
-    at: directory of the run; default `runs/<name of the dataflow>`.
-    spark: an existing Spark session, which stays open after the run. Without it Penstock uses the active session, or
-        creates a session for `master`, or for the Penstock cluster in the directory `cluster`, with the properties
-        `confs`.
-    plan: the plan to start with, as a value or as a JSON file; default: the last plan of the run or the default plan.
-    policy: the scaling policy: drs, threshold, stela, ds2 or mst; default: none.
-    mode: "recommend" records decisions, "active" also applies them, "off" makes none.
-    latency_s: latency target (policy drs). `quantile` (0.5, 0.95 or 0.99) selects a quantile instead of the mean, and
-        slots are released only below the latency `release_below_s`.
-    max_slots: largest number of slots that the policy may use.
-    executors: smallest and largest number of executors, each with `executor_cores` slots.
-    cooldown_s: smallest time between two plan changes.
-    windows: number of windows to average.
-    warm_up_s: time after a plan change that is not measured.
-    catch_up_s: time in which a backlog must be processed (policy mst).
-    mst_study: directory of a throughput study (policy mst).
-    window_s: length of a measurement window.
-    batch_s: duration that micro-batches aim at while rows are waiting.
-    sample_every: one row in this many is timed individually in row functions.
-    channel: where new cuts store their rows: in the directory of the run ("embedded") or in Kafka topics ("kafka", with
-        `bootstrap_servers` and `kafka_options`).
-    until_idle: stop the run when all input is processed.
-    on_window: called in the background thread with each window and the plan in force.
-    on_message: called with one sentence for each remark about the start.
+    Args:
+        flow: The dataflow, or "FILE[:name]" or "MODULE[:name]".
+        at: Directory of the run; default `runs/<name of the dataflow>`.
+        spark: An existing Spark session, which stays open after the run. The default is the active session, or a new
+            one.
+        master: Spark master of the session to create; default "local[2]".
+        cluster: Directory of a Penstock cluster, which determines the master; see `start_cluster`.
+        confs: Spark properties of the session to create.
+        plan: The plan to start with, as a value or as a JSON file. The default is the last plan of the run, or the
+            default plan.
+        policy: The scaling policy: "drs", "threshold", "stela", "ds2" or "mst". By default the plan is fixed.
+        mode: "recommend" records decisions, "active" also applies them, "off" makes none.
+        latency_s: Latency target (policy drs).
+        release_below_s: Latency below which slots are released (policy drs); default: half of the target.
+        quantile: Apply the target to this quantile (0.5, 0.95 or 0.99) of the latency instead of the mean.
+        max_slots: Largest number of slots that the policy may use.
+        executors: Smallest and largest number of executors.
+        executor_cores: Slots of an executor.
+        cooldown_s: Smallest time between two plan changes.
+        windows: Number of windows to average.
+        warm_up_s: Time after a plan change that is not measured.
+        catch_up_s: Time in which a backlog must be processed (policy mst).
+        mst_study: Directory of a throughput study (policy mst).
+        window_s: Length of a measurement window.
+        batch_s: Duration that micro-batches aim at while rows are waiting.
+        sample_every: One row in this many is timed individually in row functions.
+        channel: Where new cuts store their rows: in the directory of the run ("embedded") or in Kafka topics ("kafka").
+        bootstrap_servers: Addresses of brokers for the channel "kafka".
+        kafka_options: Options of the Kafka client for the channel "kafka".
+        until_idle: Stop the run when all input is processed.
+        on_window: Called in the background thread with each window and the plan in force.
+        on_message: Called with one sentence for each remark about the start.
+
+    Returns:
+        The run. It has started, and all its queries are running.
+
+    Raises:
+        OptionError: An option has an invalid value or does not fit the others.
+        PlanError: The plan does not fit the dataflow.
+        DataflowError: The dataflow is incomplete.
     """
     from penstock.engines.spark.settings import EngineSettings
 
@@ -189,7 +202,8 @@ class Run(RunRecord):
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the run ends and return True, or return False after the timeout.
 
-        Raises RunFailedError if the run failed.
+        Raises:
+            RunFailedError: The run failed.
         """
         if not self._ended_event.wait(timeout_s):
             return False
@@ -200,8 +214,12 @@ class Run(RunRecord):
     def wait_until_idle(self, timeout_s: float | None = None) -> bool:
         """Wait until all input is processed and return True.
 
-        Returns False if the run stops or the timeout expires first.
-        Raises PenstockError if a source never ends, and RunFailedError if the run failed.
+        Returns:
+            False if the run stops or the timeout expires first.
+
+        Raises:
+            PenstockError: A source never ends.
+            RunFailedError: The run failed.
         """
         check_ends(self._launch.flow)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -255,6 +273,7 @@ class Run(RunRecord):
 
     @property
     def is_running(self) -> bool:
+        """Whether the run has not ended."""
         return not self._ended_event.is_set()
 
     def rows(self, sink: str) -> list[dict[str, Any]]:

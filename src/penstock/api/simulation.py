@@ -115,18 +115,24 @@ def simulate(
 
     Parameters that are not listed here have the same meaning as in `penstock.run`.
 
-    Parameters
-    ----------
-    trace: CSV file with the columns time_s,rate or time,rate. Every source follows it.
-    peak: scale the trace so that its highest rate is this many rows/s.
-    like: a record, or the directory of a run: operators cost what that run measured.
-    behaviour: cost of the operators, as a value or as a JSON file; give either this or `like`.
-    engine: "row-by-row", "micro-batch" (as Spark works) or "fluid" (fast approximation).
-    plan: the plan to start with; default: the default plan for `slots`.
-    slots: number of slots; default: the slots of the run `like`, otherwise 2.
-    seed: seed of the random numbers.
-    at: directory in which the record of the simulation is kept; default: it is not kept.
-    queue: queueing model of an operator in policy drs: "mmk" or "gigk".
+    Args:
+        trace: CSV file with the columns time_s,rate or time,rate. Every source follows it.
+        peak: Scale the trace so that its highest rate is this many rows/s.
+        like: A record, or the directory of a run: operators cost what that run measured.
+        behaviour: Cost of the operators, as a value or as a JSON file; give either this or `like`.
+        engine: "row-by-row", "micro-batch" (as Spark works) or "fluid" (fast approximation).
+        plan: The plan to start with; default: the default plan for `slots`.
+        slots: Number of slots; default: the slots of the run `like`, otherwise 2.
+        seed: Seed of the random numbers.
+        at: Directory in which the record of the simulation is kept; default: it is not kept.
+        queue: Queueing model of an operator in policy drs: "mmk" or "gigk".
+
+    Returns:
+        The totals and the decisions.
+
+    Raises:
+        OptionError: An option has an invalid value or does not fit the others.
+        PenstockError: A file cannot be read, or the directory `at` already contains a run.
     """
     from penstock.control.simulation import Duration, LatencyTarget
     from penstock.control.simulation import simulate as simulate_policy

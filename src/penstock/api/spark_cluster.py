@@ -33,8 +33,16 @@ def start_cluster(
 ) -> StartedCluster:
     """Start a master and workers as processes of this machine, and wait until all workers have registered.
 
-    Each worker is one executor with `slots` cores, which may exceed the cores of the machine. The cluster outlives this
-    process; it accepts connections from this machine only. Raises ClusterError if it does not start.
+    The cluster outlives this process. It accepts connections from this machine only.
+
+    Args:
+        at: Directory of the cluster's record and logs.
+        workers: Number of workers. Each of them runs one executor.
+        slots: Cores of an executor, which may exceed the cores of the machine.
+        memory_mb: Memory of an executor.
+
+    Raises:
+        ClusterError: The cluster does not start.
     """
     from penstock.engines.spark import cluster
 
@@ -43,14 +51,22 @@ def start_cluster(
 
 
 def cluster_status(at: str | Path = CLUSTER_DIRECTORY) -> ClusterStatus:
-    """Return the processes of the cluster and the master's view of them. Raises ClusterError if none is running."""
+    """Return the processes of the cluster and the master's view of them.
+
+    Raises:
+        ClusterError: No cluster is running.
+    """
     from penstock.engines.spark import cluster
 
     return cluster.status(Path(at))
 
 
 def stop_cluster(at: str | Path = CLUSTER_DIRECTORY) -> StoppedCluster:
-    """Stop the master, the workers and their executors. Raises ClusterError if no cluster is running."""
+    """Stop the master, the workers and their executors.
+
+    Raises:
+        ClusterError: No cluster is running.
+    """
     from penstock.engines.spark import cluster
 
     master = cluster.running(Path(at)).master

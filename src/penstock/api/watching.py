@@ -33,13 +33,22 @@ def watch(
     'penstock report'. The queries, their checkpoints and the session settings are not changed. Errors inside the watch
     are logged and never reach the program.
 
-    `executors` is the least and the largest number of executors. A window ends every `every_s` seconds. A backlog is to
-    be processed within `catch_up_s` seconds.
+    Args:
+        spark: The Spark session.
+        at: Directory of the record.
+        policy: The scaling policy. Only "mst" works without measurements per operator.
+        executors: The least and the largest number of executors.
+        mode: "recommend" records decisions. "active" also sets the number of executors. It requires a session whose
+            dynamic allocation is off or never acts on its own, and that was started with `spark.decommission.enabled`
+            and `spark.storage.decommission.enabled`.
+        every_s: Length of a measurement window.
+        catch_up_s: Time in which a backlog must be processed.
 
-    Mode "active" sets the number of executors. It requires a session whose dynamic allocation is off or never acts on
-    its own, and that was started with spark.decommission.enabled and spark.storage.decommission.enabled.
+    Returns:
+        The watch, which runs in a background thread until its method `stop` is called.
 
-    Raises PenstockError if an argument is invalid.
+    Raises:
+        PenstockError: An argument is invalid.
     """
     if policy != "mst":
         raise PenstockError(

@@ -58,8 +58,8 @@ class Stream:
         self,
         name: str,
         fn: Callable[[dict[str, Any]], Any],
-        *,
         schema: str,
+        *,
         fields: Iterable[str] | None = None,
         selectivity: float | None = None,
     ) -> Stream:
