@@ -227,11 +227,11 @@ def test_executors_that_are_lost_while_they_warm_up_are_not_waited_for_without_e
     executors.resize(1)
     executors.patience_s = 5.0  # type: ignore[attr-defined]
 
-    def lost(*_: Any) -> list[Any]:  # as a job sees it: none of its tasks ends
+    def lost(*_: Any) -> Iterator[Any]:  # as a job sees it: none of its tasks ends
         time.sleep(600.0)
-        return []
+        return iter([])
 
-    monkeypatch.setattr("penstock.engines.spark.executors.warm_up._touch", lost)
+    monkeypatch.setattr("penstock.engines.spark.executors.warm_up._wait", lost)
     assert executors.resize(2) == 2
     assert executors.resize(1) == 1  # and nothing is left running that would hold its slots
 
