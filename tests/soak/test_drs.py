@@ -115,7 +115,7 @@ class Load:
         self._engine.set_rate("frames", rows_per_s)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path: Path) -> None:
     flow = waiting()
     plan = Plan(dataflow=flow.name, cuts=frozenset({"extract", "match"}), replicas=FEW, slots=SLOTS)

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import psutil
 import pyarrow as pa
 import pytest
@@ -30,8 +31,10 @@ from penstock.brokers.load_generator import Backlog, ConstantRate, LoadSchedule,
 from penstock.brokers.topics import Topic
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.reading.reader import ReaderOptions
+from penstock.engines.spark.settings import EngineSettings
 from penstock.engines.spark.sources import kafka as kafka_source
 from penstock.engines.spark.sources.kafka import KafkaSource
+from penstock.measure.window import PipelineWindow, Window
 from penstock.store import Store
 from penstock.study.mst.design import Wanted
 from penstock.study.mst.samples import Saturation
@@ -207,32 +210,77 @@ def test_a_load_is_exact(broker: Broker) -> None:
     assert sum(Topic(cluster, "load").ends().values()) - before == 7
 
 
-def test_a_preloaded_topic_is_measured_and_nothing_is_written(
+BATCH_ROWS, BATCHES = 250, 16
+BATCH_S, ROW_S = 0.1, 0.001
+
+
+class KnownCostEngine(SparkEngine):
+    """Its batches are run by Spark, but its windows report that each took 100 ms and 1 ms per row."""
+
+    def observe(self) -> Window:
+        window = super().observe()
+        return msgspec.structs.replace(window, pipelines=tuple(map(self._with_known_cost, window.pipelines)))
+
+    def _with_known_cost(self, pipeline: PipelineWindow) -> PipelineWindow:
+        if not pipeline.batches:
+            return pipeline
+        assert pipeline.batch_s is not None and pipeline.batch_s > 0
+        return msgspec.structs.replace(pipeline, batch_s=BATCH_S + ROW_S * pipeline.rows_in / pipeline.batches)
+
+
+class BatchClock:
+    """A clock that waits for the next batch of an engine, however long it takes, instead of for an interval."""
+
+    def __init__(self) -> None:
+        self.engine: SparkEngine | None = None
+        self._read: tuple[SparkEngine, object] | None = None
+        self._now_s = 0.0
+
+    def time(self) -> float:
+        return self._now_s
+
+    monotonic = time
+
+    def sleep(self, seconds: float, /) -> None:
+        engine, before = self.engine, self._read
+        assert engine is not None
+        wait_until(lambda: (self._position(engine) not in (before, None)) or engine.idle(), engine)
+        self._read = self._position(engine)
+        self._now_s += seconds
+
+    def _position(self, engine: SparkEngine) -> tuple[SparkEngine, object] | None:
+        (query,) = engine.queries
+        position = engine.position(query, query.input("lines"))
+        return (engine, position) if position else None
+
+
+def test_a_preloaded_topic_is_read_again_until_the_samples_converge_and_nothing_is_written(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     lines, out = topics(broker.bootstrap_servers, "mst", 2)
-    fill(broker.bootstrap_servers, lines, wordcount.generator, range(4_000))
+    fill(broker.bootstrap_servers, lines, wordcount.generator, range(BATCHES * BATCH_ROWS))
     flow = counting(broker.bootstrap_servers, lines, out).without_output()
     plan = plan_of(flow, {"split": 2, "count": 2}, set())
-    readings = set()
+    settings = EngineSettings(max_batch_rows=BATCH_ROWS, batch_s=3600.0)  # all batches are full, however slow they are
+    clock, readings = BatchClock(), list[SparkEngine]()
 
     def fresh(wanted: Wanted, run: int) -> SparkEngine:
-        readings.add(run)
-        return engine_for(flow, spark, tmp_path / f"run-{run}", plan, max_batch_rows=500)
+        clock.engine = KnownCostEngine(flow, tmp_path / f"run-{run}", spark=spark, plan=plan, settings=settings)
+        readings.append(clock.engine)
+        return clock.engine
 
+    saturation = Saturation(every_s=2.0, warm_up=1, most=200, n=8, k=7)
     with Store(tmp_path / "store") as store:
         study = MstStudy(
-            app="wordcount",
-            fresh=fresh,
-            store=store,
-            clock=time,
-            saturation=Saturation(every_s=2.0, warm_up=1, most=200, n=5, k=4, tolerance=10.0),
-            slots_each=plan.slots,
+            app="wordcount", fresh=fresh, store=store, clock=clock, saturation=saturation, slots_each=plan.slots
         )
         study.run([1])
         (trial,) = store.trials()
-    assert trial.settled and trial.rows_per_s is not None and 0 < trial.rows_per_s < 40_000, trial
-    assert len(readings) > 1  # 8 batches do not last for five samples
+    assert trial.settled and trial.why is None, trial
+    assert len(trial.samples) >= saturation.n
+    assert trial.rows_per_s == pytest.approx(BATCH_ROWS / (BATCH_S + ROW_S * BATCH_ROWS), rel=saturation.tolerance)
+    # A sample needs five batches, except for the last one of a reading: 16 batches are at most four samples.
+    assert len(readings) >= len(trial.samples) / 4 > 1
     assert rows_of(broker.bootstrap_servers, out) == []
 
 
