@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import penstock
 from penstock.apps.comparison import differences
@@ -61,7 +61,7 @@ def parse(rows: DataFrame) -> DataFrame:
     return rows.select("n", values[0].alias("label"), F.slice(values, 2, 1_000_000).alias("features"))
 
 
-class Learner(StatefulProcessor):  # type: ignore[misc]  # pyspark is not type-checked
+class Learner(StatefulProcessor):
     """The state: one tree, the number of the next row, and the rows that arrived early."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -71,7 +71,7 @@ class Learner(StatefulProcessor):  # type: ignore[misc]  # pyspark is not type-c
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
         turn, tree = 0, seedling()
         if self._tree.exists():
-            turn, saved = self._tree.get()
+            turn, saved = self._tree.get() or (0, b"")
             tree = from_bytes(bytes(saved))
         waiting: dict[int, Example] = {row[0]: (row[0], row[1], list(row[2])) for row in self._early.get()}
         for frame in rows:

@@ -154,7 +154,7 @@ class SparkEngine:
         if previous is not None:
             check_same_dataflow(previous, self.flow, self.run)
         for module in modules_by_value(self.flow):  # workers cannot import these modules
-            cloudpickle.register_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         await_orphan(self.run)
         if self._spark is None:
             self._spark = session(self._master, f"penstock {self.flow.name}", self._confs)

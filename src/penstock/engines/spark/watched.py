@@ -133,7 +133,7 @@ class WatchedEngine:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._stages = StageTimes(spark)
-        name = re.sub(r"[^A-Za-z0-9_]+", "_", spark.sparkContext.appName).strip("_") or "app"
+        name = re.sub(r"[^A-Za-z0-9_]+", "_", str(spark.sparkContext.appName)).strip("_") or "app"
         self.flow = Dataflow(name if name[0].isalpha() else f"app_{name}")
         # This dataflow represents the program and never runs.
         self.flow.source(INPUT, generate(int, schema="n bigint", rows=0)).sink(QUERIES, noop())
@@ -168,21 +168,21 @@ class WatchedEngine:
     def _configured_slots(self) -> int:
         """Return the slots of a local master, or of an executor that has not registered yet."""
         context = self._spark.sparkContext
-        if (local := re.match(r"local(?:\[(\d+|\*))?", context.master)) is not None:
+        if (local := re.match(r"local(?:\[(\d+|\*))?", str(context.master))) is not None:
             return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
         return max(1, int(context.getConf().get("spark.executor.cores") or context.defaultParallelism))
 
     def await_executors(self, patience_s: float) -> None:
         """Wait until an executor has registered, but not longer than `patience_s`."""
         deadline = time.monotonic() + patience_s
-        while not self._spark.sparkContext.master.startswith("local") and not self._executor_cores():
+        while not str(self._spark.sparkContext.master).startswith("local") and not self._executor_cores():
             if time.monotonic() > deadline or self.session_end() is not None:
                 return
             time.sleep(0.5)
 
     def apply(self, plan: Plan) -> Applied:
         before, began = self.plan, time.monotonic()
-        if (master := self._spark.sparkContext.master).startswith("local[") or master == "local":
+        if (master := str(self._spark.sparkContext.master)).startswith("local[") or master == "local":
             raise PenstockError(
                 f"The program runs on master '{master}', which is a single process. Start it on a cluster, or watch it "
                 "with mode='recommend'."

@@ -24,7 +24,8 @@ def compiled(function: Function) -> Function:
 
     Without allocations no reference counts are needed. Together with inlining, this makes the loops five times faster.
     """
-    return cast(Function, njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)(function))
+    compiler = njit(cache=True, error_model="numpy", _nrt=False, forceinline=True)  # type: ignore[call-overload]
+    return cast(Function, compiler(function))
 
 
 def compiled_with_arrays(function: Function) -> Function:

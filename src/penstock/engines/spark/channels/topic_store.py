@@ -64,7 +64,9 @@ class TopicStore:
             df = df.withColumn(_GROUP, F.pmod(F.hash(*map(quoted, self._keys)), F.lit(groups)))
 
         def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            task = TaskContext.get().partitionId()
+            context = TaskContext.get()
+            assert context is not None, "this function runs in a Spark task"
+            task = context.partitionId()
             writer = _Writer(cluster, topic, f"{key}/{task}")
             turn = task
             for batch in batches:

@@ -84,11 +84,12 @@ def python_functions_timed(timing: Timing) -> Iterator[None]:
     for owner, name, original, wrap in originals:
         setattr(owner, name, _wrapping(original, wrap))
     called = UserDefinedFunction.__call__
-    UserDefinedFunction.__call__ = lambda udf, *args, **kwargs: called(_timed_udf(udf, timing), *args, **kwargs)
+    timed_call = lambda udf, *args, **kwargs: called(_timed_udf(udf, timing), *args, **kwargs)  # noqa: E731
+    setattr(UserDefinedFunction, "__call__", timed_call)  # noqa: B010
     try:
         yield
     finally:
-        UserDefinedFunction.__call__ = called
+        setattr(UserDefinedFunction, "__call__", called)  # noqa: B010
         for owner, name, original, _ in originals:
             setattr(owner, name, original)
 
@@ -154,8 +155,13 @@ def _timed_udf(udf: UserDefinedFunction, timing: Timing) -> UserDefinedFunction:
     if wrap is None or udf.transpiled:  # it does not run in Python
         return udf
     timed = functools.wraps(udf.func)(wrap(timing, udf.func))
-    options = {"returnType": udf.returnType, "evalType": udf.evalType, "deterministic": udf.deterministic}
-    return UserDefinedFunction(timed, name=udf._name, **options)  # the name of its column
+    return UserDefinedFunction(
+        timed,
+        name=udf._name,  # the name of its column
+        returnType=udf.returnType,
+        evalType=udf.evalType,
+        deterministic=udf.deterministic,
+    )
 
 
 def _over_row(timing: Timing, fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -49,7 +49,8 @@ _POLL_S = 0.2
 def negotiator_of(spark: SparkSession, *, patience_s: float = 60.0, warms_up: bool = True) -> Negotiator:
     """Return the negotiator for the master of a session."""
     context = spark.sparkContext
-    if context.master.startswith("local") and not context.master.startswith("local-cluster"):
+    master = str(context.master)
+    if master.startswith("local") and not master.startswith("local-cluster"):
         return FixedExecutors(int(context.defaultParallelism))
     return SparkNegotiator(spark, patience_s=patience_s, warms_up=warms_up)
 

@@ -54,8 +54,8 @@ def _run_tasks(spark: SparkSession, tasks: int, deadline: float) -> None:
     finally:
         cancellation.cancel()
         context.removeJobTag(_TAG)
-        context.setLocalProperty("spark.scheduler.pool", None)
-        context.setJobDescription(None)
+        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # None removes it
+        context.setJobDescription(None)  # type: ignore[arg-type]
 
 
 def _wait(frames: Iterator[Any]) -> Iterator[Any]:

@@ -114,7 +114,7 @@ class QueryRunner:
         try:
             running.start(self._writer(query, running), name, run, once)
         finally:
-            spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
+            spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # None removes it
             spark.conf.set(_SOURCE_EVOLUTION, "true")
         self.running[query.checkpoint] = running
         self._on_start(running)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -16,7 +18,7 @@ def parse_schema(subject: str, ddl: str) -> StructType:
     `subject` names the declaration in the error message. Raises DataflowError if Spark cannot parse the string.
     """
     try:
-        return StructType.fromDDL(ddl)
+        return cast(StructType, StructType.fromDDL(ddl))
     except ParseException as error:
         reason = str(error).strip().splitlines()[0]
         raise DataflowError(f"{subject} has schema={ddl!r}, which Spark cannot parse: {reason}") from None
