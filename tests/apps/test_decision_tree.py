@@ -41,10 +41,10 @@ def test_it_learns_to_tell_what_is_not_noise() -> None:
 
 def test_a_tree_that_was_saved_and_loaded_at_any_time_goes_on_as_if_it_had_not_been() -> None:
     rows = examples()
-    whole = hoeffding.seedling()
+    whole = hoeffding.empty_tree()
     expected = list(hoeffding.learn(whole, rows))
     assert whole.n_branches >= 2  # it has split, so that every part of a tree is saved
-    tree, got, chance = hoeffding.seedling(), [], random.Random(5)
+    tree, got, chance = hoeffding.empty_tree(), [], random.Random(5)
     while len(got) < ROWS:
         got += hoeffding.learn(tree, rows[len(got) : len(got) + chance.randrange(1, 200)])
         tree = hoeffding.from_bytes(hoeffding.to_bytes(tree))

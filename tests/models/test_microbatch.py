@@ -184,7 +184,7 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
         fit_microbatch([BatchSample(n, 4, TRUTH.batch_time_s(n, 4)) for n in (10, 100, 1000, 5000)])
     with pytest.raises(ModelError, match="Rows and replicas are nearly collinear"):
         fit_microbatch([BatchSample(100 * k * (k + 3), k, 0.5) for k in (1, 2, 4, 8)])  # n/k is a line in k
-    with pytest.raises(ModelError, match="All samples are of empty batches"):
+    with pytest.raises(ModelError, match="All samples are empty batches"):
         fit_microbatch([BatchSample(0, k, 0.5) for k in (1, 2, 4, 8)])
     with pytest.raises(ModelError, match=r"batch time of sample 1 \(s\) is nan"):
         fit_microbatch([BatchSample(10, 1, 0.5), BatchSample(10, 2, math.nan)])

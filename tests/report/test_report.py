@@ -270,7 +270,7 @@ def study_in(at: Path, *, paced: bool = False) -> None:
             )
             store.add_trial(trial)
         store.add_trial(without_result("no executors"))
-        store.end_run(at_s=START_S + 1000, reason="all trials are made")
+        store.end_run(at_s=START_S + 1000, reason="all trials are complete")
 
 
 def test_a_study_is_shown_with_its_curve_and_what_it_cost(tmp_path: Path) -> None:
@@ -296,9 +296,9 @@ def test_a_study_is_shown_with_its_curve_and_what_it_cost(tmp_path: Path) -> Non
 def test_a_study_whose_trials_have_no_result_says_why(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.begin_run(msgspec.structs.replace(RUN, kind="study"))
-        store.add_trial(without_result("the source ran dry"))
+        store.add_trial(without_result("the source ran out of rows"))
     text = page_of(tmp_path).text
-    assert "the source ran dry" in text and "No windows yet" not in text
+    assert "the source ran out of rows" in text and "No windows yet" not in text
 
 
 def test_a_run_with_the_curve_of_its_study(tmp_path: Path) -> None:

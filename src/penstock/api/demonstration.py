@@ -241,9 +241,9 @@ def summarise(windows: Sequence[Window], *, target_s: float) -> LoadResult:
 
 
 def _within_target(windows: Sequence[Window], target_s: float) -> list[bool]:
-    """Whether the mean latency met the target; in a window without finished rows, that of the next ones decides.
+    """Return for each window whether its mean latency met the target.
 
-    Rows that wait at the end have not met it.
+    A window without finished rows has the result of the next window. Rows that still wait at the end missed the target.
     """
     met, within = not windows or not any(each.backlog_rows for each in windows[-1].operators), []
     for window in reversed(windows):

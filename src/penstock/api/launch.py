@@ -1,4 +1,4 @@
-"""What a run needs before it starts: the Spark session or master, the store, the engine and the controller."""
+"""The parts of a run before it starts: the Spark session or master, the store, the engine and the controller."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class RunTarget:
     def of(spark: Any, master: str | None, cluster: str | Path | None, confs: Mapping[str, str] | None) -> RunTarget:
         own = dict(confs or {})
         if spark is not None and (master is not None or cluster is not None or own):
-            raise OptionError("A Spark session has its own master and properties; give either spark, or the others.")
+            raise OptionError(
+                "A Spark session has its own master and properties; give either spark, or master, cluster and confs."
+            )
         if master is not None and cluster is not None:
             raise OptionError("The cluster determines the master; give either cluster or master.")
         if cluster is not None:

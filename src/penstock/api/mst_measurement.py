@@ -78,7 +78,7 @@ def measure_mst(
         PenstockError: The sources cannot be measured, or the directory contains trials of another program.
     """
     if paced and budget is not None:
-        raise PenstockError("A paced measurement takes a number of repeats; give it without a budget.")
+        raise PenstockError("A paced measurement requires repeats and cannot have a budget; omit the budget.")
     from penstock.dataflow.load import load
     from penstock.engines.spark import cluster as clusters
 
@@ -167,7 +167,7 @@ class _Study:
             )
 
             def end(kind: type[BaseException] | None, *_: object) -> None:
-                reason = "all trials are made" if kind is None else "interrupted"
+                reason = "all trials are complete" if kind is None else "interrupted"
                 store.end_run(at_s=time.time(), reason=reason)
 
             stack.push(end)

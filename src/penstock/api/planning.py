@@ -19,7 +19,7 @@ def assign(
     latency_s: float | None = None,
     quantile: float | None = None,
 ) -> AssignmentResult:
-    """Assign processors to operators: the least latency within `processors`, or the fewest that meet `latency_s`.
+    """Assign processors to operators: the lowest latency within `processors`, or the fewest that meet `latency_s`.
 
     Args:
         stations: A document, or the path of its JSON file; `penstock schema stations` prints the format.

@@ -53,7 +53,7 @@ class PolicyOptions:
         return None if self.executors is None else self.executors[1] * (self.executor_cores or 1)
 
     def limited_to(self, executors: int) -> PolicyOptions:
-        """Return these options for a cluster with room for so many executors."""
+        """Return these options for a cluster with room for this number of executors."""
         if self.executors is None:
             return self
         least, most = self.executors
@@ -127,7 +127,7 @@ class PolicyOptions:
 
 
 def create_policy(options: PolicyOptions) -> Policy:
-    """Return the policy inside its guards: slot limit, minimum gain, pause that pays back, time between changes."""
+    """Return the policy inside its guards: slot limit, minimum gain, pay-back of the pause, time between changes."""
     from penstock.control.policies.catalogue import PolicyParameters, guarded_policy
 
     if options.policy is None:

@@ -160,7 +160,7 @@ def simulate(
     )
     options.check(any_target=True)
     if (like is None) == (behaviour is None):
-        raise OptionError("The cost of the operators is required: give either a behaviour file or a run to be like.")
+        raise OptionError("The cost of the operators is required: give either `behaviour` or `like`.")
     record = like if isinstance(like, RunRecord) else None if like is None else open_run(like)
     available = slots or (record is not None and record.plan is not None and record.plan.slots) or _DEFAULT_SLOTS
     if plan is None and max_slots is not None and max_slots > available:

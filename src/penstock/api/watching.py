@@ -61,7 +61,7 @@ def watch(
             pass
         case _:
             raise PenstockError(
-                f"executors={executors} is invalid; give the least and the largest number of executors, from 1 to "
+                f"executors={executors} is invalid; give the smallest and the largest number of executors, from 1 to "
                 f"{MAX_REPLICAS:,}, such as (1, 6)."
             )
     for name, seconds in {"every_s": every_s, "catch_up_s": catch_up_s}.items():

@@ -138,8 +138,10 @@ def flow(
     rows_per_s: float | None = None,
     threshold: int = THRESHOLD,
 ) -> penstock.Dataflow:
-    """Return the dataflow on a generated log, or on the log files that match the glob `input` (times as in RFC "
-    "3339)."""
+    """Return the dataflow on a generated log, or on the log files that match the glob `input`.
+
+    The times in log files are as in RFC 3339.
+    """
     counted = ["ip", "window_start", "window_end", "n", "first", "last"]
     flow = penstock.Dataflow("netmon")
     lines = functools.partial(generator, rows=rows)

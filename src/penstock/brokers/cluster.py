@@ -55,8 +55,7 @@ class KafkaCluster:
             ) from None
 
     def config(self, **more: Any) -> dict[str, Any]:
-        """Return the configuration of a client. Options of the user override `more`, because reserved ones are "
-        "refused."""
+        """Return the configuration of a client. Options of the user override `more`; reserved options are refused."""
         options = {name: _resolved(name, value) for name, value in self.options}
         # The client retries by itself and reports errors that it cannot recover from by raising them.
         quiet = {"log_level": 2, "error_cb": _ignore}

@@ -152,7 +152,7 @@ def load(
 
 
 class _Load:
-    """One run of the load generator: a producer and what it has sent so far."""
+    """One run of the load generator: a producer and the rows that it has sent so far."""
 
     def __init__(self, topic: Topic, row: Callable[[int], Any], schedule: LoadSchedule, limit_s: float) -> None:
         from confluent_kafka import KafkaException

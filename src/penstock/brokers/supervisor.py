@@ -2,7 +2,8 @@
 
 The supervisor ensures that the JVM ends when it is no longer needed. Its standard input is a pipe from the starting
 process. When the pipe closes, that process has ended, and the supervisor stops the broker. When it reads DETACH,
-the broker goes on alone. The JVM ends with the supervisor (on Linux the kernel ensures this). SIGTERM stops both.
+the broker continues without that process. The JVM ends with the supervisor (on Linux the kernel ensures this).
+SIGTERM stops both.
 """
 
 from __future__ import annotations

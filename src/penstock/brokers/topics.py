@@ -76,7 +76,7 @@ class Topic:
                 "or start a broker with 'penstock broker start'."
             ) from None
         if not partitions:
-            create = create or f"create it, such as with 'penstock broker topic {self.name} --partitions 4'"
+            create = create or f"create it, for example with 'penstock broker topic {self.name} --partitions 4'"
             raise PenstockError(
                 f"{what}: There is no topic '{self.name}' at '{self.cluster.bootstrap_servers}'; {create}, "
                 "or check its name."

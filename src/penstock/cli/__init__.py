@@ -1,1 +1,1 @@
-"""The penstock command: one file a command, no logic."""
+"""The penstock command: one file per command, no logic."""

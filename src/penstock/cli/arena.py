@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Engine; repeatable.  [default: both]"
 )
 @click.option("--slots", type=click.IntRange(min=3), default=22, show_default=True, help="Slots that a plan may use.")
-@click.option("--starts", type=click.IntRange(min=1), default=5, show_default=True, help="Number of first plans.")
+@click.option("--starts", type=click.IntRange(min=1), default=5, show_default=True, help="Number of initial plans.")
 @click.option("--windows", type=click.IntRange(min=1), default=150, show_default=True, help="Windows per policy.")
 @click.option(
     "--every", "window_s", type=Finite(min=1), default=30.0, show_default=True, help="Window length in seconds."

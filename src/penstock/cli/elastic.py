@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option("--samples", type=click.Path(path_type=Path), required=True, help="CSV: app,vms,throughput.")
 @click.option("--app", required=True, help="Name of the application in the samples.")
-@click.option("--train", type=Counts(), help="VM counts that fit the models.  [default: all but those of --validate]")
+@click.option("--train", type=Counts(), help="VM counts that fit the models.  [default: all others than --validate]")
 @click.option("--validate", type=Counts(), help="VM counts that select the model.  [default: the largest count]")
-@click.option("--step", type=Finite(min=0), default=0.0, help="VMs after which a parallel unit gets another thread.")
+@click.option("--step", type=Finite(min=0), default=0.0, help="VMs that give each parallel unit another thread.")
 @click.option("--price", type=ABOVE_0, default=0.10, show_default=True, help="Price of a VM per hour.")
 @click.option(
     "--delay-s",

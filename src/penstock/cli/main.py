@@ -12,7 +12,7 @@ from penstock.dataflow.errors import PenstockError
 
 # name -> (module, text in `penstock --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo", "Two minutes: a load that rises and falls, with and without Penstock."),
+    "demo": ("demo", "Run a rising and falling load with and without Penstock (two minutes)."),
     "show": ("show", "Print the operators and the default plan of a dataflow."),
     "run": ("run", "Run a dataflow, or resume it."),
     "status": ("status", "Print the state of a run."),

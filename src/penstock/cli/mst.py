@@ -40,8 +40,12 @@ def command() -> None:
     "--executors", type=Counts(required=True), required=True, help="Executor counts to measure, such as 1,2,3."
 )
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Trials per executor count.")
-@click.option("--budget", type=click.IntRange(min=2), help="Total number of trials, chosen by their information.")
-@click.option("--paced", is_flag=True, help="Also search the highest sustained rate of paced sources.")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=2),
+    help="Total trials, each at the most uncertain executor count.",
+)
+@click.option("--paced", is_flag=True, help="Also search for the highest sustained rate of paced sources.")
 @click.option(
     "--replicas",
     type=click.Choice(["rule", "drs", "stela", "threshold"]),
@@ -145,7 +149,7 @@ def predict(study: Path, executors: tuple[int, ...], level: float, as_json: bool
     type=Counts(),
     help="VM counts that select the model; '' selects leave-one-out validation.  [default: the largest count]",
 )
-@click.option("--step", type=Finite(min=0), default=0.0, help="VMs after which a parallel unit gets another thread.")
+@click.option("--step", type=Finite(min=0), default=0.0, help="VMs that give each parallel unit another thread.")
 @_LEVEL
 @_SEED
 @PLOT
@@ -183,7 +187,7 @@ def fit(
 @_SEED
 @_JSON
 def subset(samples: Path, max_vms: int, sizes: tuple[int, ...], seed: int, as_json: bool) -> None:
-    """Choose the VM counts to measure: those from which the models predict the other counts of SAMPLES best.
+    """Choose the VM counts to measure: the models predict the other counts of SAMPLES best from them.
 
     \b
     Example:
@@ -198,7 +202,7 @@ def subset(samples: Path, max_vms: int, sizes: tuple[int, ...], seed: int, as_js
     if as_json:
         _print_json(result)
         return
-    table = Table("VM counts", "RMSE (of the largest sample)", "subsets tried")
+    table = Table("VM counts", "RMSE (share of the largest sample)", "subsets tried")
     tried = f"{result.tried}" if result.exhaustive else f"{result.tried} of {result.subsets}, drawn with seed {seed}"
     table.add_row(", ".join(map(str, result.vms)), f"{result.rmse:.4f}", tried)
     Console().print(table)

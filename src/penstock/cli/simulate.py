@@ -19,7 +19,7 @@ from penstock.cli.policy_parameters import api_parameters, policy_parameters
 )
 @click.option("--peak", type=ABOVE_0, help="Scale the trace to this highest rate in rows/s.")
 @click.option("--behaviour", type=click.Path(path_type=Path), help="JSON file with the cost of the operators.")
-@click.option("--like", type=click.Path(path_type=Path), help="Directory of a run: operators cost what it measured.")
+@click.option("--like", type=click.Path(path_type=Path), help="Directory of a run with the operator costs to use.")
 @click.option(
     "--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True, help="Kind of simulated engine."
 )

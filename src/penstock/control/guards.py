@@ -91,7 +91,7 @@ class Cooldown:
 
 @dataclass(frozen=True, slots=True)
 class Hysteresis:
-    """Require a minimum gain, and the same wish in `turns` consecutive turns since the last change.
+    """Require a minimum gain, and a proposed change in `turns` consecutive turns since the last change.
 
     The gain is 1 - expected / staying, in latency, or in slots for a release. An unknown gain counts as sufficient: the
     current plan does not keep up, or the policy has no latency model.

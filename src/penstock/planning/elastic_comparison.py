@@ -56,7 +56,7 @@ class ElasticComparison:
     """The outcomes of all policies. `outcomes[i]` belongs to `schedules[i]`, evaluated from interval `judged_from` on.
 
     The last two are the paper's policy with the fewest VMs below 1% violations (`percent` more VMs than its model
-    requires) and `careful`. Both seldom have equal violations. `as_good` is the outcome of the paper's policy at the
+    requires) and `careful`. The two seldom have equal violations. `as_good` is the outcome of the paper's policy at the
     smallest percentage, known in hindsight only, with at most the violations of `careful`; None if no percentage up to
     100 achieves that.
     """

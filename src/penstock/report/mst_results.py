@@ -136,7 +136,7 @@ def fit_app(
     """Fit and select a model.
 
     `predict` defaults to the measured VM counts, `validation` to `default_validation`. `step` is the number of VMs
-    after which a parallel unit gets another thread; 0 disables steps.
+    that give each parallel unit another thread; 0 disables steps.
     """
     counts = check_vm_counts(predict or samples.vms)
     max_vms = max(*counts, *samples.vms)

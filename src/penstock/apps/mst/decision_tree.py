@@ -20,7 +20,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 import penstock
 from penstock.apps.comparison import differences
 from penstock.apps.input_output import default_sink, generated
-from penstock.apps.mst.hoeffding import Example, Prediction, from_bytes, learn, seedling, to_bytes
+from penstock.apps.mst.hoeffding import Example, Prediction, empty_tree, from_bytes, learn, to_bytes
 from penstock.apps.seeded_random import random_bits
 from penstock.dataflow.sinks import Sink
 
@@ -69,7 +69,7 @@ class Learner(StatefulProcessor):
         self._early = handle.getListState("early", "n bigint, label int, features array<int>")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        turn, tree = 0, seedling()
+        turn, tree = 0, empty_tree()
         if self._tree.exists():
             turn, saved = self._tree.get() or (0, b"")
             tree = from_bytes(bytes(saved))
@@ -123,7 +123,7 @@ def flow(
         raise penstock.DataflowError(
             f"The tree is given {features} features and {classes} classes; give at least 1 feature and 2 classes."
         )
-    seedling()  # fails early if river is not installed
+    empty_tree()  # fails early if river is not installed
     flow = penstock.Dataflow("decision_tree")
     fn = functools.partial(generator, features=features, classes=classes)
     (
@@ -137,7 +137,7 @@ def flow(
 
 def oracle(rows: int, features: int = FEATURES, classes: int = CLASSES) -> Counter[Prediction]:
     """Return the predictions of one tree for the first `rows` rows, in order."""
-    return Counter(learn(seedling(), (example(*generator(n, features, classes)) for n in range(rows))))
+    return Counter(learn(empty_tree(), (example(*generator(n, features, classes)) for n in range(rows))))
 
 
 def example(n: int, value: str) -> Example:

@@ -37,8 +37,10 @@ def flow(
     rows_per_s: float | None = None,
     pattern: str = PATTERN,
 ) -> penstock.Dataflow:
-    """Return the dataflow on the lines of word count, or on text files that match the glob `input`. The pattern is "
-    "Java's."""
+    """Return the dataflow on the lines of word count, or on text files that match the glob `input`.
+
+    `pattern` is a regular expression of Java.
+    """
     flow = penstock.Dataflow("grep")
     source = generated_or_files(generator, "value string", input=input, rows=rows, rows_per_s=rows_per_s)
     (

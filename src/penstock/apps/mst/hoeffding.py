@@ -39,7 +39,7 @@ _PARTS = frozenset(
 )
 
 
-def seedling() -> Any:
+def empty_tree() -> Any:
     """Return an empty tree.
 
     Raises:

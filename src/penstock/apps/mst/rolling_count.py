@@ -28,7 +28,7 @@ SCHEMA = "ts timestamp, value string"
 
 
 def generator(n: int, rows: int | None = None) -> tuple[datetime, str]:
-    """Line n and when it was said; the last of `rows` is the flush."""
+    """Return line n with its event time. The last of `rows` lines flushes the windows."""
     return event_time(n, rows), wordcount.generator(n)
 
 

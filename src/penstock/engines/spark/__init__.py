@@ -1,1 +1,1 @@
-"""Spark Structured Streaming: compile a plan to queries, channels, measurement, apply."""
+"""The engine on Spark Structured Streaming: it compiles a plan to queries, measures them and changes them."""

@@ -380,7 +380,7 @@ class SparkEngine:
         return done
 
     def _adapt_to_executors(self, executors: Negotiator) -> list[str]:
-        """Adapt the slots of the plan to executors that were lost, or came back, for good."""
+        """Adapt the slots of the plan to a permanent change of the number of executors."""
         planned_slots = self.plan.slots
         slots = self._drift.lasting_slots(executors, planned_slots, time.monotonic())
         if slots is None:

@@ -72,7 +72,7 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
     except (PySparkRuntimeError, JavaError) as error:
         raise PenstockError(
             f"Spark does not start with master '{master}': {first_line(error)}; a master is local[N], "
-            "spark://HOST:PORT, yarn or k8s://URL, and Spark needs a Java, which JAVA_HOME may name"
+            "spark://HOST:PORT, yarn or k8s://URL, and Spark needs Java; set JAVA_HOME if Java is not on the PATH"
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():

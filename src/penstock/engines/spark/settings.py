@@ -15,7 +15,7 @@ class EngineSettings:
     """
     batch_s: target duration of a batch; it limits the rows that a batch takes.
     max_batch_rows: upper limit of the rows that a batch takes from each source; None for no limit.
-    sample_every: one row in so many is timed by itself in row functions; None switches all measurement off.
+    sample_every: one row in this many is timed by itself in row functions; None switches all measurement off.
     executor_patience_s: how long to wait for the next executor to register or to leave.
     kafka: Kafka cluster that stores the rows of new cuts; None stores them in the run directory.
     """

@@ -128,7 +128,7 @@ class _Reports(NamedTuple):
 
 
 class WatchedEngine:
-    """An engine for the queries of somebody else's program. A plan of it consists of a number of slots only."""
+    """An engine for the queries of another program. Its plans consist of a number of slots only."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

@@ -149,7 +149,7 @@ def fit_microbatch(samples: Sequence[BatchSample], slots: int | None = None, lev
 
 def _refuse_unidentifiable(samples: Sequence[BatchSample], x: np.ndarray, lengths: np.ndarray) -> None:
     if not any(s.rows for s in samples):
-        raise ModelError("All samples are of empty batches, so the work per row is unknown. Add batches with rows.")
+        raise ModelError("All samples are empty batches, so the work per row is unknown. Add batches with rows.")
     if len({s.replicas for s in samples}) == 1:
         raise ModelError(
             f"All samples have {samples[0].replicas} replicas, so the fixed time per batch and the time per replica "

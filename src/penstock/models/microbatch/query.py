@@ -41,7 +41,7 @@ class MicroBatchQuery:
 
     def __post_init__(self) -> None:
         not_negative("the fixed time of a batch (s)", self.batch_s)
-        positive("the time of a replica a batch (s)", self.replica_s)
+        positive("the time per replica and batch (s)", self.replica_s)
         count("the number of slots", self.slots)
         if not self.stages or len({stage.name for stage in self.stages}) < len(self.stages):
             raise ModelError("A query needs one or more stages, each with a unique name.")

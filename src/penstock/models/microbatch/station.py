@@ -72,7 +72,7 @@ class MicroBatch:
         not_negative("the arrival rate (rows/s)", self.arrival_per_s)
         not_negative("the fixed time of a batch (s)", self.batch_s)
         not_negative("the work of a row (s)", self.row_s)
-        not_negative("the time of a replica a batch (s)", self.replica_s)
+        not_negative("the time per replica and batch (s)", self.replica_s)
         checked_load(self.arrival_per_s * self.row_s)
         not_negative("the spread of a row's work (s)", self.spread_s)
         positive("the time of an empty batch with one replica (s)", self.batch_s + self.replica_s)

@@ -18,7 +18,7 @@ def nnls(gram: Floats, moment: Floats) -> Floats:
     """Return the w >= 0 that minimises w'Gw - 2 w'h for each problem: `gram` (..., p, p), `moment` (..., p).
 
     For a design X and target t, G = X'X and h = X't. The optimum solves the normal equations on its own support. It is
-    therefore the non-negative solution with the smallest objective among all 2^p supports. With p <= 4 these are at
+    therefore the non-negative solution with the smallest objective among all 2^p supports. If p <= 4 these are at
     most 15 small solves for the whole batch.
 
     >>> x = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])

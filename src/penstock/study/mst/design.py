@@ -67,7 +67,7 @@ def steps_of(trials: Sequence[Trial]) -> tuple[float, ...]:
 
 
 def next_wanted(app: str, trials: Sequence[Trial], allowed: Sequence[int], predict: int) -> Wanted:
-    """Return the trial to make next: the least and the largest count, then the one with the widest relative interval.
+    """Return the trial to make next: the smallest, the largest, then the count with the widest relative interval.
 
     A measurement narrows the interval at its count and nearby. Until two counts have a result, counts without a result
     take turns, because one of them may never have any.

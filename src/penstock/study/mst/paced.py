@@ -48,7 +48,7 @@ def measure_paced(fresh: Callable[[], RunnableEngine], guess_per_s: float, how: 
                 why = f"{rate:.4g} rows/s are sustained; higher rates were not tried"
                 return Measured(rows_per_s=rate, settled=False, samples=tuple(tried), why=why)
     if not kept_up:
-        why = f"no rate from {guess_per_s * (1.0 - how.around):.4g} rows/s on was sustained"
+        why = f"no rate above {guess_per_s * (1.0 - how.around):.4g} rows/s was sustained"
         return Measured(rows_per_s=None, settled=False, samples=tuple(tried), why=why)
     return Measured(rows_per_s=(low + high) / 2.0, settled=True, samples=tuple(tried))
 

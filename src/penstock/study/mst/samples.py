@@ -95,11 +95,11 @@ class Samples:
         if not self.settled:
             why = f"the {len(samples)} samples do not converge: no {how.k} of {how.n} are within {how.tolerance:.0%}"
         elif self._alone >= how.k:
-            why = f"each sample is one batch with the start of a query; preload more rows{self._suggestion()}"
+            why = f"each sample is one batch that includes the start of a query; preload more rows{self._suggestion()}"
         return Measured(rows_per_s=rows_per_s, settled=why is None, samples=samples, why=why)
 
     def ran_dry(self) -> Measured:
-        return _without(f"the source ran dry; preload more rows{self._suggestion()}")
+        return _without(f"the source ran out of rows; preload more rows{self._suggestion()}")
 
     def _suggestion(self) -> str:
         enough = float(f"{self._fastest * _PRELOAD_S:.1g}")

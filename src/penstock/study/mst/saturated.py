@@ -42,7 +42,7 @@ def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ReplicaPo
             if to_arrange == 0:
                 reading.measure()
             rate = reading.rate
-            if engine.plan.slots < slots:  # executors were lost: the samples are of another plan
+            if engine.plan.slots < slots:  # executors were lost: the samples belong to another plan
                 found.forget()
         if found.over:
             return found.measured()
@@ -99,9 +99,9 @@ class _Reading:
                 return
 
     def _measure_the_rest(self, step_s: float) -> None:
-        """Measure the single batch that contains all preloaded rows; a long batch is representative.
+        """Measure the single batch that contains all preloaded rows, because a long batch is representative.
 
-        It is not if there are several queries or sources, or if another program still appends rows.
+        It is not representative if there are several queries or sources, or if another program still appends rows.
         """
         found, before = self._found, self._last
         while not found.over and not found.read_some:

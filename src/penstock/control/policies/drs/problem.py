@@ -48,7 +48,7 @@ class FewestSlots:
     min_s: float | None = None  # T_min: slots are released below it; None: half of max_s
     quantile: float | None = None
     aim: float = 1.0  # plans are made for this share of max_s, so that noise does not undo them
-    room: float = 0.0  # and for so many more rows than come, as a share: are_close saturation a few more are far slower
+    room: float = 0.0  # and for this share of additional rows, because near saturation a few more rows wait far longer
     max_slots: int | None = None
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class Problem:
 
     @property
     def load_rises(self) -> bool:
-        """Whether more rows come than in the mean over the windows, by more than a load that is is_steady."""
+        """Whether the latest input rate exceeds the mean over the windows by more than the noise of a steady load."""
         window, latest = self.situation.window, self.situation.latest
         assert window is not None and latest is not None
         mean, now = window.external_rows_per_s, latest.external_rows_per_s

@@ -16,7 +16,7 @@ __all__ = ["Mst", "MstSettings", "ObservedMst", "build"]
 def build(options: PolicyParameters) -> Policy:
     """Return MST with the capacities of a study if they are given, and otherwise with observed capacities."""
     if options.executors is None:
-        raise PenstockError("Policy 'mst' needs the least and the largest number of executors, such as (1, 6).")
+        raise PenstockError("Policy 'mst' needs the smallest and the largest number of executors, such as (1, 6).")
     least, most = options.executors
     if options.capacity is None:
         return ObservedMst(slots_each=options.slots_each, least=least, most=most, catch_up_s=options.catch_up_s)

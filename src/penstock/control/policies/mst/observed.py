@@ -113,7 +113,8 @@ def with_window(memory: Memory, flow: Dataflow, window: Window, executors: int, 
 def _read_since(memory: Memory, window: Window, read: Mapping[str, float]) -> dict[str, float | None]:
     """Return, for queries that share a source, the rows of all of them since the query's last window with batches.
 
-    Queries of a watched program have their own triggers; the rows that one reads in a window may have arrived in many.
+    Queries of a watched program have their own triggers; the rows that a query
+    reads in one window may have arrived during several windows.
     None before the first batch of a query.
     """
     found: dict[str, float | None] = {}

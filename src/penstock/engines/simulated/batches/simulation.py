@@ -143,7 +143,7 @@ class BatchSimulation:
         return inflows
 
     def _append_initial_rows(self) -> None:
-        """Append the rows of sources that have no rate: they are there from the start."""
+        """Append the rows of sources that have no rate: these rows are available from the start."""
         for at, load in enumerate(self._loads.values()):
             if load.rates is None and load.rows is not None:
                 append_cohort(self._state(), int(self._inflows["log"][at]), load.rows, 0.0, 0.0)
@@ -164,7 +164,7 @@ class BatchSimulation:
     # ---- changes of the plan
 
     def _connect(self) -> None:
-        """Make the parts that depend on the number of queries and slots."""
+        """Create the arrays that depend on the number of queries and slots."""
         self._inflows["query"] = self._queries.query_of[self._inflows["operator"]]
         self._events = np.zeros(len(self._queries.pipelines) + len(self._slots) + 1, EVENT)
         self._free_slots = np.zeros(len(self._slots), np.int64)

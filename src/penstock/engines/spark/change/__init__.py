@@ -1,1 +1,1 @@
-"""A change of plan: which queries stop and start, and how the new ones continue exactly where the old ones ended."""
+"""A change of plan: the queries that it stops and starts, and how new ones continue exactly where old ones ended."""

@@ -1,4 +1,4 @@
-"""Which running queries a new plan keeps, stops and starts. This is computed before anything is touched.
+"""The running queries that a new plan keeps, stops and starts. This is computed before anything is touched.
 
 A query that already runs a pipeline of the new plan, with the same replicas and channels, is kept and does not notice
 the change. All other queries stop. Each remaining pipeline gets a new query with one of three kinds of checkpoint:

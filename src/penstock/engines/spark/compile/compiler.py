@@ -55,7 +55,7 @@ class Compiler:
     def __init__(
         self, spark: SparkSession, flow: Dataflow, pipeline: Pipeline, read: Read, sample_every: int | None
     ) -> None:
-        """`sample_every`: one row in so many is timed by itself; None switches all measurements off."""
+        """`sample_every`: one row in this many is timed by itself; None switches all measurements off."""
         self._spark = spark
         self._flow = flow
         self._pipeline = pipeline

@@ -112,10 +112,10 @@ class EventTimes:
 
 
 def check_single_event_time(operator: Operator, inputs: Sequence[TrackedEventTime | None]) -> None:
-    """Raise DataflowError if a stateless operator unites streams that have a watermark each."""
+    """Raise DataflowError if a stateless operator unites several streams with a watermark."""
     if operator.kind is Kind.STATELESS and sum(time is not None for time in inputs) > 1:
         raise DataflowError(
-            f"operator '{operator.name}' unites streams that have a watermark each ({', '.join(operator.inputs)}); "
+            f"operator '{operator.name}' unites several streams with a watermark ({', '.join(operator.inputs)}); "
             f"declare one watermark on '{operator.name}' instead"
         )
 

@@ -11,7 +11,7 @@ CHECK_INTERVAL_S = 5.0  # a check takes several calls to the JVM
 
 
 class ExecutorDrift:
-    """Distinguishes executors that are lost, or back, for good from those that are about to be replaced."""
+    """Distinguishes a permanent change of the number of executors from executors that are about to be replaced."""
 
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s

@@ -19,7 +19,7 @@ class ExecutorsError(PenstockError):
 
 
 class ExecutorCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Three counts that often differ. None of them may be concluded from another."""
+    """Three counts that often differ. None of them can be derived from the others."""
 
     planned: int  # executors that the plan in force needs
     requested: int  # executors that were last requested from the cluster manager

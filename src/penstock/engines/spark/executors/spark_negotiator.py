@@ -58,8 +58,8 @@ def negotiator_of(spark: SparkSession, *, patience_s: float = 60.0, warms_up: bo
 class SparkNegotiator:
     """Obtains executors through Spark.
 
-    `patience_s` is how long to wait for the next executor to register or to leave. With `warms_up`, new executors count
-    as available only after Python has started on them.
+    `patience_s` is how long to wait for the next executor to register or to leave. If `warms_up` is set, new executors
+    count as available only after Python has started on them.
     """
 
     def __init__(self, spark: SparkSession, *, patience_s: float = 60.0, warms_up: bool = True) -> None:

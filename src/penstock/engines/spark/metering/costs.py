@@ -123,7 +123,7 @@ class OperatorCosts:
     def _add_operator(
         self, operator: Operator, query: Query, running: RunningQuery, batches: list[Batch], task_time: _TaskTime
     ) -> int:
-        """Add what the clock and the state of an operator took; return its rows if it has neither, so is native."""
+        """Add the clocked time and the state time of an operator; return its rows if it is native and has neither."""
         samples = self._samples[operator.name]
         rows_in = rows_through(operator, query, batches).rows_in or 0
         busy_s = overhead_s = 0.0

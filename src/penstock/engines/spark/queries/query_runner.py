@@ -100,7 +100,7 @@ class QueryRunner:
     def start(
         self, query: Query, pipeline: Pipeline, compiled: Compiled | None = None, once: bool = False
     ) -> RunningQuery:
-        """Start a query, compiling it first if necessary. With `once` it runs a single batch."""
+        """Start a query, compiling it first if necessary. It runs a single batch if `once` is set."""
         running = RunningQuery(query, compiled or self.compile(query, pipeline))
         if not once:
             running.release(self._directory.path)

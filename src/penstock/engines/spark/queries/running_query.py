@@ -59,7 +59,7 @@ class RunningQuery:
     def start(self, write: Write | None, name: str, run: Path, once: bool = False) -> None:
         """Start the query. `write` stores a batch under its batch id; None discards all rows.
 
-        With `once` the query runs a single batch, which is the interrupted one if there is any.
+        If `once` is set, the query runs a single batch, which is the interrupted one if there is any.
         """
         gate = Gate(run, self.record.checkpoint, self.record.opens_at)
         checkpoint = run / "checkpoints" / self.record.checkpoint

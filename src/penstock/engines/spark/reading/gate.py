@@ -1,4 +1,6 @@
-"""The gate decides whether a query may take new rows. It makes plan changes atomic and drains clean.
+"""The gate decides whether a query may take new rows. It makes plan changes atomic.
+
+It also lets a query finish its last batch before it stops.
 
 A query of generation g takes rows once the committed generation of the run has reached g, unless the query is held.
 Both conditions are files of the run directory, because Spark calls Python sources in separate processes.

@@ -1,8 +1,8 @@
 """Offsets of sources and channels, and the offsets at which a query starts to read.
 
 An offset maps a unit ("row", "file", "entry" or a Kafka partition) to the next number to read. Readers add a start id,
-which is new at each start of a query, so that the first batch runs even without rows. Spark loses over a restart that
-a watermark has moved, and closes no window until the offsets change again.
+which is new at each start of a query, so that the first batch runs even without rows. After a restart, Spark does
+not know that a watermark has moved, and closes no window until the offsets change again.
 """
 
 from __future__ import annotations

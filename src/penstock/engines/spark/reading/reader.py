@@ -30,7 +30,7 @@ class ReaderOptions:
     """How a query reads a source or a channel."""
 
     name: str  # the name of the source in Spark's checkpoint
-    replicas: int  # exactly so many partitions
+    replicas: int  # exact number of partitions
     query: str  # the checkpoint of the query
     opens_at: int  # the generation of the query's plan
     run: Path

@@ -22,7 +22,7 @@ class _Jvm(msgspec.Struct):
 
 
 def note_jvm(run: Path, spark: SparkSession) -> None:
-    """Writes down which JVM works on this run."""
+    """Record which JVM works on this run."""
     pid = jvm_pid(spark)
     if pid is not None:
         jvm = _Jvm(pid=pid, created_s=psutil.Process(pid).create_time())
