@@ -32,7 +32,7 @@ from penstock.measure.window import Window
 from penstock.models.mst.prediction import MstModel, fit_mst
 from penstock.plan import Plan
 from penstock.store import RunStart, Store
-from penstock.study.mst.design import PACED, SATURATED, Wanted, samples_of
+from penstock.study.mst.design import PACED, SATURATED, PlannedTrial, samples_of
 from penstock.study.mst.replicas import plan_for
 from penstock.study.mst.samples import Saturation
 from penstock.study.mst.study import MstStudy
@@ -62,10 +62,10 @@ def waiting() -> Dataflow:
 def measured(spark: Any, at: Path) -> tuple[MstModel, MstModel, dict[tuple[str, int], float]]:
     """MST on all counts; the first model sees those to train on only, the second all."""
 
-    def fresh(wanted: Wanted, number: int) -> SparkEngine:
-        folder = at / f"{wanted.study}-{wanted.executors}-{wanted.repeat}-{number}".replace(" ", "-")
+    def fresh(planned: PlannedTrial, number: int) -> SparkEngine:
+        folder = at / f"{planned.study}-{planned.executors}-{planned.repeat}-{number}".replace(" ", "-")
         flow = waiting()
-        return SparkEngine(flow, folder, spark=spark, plan=plan_for(flow, wanted.executors, SLOTS_EACH))
+        return SparkEngine(flow, folder, spark=spark, plan=plan_for(flow, planned.executors, SLOTS_EACH))
 
     with Store(at) as store:
         store.begin_run(RunStart(dataflow="waiting", flow_file="-", pid=0, master="bench", started_s=time.time()))
@@ -74,8 +74,8 @@ def measured(spark: Any, at: Path) -> tuple[MstModel, MstModel, dict[tuple[str, 
             fresh=fresh,
             store=store,
             clock=time,
-            saturation=Saturation(every_s=8.0, warm_up=2, most=15),
-            slots_each=SLOTS_EACH,
+            saturation=Saturation(every_s=8.0, warm_up=2, max_windows=15),
+            slots_per_executor=SLOTS_EACH,
         )
         study.run((*TRAIN, *PREDICTED), on=lambda trial, done, total: console.print(f"  {done}/{total} trials"))
         study.run((1,), paced=True)
@@ -145,7 +145,11 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
     flow = waiting()
     engine = SparkEngine(flow, at, spark=spark, plan=plan_for(flow, 2, SLOTS_EACH))
     seen = Seen(began_s=time.time(), peak_per_s=peak)
-    policy = Mst(MstSettings(capacity=capacity, slots_each=SLOTS_EACH, most=WORKERS, lead_s=lead_s, stable_turns=4))
+    policy = Mst(
+        MstSettings(
+            capacity=capacity, slots_per_executor=SLOTS_EACH, max_executors=WORKERS, lead_s=lead_s, stable_turns=4
+        )
+    )
     began: list[float] = []
 
     def on_window(window: Window, plan: Plan) -> None:

@@ -50,7 +50,14 @@ def test_trials(tmp_path: Path) -> None:
         plan = Plan(dataflow="wc", slots=2)
         store.add_trial(
             Trial(
-                study="mst", executors=2, repeat=0, plan=plan, began_s=0.0, ended_s=9.0, rows_per_s=120.0, settled=True
+                study="mst",
+                executors=2,
+                repeat=0,
+                plan=plan,
+                began_s=0.0,
+                ended_s=9.0,
+                rows_per_s=120.0,
+                converged=True,
             )
         )
     trials = penstock.open_run(tmp_path).trials()

@@ -45,7 +45,7 @@ def study_in(at: Path, rates: dict[int, list[float]], **known: Any) -> None:
                         began_s=0.0,
                         ended_s=1.0,
                         rows_per_s=rate,
-                        **({"settled": True} | known),
+                        **({"converged": True} | known),
                     )
                 )
 
@@ -72,7 +72,7 @@ def test_what_was_measured_predicts_the_rest(tmp_path: Path) -> None:
 
 def test_a_study_that_says_nothing_is_refused(tmp_path: Path) -> None:
     study_in(tmp_path / "none", {})
-    assert "has no trial with a result" in printed(
+    assert "contains no trial with a result" in printed(
         "mst", "predict", str(tmp_path / "none"), "--executors", "5", fails=True
     )
     with Store(tmp_path / "none") as store:
@@ -159,7 +159,7 @@ def test_what_did_not_settle_is_marked(tmp_path: Path) -> None:
     study_in(tmp_path, {1: [100.0], 2: [200.0]})
     words = ["mst", "predict", str(tmp_path), "--executors", "1,2,3"]
     assert "?" not in printed(*words)
-    study_in(tmp_path, {3: [301.0]}, settled=False)
+    study_in(tmp_path, {3: [301.0]}, converged=False)
     said = printed(*words)
     assert "301?" in said and "200?" not in said and "? did not converge" in said
 
@@ -238,9 +238,9 @@ def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
     assert "Policy 'mst' requires 'executors'" in printed(*words, fails=True)
     words += ["--executors", "1..4", "--mst", f"{tmp_path}/study"]
     (tmp_path / "costs.json").write_text(json.dumps(costs | {"cluster": {"slots_per_executor": 2}}))
-    assert "measured with 1 slots an executor, and here one has 2" in printed(*words, fails=True)
+    assert "measured with 1 slots per executor, but this run has 2" in printed(*words, fails=True)
     (tmp_path / "flow.py").write_text(FLOW.format(rate=", rows_per_s=1").replace("waiting", "another"))
-    assert "is a study of 'waiting', not of 'another'" in printed(*words, fails=True)
+    assert "is a study of dataflow 'waiting'; give a study of dataflow 'another'" in printed(*words, fails=True)
 
 
 def test_mistakes_about_clusters_are_said(tmp_path: Path) -> None:

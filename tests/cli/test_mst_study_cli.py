@@ -28,7 +28,7 @@ def trial(plan: Plan, rate: float, repeat: int = 0) -> Trial:
         began_s=0.0,
         ended_s=10.0,
         rows_per_s=rate,
-        settled=True,
+        converged=True,
         samples=(rate, rate),
     )
 
@@ -53,7 +53,7 @@ def printed(*words: str) -> Any:
 
 
 def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
-    by_policy = model_in(study, 6, dataflow="one", slots_each=2).predict([5], level=0.9)[0]
+    by_policy = model_in(study, 6, dataflow="one", slots_per_executor=2).predict([5], level=0.9)[0]
     intervals = [(by_policy.low, by_policy.high)]
     for executors in ("5", "5,8"):
         said = printed("mst", "predict", str(study), "--executors", executors)["fit"]["predictions"][0]

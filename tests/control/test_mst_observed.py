@@ -152,7 +152,7 @@ def test_executors_of_another_size_are_learned_anew() -> None:
                 max_slots=2 * slots,
                 micro_batch=True,
             )
-            decision, after = ObservedMst(slots_each=slots, most=2).decide(situation, memory)
+            decision, after = ObservedMst(slots_per_executor=slots, max_executors=2).decide(situation, memory)
             memory = dict(after)
         assert decision.inputs["capacity_rows_per_s"] == pytest.approx(0.96 / row_s, rel=0.05)
 
@@ -175,7 +175,7 @@ def test_a_steady_load_gets_what_it_needs(
         change=ChangePause(fixed_s=1.0),
     )
     engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=first), mode=mode)
-    policy = ObservedMst(slots_each=1, most=6)
+    policy = ObservedMst(slots_per_executor=1, max_executors=6)
     drive(tmp_path, engine, engine.clock, policy, windows=180, every_s=10.0, max_slots=6, micro_batch=mode[0] == "m")
     assert least <= engine.plan.slots <= most
 
@@ -268,7 +268,7 @@ def test_a_step_and_back_leaves_no_executors_too_few(tmp_path: Path) -> None:
         change=ChangePause(fixed_s=1.0),
     )
     engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=1), mode="row-by-row")
-    policy = ObservedMst(slots_each=1, most=6)
+    policy = ObservedMst(slots_per_executor=1, max_executors=6)
     rows = drive(tmp_path, engine, engine.clock, policy, windows=240, every_s=10.0, max_slots=6)
     changes = [row for row in rows if row.new is not None]
     began_s = rows[0].at_s - 10.0
@@ -291,7 +291,7 @@ def test_a_load_at_the_edge_of_an_executor_is_not_followed_up_and_down(tmp_path:
         change=ChangePause(fixed_s=1.0),
     )
     engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=1), mode="row-by-row")
-    policy = ObservedMst(slots_each=1, most=6)
+    policy = ObservedMst(slots_per_executor=1, max_executors=6)
     rows = drive(tmp_path, engine, engine.clock, policy, windows=300, every_s=10.0, max_slots=6)
     assert engine.plan.slots == 2
     assert len([row for row in rows if row.new is not None]) == 1

@@ -34,7 +34,7 @@ CAPACITY = tuple(0.9 * EACH_PER_S * m for m in range(1, 7))
 
 
 def policy(**how: Any) -> Mst:
-    return Mst(MstSettings(**{"capacity": CAPACITY, "slots_each": 1, "most": 6, "stable_turns": 3} | how))
+    return Mst(MstSettings(**{"capacity": CAPACITY, "slots_per_executor": 1, "most": 6, "stable_turns": 3} | how))
 
 
 def engine_at(rates: tuple[tuple[float, float], ...], slots: int = 1, *, row_s: float = 0.01) -> SimulatedEngine:
@@ -122,7 +122,7 @@ def test_a_backlog_is_drained_within_the_time_to_catch_up() -> None:
 
 
 def test_more_than_there_may_be_is_said() -> None:
-    decision, _ = policy(most=2, capacity=CAPACITY).decide(situation_at(400.0, 2), {})
+    decision, _ = policy(max_executors=2, capacity=CAPACITY).decide(situation_at(400.0, 2), {})
     assert isinstance(decision, Hold) and decision.reason is Reason.AT_LIMIT
     assert decision.needs_slots == 5  # ceil(400 / 90)
 
@@ -140,7 +140,7 @@ def test_more_than_may_be_used_are_let_go() -> None:
     at = situation_at(100.0, slots=6)
     memory: dict[str, float] = {}
     for _ in range(3):
-        decision, found = policy(most=4, capacity=CAPACITY[:4]).decide(at, memory)
+        decision, found = policy(max_executors=4, capacity=CAPACITY[:4]).decide(at, memory)
         memory = dict(found)
     assert isinstance(decision, Change) and decision.plan.slots == 2  # ceil(100 / 90)
 
@@ -273,7 +273,11 @@ def test_a_step_above_what_the_plan_is_for_is_no_fault_of_the_model(mode: str, s
 @given(situation=situations)
 @settings(max_examples=40, deadline=None)
 def test_plans_are_valid_and_nothing_is_changed_on_the_way(situation: Situation) -> None:
-    decides = Mst(MstSettings(capacity=tuple(2.0 * m for m in range(1, 13)), slots_each=2, most=12, stable_turns=1))
+    decides = Mst(
+        MstSettings(
+            capacity=tuple(2.0 * m for m in range(1, 13)), slots_per_executor=2, max_executors=12, stable_turns=1
+        )
+    )
     memory = {"other": 1.0}
     decision, found = decides.decide(situation, memory)
     assert (decision, found) == decides.decide(situation, memory) and memory == {"other": 1.0}
@@ -369,7 +373,9 @@ def test_what_waits_behind_a_cut_is_a_backlog(tmp_path: Path) -> None:
     window = engine.observe()
     # 250 rows/s come and 200 are done: after 300 s some 15,000 wait, all of them at the cut.
     at = Situation(now_s=window.end_s, topology=Topology.of(flow), plan=plan, window=window, latest=window, max_slots=6)
-    how = MstSettings(capacity=(90.0, 180.0, 270.0), slots_each=2, most=3, catch_up_s=120.0, stable_turns=1)
+    how = MstSettings(
+        capacity=(90.0, 180.0, 270.0), slots_per_executor=2, max_executors=3, catch_up_s=120.0, stable_turns=1
+    )
     decision, _ = Mst(how).decide(at, {})
     assert decision.inputs["backlog_rows"] == pytest.approx(300 * 50 - 20 * 180, rel=0.1)
     assert not (isinstance(decision, Change) and decision.plan.slots < plan.slots)

@@ -34,10 +34,12 @@ def test_exponential_follows_its_recursion() -> None:
     by_hand = rates[0]
     for rate in rates[1:]:
         by_hand = alpha * by_hand + (1 - alpha) * rate
-    smoothed = ExponentialSmoothing(alpha, least=2).smoothed([measured(rate, number=n) for n, rate in enumerate(rates)])
+    smoothed = ExponentialSmoothing(alpha, min_windows=2).smoothed(
+        [measured(rate, number=n) for n, rate in enumerate(rates)]
+    )
     assert smoothed is not None and smoothed.external_rows_per_s == pytest.approx(by_hand)
     assert ExponentialSmoothing(alpha).smoothed([measured(1.0)] * 2) is None
-    assert ExponentialSmoothing(0.0, least=1).smoothed([measured(1.0), measured(7.0)]) == measured(7.0)
+    assert ExponentialSmoothing(0.0, min_windows=1).smoothed([measured(1.0), measured(7.0)]) == measured(7.0)
 
 
 def test_what_some_windows_do_not_know_is_that_of_the_others() -> None:

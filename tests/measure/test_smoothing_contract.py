@@ -14,8 +14,8 @@ from tests.support.sample_windows import window
 SMOOTHINGS: dict[str, Smoothing] = {
     "last window": MovingAverage(1),
     "moving average": MovingAverage(4),
-    "exponential": ExponentialSmoothing(0.5, least=3),
-    "exponential, no memory": ExponentialSmoothing(0.0, least=1),
+    "exponential": ExponentialSmoothing(0.5, min_windows=3),
+    "exponential, no memory": ExponentialSmoothing(0.0, min_windows=1),
 }
 each_smoothing = pytest.mark.parametrize("smoothing", SMOOTHINGS.values(), ids=SMOOTHINGS.keys())
 

@@ -55,13 +55,15 @@ def workloads(draw: st.DrawFn, bounded: bool = True) -> OperatorNetwork:
     for i in range(draw(st.integers(1, 4))):
         least = draw(st.integers(1, 3)) if bounded else 1
         most = draw(st.none() | st.integers(least, least + 4)) if bounded else None
-        operators.append(OperatorStation(name=f"op{i}", station=draw(stations()), least=least, most=most))
+        operators.append(
+            OperatorStation(name=f"op{i}", station=draw(stations()), min_processors=least, max_processors=most)
+        )
     return OperatorNetwork(external_per_s=draw(st.floats(0.5, 5)), operators=tuple(operators))
 
 
 def allocations(network: OperatorNetwork, budget: int) -> Iterator[tuple[int, ...]]:
     """All of them within bounds and budget."""
-    ranges = [range(o.least, min(o.most or budget, budget) + 1) for o in network.operators]
+    ranges = [range(o.min_processors, min(o.max_processors or budget, budget) + 1) for o in network.operators]
     return (counts for counts in itertools.product(*ranges) if sum(counts) <= budget)
 
 
@@ -92,7 +94,7 @@ NEARLY_TIED = OperatorNetwork(
     external_per_s=1.0,
     operators=(
         OperatorStation(name="op0", station=MMk(arrival_per_s=2.0, service_per_s=0.8000000000000002)),
-        OperatorStation(name="op1", station=MMk(arrival_per_s=2.0, service_per_s=0.8), least=2),
+        OperatorStation(name="op1", station=MMk(arrival_per_s=2.0, service_per_s=0.8), min_processors=2),
     ),
 )
 
@@ -101,10 +103,12 @@ NEARLY_TIED = OperatorNetwork(
 @example(NEARLY_TIED, 2)
 @settings(max_examples=100, deadline=None)
 def test_assign_is_optimal(network: OperatorNetwork, more: int) -> None:
-    budget = sum(operator.least for operator in network.operators) + more
+    budget = sum(operator.min_processors for operator in network.operators) + more
     plan = assign_processors(network, budget)
     assert plan.total <= budget
-    assert all(o.least <= k <= (o.most or k) for o, k in zip(network.operators, plan.counts, strict=True))
+    assert all(
+        o.min_processors <= k <= (o.max_processors or k) for o, k in zip(network.operators, plan.counts, strict=True)
+    )
     everything = list(allocations(network, budget))
     best = min(mean_s(network, counts) for counts in everything)
     assert plan.feasible == (best < math.inf)
@@ -126,8 +130,8 @@ def test_assign_is_optimal(network: OperatorNetwork, more: int) -> None:
 @given(workloads(), st.integers(1, 8))
 @settings(max_examples=60, deadline=None)
 def test_one_less_is_the_best_with_one_less(network: OperatorNetwork, more: int) -> None:
-    plan = assign_processors(network, sum(operator.least for operator in network.operators) + more)
-    if plan.feasible and plan.total > sum(operator.least for operator in network.operators):
+    plan = assign_processors(network, sum(operator.min_processors for operator in network.operators) + more)
+    if plan.feasible and plan.total > sum(operator.min_processors for operator in network.operators):
         best = min(mean_s(network, counts) for counts in allocations(network, plan.total - 1))
         fewer = one_less(plan)
         assert fewer.total <= plan.total - 1
@@ -137,7 +141,7 @@ def test_one_less_is_the_best_with_one_less(network: OperatorNetwork, more: int)
 @given(workloads(), st.floats(1.0, 3.0))
 @settings(max_examples=100, deadline=None)
 def test_min_processors_is_optimal(network: OperatorNetwork, slack: float) -> None:
-    reach = sum(operator.least for operator in network.operators) + 8
+    reach = sum(operator.min_processors for operator in network.operators) + 8
     everything = {counts: mean_s(network, counts) for counts in allocations(network, reach)}
     target = slack * min(everything.values())
     if target == math.inf:
@@ -263,7 +267,7 @@ def test_a_capped_operator_shrinks_the_others() -> None:
         external_per_s=50.0,
         operators=(
             OperatorStation(name="parse", station=mmk(50, 2)),
-            OperatorStation(name="global", station=mmk(50, 5), most=1),
+            OperatorStation(name="global", station=mmk(50, 5), max_processors=1),
             OperatorStation(name="write", station=mmk(100, 4)),
         ),
     )
@@ -292,7 +296,7 @@ def test_a_target_beyond_the_budget() -> None:
 
 def test_a_target_beyond_an_upper_bound() -> None:
     operators = (
-        OperatorStation(name="split", station=mmk(8, 9.6), most=1),
+        OperatorStation(name="split", station=mmk(8, 9.6), max_processors=1),
         OperatorStation(name="count", station=mmk(24, 10)),
     )
     plan = min_processors(OperatorNetwork(external_per_s=8.0, operators=operators), 0.5)
@@ -306,7 +310,7 @@ def test_a_target_beyond_an_upper_bound() -> None:
 def test_a_target_beyond_an_upper_bound_does_not_buy_what_gains_nothing(quantile: float | None) -> None:
     """'split' alone takes 625 ms on average: no number of 'count' reaches 500 ms; beyond 6 they gain less than 1%."""
     operators = (
-        OperatorStation(name="split", station=mmk(8, 9.6), most=1),
+        OperatorStation(name="split", station=mmk(8, 9.6), max_processors=1),
         OperatorStation(name="count", station=mmk(24, 10)),
     )
     plan = min_processors(
@@ -319,7 +323,7 @@ def test_a_target_beyond_an_upper_bound_does_not_buy_what_gains_nothing(quantile
 def test_numbers_that_differ_do_not_look_alike() -> None:
     reasons = []
     for service in (4.0, 3.9999999):
-        operator = OperatorStation(name="a", station=mmk(8, service), most=2)
+        operator = OperatorStation(name="a", station=mmk(8, service), max_processors=2)
         plan = assign_processors(OperatorNetwork(external_per_s=8.0, operators=(operator,)), 5)
         assert plan.needs is not None
         reasons.append(plan.needs.reason)
@@ -362,7 +366,7 @@ def test_bad_input() -> None:
     with pytest.raises(ModelError, match="The quantile is 95"):
         min_processors(one, 1.0, quantile=95)
     with pytest.raises(PlanError, match="bounds min 3 and max 2"):
-        OperatorStation(name="a", station=mmk(1, 2), least=3, most=2)
+        OperatorStation(name="a", station=mmk(1, 2), min_processors=3, max_processors=2)
     with pytest.raises(PlanError, match="each with a unique name"):
         OperatorNetwork(external_per_s=1.0, operators=(one.operators[0], one.operators[0]))
     with pytest.raises(ModelError, match=r"external rate \(rows/s\) is 0"):

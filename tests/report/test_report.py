@@ -203,7 +203,7 @@ def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
 def test_executor_seconds_where_it_is_known_what_an_executor_has(tmp_path: Path) -> None:
     """2 slots for 100 s, then 5 for 50 s, on executors of 2: 1 for 100 s and 3 for 50 s."""
     with Store(tmp_path) as store:
-        store.begin_run(msgspec.structs.replace(RUN, slots_each=2))
+        store.begin_run(msgspec.structs.replace(RUN, slots_per_executor=2))
         store.run_started(plan(slots=2))
         _, change = changed(START_S + 100, "kept", count=4)
         store.add_plan_change(msgspec.structs.replace(change, new=plan(slots=5)))

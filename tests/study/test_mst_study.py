@@ -19,10 +19,10 @@ from penstock.measure.smoothing import MovingAverage
 from penstock.measure.stability import latency_grows, latency_slope
 from penstock.plan import Plan, default_plan
 from penstock.store import RunStart, Store, StoreReader, Trial
-from penstock.study.mst.design import PACED, SATURATED, Wanted, grid, next_wanted, samples_of
+from penstock.study.mst.design import PACED, SATURATED, PlannedTrial, grid, next_trial, samples_of
 from penstock.study.mst.paced import Bisection, keeps_up, measure_paced
 from penstock.study.mst.replica_search import ReplicaPolicy
-from penstock.study.mst.replicas import plan_for, replicas_each
+from penstock.study.mst.replicas import plan_for, replicas_per_query
 from penstock.study.mst.samples import Saturation
 from penstock.study.mst.saturated import measure_saturated
 from penstock.study.mst.study import Fresh, MstStudy
@@ -68,22 +68,22 @@ def study_of(store: Store, clock: Time, fresh: Fresh, by: ReplicaPolicy | None =
         clock=clock,
         saturation=Saturation(every_s=10.0, warm_up=2),
         bisection=Bisection(every_s=20.0, warm_up=3, windows=10),
-        slots_each=SLOTS_EACH,
+        slots_per_executor=SLOTS_EACH,
         by=by,
     )
 
 
-def study_in(store: Store, mode: str, made: list[tuple[Wanted, int]] | None = None, die_at: int = -1) -> MstStudy:
+def study_in(store: Store, mode: str, made: list[tuple[PlannedTrial, int]] | None = None, die_at: int = -1) -> MstStudy:
     clock = Time()
     count = [0]
 
-    def fresh(wanted: Wanted, run: int) -> SimulatedEngine:
+    def fresh(planned: PlannedTrial, run: int) -> SimulatedEngine:
         if count[0] == die_at:
             raise KeyboardInterrupt
         count[0] += 1
         if made is not None:
-            made.append((wanted, run))
-        clock.engine = engine_of(wanted.executors, mode=mode, seed=wanted.repeat)
+            made.append((planned, run))
+        clock.engine = engine_of(planned.executors, mode=mode, seed=planned.repeat)
         return clock.engine
 
     clock.engine = engine_of(1, mode=mode)
@@ -104,7 +104,7 @@ def test_both_definitions_find_the_capacity(tmp_path: Path, mode: str) -> None:
     for executors in (1, 3):
         capacity = executors * SLOTS_EACH / WAIT_S  # slots over seconds a row
         first, second = trials[SATURATED, executors], trials[PACED, executors]
-        assert first.settled and second.settled
+        assert first.converged and second.converged
         assert first.rows_per_s == pytest.approx(capacity, rel=0.1)
         assert second.rows_per_s == pytest.approx(first.rows_per_s, rel=0.15)
 
@@ -126,11 +126,11 @@ def chain_study(
     clock, cuts = Time(), frozenset(list(costs)[:-1])
     even = Plan(dataflow="chain", cuts=cuts, replicas=dict.fromkeys(costs, each), slots=4 * SLOTS_EACH)
 
-    def fresh(wanted: Wanted, run: int) -> SimulatedEngine:
-        clock.engine = SimulatedEngine(flow, behaviour, plan=wanted.plan or even, mode=mode)
+    def fresh(planned: PlannedTrial, run: int) -> SimulatedEngine:
+        clock.engine = SimulatedEngine(flow, behaviour, plan=planned.plan or even, mode=mode)
         return clock.engine
 
-    fresh(Wanted(executors=4, repeat=0), 0)
+    fresh(PlannedTrial(executors=4, repeat=0), 0)
     return study_of(store, clock, fresh, by)
 
 
@@ -165,16 +165,16 @@ def test_sources_come_in_the_mix_that_is_declared(tmp_path: Path, mode: str) -> 
     )
     clock = Time()
 
-    def fresh(wanted: Wanted, run: int) -> SimulatedEngine:
+    def fresh(planned: PlannedTrial, run: int) -> SimulatedEngine:
         clock.engine = SimulatedEngine(flow, behaviour, plan=plan, mode=mode)
         return clock.engine
 
-    fresh(Wanted(executors=2, repeat=0), 0)
+    fresh(PlannedTrial(executors=2, repeat=0), 0)
     with begun(tmp_path) as store:
         study_of(store, clock, fresh).run([2])
         (trial,) = store.trials()
     # Clicks take 4,000 rows/s, orders 40: of 1,010 rows 10 are orders, so clicks are what holds both back.
-    assert trial.settled and trial.rows_per_s == pytest.approx(4_000 * 1010 / 1000, rel=0.1)
+    assert trial.converged and trial.rows_per_s == pytest.approx(4_000 * 1010 / 1000, rel=0.1)
 
 
 @pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
@@ -224,7 +224,7 @@ def test_what_was_before_a_step_does_not_count() -> None:
 
     clock.sleep = sleep  # type: ignore[method-assign]
     found = measure_saturated(lambda _: engine, Saturation(every_s=10.0, warm_up=2), clock)
-    assert found.settled and found.rows_per_s == pytest.approx(2 / WAIT_S, rel=0.05)
+    assert found.converged and found.rows_per_s == pytest.approx(2 / WAIT_S, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -254,17 +254,17 @@ def test_a_guess_that_is_off_is_widened(guess_per_s: float) -> None:
 
     fresh()
     found = measure_paced(fresh, guess_per_s, Bisection(every_s=20.0, warm_up=3, windows=10), clock)
-    assert found.settled and found.rows_per_s == pytest.approx(100.0, rel=0.1)
+    assert found.converged and found.rows_per_s == pytest.approx(100.0, rel=0.1)
 
 
 def test_a_trial_without_a_result_is_made_again(tmp_path: Path) -> None:
     with begun(tmp_path) as store:
         study = study_in(store, "row-by-row")
 
-        def fewer(wanted: Wanted, run: int) -> SimulatedEngine:
-            return study.fresh(Wanted(executors=1, repeat=wanted.repeat), run)
+        def fewer(planned: PlannedTrial, run: int) -> SimulatedEngine:
+            return study.fresh(PlannedTrial(executors=1, repeat=planned.repeat), run)
 
-        short = MstStudy(app="waiting", fresh=fewer, store=store, clock=study.clock, slots_each=SLOTS_EACH)
+        short = MstStudy(app="waiting", fresh=fewer, store=store, clock=study.clock, slots_per_executor=SLOTS_EACH)
         short.run([2], paced=True)
         assert [(one.study, one.rows_per_s) for one in store.trials()] == [(SATURATED, None), (PACED, None)]
         study.run([2], paced=True)
@@ -272,12 +272,12 @@ def test_a_trial_without_a_result_is_made_again(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_study_resumes_and_repeats_nothing(tmp_path: Path) -> None:
-    first: list[tuple[Wanted, int]] = []
+    first: list[tuple[PlannedTrial, int]] = []
     with pytest.raises(KeyboardInterrupt), begun(tmp_path) as store:
         study_in(store, "row-by-row", first, die_at=3).run([1, 2, 3], repeats=2)
     with StoreReader(tmp_path) as reader:
         assert len(reader.trials()) == 3
-    second: list[tuple[Wanted, int]] = []
+    second: list[tuple[PlannedTrial, int]] = []
     seen: list[tuple[int, int]] = []
     with begun(tmp_path) as store:
         study_in(store, "row-by-row", second).run(
@@ -292,10 +292,10 @@ def test_executors_that_did_not_come_make_no_sample(tmp_path: Path) -> None:
     with begun(tmp_path) as store:
         study = study_in(store, "row-by-row")
 
-        def fewer(wanted: Wanted, run: int) -> SimulatedEngine:
-            return study.fresh(Wanted(executors=2, repeat=wanted.repeat), run)
+        def fewer(planned: PlannedTrial, run: int) -> SimulatedEngine:
+            return study.fresh(PlannedTrial(executors=2, repeat=planned.repeat), run)
 
-        MstStudy(app="waiting", fresh=fewer, store=store, clock=study.clock, slots_each=SLOTS_EACH).run([3])
+        MstStudy(app="waiting", fresh=fewer, store=store, clock=study.clock, slots_per_executor=SLOTS_EACH).run([3])
         (trial,) = store.trials()
     assert trial.rows_per_s is None and trial.why == "3 executors were requested, but only 2 were available"
     assert samples_of("waiting", [trial]) is None
@@ -311,17 +311,17 @@ def trial_of(executors: int, rows_per_s: float, repeat: int = 0) -> Trial:
         began_s=0.0,
         ended_s=1.0,
         rows_per_s=rows_per_s,
-        settled=True,
+        converged=True,
     )
 
 
 def test_a_budget_goes_to_the_ends_first_and_then_where_least_is_known(tmp_path: Path) -> None:
     allowed = [1, 2, 3, 4]
-    assert next_wanted("a", [], allowed, 8) == Wanted(executors=1, repeat=0)
-    assert next_wanted("a", [trial_of(1, 100.0)], allowed, 8) == Wanted(executors=4, repeat=0)
+    assert next_trial("a", [], allowed, 8) == PlannedTrial(executors=1, repeat=0)
+    assert next_trial("a", [trial_of(1, 100.0)], allowed, 8) == PlannedTrial(executors=4, repeat=0)
     noisy = [trial_of(1, 100.0), trial_of(1, 101.0, 1), trial_of(4, 250.0), trial_of(4, 390.0, 1)]
-    wanted = next_wanted("a", noisy, allowed, 8)
-    assert wanted.executors in (2, 3)  # nothing was measured there
+    planned = next_trial("a", noisy, allowed, 8)
+    assert planned.executors in (2, 3)  # nothing was measured there
     with begun(tmp_path) as store:
         study_in(store, "row-by-row").spend(4, allowed, predict=8)
         done = store.trials()
@@ -332,8 +332,8 @@ def test_a_budget_is_of_trials_with_a_result(tmp_path: Path) -> None:
     with begun(tmp_path) as store:
         study = study_in(store, "row-by-row")
 
-        def fewer(wanted: Wanted, run: int) -> SimulatedEngine:
-            return study.fresh(Wanted(executors=1, repeat=wanted.repeat), run)
+        def fewer(planned: PlannedTrial, run: int) -> SimulatedEngine:
+            return study.fresh(PlannedTrial(executors=1, repeat=planned.repeat), run)
 
         seen: list[tuple[int, int]] = []
         replace(study, fresh=fewer).spend(2, [2, 3], predict=4, on=lambda _, done, total: seen.append((done, total)))
@@ -347,10 +347,10 @@ def test_a_budget_is_of_trials_with_a_result(tmp_path: Path) -> None:
 
 def test_a_count_that_has_no_result_does_not_take_the_whole_budget() -> None:
     failed = msgspec.structs.replace(trial_of(1, 0.0), rows_per_s=None)
-    assert next_wanted("a", [failed, trial_of(4, 390.0)], [1, 2, 3, 4], 8).executors == 2
+    assert next_trial("a", [failed, trial_of(4, 390.0)], [1, 2, 3, 4], 8).executors == 2
     again = [failed, msgspec.structs.replace(failed, executors=4)]
-    assert next_wanted("a", again, [1, 4], 8) == Wanted(executors=1, repeat=1)
-    assert next_wanted("a", [*again, trial_of(1, 100.0, 1)], [1, 4], 8) == Wanted(executors=4, repeat=1)
+    assert next_trial("a", again, [1, 4], 8) == PlannedTrial(executors=1, repeat=1)
+    assert next_trial("a", [*again, trial_of(1, 100.0, 1)], [1, 4], 8) == PlannedTrial(executors=4, repeat=1)
 
 
 def test_a_trial_knows_what_was_measured_and_on_what(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_trial_knows_what_was_measured_and_on_what(tmp_path: Path) -> None:
 
 
 def test_the_paper_s_rule_for_replicas() -> None:
-    assert [replicas_each(m, 2, 3) for m in (1, 3, 5)] == [1, 2, 3]  # figure 2: n = 3, gamma = 2
+    assert [replicas_per_query(m, 2, 3) for m in (1, 3, 5)] == [1, 2, 3]  # figure 2: n = 3, gamma = 2
     assert plan_for(waiting_bound(), 3, 2).replicas == {"wait": 6}  # one query: its stages take turns
 
 

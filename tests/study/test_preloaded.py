@@ -1,4 +1,4 @@
-"""What was preloaded, measured on the simulated engine: read again until its rate has settled, and never misread."""
+"""What was preloaded, measured on the simulated engine: read again until its rate has converged, and never misread."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int, severa
     fresh, clock, starts = readings_of(few(rows))
     measured = measure_saturated(fresh, Saturation(every_s=5.0, warm_up=warm_up), clock)
     assert measured.rows_per_s == pytest.approx(SLOTS_EACH / WAIT_S, rel=0.03)
-    assert measured.settled is several, measured.why
+    assert measured.converged is several, measured.why
     assert several or "each sample is one batch" in str(measured.why)  # which has the start of a query in it
     assert len(starts) > 1  # 15 s and less make no five windows
 
@@ -111,5 +111,5 @@ def test_a_reading_that_lost_executors_does_not_count() -> None:
     flow = few(3600)
     fresh, clock, starts = readings_of(flow, plan_for(flow, 2, SLOTS_EACH), kind=Losing)
     measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
-    assert measured.settled and measured.rows_per_s == pytest.approx(2 * SLOTS_EACH / WAIT_S, rel=0.05)
+    assert measured.converged and measured.rows_per_s == pytest.approx(2 * SLOTS_EACH / WAIT_S, rel=0.05)
     assert starts[0].plan.slots == SLOTS_EACH and len(starts) > 1

@@ -119,14 +119,14 @@ def demonstrate(
             span = _apply_load(scaled_run, SOURCE, seconds / 2, say)
         sentences.print_new()
         output = scaled_run.rows(SINK)
-        found = differences(output, _rows_read(scaled_run, SOURCE))
+        unequal_rows = differences(output, _rows_read(scaled_run, SOURCE))
         return DemoResult(
             target_s=target_s,
             without=without,
             with_policy=load_result(scaled_run, span, target_s),
             decisions=tuple(sentences.changes),
             rows=len(output),
-            differences=tuple(found),
+            differences=tuple(unequal_rows),
             report=str(scaled_run.report()),
             seconds=time.monotonic() - began_s,
         )
@@ -151,7 +151,7 @@ def _warm_up(spark: Any, at: Path) -> None:
 def _apply_load(running: Run, source: str, seconds: float, say: Say) -> tuple[float, float]:
     """Change the rate in phases; return the start and the end of the phases, in seconds since the epoch."""
     running.set_rate(source, LOW_ROWS_PER_S)
-    _settle(running)
+    _await_target(running)
     began_s = time.time()
     for factor, share in PHASES:
         running.set_rate(source, factor * LOW_ROWS_PER_S)
@@ -160,7 +160,7 @@ def _apply_load(running: Run, source: str, seconds: float, say: Say) -> tuple[fl
     return began_s, time.time()
 
 
-def _settle(running: Run) -> None:
+def _await_target(running: Run) -> None:
     """Wait until the latency is below the target, so that the start itself is not part of the comparison."""
     give_up_s = time.monotonic() + _SETTLE_S
     while time.monotonic() < give_up_s and running.is_running:
@@ -222,8 +222,8 @@ def _windows(record: RunRecord, after_s: float, until_s: float) -> list[Window]:
 def summarise(windows: Sequence[Window], *, target_s: float) -> LoadResult:
     """Add up windows; the slots in use are the replicas of the only operator that is neither source nor sink."""
     lengths_s = [window.end_s - window.start_s for window in windows]
-    slots = [max((each.replicas or 0 for each in window.operators), default=0) for window in windows]
-    backlogs = [sum(each.backlog_rows or 0 for each in window.operators) for window in windows]
+    slots = [max((operator.replicas or 0 for operator in window.operators), default=0) for window in windows]
+    backlogs = [sum(operator.backlog_rows or 0 for operator in window.operators) for window in windows]
     within = _within_target(windows, target_s)
     seconds = sum(lengths_s)
     return LoadResult(
@@ -245,7 +245,7 @@ def _within_target(windows: Sequence[Window], target_s: float) -> list[bool]:
 
     A window without finished rows has the result of the next window. Rows that still wait at the end missed the target.
     """
-    met, within = not windows or not any(each.backlog_rows for each in windows[-1].operators), []
+    met, within = not windows or not any(operator.backlog_rows for operator in windows[-1].operators), []
     for window in reversed(windows):
         if window.latency is not None:
             met = window.latency.mean_s <= target_s
@@ -255,7 +255,7 @@ def _within_target(windows: Sequence[Window], target_s: float) -> list[bool]:
 
 def _p95_s(windows: Sequence[Window]) -> float | None:
     """Return an upper estimate of the 95 % quantile: all rows of a window count with the quantile of the window."""
-    latencies = sorted((each.latency.p95_s, each.latency.rows) for each in windows if each.latency is not None)
+    latencies = sorted((window.latency.p95_s, window.latency.rows) for window in windows if window.latency is not None)
     total, passed = sum(rows for _, rows in latencies), 0
     for latency_s, rows in latencies:
         passed += rows

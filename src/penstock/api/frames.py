@@ -89,7 +89,7 @@ def windows_frame(windows: Iterable[tuple[int, Window]]) -> pd.DataFrame:
     rows = []
     for number, window in windows:
         latency = window.latency
-        backlogs = [each.backlog_rows for each in window.operators if each.backlog_rows is not None]
+        backlogs = [operator.backlog_rows for operator in window.operators if operator.backlog_rows is not None]
         rows.append(
             (
                 number,
@@ -111,9 +111,9 @@ def windows_frame(windows: Iterable[tuple[int, Window]]) -> pd.DataFrame:
 def operators_frame(windows: Iterable[tuple[int, Window]]) -> pd.DataFrame:
     """One row per window and operator."""
     rows = [
-        (number, window.start_s, window.end_s, *(getattr(each, column) for column in _OPERATOR_COLUMNS[3:]))
+        (number, window.start_s, window.end_s, *(getattr(operator, column) for column in _OPERATOR_COLUMNS[3:]))
         for number, window in windows
-        for each in window.operators
+        for operator in window.operators
     ]
     return _frame(rows, _OPERATOR_COLUMNS, times=("start", "end"))
 
@@ -123,23 +123,23 @@ def decisions_frame(decisions: Iterable[tuple[int, DecisionRecord]]) -> pd.DataF
     rows = [
         (
             number,
-            each.at_s,
-            each.window,
-            each.policy,
-            each.mode,
-            each.kind,
-            each.reason,
-            each.why,
-            None if each.new is None else str(diff(each.old, each.new)),
-            each.binding,
-            each.needs_slots,
-            *(_latency_s(outcome) for outcome in (each.before, each.expected, each.observed)),
-            *(None if outcome is None else outcome.slots for outcome in (each.before, each.expected)),
-            each.applied,
-            each.pause_s,
-            each.verdict,
+            decision.at_s,
+            decision.window,
+            decision.policy,
+            decision.mode,
+            decision.kind,
+            decision.reason,
+            decision.why,
+            None if decision.new is None else str(diff(decision.old, decision.new)),
+            decision.binding,
+            decision.needs_slots,
+            *(_latency_s(outcome) for outcome in (decision.before, decision.expected, decision.observed)),
+            *(None if outcome is None else outcome.slots for outcome in (decision.before, decision.expected)),
+            decision.applied,
+            decision.pause_s,
+            decision.verdict,
         )
-        for number, each in decisions
+        for number, decision in decisions
     ]
     return _frame(rows, _DECISION_COLUMNS, times=("at",))
 
@@ -147,13 +147,14 @@ def decisions_frame(decisions: Iterable[tuple[int, DecisionRecord]]) -> pd.DataF
 def plan_changes_frame(changes: Iterable[PlanChange]) -> pd.DataFrame:
     """One row per plan change, whether it was applied or rolled back."""
     rows = [
-        (each.at_s, each.asked, each.outcome, each.reason, each.pause_s, *_plan_cells(each.new)) for each in changes
+        (change.at_s, change.asked, change.outcome, change.reason, change.pause_s, *_plan_cells(change.new))
+        for change in changes
     ]
     return _frame(rows, _CHANGE_COLUMNS, times=("at",))
 
 
 def errors_frame(errors: Iterable[ErrorRecord]) -> pd.DataFrame:
-    rows = [(each.at_s, each.where, each.message, each.traceback) for each in errors]
+    rows = [(error.at_s, error.where, error.message, error.traceback) for error in errors]
     return _frame(rows, _ERROR_COLUMNS, times=("at",))
 
 
@@ -161,19 +162,19 @@ def trials_frame(trials: Iterable[Trial]) -> pd.DataFrame:
     """One row per trial of a study, also for trials without a result."""
     rows = [
         (
-            each.study,
-            each.executors,
-            each.repeat,
-            each.began_s,
-            each.ended_s,
-            each.rows_per_s,
-            each.bytes_per_s,
-            each.settled,
-            each.why,
-            each.replicas_by,
-            each.memory_mb,
+            trial.study,
+            trial.executors,
+            trial.repeat,
+            trial.began_s,
+            trial.ended_s,
+            trial.rows_per_s,
+            trial.bytes_per_s,
+            trial.converged,
+            trial.why,
+            trial.replicas_by,
+            trial.memory_mb,
         )
-        for each in trials
+        for trial in trials
     ]
     return _frame(rows, _TRIAL_COLUMNS, times=("start", "end"))
 

@@ -113,7 +113,7 @@ class Launch:
                     pid=os.getpid(),
                     master=self.target.master,
                     cluster=self.target.cluster_directory,
-                    slots_each=self.options.executor_cores,
+                    slots_per_executor=self.options.executor_cores,
                     started_s=time.time(),
                 )
             )

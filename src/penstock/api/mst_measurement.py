@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.engines.spark.cluster import ClusterSize, SparkCluster
     from penstock.report.mst_results import MstMeasurement
     from penstock.store import Store, Trial
-    from penstock.study.mst.design import Wanted
+    from penstock.study.mst.design import PlannedTrial
     from penstock.study.mst.replica_search import ReplicaPolicy
 
 ReplicaMethod = Literal["rule", "drs", "stela", "threshold"]
@@ -62,7 +62,7 @@ def measure_mst(
         executors: Numbers of executors to measure.
         repeats: Number of trials for each of them.
         budget: Make this many trials instead, each at the number of executors that reduces the uncertainty most.
-        paced: Search also the highest sustained rate of paced sources.
+        paced: Also search for the highest sustained rate of paced sources.
         replicas: Set replicas by the rule of the paper ("rule") or by a policy.
         predict: Numbers of executors to predict.
         at: Directory of the study; default `studies/<name of the dataflow>`.
@@ -178,13 +178,13 @@ class _Study:
 
     def _counts(self, store: Store) -> tuple[int, int]:
         """Return the number of trials that have a result, and the number of trials to make in total."""
-        from penstock.study.mst.design import grid, with_result
+        from penstock.study.mst.design import grid, trials_with_result
 
         trials = store.trials()
         if self.budget is not None:
-            return with_result(trials), self.budget
-        wanted = {wanted.key for wanted in grid(self.executors, self.repeats, paced=self.paced)}
-        return len(wanted & {trial.key for trial in trials if trial.rows_per_s is not None}), len(wanted)
+            return trials_with_result(trials), self.budget
+        planned = {planned.key for planned in grid(self.executors, self.repeats, paced=self.paced)}
+        return len(planned & {trial.key for trial in trials if trial.rows_per_s is not None}), len(planned)
 
     def _measure(self, stack: contextlib.ExitStack, store: Store, program: str) -> None:
         from penstock.engines.spark.sources.factory import row_bytes
@@ -200,7 +200,7 @@ class _Study:
             clock=time,
             saturation=Saturation(every_s=self.window_s),
             bisection=Bisection(every_s=self.window_s),
-            slots_each=self.asked.slots,
+            slots_per_executor=self.asked.slots,
             bytes_per_row=row_bytes(self.flow, self.directory / "trials" / "sources"),
             by=_replica_policy(self.replicas, self.window_s, max(self.executors)),
             program=program,
@@ -228,7 +228,9 @@ class _Study:
             )
         return clusters.running(self.cluster)
 
-    def _engines(self, stack: contextlib.ExitStack, cluster: SparkCluster) -> Callable[[Wanted, int], RunnableEngine]:
+    def _engines(
+        self, stack: contextlib.ExitStack, cluster: SparkCluster
+    ) -> Callable[[PlannedTrial, int], RunnableEngine]:
         """Return a function that creates the engine of a trial in a directory of its own."""
         import shutil
 
@@ -243,12 +245,12 @@ class _Study:
         shutil.rmtree(directory, ignore_errors=True)  # left by an interrupted study
         previous: list[Path] = []
 
-        def create(wanted: Wanted, run: int) -> RunnableEngine:
-            folder = directory / f"{wanted.study.replace(' ', '-')}-{wanted.executors}-{wanted.repeat}-{run}"
+        def create(planned: PlannedTrial, run: int) -> RunnableEngine:
+            folder = directory / f"{planned.study.replace(' ', '-')}-{planned.executors}-{planned.repeat}-{run}"
             for last in previous[-1:]:
                 copy_learned_sizes(last, folder)  # Reuse the batch size of the previous trial.
             previous.append(folder)
-            plan = wanted.plan or plan_for(self.flow, wanted.executors, self.asked.slots)
+            plan = planned.plan or plan_for(self.flow, planned.executors, self.asked.slots)
             return SparkEngine(self.flow, folder, spark=spark, plan=plan)
 
         return create
@@ -341,7 +343,7 @@ def _result(study: Path, executors: tuple[int, ...], level: float) -> MstMeasure
                 repeat=trial.repeat,
                 rows_per_s=trial.rows_per_s or 0.0,
                 bytes_per_s=trial.bytes_per_s,
-                settled=trial.settled,
+                converged=trial.converged,
                 why=trial.why,
                 replicas_by=trial.replicas_by,
             )

@@ -32,7 +32,7 @@ def fit_mst(
         app: Application to fit. The default is all of them.
         validate: VM counts that select the model. The default is the largest one; an empty list selects leave-one-out
             validation.
-        step: Number of VMs after which a parallel unit gets another thread.
+        step: Number of VMs that give each parallel unit another thread.
         level: Share of new samples inside the prediction intervals.
         seed: Seed of the bootstrap of the intervals.
         plot: HTML file to write the curves to.
@@ -93,7 +93,7 @@ def compare_elastic(
         app: Application in `samples`.
         train: VM counts that fit the models. The default is all counts that do not validate.
         validate: VM counts that select the model. The default is the largest one.
-        step: Number of VMs after which a parallel unit gets another thread.
+        step: Number of VMs that give each parallel unit another thread.
         price_per_h: Price of a VM per hour.
         delay_s: Time from ordering a VM to its use.
         max_vms: Largest number of VMs. The default is the largest measured count.

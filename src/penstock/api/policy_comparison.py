@@ -65,7 +65,7 @@ def compare_policies(
     for engine in engines:
         settings = controller_settings(options[0], window_s=window_s, micro_batch=engine == "micro-batch")
         for application in applications:
-            policies = [create_policy(each) for each in options]
+            policies = [create_policy(option) for option in options]
             results.append(compare(application, engine, policies, settings, arena, progress))
             on_result(results[-1])
     return results

@@ -56,8 +56,8 @@ class PolicyOptions:
         """Return these options for a cluster with room for this number of executors."""
         if self.executors is None:
             return self
-        least, most = self.executors
-        return replace(self, executors=(min(least, executors), min(most, executors)))
+        min_executors, max_executors = self.executors
+        return replace(self, executors=(min(min_executors, executors), min(max_executors, executors)))
 
     def check(self, *, any_target: bool = False) -> None:
         """Raise OptionError if an option is invalid or does not fit the policy.
@@ -139,7 +139,7 @@ def create_policy(options: PolicyOptions) -> Policy:
         quantile=options.quantile,
         queue=options.queue,
         executors=options.executors,
-        slots_each=options.executor_cores or 1,
+        slots_per_executor=options.executor_cores or 1,
         workers=options.workers,
         catch_up_s=options.catch_up_s,
         capacity=_study_capacity(options),
@@ -154,8 +154,10 @@ def _study_capacity(options: PolicyOptions) -> tuple[float, ...] | None:
 
     from penstock.study.mst.model import model_in
 
-    slots_each = options.executor_cores or 1
-    model = model_in(options.mst_study, options.executors[1], dataflow=options.dataflow, slots_each=slots_each)
+    slots_per_executor = options.executor_cores or 1
+    model = model_in(
+        options.mst_study, options.executors[1], dataflow=options.dataflow, slots_per_executor=slots_per_executor
+    )
     return tuple(float(rate) for rate in model.capacity(confidence=0.9))
 
 

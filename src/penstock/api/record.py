@@ -260,7 +260,9 @@ class RunRecord:
         if window is not None:
             headings = ("operator", "rows/s in", "rows/s out", "backlog", "cost/row", "replicas", "busy")
             span_s = window.end_s - window.start_s
-            html += html_grid("latest window", headings, [operator_cells(each, span_s) for each in window.operators])
+            html += html_grid(
+                "latest window", headings, [operator_cells(operator, span_s) for operator in window.operators]
+            )
         return html
 
 

@@ -153,7 +153,7 @@ def run(
 
 def check_ends(flow: Dataflow) -> None:
     """Raise PenstockError if a source never ends."""
-    endless = next((each.name for each in flow.operators if never_ends(each.source)), None)
+    endless = next((operator.name for operator in flow.operators if never_ends(operator.source)), None)
     if endless is not None:
         raise PenstockError(
             f"Source '{endless}' never ends, so the run never becomes idle; do not wait for that, and stop the run "

@@ -75,9 +75,9 @@ class Simulation:
             ("mean latency", "-" if totals.mean_latency_s is None else f"{totals.mean_latency_s:.3g} s"),
         ]
         rows = [
-            (f"{each.at_s:,.0f} s", str(diff(each.old, each.new)), each.reason, each.verdict or "-")
-            for each in self.changes
-            if each.new is not None
+            (f"{change.at_s:,.0f} s", str(diff(change.old, change.new)), change.reason, change.verdict or "-")
+            for change in self.changes
+            if change.new is not None
         ]
         changes = html_grid("plan changes", ("at", "change", "reason", "verdict"), rows) if rows else ""
         return html_table(f"simulation of policy {totals.policy}", summary) + changes
@@ -118,7 +118,7 @@ def simulate(
     Args:
         trace: CSV file with the columns time_s,rate or time,rate. Every source follows it.
         peak: Scale the trace so that its highest rate is this many rows/s.
-        like: A record, or the directory of a run: operators cost what that run measured.
+        like: A record, or the directory of a run, whose measured operator costs are used.
         behaviour: Cost of the operators, as a value or as a JSON file; give either this or `like`.
         engine: "row-by-row", "micro-batch" (as Spark works) or "fluid" (fast approximation).
         plan: The plan to start with; default: the default plan for `slots`.
@@ -205,9 +205,9 @@ def _first_plan(flow: Dataflow, slots: int, engine: EngineMode) -> Plan:
     """Return the default plan; row by row all replicas run at once, so they share the slots."""
     if engine == "micro-batch":
         return default_plan(flow, slots=slots)
-    stages = [each for each in regions(flow) if each.kind is not Kind.SOURCE]
-    share = max(1, slots // max(1, sum(each.kind is not Kind.SINK for each in stages)))
-    counts = {each.name: 1 if each.kind is Kind.SINK or not each.replicable else share for each in stages}
+    stages = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
+    share = max(1, slots // max(1, sum(stage.kind is not Kind.SINK for stage in stages)))
+    counts = {stage.name: 1 if stage.kind is Kind.SINK or not stage.replicable else share for stage in stages}
     return default_plan(flow, slots=slots, replicas=counts)
 
 
@@ -243,7 +243,9 @@ def _on_trace(flow: Dataflow, costs: Behaviour, trace: Trace) -> Behaviour:
     from penstock.engines.simulated.behaviour import UNLIMITED_ROWS
 
     rates = tuple((index * trace.interval_s, rate) for index, rate in enumerate(trace.rates))
-    declared = {each.name: costs.source(each.name) for each in flow.operators if each.kind is Kind.SOURCE}
+    declared = {
+        operator.name: costs.source(operator.name) for operator in flow.operators if operator.kind is Kind.SOURCE
+    }
     sources = {
         name: msgspec.structs.replace(source, rates=rates, rows=UNLIMITED_ROWS if source.rows is None else source.rows)
         for name, source in declared.items()

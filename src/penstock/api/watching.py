@@ -37,7 +37,7 @@ def watch(
         spark: The Spark session.
         at: Directory of the record.
         policy: The scaling policy. Only "mst" works without measurements per operator.
-        executors: The least and the largest number of executors.
+        executors: The smallest and the largest number of executors.
         mode: "recommend" records decisions. "active" also sets the number of executors. It requires a session whose
             dynamic allocation is off or never acts on its own, and that was started with `spark.decommission.enabled`
             and `spark.storage.decommission.enabled`.
@@ -57,7 +57,7 @@ def watch(
     if mode not in ("recommend", "active"):
         raise PenstockError(f"mode='{mode}' is unknown; use 'recommend' or 'active'.")
     match executors:
-        case (int(least), int(most)) if 1 <= least <= most <= MAX_REPLICAS:
+        case (int(min_executors), int(max_executors)) if 1 <= min_executors <= max_executors <= MAX_REPLICAS:
             pass
         case _:
             raise PenstockError(
@@ -71,7 +71,7 @@ def watch(
     from penstock.control.watch import Watch
 
     def connect() -> WatchedProgram:
-        return _connect(spark, Path(at), (least, most), mode, every_s=every_s, catch_up_s=catch_up_s)
+        return _connect(spark, Path(at), (min_executors, max_executors), mode, every_s=every_s, catch_up_s=catch_up_s)
 
     return Watch(connect, every_s=every_s)
 
@@ -94,10 +94,10 @@ def _connect(
     from penstock.measure.smoothing import MovingAverage
     from penstock.store import RunStart, Store
 
-    least, most = executors
+    min_executors, max_executors = executors
     engine = WatchedEngine(spark)
     engine.await_executors(_SLOTS_TIMEOUT_S)
-    _, slots_each = engine.executors()
+    _, slots_per_executor = engine.executors()
     store = Store(at)
     try:
         store.begin_run(
@@ -107,12 +107,18 @@ def _connect(
                 flow_file="-",
                 pid=os.getpid(),
                 master=str(spark.sparkContext.master),
-                slots_each=slots_each,
+                slots_per_executor=slots_per_executor,
                 started_s=time.time(),
             )
         )
         policy = Cooldown(
-            ObservedMst(slots_each=slots_each, least=least, most=most, catch_up_s=catch_up_s), seconds=6 * every_s
+            ObservedMst(
+                slots_per_executor=slots_per_executor,
+                min_executors=min_executors,
+                max_executors=max_executors,
+                catch_up_s=catch_up_s,
+            ),
+            seconds=6 * every_s,
         )
         settings = Settings(
             mode=mode,
@@ -121,7 +127,7 @@ def _connect(
             warm_up_s=every_s,
             stale_after_s=max(30.0, 5 * every_s),
             tolerance=0.9,  # executors for a future load have no effect before it arrives
-            max_slots=most * slots_each,
+            max_slots=max_executors * slots_per_executor,
         )
         controller = Controller(policy, settings, engine, store)
         engine.attach()

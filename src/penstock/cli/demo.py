@@ -71,12 +71,12 @@ def _summary(result: DemoResult) -> Table:
     for heading in ("", "fixed plan", "with Penstock"):
         table.add_column(heading, justify="left" if not heading else "right")
     columns = (result.without, result.with_policy)
-    table.add_row("p95 latency", *(seconds(each.latency_p95_s) for each in columns))
-    table.add_row(f"time within {result.target_s:.1f} s", *(percent(each.share_within_target) for each in columns))
-    table.add_row("slot-seconds", *(count(each.slot_seconds) for each in columns))
-    table.add_row("slots: most, last", *(f"{each.most_slots}, {each.last_slots}" for each in columns))
-    table.add_row("largest backlog (rows)", *(count(each.most_backlog_rows) for each in columns))
-    table.add_row("rows waiting at the end", *(count(each.last_backlog_rows) for each in columns))
+    table.add_row("p95 latency", *(seconds(column.latency_p95_s) for column in columns))
+    table.add_row(f"time within {result.target_s:.1f} s", *(percent(column.share_within_target) for column in columns))
+    table.add_row("slot-seconds", *(count(column.slot_seconds) for column in columns))
+    table.add_row("slots: most, last", *(f"{column.most_slots}, {column.last_slots}" for column in columns))
+    table.add_row("largest backlog (rows)", *(count(column.most_backlog_rows) for column in columns))
+    table.add_row("rows waiting at the end", *(count(column.last_backlog_rows) for column in columns))
     peak = result.with_policy.most_slots * result.with_policy.seconds
     table.caption = (
         f"A fixed plan with the {result.with_policy.most_slots} slots of the peak takes {count(peak)} slot-seconds."

@@ -266,7 +266,7 @@ def _print_measurement(result: MstMeasurement, executors: tuple[int, ...], level
         )
     console = Console(highlight=False)
     console.print(table)
-    if any(not trial.settled for trial in result.trials if trial.executors in executors):
+    if any(not trial.converged for trial in result.trials if trial.executors in executors):
         console.print(f"? did not converge; 'penstock report {result.directory}' shows why")
     if result.fit is None:
         console.print("A prediction needs a second executor count; measure another one.")
@@ -275,7 +275,7 @@ def _print_measurement(result: MstMeasurement, executors: tuple[int, ...], level
 
 
 def _rate(trial: TrialResult) -> str:
-    return f"{trial.rows_per_s:.4g}{'' if trial.settled else '?'}"
+    return f"{trial.rows_per_s:.4g}{'' if trial.converged else '?'}"
 
 
 def _print_fits(result: MstFits, level: float) -> None:

@@ -80,7 +80,7 @@ class HtmlFile(click.Path):
 class Between(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.3 on
     """The smallest and the largest number, such as 1..6; a single number is both."""
 
-    name = "least..most"
+    name = "min..max"
 
     def convert(
         self, value: str | tuple[int, int], param: click.Parameter | None, ctx: click.Context | None
@@ -89,16 +89,16 @@ class Between(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gener
             return value
         first, dots, second = value.partition("..")
         try:
-            least, most = int(first), int(second if dots else first)
+            smallest, largest = int(first), int(second if dots else first)
         except ValueError:
             self.fail(f"'{value}' is not two whole numbers such as 1..6", param, ctx)
-        if not 1 <= least <= most:
+        if not 1 <= smallest <= largest:
             self.fail(f"'{value}': the smaller number comes first and is at least 1", param, ctx)
-        if most > MAX_REPLICAS:
+        if largest > MAX_REPLICAS:
             self.fail(
                 f"'{value}': a plan has at most {MAX_REPLICAS:,} replicas, and each executor needs one", param, ctx
             )
-        return least, most
+        return smallest, largest
 
 
 def numbers_by_name(words: Iterable[str], form: str, example: str) -> dict[str, float]:

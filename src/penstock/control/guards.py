@@ -192,7 +192,9 @@ def _moved_bytes(situation: Situation, change: Change) -> float:
     changed = diff(situation.plan, change.plan).replicas
     moved = {name for region in situation.topology.regions if region.name in changed for name in region.operators}
     window = situation.window
-    return sum(one.state_bytes or 0 for one in window.operators if one.operator in moved) if window else 0.0
+    return (
+        sum(operator.state_bytes or 0 for operator in window.operators if operator.operator in moved) if window else 0.0
+    )
 
 
 def _utilisation_after(situation: Situation, change: Change) -> float:
@@ -200,10 +202,10 @@ def _utilisation_after(situation: Situation, change: Change) -> float:
     window = situation.window
     region_of = {name: region.name for region in situation.topology.regions for name in region.operators}
     utilisations = [
-        one.utilisation
-        * situation.plan.replicas[region_of[one.operator]]
-        / change.plan.replicas[region_of[one.operator]]
-        for one in (window.operators if window else ())
-        if one.utilisation is not None and one.operator in region_of
+        operator.utilisation
+        * situation.plan.replicas[region_of[operator.operator]]
+        / change.plan.replicas[region_of[operator.operator]]
+        for operator in (window.operators if window else ())
+        if operator.utilisation is not None and operator.operator in region_of
     ]
     return min(0.99, max(utilisations, default=0.5))

@@ -40,7 +40,7 @@ class Topology:
 
     def last_operator(self, region: str) -> str:
         """Return the operator whose output leaves the region."""
-        return next((one.operators[-1] for one in self.regions if one.name == region), region)
+        return next((known.operators[-1] for known in self.regions if known.name == region), region)
 
     def queries(self, cuts: frozenset[str]) -> tuple[tuple[str, ...], ...]:
         """Return the regions of each query, upstream first. Regions without a cut between them share a query.

@@ -20,8 +20,8 @@ def pipeline_visits(flow: Dataflow, window: Window, read: Mapping[str, float]) -
 
     `read` contains the rows of each source; only their proportion matters.
     """
-    found = _inflows(flow, window, read)
-    return None if found is None else {name: sum(coming.values()) for name, coming in found.items()}
+    inflows = _inflows(flow, window, read)
+    return None if inflows is None else {name: sum(coming.values()) for name, coming in inflows.items()}
 
 
 def external_backlog(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float:
@@ -29,9 +29,9 @@ def external_backlog(flow: Dataflow, window: Window, read: Mapping[str, float]) 
 
     Rows that wait upstream of a pipeline count for it. If visit ratios are unknown, it is the sum of all waiting rows.
     """
-    own = {one.pipeline: float(one.backlog_rows or 0) for one in window.pipelines}
-    found = _inflows(flow, window, read)
-    if found is None:
+    own = {pipeline.pipeline: float(pipeline.backlog_rows or 0) for pipeline in window.pipelines}
+    inflows = _inflows(flow, window, read)
+    if inflows is None:
         return sum(own.values())
 
     ahead: dict[str, float] = {}
@@ -39,9 +39,9 @@ def external_backlog(flow: Dataflow, window: Window, read: Mapping[str, float]) 
     def rows_ahead(name: str) -> float:
         if name not in ahead:
             ahead[name] = 0.0  # in a loop nothing is counted twice
-            share = sum(found[name].values())
-            coming = {before: part / share for before, part in found[name].items() if share and before is not None}
-            ahead[name] = own[name] / (share or 1.0) + sum(part * rows_ahead(one) for one, part in coming.items())
+            share = sum(inflows[name].values())
+            coming = {before: part / share for before, part in inflows[name].items() if share and before is not None}
+            ahead[name] = own[name] / (share or 1.0) + sum(part * rows_ahead(before) for before, part in coming.items())
         return ahead[name]
 
     return max((rows_ahead(name) for name in own), default=0.0)
@@ -52,8 +52,10 @@ def operator_visits(flow: Dataflow, window: Window, read: Mapping[str, float]) -
     external = sum(read.values())
     if external <= 0:
         return None
-    seen = {one.operator: one for one in window.operators}
-    gains = {one.name: _gain(seen.get(one.name)) for one in flow.operators if one.kind is not Kind.SOURCE}
+    seen = {operator.operator: operator for operator in window.operators}
+    gains = {
+        operator.name: _gain(seen.get(operator.name)) for operator in flow.operators if operator.kind is not Kind.SOURCE
+    }
     streams = [
         TrafficStream(source=None, target=name, gain=read[before] / external)
         if before in read
@@ -62,13 +64,13 @@ def operator_visits(flow: Dataflow, window: Window, read: Mapping[str, float]) -
         for before in flow[name].inputs
     ]
     try:
-        found = solve_traffic(list(gains), streams, 1.0).arrival_per_s
+        visits = solve_traffic(list(gains), streams, 1.0).arrival_per_s
     except UnstableError:  # a loop that multiplies rows
         return None
     # The selectivity of an operator that should receive rows and has not received any is unknown.
-    if any(found[name] > 0 and gain is None and flow[name].kind is not Kind.SINK for name, gain in gains.items()):
+    if any(visits[name] > 0 and gain is None and flow[name].kind is not Kind.SINK for name, gain in gains.items()):
         return None
-    return found
+    return visits
 
 
 def _inflows(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[str, dict[str | None, float]] | None:
@@ -77,12 +79,12 @@ def _inflows(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[
     if coming_by is None:
         return None
     external = sum(read.values())
-    seen = {one.operator: one for one in window.operators}
+    seen = {operator.operator: operator for operator in window.operators}
     out = {name: rows / external for name, rows in read.items()}
     out |= {name: rows * (_gain(seen.get(name)) or 0.0) for name, rows in coming_by.items()}
-    readers = {name: [one for one in window.pipelines if name in one.operators] for name in read}
+    readers = {name: [query for query in window.pipelines if name in query.operators] for name in read}
 
-    home = {name: one.pipeline for one in window.pipelines for name in one.operators}
+    home = {name: query.pipeline for query in window.pipelines for name in query.operators}
 
     def inflow(pipeline: PipelineWindow) -> dict[str | None, float]:
         inside = pipeline.operators
@@ -96,19 +98,19 @@ def _inflows(flow: Dataflow, window: Window, read: Mapping[str, float]) -> dict[
                     coming[where] = coming.get(where, 0.0) + out[before] * _sent(seen, before, name)
         return coming
 
-    return {one.pipeline: inflow(one) for one in window.pipelines}
+    return {query.pipeline: inflow(query) for query in window.pipelines}
 
 
 def rows_read(flow: Dataflow, window: Window) -> dict[str, float]:
     """Return the rows that were read from each source in this window."""
-    seen = {one.operator: one for one in window.operators}
-    sources = [one.name for one in flow.operators if one.kind is Kind.SOURCE]
+    seen = {operator.operator: operator for operator in window.operators}
+    sources = [operator.name for operator in flow.operators if operator.kind is Kind.SOURCE]
     return {name: float(seen[name].rows_in or 0) if name in seen else 0.0 for name in sources}
 
 
 def _part(pipeline: PipelineWindow, readers: list[PipelineWindow]) -> float:
     """Return the part of a source that this pipeline reads, if several read it, as in a watched program."""
-    total = sum(one.rows_in for one in readers)
+    total = sum(reader.rows_in for reader in readers)
     return 1.0 if len(readers) == 1 else pipeline.rows_in / total if total else 0.0
 
 
@@ -116,7 +118,7 @@ def _sent(seen: Mapping[str, OperatorWindow], before: str, name: str) -> float:
     return seen[before].share_for(name) if before in seen else 1.0
 
 
-def _gain(one: OperatorWindow | None) -> float | None:
-    if one is None or not one.rows_in_total or one.rows_out_total is None:
+def _gain(operator: OperatorWindow | None) -> float | None:
+    if operator is None or not operator.rows_in_total or operator.rows_out_total is None:
         return None
-    return one.rows_out_total / one.rows_in_total
+    return operator.rows_out_total / operator.rows_in_total

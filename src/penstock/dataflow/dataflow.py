@@ -340,16 +340,16 @@ class Dataflow:
             raise DataflowError(
                 f"Operator '{name}' has selectivity={selectivity}; give the expected rows out per row in, 0 or more."
             )
-        each = False
+        by_input = False
         if operator.fn is not None:
             if not callable(operator.fn):
                 raise DataflowError(f"Operator '{name}' has fn={operator.fn!r}; it needs a function of a DataFrame.")
-            each = takes_each_input(name, operator.fn, len(inputs))
+            by_input = takes_each_input(name, operator.fn, len(inputs))
         return replace(
             operator,
             inputs=tuple(stream.name for stream in inputs),
             feedback=frozenset(stream.name for stream in inputs if stream.schema is not None),
-            takes_each_input=each,
+            takes_each_input=by_input,
             fields=operator.fields if operator.fields is not None else self._known_fields(inputs),
         )
 

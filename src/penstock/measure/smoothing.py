@@ -93,25 +93,25 @@ class MovingAverage:
 
 @dataclass(frozen=True, slots=True)
 class ExponentialSmoothing:
-    """Weights that shrink by the factor `alpha` per window of age. At least `least` windows are required."""
+    """Weights that shrink by the factor `alpha` per window of age. At least `min_windows` windows are required."""
 
     alpha: float = 0.5
-    least: int = 3
+    min_windows: int = 3
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha < 1 or self.least < 1:
+        if not 0 <= self.alpha < 1 or self.min_windows < 1:
             raise PenstockError(
-                f"Exponential smoothing has alpha {self.alpha} and requires {self.least} windows. Alpha must be 0 or "
-                "more and below 1, and at least 1 window must be required."
+                f"Exponential smoothing has alpha {self.alpha} and requires {self.min_windows} windows. Alpha must be "
+                "0 or more and below 1, and at least 1 window must be required."
             )
 
     @property
     def reach(self) -> int:
         relevant = math.ceil(math.log(_NEGLIGIBLE) / math.log(self.alpha)) if self.alpha > 0 else 1
-        return max(self.least, relevant)
+        return max(self.min_windows, relevant)
 
     def smoothed(self, windows: Sequence[Window]) -> Window | None:
-        if len(windows) < self.least:
+        if len(windows) < self.min_windows:
             return None
         latest = windows[-self.reach :]
         weights = [(1.0 - self.alpha) * self.alpha ** (len(latest) - 1 - index) for index in range(len(latest))]

@@ -118,12 +118,14 @@ def predict(
 
 def _rate_within_slots(placement: Placement, cpu_per_row: list[float], memory_per_row: list[float]) -> float:
     """Return the external rate at which the first slot reaches 100% (with pooled CPU: the first VM reaches its CPU)."""
-    most = max(memory_per_row, default=0.0)
+    highest_use = max(memory_per_row, default=0.0)
     if placement.cpu_pooled:
-        most = max([most, *(math.fsum(cpu_per_row[first:end]) / (end - first) for first, end in _vm_ranges(placement))])
+        highest_use = max(
+            [highest_use, *(math.fsum(cpu_per_row[first:end]) / (end - first) for first, end in _vm_ranges(placement))]
+        )
     else:
-        most = max([most, *cpu_per_row])
-    return SLOT / most if most > 0 else math.inf
+        highest_use = max([highest_use, *cpu_per_row])
+    return SLOT / highest_use if highest_use > 0 else math.inf
 
 
 def _vm_ranges(placement: Placement) -> list[tuple[int, int]]:

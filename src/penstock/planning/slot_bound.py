@@ -82,6 +82,6 @@ def _least_slots(demands: list[tuple[float, Curve]], *, grouped: bool) -> int:
     cost = np.zeros(s + 1)
     cost[s] = 1.0
     solved = linprog(cost, A_ub=matrix, b_ub=bound, bounds=(0, None), method="highs")
-    least = float(solved.fun) * scale
+    min_slots = float(solved.fun) * scale
     # The solver satisfies constraints to 1e-7. Subtract that tolerance instead of claiming one slot too many.
-    return max(1, math.ceil(least - 1e-6 * max(scale, least)))
+    return max(1, math.ceil(min_slots - 1e-6 * max(scale, min_slots)))

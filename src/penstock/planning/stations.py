@@ -173,7 +173,7 @@ def _network(
             )
         except ModelError as error:
             raise PlanError(f"Station '{name}': {error}") from None
-        operators.append(OperatorStation(name=name, station=station, least=spec.min, most=spec.max))
+        operators.append(OperatorStation(name=name, station=station, min_processors=spec.min, max_processors=spec.max))
     return OperatorNetwork(external_per_s=stations.external_per_s, operators=tuple(operators), visit_law=law)
 
 

@@ -95,5 +95,5 @@ def cost(periods: Sequence[PlanPeriod], totals: Totals, *, price_per_slot_hour: 
 
 
 def _period(start: RunStart, plan: Plan, start_s: float, end_s: float) -> PlanPeriod:
-    executors = None if start.slots_each is None else math.ceil(plan.slots / start.slots_each)
+    executors = None if start.slots_per_executor is None else math.ceil(plan.slots / start.slots_per_executor)
     return PlanPeriod(start_s=start_s, end_s=end_s, plan=plan, executors=executors)

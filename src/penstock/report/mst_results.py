@@ -52,14 +52,14 @@ class MstFits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one trial. `settled` is False if the samples did not converge; `why` says why."""
+    """The result of one trial. `converged` is False if the samples did not converge; `why` says why."""
 
     study: str
     executors: int
     repeat: int
     rows_per_s: float
     bytes_per_s: float | None
-    settled: bool
+    converged: bool
     why: str | None
     replicas_by: str
 

@@ -46,7 +46,7 @@ class RunStart(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     master: str  # "-" if there is none
     cluster: str | None = None  # directory of the cluster; the master's port changes when the cluster restarts
-    slots_each: int | None = None  # slots per executor; None if unknown or if the master is local
+    slots_per_executor: int | None = None  # slots per executor; None if unknown or if the master is local
     started_s: float  # wall clock, seconds since the epoch
     plan: Plan | None = None  # the plan at the start; None until the engine has started
     operators: tuple[OperatorDeclaration, ...] = ()  # upstream first; empty if no dataflow was declared
@@ -143,7 +143,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     ended_s: float
     rows_per_s: float | None  # the result; None if the trial failed
     bytes_per_s: float | None = None
-    settled: bool = False  # whether the samples met the study's convergence criterion
+    converged: bool = False  # whether the samples met the study's convergence criterion
     samples: tuple[float, ...] = ()  # rows/s, oldest first
     why: str | None = None  # why the trial failed or did not converge
     replicas_by: str = REPLICAS_BY_RULE  # or the name of a policy

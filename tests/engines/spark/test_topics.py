@@ -36,7 +36,7 @@ from penstock.engines.spark.sources import kafka as kafka_source
 from penstock.engines.spark.sources.kafka import KafkaSource
 from penstock.measure.window import PipelineWindow, Window
 from penstock.store import Store
-from penstock.study.mst.design import Wanted
+from penstock.study.mst.design import PlannedTrial
 from penstock.study.mst.samples import Saturation
 from penstock.study.mst.study import MstStudy
 from tests.support.kafka_flows import counting, fill, rows_of, topics
@@ -264,22 +264,22 @@ def test_a_preloaded_topic_is_read_again_until_the_samples_converge_and_nothing_
     settings = EngineSettings(max_batch_rows=BATCH_ROWS, batch_s=3600.0)  # all batches are full, however slow they are
     clock, readings = BatchClock(), list[SparkEngine]()
 
-    def fresh(wanted: Wanted, run: int) -> SparkEngine:
+    def fresh(planned: PlannedTrial, run: int) -> SparkEngine:
         clock.engine = KnownCostEngine(flow, tmp_path / f"run-{run}", spark=spark, plan=plan, settings=settings)
         readings.append(clock.engine)
         return clock.engine
 
-    saturation = Saturation(every_s=2.0, warm_up=1, most=200, n=8, k=7)
+    saturation = Saturation(every_s=2.0, warm_up=1, max_windows=200, n=8, k=7)
     with Store(tmp_path / "store") as store:
         study = MstStudy(
-            app="wordcount", fresh=fresh, store=store, clock=clock, saturation=saturation, slots_each=plan.slots
+            app="wordcount", fresh=fresh, store=store, clock=clock, saturation=saturation, slots_per_executor=plan.slots
         )
         study.run([1])
         (trial,) = store.trials()
-    assert trial.settled and trial.why is None, trial
+    assert trial.converged and trial.why is None, trial
     assert len(trial.samples) >= saturation.n
     assert trial.rows_per_s == pytest.approx(BATCH_ROWS / (BATCH_S + ROW_S * BATCH_ROWS), rel=saturation.tolerance)
-    # A sample needs five batches, except for the last one of a reading: 16 batches are at most four samples.
+    # A sample needs five batches, except for the last one of a reading: 16 batches are at max_windows four samples.
     assert len(readings) >= len(trial.samples) / 4 > 1
     assert rows_of(broker.bootstrap_servers, out) == []
 

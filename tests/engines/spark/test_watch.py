@@ -163,7 +163,7 @@ def test_arguments_that_make_no_sense_are_refused_at_once(plain_spark: SparkSess
         penstock.watch(plain_spark, at=tmp_path, executors=(3, 1))
     assert str(refused.value) == (
         "executors=(3, 1) is invalid; "
-        "give the least and the largest number of executors, from 1 to 10,000, such as (1, 6)."
+        "give the smallest and the largest number of executors, from 1 to 10,000, such as (1, 6)."
     )
 
 

@@ -49,9 +49,11 @@ def patterns(grain: int = 1) -> tuple[Dataflow, Behaviour]:
     ]
     changes = flow.feedback("changes", schema="pattern string, sign int")
     candidates = flow.stateless("generate", None, inputs=both, columns=["pattern", "sign"])
-    found = flow.keyed("detect", _no_work, keys=["pattern"], inputs=[candidates, changes], columns=["pattern", "sign"])
-    found.feed(changes)
-    found.keyed("report", _no_work, keys=["sign"]).sink("out", penstock.noop())
+    detected = flow.keyed(
+        "detect", _no_work, keys=["pattern"], inputs=[candidates, changes], columns=["pattern", "sign"]
+    )
+    detected.feed(changes)
+    detected.keyed("report", _no_work, keys=["sign"]).sink("out", penstock.noop())
     return flow, _behaviour(flow, {"generate": 80.0, "detect": 40.0, "report": 55.0}, {"detect": 0.2}, 160.0, grain)
 
 
@@ -69,7 +71,7 @@ def _behaviour(
         )
         for name, rate in service_per_s.items()
     }
-    sources = [one.name for one in flow.operators if one.kind is Kind.SOURCE]
+    sources = [operator.name for operator in flow.operators if operator.kind is Kind.SOURCE]
     return Behaviour(
         operators=operators,
         sources={name: SourceBehaviour(rates=((0.0, rows_per_s * grain),)) for name in sources},

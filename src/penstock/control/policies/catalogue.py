@@ -38,7 +38,7 @@ class PolicyParameters:
     quantile: float | None = None  # latency quantile of the target: 0.5, 0.95 or 0.99; None: the mean
     queue: Literal["mmk", "gigk"] = "mmk"  # queueing model of engines that work row by row
     executors: tuple[int, int] | None = None  # least and largest number of executors; None: the number is fixed
-    slots_each: int = 1  # slots of an executor
+    slots_per_executor: int = 1  # slots of an executor
     workers: int | None = None  # workers of the cluster; None: the largest number of executors
     catch_up_s: float = 120.0  # time in which a backlog is to be processed (mst)
     capacity: tuple[float, ...] | None = None  # rows/s that 1, 2, ... executors sustain, from a study (mst)
@@ -60,8 +60,10 @@ def build_policy(name: str, options: PolicyParameters) -> Policy:
 
     from penstock.control.policies.elastic import Elastic
 
-    least, most = options.executors
-    return Elastic(policy, slots_each=options.slots_each, least=least, most=most)
+    min_executors, max_executors = options.executors
+    return Elastic(
+        policy, slots_per_executor=options.slots_per_executor, min_executors=min_executors, max_executors=max_executors
+    )
 
 
 def guarded_policy(name: str, options: PolicyParameters, *, cooldown_s: float) -> Policy:

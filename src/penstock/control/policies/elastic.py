@@ -10,12 +10,12 @@ from penstock.control.policy import Change, Decision, Memory, Policy, Situation
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """Give each plan the fewest executors that provide the slots it uses, from `least` to `most`."""
+    """Give each plan the fewest executors that provide the slots it uses, from `min_executors` to `max_executors`."""
 
     policy: Policy
-    slots_each: int = field(kw_only=True)
-    least: int = field(default=1, kw_only=True)
-    most: int = field(kw_only=True)
+    slots_per_executor: int = field(kw_only=True)
+    min_executors: int = field(default=1, kw_only=True)
+    max_executors: int = field(kw_only=True)
 
     @property
     def name(self) -> str:
@@ -25,6 +25,6 @@ class Elastic:
         decision, memory = self.policy.decide(situation, memory)
         if isinstance(decision, Change):
             slots = situation.topology.slots(decision.plan, micro_batch=situation.micro_batch)
-            executors = min(self.most, max(self.least, math.ceil(slots / self.slots_each)))
-            decision = replace(decision, plan=decision.plan.replace(slots=executors * self.slots_each))
+            executors = min(self.max_executors, max(self.min_executors, math.ceil(slots / self.slots_per_executor)))
+            decision = replace(decision, plan=decision.plan.replace(slots=executors * self.slots_per_executor))
         return decision, memory

@@ -107,8 +107,8 @@ class MicroBatch:
         """Return D*; raise an UnstableError if the replicas do not sustain the arrival rate."""
         keeps_up = least_stable_servers(self.arrival_per_s * self.row_s)
         if self._at_once(count("the number of replicas", replicas)) < keeps_up:
-            least = self.least_stable()
-            needs = f"it needs at least {least}" if least else f"{self.slots} slots are too few for any number"
+            fewest = self.least_stable()
+            needs = f"it needs at least {fewest}" if fewest else f"{self.slots} slots are too few for any number"
             arriving, processed = distinguishable(self.arrival_per_s, self.capacity_per_s(replicas))
             verb = "processes" if replicas == 1 else "process"
             raise UnstableError(
@@ -132,8 +132,8 @@ class MicroBatch:
         >>> MicroBatch(arrival_per_s=10.0, batch_s=1.0, row_s=0.01, replica_s=0.0, slots=8).best_replicas()
         8
         """
-        least = self.least_stable()
-        if least is None:
+        fewest = self.least_stable()
+        if fewest is None:
             return None
         x, b = self.arrival_per_s * self.row_s, self.replica_s
         if x == 0.0:
@@ -145,11 +145,11 @@ class MicroBatch:
                 )
             return self.slots
         if self.spread_s > 0.0:  # no closed form: increase k while the latency drops
-            drops = self.drops_s(least)
-            return next(k for k in counting(least) if k == self.slots or next(drops) <= 0.0)
+            drops = self.drops_s(fewest)
+            return next(k for k in counting(fewest) if k == self.slots or next(drops) <= 0.0)
         ideal = x + math.sqrt(x * (self.batch_s + b * x) / b)
-        most = self.slots if self.slots is not None else math.ceil(ideal)
-        near = {min(most, max(least, k)) for k in (math.floor(ideal), math.ceil(ideal))}
+        max_replicas = self.slots if self.slots is not None else math.ceil(ideal)
+        near = {min(max_replicas, max(fewest, k)) for k in (math.floor(ideal), math.ceil(ideal))}
         return min(near, key=self.steady_batch_s)
 
     def moments(self, servers: int) -> Iterator[LatencyMoments]:
@@ -161,10 +161,10 @@ class MicroBatch:
 
     def drops_s(self, servers: int) -> Iterator[float]:
         steady = self.steady_batch_s(servers)
-        fixed, each, load = self.batch_s, self.replica_s, self.arrival_per_s * self.row_s
+        fixed, per_replica, load = self.batch_s, self.replica_s, self.arrival_per_s * self.row_s
         plain = self.slots is None and self.spread_s == 0.0  # the frequent case, computed without calls
         for replicas in counting(servers + 1):
-            shorter = (fixed + each * replicas) / (1.0 - load / replicas) if plain else self._steady_s(replicas)
+            shorter = (fixed + per_replica * replicas) / (1.0 - load / replicas) if plain else self._steady_s(replicas)
             yield 1.5 * (steady - shorter)
             steady = shorter
 

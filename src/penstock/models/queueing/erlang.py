@@ -43,7 +43,7 @@ def erlang_b(servers: int, offered_load: float) -> float:
     >>> round(erlang_b(servers=2, offered_load=1.0), 4)
     0.2
     """
-    servers = count("the number of servers", servers, least=0)
+    servers = count("the number of servers", servers, minimum=0)
     if not_negative("the offered load", offered_load) == 0:
         return 0.0 if servers else 1.0
     return 1.0 / inverse_loss(servers, offered_load)

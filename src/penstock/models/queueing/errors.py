@@ -50,10 +50,10 @@ def checked_load(load: float) -> float:
 
 
 def service_rate(per_s: float) -> float:
-    least, most = RATES_PER_S
-    if not least <= positive("the service rate of one server (rows/s)", per_s) <= most:
+    minimum, maximum = RATES_PER_S
+    if not minimum <= positive("the service rate of one server (rows/s)", per_s) <= maximum:
         raise ModelError(
-            f"The service rate of one server is {per_s:g} rows/s. It must be between {least:g} and {most:g}. "
+            f"The service rate of one server is {per_s:g} rows/s. It must be between {minimum:g} and {maximum:g}. "
             "Check its unit."
         )
     return per_s
@@ -65,9 +65,9 @@ def scv(what: str, value: float) -> float:
     return value
 
 
-def count(what: str, value: int, least: int = 1) -> int:
-    if value != int(value) or value < least:
-        raise ModelError(f"{_sentence(what)} is {value}. It must be a whole number, {least} or more.")
+def count(what: str, value: int, minimum: int = 1) -> int:
+    if value != int(value) or value < minimum:
+        raise ModelError(f"{_sentence(what)} is {value}. It must be a whole number, {minimum} or more.")
     return int(value)
 
 

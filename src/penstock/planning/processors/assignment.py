@@ -56,7 +56,7 @@ class Assignment:
     def latency(self) -> NetworkLatency | None:
         """Return the latency; None if the processors do not sustain the external rate."""
         for operator, k in zip(self.network.operators, self.counts, strict=True):
-            least = operator.station.least_stable()
-            if least is None or k < least:
+            fewest = operator.station.least_stable()
+            if fewest is None or k < fewest:
                 return None
         return self.network.latency(self.counts)

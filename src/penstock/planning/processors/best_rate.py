@@ -21,7 +21,7 @@ def best_rate(network: OperatorNetwork, budget: int, target: Assignment | None =
 
     `target` is the plan that would meet the target, if known.
     """
-    counts = [operator.least for operator in network.operators]
+    counts = [operator.min_processors for operator in network.operators]
     visits = network.visits()
     heap = [(rate, i) for i, rate in enumerate(network.sustained_per_s(counts))]
     heapq.heapify(heap)
@@ -29,7 +29,7 @@ def best_rate(network: OperatorNetwork, budget: int, target: Assignment | None =
     while True:
         rate, i = heap[0]
         operator = network.operators[i]
-        if operator.most == counts[i]:
+        if operator.max_processors == counts[i]:
             limit = f"its max is {counts[i]}"
             break
         if (faster := sustained_per_s(operator.station, counts[i] + 1, visits[i])) <= rate:
@@ -42,7 +42,9 @@ def best_rate(network: OperatorNetwork, budget: int, target: Assignment | None =
         unused -= 1
         heapq.heapreplace(heap, (faster, i))
     for j, (other, v) in enumerate(zip(network.operators, visits, strict=True)):
-        if counts[j] > other.least and sustained_per_s(other.station, counts[j] - 1, v) >= rate * (1 - _ROUNDING):
+        if counts[j] > other.min_processors and sustained_per_s(other.station, counts[j] - 1, v) >= rate * (
+            1 - _ROUNDING
+        ):
             counts[j] -= 1
     sustained, demanded = distinguishable(rate, network.external_per_s)
     shortage = (

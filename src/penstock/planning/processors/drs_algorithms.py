@@ -76,7 +76,7 @@ def min_processors(
         return Assignment(network=network, counts=tuple(best))
 
     out_of_budget = sum(best) >= limit
-    bounded = out_of_budget or any(operator.most is not None for operator in network.operators)
+    bounded = out_of_budget or any(operator.max_processors is not None for operator in network.operators)
     reachable = quantile is not None or network.floor_s() < latency_s
     target = min_processors(network.unbounded(), latency_s, quantile) if bounded and reachable else None
     metric = "the mean latency" if quantile is None else f"the {quantile} quantile of the latency"
@@ -134,7 +134,7 @@ def _limited(
     shares_s = {
         operator.name: share_s
         for operator, k, share_s in zip(network.operators, best, network.mean_shares_s(best), strict=True)
-        if target.processors[operator.name] > k and (out_of_budget or operator.most == k)
+        if target.processors[operator.name] > k and (out_of_budget or operator.max_processors == k)
     }
     binding = max(shares_s or target.processors, key=lambda name: (shares_s or target.processors)[name])
     limit = f"within the budget of {sum(best)}" if out_of_budget else f"within the max of '{binding}'"
@@ -152,9 +152,9 @@ def _unreachable(network: OperatorNetwork, best: list[int], counts: list[int], s
 
 
 def _check_budget(network: OperatorNetwork, budget: int) -> None:
-    least = sum(operator.least for operator in network.operators)
-    if budget < least:
+    min_total = sum(operator.min_processors for operator in network.operators)
+    if budget < min_total:
         raise PlanError(
             f"The budget is {counted(budget, 'processor')}, but {len(network.operators)} operators need at least "
-            f"{least} (one each, or their min). Give at least that many."
+            f"{min_total} (one each, or their min). Give at least that many."
         )

@@ -42,8 +42,8 @@ def greedy_pass(
     heap = []  # (negative weighted gain, operator, negative weight, next gain); heapq has the smallest entry on top
     for i, operator in enumerate(network.operators):
         next_gain = gains[i].__next__
-        if operator.most is not None:
-            next_gain = chain(islice(gains[i], operator.most - counts[i]), repeat(0.0)).__next__
+        if operator.max_processors is not None:
+            next_gain = chain(islice(gains[i], operator.max_processors - counts[i]), repeat(0.0)).__next__
         heap.append((-weights[i] * next_gain(), i, -weights[i], next_gain))
     heapq.heapify(heap)
     replace_top = heapq.heapreplace

@@ -19,18 +19,18 @@ from penstock.models.queueing.station import StationModel
 class OperatorStation(msgspec.Struct, frozen=True, kw_only=True):  # faster to create than a dataclass
     """An operator with its station model and the bounds of its processors.
 
-    An operator that cannot run in parallel has a `most` of 1.
+    An operator that cannot run in parallel has a `max_processors` of 1.
     """
 
     name: str
     station: StationModel
-    least: int = 1
-    most: int | None = None
+    min_processors: int = 1
+    max_processors: int | None = None
 
     def __post_init__(self) -> None:
-        if self.least < 1 or (self.most is not None and self.most < self.least):
+        if self.min_processors < 1 or (self.max_processors is not None and self.max_processors < self.min_processors):
             raise PlanError(
-                f"Operator '{self.name}' has bounds min {self.least} and max {self.most}. "
+                f"Operator '{self.name}' has bounds min {self.min_processors} and max {self.max_processors}. "
                 "The min must be 1 or more, and the max must not be below the min."
             )
 
@@ -55,7 +55,7 @@ class OperatorNetwork:
 
     def unbounded(self) -> OperatorNetwork:
         """Return the network without upper bounds."""
-        operators = tuple(msgspec.structs.replace(operator, most=None) for operator in self.operators)
+        operators = tuple(msgspec.structs.replace(operator, max_processors=None) for operator in self.operators)
         return replace(self, operators=operators)
 
     def least_stable(self) -> list[int] | None:
@@ -63,9 +63,9 @@ class OperatorNetwork:
         counts = []
         for operator in self.operators:
             stable = operator.station.least_stable()
-            if stable is None or (operator.most is not None and stable > operator.most):
+            if stable is None or (operator.max_processors is not None and stable > operator.max_processors):
                 return None
-            counts.append(max(stable, operator.least))
+            counts.append(max(stable, operator.min_processors))
         return counts
 
     def mean_s(self, counts: Sequence[int]) -> float:

@@ -121,8 +121,8 @@ class _Search:
         while improved:
             improved = False
             for source, target in permutations(range(len(counts)), 2):
-                most = operators[target].most
-                if counts[source] <= self._start[source] or counts[target] == most:
+                max_processors = operators[target].max_processors
+                if counts[source] <= self._start[source] or counts[target] == max_processors:
                     continue
                 moved = list(counts)
                 moved[source] -= 1

@@ -132,15 +132,15 @@ class TimePlots:
         text: Callable[[float], str],
         tick: Callable[[float], str],
     ) -> Plot | None:
-        known = [each for each in series if any(each.value(point) is not None for point in self._points)]
+        known = [line for line in series if any(line.value(point) is not None for point in self._points)]
         if not known:
             return None
-        highest = max(each.value(point) or 0.0 for each in known for point in self._points)
+        highest = max(line.value(point) or 0.0 for line in known for point in self._points)
         y = value_axis(highest, tick)
         tooltips = []
         for point in self._points:
             left, right = self._left(point.start_s), self._left(point.end_s)
-            values = [f"{each.name} {text(number)}" for each in known if (number := each.value(point)) is not None]
+            values = [f"{line.name} {text(number)}" for line in known if (number := line.value(point)) is not None]
             tooltips.append(
                 Tooltip(
                     x=left,
@@ -150,10 +150,10 @@ class TimePlots:
             )
         return Plot(
             title=title,
-            summary=f"{title}: {' and '.join(each.name for each in known)}, at most {text(highest)}.",
+            summary=f"{title}: {' and '.join(line.name for line in known)}, at most {text(highest)}.",
             lines=tuple(
-                PlotLine(name=each.name, colour=number, path=self._path(each, y), style=each.style)
-                for number, each in enumerate(known)
+                PlotLine(name=line.name, colour=number, path=self._path(line, y), style=line.style)
+                for number, line in enumerate(known)
             ),
             x_ticks=self._x.ticks,
             y_ticks=y.ticks,
@@ -246,25 +246,25 @@ def step_plot(title: str, series: Sequence[StepSeries], *, interval_s: float, sp
     """
     intervals = len(series[0].values)
     x = time_axis(intervals * interval_s)
-    highest = max(max(each.values) for each in series)
+    highest = max(max(line.values) for line in series)
     y = value_axis(float(highest), compact)
     per_step = -(-intervals // _MAX_STEPS)
     lines = []
-    for each in series:
+    for line in series:
         path, last_height = "", ""
         for first in range(0, intervals, per_step):
             left = _n(first / intervals * WIDTH)
-            height = _y(y, float(max(each.values[first : first + per_step])))
+            height = _y(y, float(max(line.values[first : first + per_step])))
             if height != last_height:
                 path += f"M{left} {height}" if not path else f"H{left}V{height}"
                 last_height = height
         path += f"H{_n(WIDTH)}"
-        if each.style == "area":
+        if line.style == "area":
             path += f"V{_n(HEIGHT)}H0Z"
-        lines.append(PlotLine(name=each.name, colour=each.colour, path=path, style=each.style))
+        lines.append(PlotLine(name=line.name, colour=line.colour, path=path, style=line.style))
     return Plot(
         title=title,
-        summary=f"{title} over time: {', '.join(each.name for each in series)}, at most {count(float(highest))}.",
+        summary=f"{title} over time: {', '.join(line.name for line in series)}, at most {count(float(highest))}.",
         lines=tuple(lines),
         x_ticks=x.ticks,
         y_ticks=y.ticks,

@@ -15,10 +15,10 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def fingerprint(flow: Dataflow) -> str:
     """Return a hash of the code of the flow's file and of the modules next to it that it imports."""
     files = {Path(str(module.__file__)) for module in modules_by_value(flow)}
-    each = sorted(
+    hashes = sorted(
         hashlib.sha256(_code(file)).hexdigest() for file in files if file.is_file()
     )  # a module in a zip archive has no file
-    return hashlib.sha256("".join(each).encode()).hexdigest()[:16]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
 
 
 def _code(file: Path) -> bytes:

@@ -26,17 +26,17 @@ def samples_in(study: Path) -> ThroughputSamples:
     return samples
 
 
-def model_of(samples: ThroughputSamples, trials: Sequence[Trial], most: int) -> MstModel:
+def model_of(samples: ThroughputSamples, trials: Sequence[Trial], max_executors: int) -> MstModel:
     """Fit the model of a study. All commands use this function, so that their predictions agree.
 
     The random draws behind the intervals depend on the reach of the model. It is therefore the same for all requests
     up to `REACH` times the largest measured count.
     """
-    return fit_mst(samples, max_vms=max(most, REACH * max(samples.vms)), steps=steps_of(trials))
+    return fit_mst(samples, max_vms=max(max_executors, REACH * max(samples.vms)), steps=steps_of(trials))
 
 
-def model_in(study: Path, most: int, *, dataflow: str, slots_each: int) -> MstModel:
-    """Return the model of a stored study, for up to `most` executors.
+def model_in(study: Path, max_executors: int, *, dataflow: str, slots_per_executor: int) -> MstModel:
+    """Return the model of a stored study, for up to `max_executors` executors.
 
     Raises PenstockError if the study measured another dataflow or executors of another size.
     """
@@ -47,10 +47,10 @@ def model_in(study: Path, most: int, *, dataflow: str, slots_each: int) -> MstMo
         raise PenstockError(
             f"'{study}' is a study of dataflow '{run.dataflow}'; give a study of dataflow '{dataflow}'."
         )
-    measured = {one.plan.slots // one.executors for one in trials if one.rows_per_s is not None}
-    if measured - {slots_each}:
+    measured = {trial.plan.slots // trial.executors for trial in trials if trial.rows_per_s is not None}
+    if measured - {slots_per_executor}:
         raise PenstockError(
             f"'{study}' was measured with {', '.join(map(str, sorted(measured)))} slots per executor, but this run has "
-            f"{slots_each}; measure again with --slots {slots_each}."
+            f"{slots_per_executor}; measure again with --slots {slots_per_executor}."
         )
-    return model_of(samples, trials, most)
+    return model_of(samples, trials, max_executors)

@@ -29,44 +29,46 @@ class Bisection:
     around: float = 0.5  # first interval around the guess, as a share
 
 
-def measure_paced(fresh: Callable[[], RunnableEngine], guess_per_s: float, how: Bisection, clock: Clock) -> Measured:
+def measure_paced(
+    fresh: Callable[[], RunnableEngine], guess_per_s: float, settings: Bisection, clock: Clock
+) -> Measured:
     """Find the highest sustained rate by bisection. Each rate gets a new engine, so that no backlog is left over."""
-    low, high = guess_per_s * (1.0 - how.around), guess_per_s * (1.0 + how.around)
+    low, high = guess_per_s * (1.0 - settings.around), guess_per_s * (1.0 + settings.around)
     tried: list[float] = []
     kept_up = False
     too_much = False
-    while high - low > how.within * high:
+    while high - low > settings.within * high:
         rate = (low + high) / 2.0
         tried.append(rate)
-        if keeps_up(fresh, rate, how, clock):
+        if keeps_up(fresh, rate, settings, clock):
             low, kept_up = rate, True
         else:
             high, too_much = rate, True
-        if kept_up and not too_much and high - low <= how.within * high:  # the guess was too low
+        if kept_up and not too_much and high - low <= settings.within * high:  # the guess was too low
             low, high = high, 2.0 * high
             if len(tried) > _MAX_RATES:
                 why = f"{rate:.4g} rows/s are sustained; higher rates were not tried"
-                return Measured(rows_per_s=rate, settled=False, samples=tuple(tried), why=why)
+                return Measured(rows_per_s=rate, converged=False, samples=tuple(tried), why=why)
     if not kept_up:
-        why = f"no rate above {guess_per_s * (1.0 - how.around):.4g} rows/s was sustained"
-        return Measured(rows_per_s=None, settled=False, samples=tuple(tried), why=why)
-    return Measured(rows_per_s=(low + high) / 2.0, settled=True, samples=tuple(tried))
+        why = f"no rate above {guess_per_s * (1.0 - settings.around):.4g} rows/s was sustained"
+        return Measured(rows_per_s=None, converged=False, samples=tuple(tried), why=why)
+    return Measured(rows_per_s=(low + high) / 2.0, converged=True, samples=tuple(tried))
 
 
-def keeps_up(fresh: Callable[[], RunnableEngine], rows_per_s: float, how: Bisection, clock: Clock) -> bool:
+def keeps_up(fresh: Callable[[], RunnableEngine], rows_per_s: float, settings: Bisection, clock: Clock) -> bool:
     with started(fresh()) as engine:
         for name, part in mix(engine.flow).items():
             engine.set_rate(name, rows_per_s * part)
         windows = []
-        for _ in range(how.warm_up + how.windows):
-            clock.sleep(how.every_s)
+        for _ in range(settings.warm_up + settings.windows):
+            clock.sleep(settings.every_s)
             recovered(engine, f"at {rows_per_s:.4g} rows/s")
             windows.append(engine.observe())
-        counted = windows[how.warm_up :]
-        behind_s = [_behind_s(one, rows_per_s) for one in counted]
+        counted = windows[settings.warm_up :]
+        behind_s = [_behind_s(window, rows_per_s) for window in counted]
         if min(behind_s) > 0 and _falls_behind(engine.flow, counted, rows_per_s):
             return False
-        return not latency_grows([one.end_s for one in counted], behind_s)
+        return not latency_grows([window.end_s for window in counted], behind_s)
 
 
 def _falls_behind(flow: Dataflow, windows: Sequence[Window], rows_per_s: float) -> bool:
@@ -75,11 +77,11 @@ def _falls_behind(flow: Dataflow, windows: Sequence[Window], rows_per_s: float) 
     Batches that last for several windows make the backlog a sawtooth, in which no slope can be detected.
     """
     taken = [sustained(flow, window, before) for before, window in pairwise(windows)]
-    known = [one for one in taken if one is not None]
+    known = [rate for rate in taken if rate is not None]
     return bool(known) and 1.0 - fmean(known) / rows_per_s >= _SHORTFALL
 
 
 def _behind_s(window: Window, rows_per_s: float) -> float:
     """Return the minimum latency of a row that is appended now: the backlog divided by the tried rate."""
-    waiting = sum(one.backlog_rows or 0 for one in window.pipelines)
+    waiting = sum(pipeline.backlog_rows or 0 for pipeline in window.pipelines)
     return waiting / rows_per_s

@@ -8,19 +8,19 @@ from penstock.dataflow.regions import regions
 from penstock.plan import Plan, default_plan, pipelines
 
 
-def replicas_each(executors: int, slots_each: int, units: int) -> int:
+def replicas_per_query(executors: int, slots_per_executor: int, units: int) -> int:
     """Return the replicas of each processing unit: d = max(1, floor(m gamma / n)), Imai et al. (2017), equation 1.
 
-    >>> replicas_each(3, 2, 3), replicas_each(5, 2, 3), replicas_each(1, 2, 3)
+    >>> replicas_per_query(3, 2, 3), replicas_per_query(5, 2, 3), replicas_per_query(1, 2, 3)
     (2, 3, 1)
     """
-    return max(1, executors * slots_each // units)
+    return max(1, executors * slots_per_executor // units)
 
 
-def plan_for(flow: Dataflow, executors: int, slots_each: int) -> Plan:
+def plan_for(flow: Dataflow, executors: int, slots_per_executor: int) -> Plan:
     """Return the plan of the rule. The processing units are queries, which run concurrently, unlike their stages."""
-    slots = executors * slots_each
+    slots = executors * slots_per_executor
     units = len(pipelines(flow, default_plan(flow, slots=slots)))
-    each = replicas_each(executors, slots_each, units)
-    counts = {one.name: each for one in regions(flow) if one.kind is not Kind.SOURCE and one.replicable}
+    replicas = replicas_per_query(executors, slots_per_executor, units)
+    counts = {region.name: replicas for region in regions(flow) if region.kind is not Kind.SOURCE and region.replicable}
     return default_plan(flow, slots=slots, replicas=counts)

@@ -14,7 +14,7 @@ _PRELOAD_S = 30.0  # recommended duration of preloaded rows
 class Saturation:
     every_s: float = 5.0  # length of a window
     warm_up: int = 3  # windows that do not count: workers start and code is compiled
-    most: int = 40  # largest number of windows that count
+    max_windows: int = 40  # largest number of windows that count
     n: int = 5
     k: int = 4
     tolerance: float = 0.05
@@ -23,7 +23,7 @@ class Saturation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     rows_per_s: float | None
-    settled: bool
+    converged: bool
     samples: tuple[float, ...]
     why: str | None = None
 
@@ -31,11 +31,11 @@ class Measured:
 class Samples:
     """Samples of one or several readings of the sources."""
 
-    def __init__(self, how: Saturation) -> None:
-        self.how = how
-        self.dry = False
-        self._cold_s = how.warm_up * how.every_s  # remaining warm-up
-        self._left_s = how.most * how.every_s
+    def __init__(self, settings: Saturation) -> None:
+        self.settings = settings
+        self.lacks_rows = False
+        self._cold_s = settings.warm_up * settings.every_s  # remaining warm-up
+        self._left_s = settings.max_windows * settings.every_s
         self._fastest = 0.0  # highest rows/s, in samples or during the warm-up
         self._before: list[float] = []  # samples of earlier readings
         self._now: list[float] = []
@@ -45,7 +45,7 @@ class Samples:
     def cold(self) -> bool:
         return self._cold_s > 0
 
-    def passed(self, seconds: float, rows_per_s: float | None) -> bool:
+    def advance(self, seconds: float, rows_per_s: float | None) -> bool:
         """Note that time has passed; return whether the warm-up is over."""
         self._fastest = max(self._fastest, rows_per_s or 0.0)
         self._cold_s -= seconds
@@ -57,48 +57,49 @@ class Samples:
     def add(self, rows_per_s: float) -> None:
         self._now.append(rows_per_s)
 
-    def forget(self) -> None:
+    def discard_reading(self) -> None:
         """Drop the samples of this reading."""
         self._now = []
 
     @property
-    def read_some(self) -> bool:
+    def has_samples(self) -> bool:
         """Return whether this reading has a sample."""
         return bool(self._now)
 
-    def read(self) -> None:
+    def end_reading(self) -> None:
         """Note the end of a reading."""
         self._alone = self._alone + 1 if self._before and len(self._now) == 1 else 0
-        self._before, self._now = self.all, []
+        self._before, self._now = self.counted, []
 
     @property
-    def all(self) -> list[float]:
+    def counted(self) -> list[float]:
         """Return all samples. The first one of a reading includes its start, and counts only if it is the only one."""
         return self._before + (self._now[1:] if self._before and len(self._now) > 1 else self._now)
 
     @property
-    def settled(self) -> bool:
-        return has_converged(self.all, n=self.how.n, k=self.how.k, tolerance=self.how.tolerance)
+    def converged(self) -> bool:
+        return has_converged(self.counted, n=self.settings.n, k=self.settings.k, tolerance=self.settings.tolerance)
 
     @property
     def over(self) -> bool:
-        return self.settled or self._left_s <= 0
+        return self.converged or self._left_s <= 0
 
     def measured(self) -> Measured:
-        how, samples = self.how, tuple(self.all)
+        settings, samples = self.settings, tuple(self.counted)
         if not samples:
-            return self.ran_dry() if self.dry else _without("no batch was committed")
+            return self.out_of_rows() if self.lacks_rows else _without("no batch was committed")
         # The median: the convergence rule tolerates one step, and samples before the step must not count.
-        rows_per_s = median(samples[-how.n :])
-        self.read()
+        rows_per_s = median(samples[-settings.n :])
+        self.end_reading()
         why = None
-        if not self.settled:
-            why = f"the {len(samples)} samples do not converge: no {how.k} of {how.n} are within {how.tolerance:.0%}"
-        elif self._alone >= how.k:
+        if not self.converged:
+            within = f"no {settings.k} of {settings.n} are within {settings.tolerance:.0%}"
+            why = f"the {len(samples)} samples do not converge: {within}"
+        elif self._alone >= settings.k:
             why = f"each sample is one batch that includes the start of a query; preload more rows{self._suggestion()}"
-        return Measured(rows_per_s=rows_per_s, settled=why is None, samples=samples, why=why)
+        return Measured(rows_per_s=rows_per_s, converged=why is None, samples=samples, why=why)
 
-    def ran_dry(self) -> Measured:
+    def out_of_rows(self) -> Measured:
         return _without(f"the source ran out of rows; preload more rows{self._suggestion()}")
 
     def _suggestion(self) -> str:
@@ -107,4 +108,4 @@ class Samples:
 
 
 def _without(why: str) -> Measured:
-    return Measured(rows_per_s=None, settled=False, samples=(), why=why)
+    return Measured(rows_per_s=None, converged=False, samples=(), why=why)

@@ -22,40 +22,42 @@ _LONG = 0.5  # share of a window from which a single batch is long
 _WRITTEN = 2.0  # batches' worth of rows that another program may append meanwhile
 
 
-def measure_saturated(fresh: Fresh, how: Saturation, clock: Clock, by: ReplicaPolicy | None = None) -> Measured:
+def measure_saturated(
+    fresh: Fresh, settings: Saturation, clock: Clock, policy: ReplicaPolicy | None = None
+) -> Measured:
     """Measure an engine that was not started yet, or several of them one after another if the sources end.
 
     The rate of paced sources is raised until rows always wait. A preloaded source has no rate; a new engine reads it
     again from the beginning when it has ended. It must last for a few batches, not for the whole measurement.
     """
-    found, rate = Samples(how), FIRST_RATE
+    samples, rate = Samples(settings), FIRST_RATE
     plan: Plan | None = None  # chosen by the policy
-    to_arrange = 0 if by is None else by.max_windows  # windows left for the policy
-    in_vain = 0  # consecutive readings without a sample
-    while in_vain < _MAX_EMPTY_READINGS:
-        cold, arranging = found.cold, to_arrange > 0
+    windows_left = 0 if policy is None else policy.max_windows  # windows left for the policy
+    empty_readings = 0  # consecutive readings without a sample
+    while empty_readings < _MAX_EMPTY_READINGS:
+        cold, arranging = samples.cold, windows_left > 0
         with started(fresh(plan)) as engine:
             slots = engine.plan.slots
-            reading = _Reading(engine, found, clock, rate)
-            if by is not None and to_arrange > 0:
-                to_arrange, plan = reading.arrange(by, to_arrange), engine.plan
-            if to_arrange == 0:
+            reading = _Reading(engine, samples, clock, rate)
+            if policy is not None and windows_left > 0:
+                windows_left, plan = reading.choose_replicas(policy, windows_left), engine.plan
+            if windows_left == 0:
                 reading.measure()
             rate = reading.rate
             if engine.plan.slots < slots:  # executors were lost: the samples belong to another plan
-                found.forget()
-        if found.over:
-            return found.measured()
-        in_vain = 0 if found.read_some or cold or arranging else in_vain + 1
-        found.read()
-    return found.ran_dry()
+                samples.discard_reading()
+        if samples.over:
+            return samples.measured()
+        empty_readings = 0 if samples.has_samples or cold or arranging else empty_readings + 1
+        samples.end_reading()
+    return samples.out_of_rows()
 
 
 class _Reading:
     """One engine that reads the sources, until one of them ends or the measurement is complete."""
 
-    def __init__(self, engine: RunnableEngine, found: Samples, clock: Clock, rate: float) -> None:
-        self._engine, self._found, self._clock = engine, found, clock
+    def __init__(self, engine: RunnableEngine, samples: Samples, clock: Clock, rate: float) -> None:
+        self._engine, self._samples, self._clock = engine, samples, clock
         self._sources = Sources(engine, rate)
         self._batch_s = 0.0  # longest batch so far
         self._last: Window | None = None
@@ -65,75 +67,75 @@ class _Reading:
     def rate(self) -> float:
         return self._sources.rate
 
-    def arrange(self, by: ReplicaPolicy, most: int) -> int:
+    def choose_replicas(self, policy: ReplicaPolicy, max_windows: int) -> int:
         """Let the policy choose replicas; return the windows left if a source ended before the policy was done."""
 
         def next_window() -> tuple[Window, Window | None] | None:
-            window, before = self._next_window(self._found.how.every_s)
+            window, before = self._next_window(self._samples.settings.every_s)
             return None if self._ended(window) else (window, before)
 
-        return ReplicaSearch(self._engine, self._clock, next_window, most).run(by)
+        return ReplicaSearch(self._engine, self._clock, next_window, max_windows).run(policy)
 
     def measure(self) -> None:
         """Collect samples in windows, or in parts of windows if a source can end: its last batch may not be full."""
-        found, parts, before = self._found, list[Window](), self._last
+        samples, parts, before = self._samples, list[Window](), self._last
         whole = _PARTS if self._sources.ending else 1
-        step_s = found.how.every_s / whole
-        while not found.over:
+        step_s = samples.settings.every_s / whole
+        while not samples.over:
             window, last = self._next_window(step_s)
             limits = self._limits(window)
-            if not found.passed(step_s, self._taken(window, last)) or limits - self._sources.ending:
-                found.forget()  # a source was the bottleneck, not the pipeline
+            if not samples.advance(step_s, self._throughput_per_s(window, last)) or limits - self._sources.ending:
+                samples.discard_reading()  # a source was the bottleneck, not the pipeline
                 parts, before, self._since = [], window, window
             elif _full(window, last, limits):
                 parts.append(window)
             ended = self._ended(window)
             if len(parts) >= whole or (parts and ended):
-                rate = self._taken(merged(parts, [1.0] * len(parts)), before)
+                rate = self._throughput_per_s(merged(parts, [1.0] * len(parts)), before)
                 if rate is not None:
-                    found.add(rate)
+                    samples.add(rate)
                     parts, before = [], window
             if ended:
-                if not found.read_some and len(window.pipelines) == 1 and not self._sources.rated:
-                    self._measure_the_rest(step_s)
+                if not samples.has_samples and len(window.pipelines) == 1 and not self._sources.rated:
+                    self._measure_single_batch(step_s)
                 return
 
-    def _measure_the_rest(self, step_s: float) -> None:
+    def _measure_single_batch(self, step_s: float) -> None:
         """Measure the single batch that contains all preloaded rows, because a long batch is representative.
 
         It is not representative if there are several queries or sources, or if another program still appends rows.
         """
-        found, before = self._found, self._last
-        while not found.over and not found.read_some:
+        samples, before = self._samples, self._last
+        while not samples.over and not samples.has_samples:
             window, _ = self._next_window(step_s)
             if window.external_rows_per_s:
                 return
-            rate = self._taken(window, before)
-            found.passed(step_s, rate)
-            longest_s = max((one.batch_s or 0.0 for one in window.pipelines if one.rows_in), default=0.0)
-            if rate is not None and longest_s > _LONG * found.how.every_s:
-                found.add(rate)
+            rate = self._throughput_per_s(window, before)
+            samples.advance(step_s, rate)
+            longest_s = max((pipeline.batch_s or 0.0 for pipeline in window.pipelines if pipeline.rows_in), default=0.0)
+            if rate is not None and longest_s > _LONG * samples.settings.every_s:
+                samples.add(rate)
             if self._engine.idle() or not self._limits(window):
                 return
 
     def _next_window(self, seconds: float) -> tuple[Window, Window | None]:
         self._clock.sleep(seconds)
         if recovered(self._engine, "while it was measured"):
-            self._found.forget()  # the query stood still meanwhile
+            self._samples.discard_reading()  # the query did not run meanwhile
         window, last = self._engine.observe(), self._last
         self._last = window
-        self._sources.stay_ahead(self._taken(window, last), window, self._found.how.every_s)
+        self._sources.stay_ahead(self._throughput_per_s(window, last), window, self._samples.settings.every_s)
         return window, last
 
-    def _taken(self, window: Window, before: Window | None) -> float | None:
+    def _throughput_per_s(self, window: Window, before: Window | None) -> float | None:
         return sustained(self._engine.flow, window, before, self._since)
 
     def _limits(self, window: Window) -> set[str]:
         """Return the sources without a backlog, except for rows that another program appends during a batch."""
-        self._batch_s = max([self._batch_s, *(one.batch_s or 0.0 for one in window.pipelines)])
+        self._batch_s = max([self._batch_s, *(pipeline.batch_s or 0.0 for pipeline in window.pipelines)])
         coming = 0.0 if self._sources.rated else _WRITTEN * self._batch_s * (window.external_rows_per_s or 0.0)
         limits = {name for name, rows in waiting(self._engine.flow, window).items() if rows <= coming}
-        self._found.dry = bool(limits)
+        self._samples.lacks_rows = bool(limits)
         return limits
 
     def _ended(self, window: Window) -> bool:
@@ -144,12 +146,12 @@ class _Reading:
 
 def _full(window: Window, last: Window | None, ended: Collection[str]) -> bool:
     """Return whether the batches of a window were full, as far as is known, when some sources have ended."""
-    if any(one.batches and not one.rows_in for one in window.pipelines):  # before the first row
+    if any(pipeline.batches and not pipeline.rows_in for pipeline in window.pipelines):  # before the first row
         return False
     if not ended:
         return True
     if last is None or window.external_rows_per_s:  # another program still appends: the batch contains what arrived
         return False
     # Exactly one batch, which began with rows left over: the source ended in the batch after it.
-    left = all(one.backlog_rows for one in last.operators if one.operator in ended)
-    return left and max((one.batches for one in window.pipelines), default=0) == 1
+    left = all(operator.backlog_rows for operator in last.operators if operator.operator in ended)
+    return left and max((pipeline.batches for pipeline in window.pipelines), default=0) == 1

@@ -10,13 +10,13 @@ from penstock.control.loop import Clock
 from penstock.engines.ports import RunnableEngine
 from penstock.plan import Plan
 from penstock.store import REPLICAS_BY_RULE, Store, Trial
-from penstock.study.mst.design import SATURATED, Wanted, grid, next_wanted, with_result
+from penstock.study.mst.design import SATURATED, PlannedTrial, grid, next_trial, trials_with_result
 from penstock.study.mst.paced import Bisection, measure_paced
 from penstock.study.mst.replica_search import ReplicaPolicy
 from penstock.study.mst.samples import Measured, Saturation
 from penstock.study.mst.saturated import measure_saturated
 
-Fresh = Callable[[Wanted, int], RunnableEngine]  # (trial, number of the run) -> an engine that is not started
+Fresh = Callable[[PlannedTrial, int], RunnableEngine]  # (trial, number of the run) -> an engine that is not started
 OnTrial = Callable[[Trial, int, int], None]  # (completed trial, its number, total)
 
 
@@ -28,7 +28,7 @@ class MstStudy:
     clock: Clock
     saturation: Saturation = field(default_factory=Saturation)
     bisection: Bisection = field(default_factory=Bisection)
-    slots_each: int = 1  # slots of an executor
+    slots_per_executor: int = 1  # slots of an executor
     bytes_per_row: float | None = None
     by: ReplicaPolicy | None = None  # policy that chooses replicas; None: the paper's rule
     program: str | None = None  # fingerprint of the program
@@ -36,61 +36,61 @@ class MstStudy:
 
     def run(self, counts: Sequence[int], *, repeats: int = 1, paced: bool = False, on: OnTrial | None = None) -> None:
         """Measure all executor counts `repeats` times; skip trials that the store contains."""
-        wanted = grid(counts, repeats, paced=paced)
-        for number, trial in enumerate(wanted, start=1):
+        planned = grid(counts, repeats, paced=paced)
+        for number, trial in enumerate(planned, start=1):
             if trial.key not in self._done():
-                self._make(trial, number, len(wanted), on)
+                self._make(trial, number, len(planned), on)
 
     def spend(self, budget: int, counts: Sequence[int], *, predict: int, on: OnTrial | None = None) -> None:
         """Make trials up to a total of `budget`, each where it reduces the uncertainty most.
 
         A trial without a result is not repeated now, but in the next call.
         """
-        for made in range(with_result(self.store.trials()) + 1, budget + 1):
-            self._make(next_wanted(self.app, self.store.trials(), counts, predict), made, budget, on)
+        for made in range(trials_with_result(self.store.trials()) + 1, budget + 1):
+            self._make(next_trial(self.app, self.store.trials(), counts, predict), made, budget, on)
 
     def _done(self) -> set[tuple[str, int, int]]:
         """Return the trials with a result; the others are made again."""
-        return {one.key for one in self.store.trials() if one.rows_per_s is not None}
+        return {trial.key for trial in self.store.trials() if trial.rows_per_s is not None}
 
-    def _make(self, wanted: Wanted, done: int, total: int, on: OnTrial | None) -> None:
-        trial = self._trial(wanted)
+    def _make(self, planned: PlannedTrial, done: int, total: int, on: OnTrial | None) -> None:
+        trial = self._trial(planned)
         self.store.add_trial(trial)
         if on is not None:
             on(trial, done, total)
 
-    def _trial(self, wanted: Wanted) -> Trial:
+    def _trial(self, planned: PlannedTrial) -> Trial:
         began_s = self.clock.time()
         known = [
-            one
-            for one in self.store.trials()
-            if one.study == SATURATED and one.executors == wanted.executors and one.rows_per_s is not None
+            trial
+            for trial in self.store.trials()
+            if trial.study == SATURATED and trial.executors == planned.executors and trial.rows_per_s is not None
         ]
-        engines = _Opened(self.fresh, wanted if not known else replace(wanted, plan=known[0].plan))
-        if wanted.study == SATURATED:
+        engines = _TrialEngines(self.fresh, planned if not known else replace(planned, plan=known[0].plan))
+        if planned.study == SATURATED:
             measured = self._saturated(engines, None if known else self.by)
         else:
-            measured = self._paced(engines, known, wanted.executors)
+            measured = self._paced(engines, known, planned.executors)
         plan = engines.last.plan
-        there = plan.slots // self.slots_each
-        if there < wanted.executors:
+        there = plan.slots // self.slots_per_executor
+        if there < planned.executors:
             measured = Measured(
                 rows_per_s=None,
-                settled=False,
+                converged=False,
                 samples=measured.samples,
-                why=f"{wanted.executors} executors were requested, but only {there} were available",
+                why=f"{planned.executors} executors were requested, but only {there} were available",
             )
         rate, size = measured.rows_per_s, self.bytes_per_row
         return Trial(
-            study=wanted.study,
-            executors=wanted.executors,
-            repeat=wanted.repeat,
+            study=planned.study,
+            executors=planned.executors,
+            repeat=planned.repeat,
             plan=plan,
             began_s=began_s,
             ended_s=self.clock.time(),
             rows_per_s=rate,
             bytes_per_s=None if rate is None or size is None else rate * size,
-            settled=measured.settled,
+            converged=measured.converged,
             samples=measured.samples,
             why=measured.why,
             replicas_by=REPLICAS_BY_RULE if self.by is None else self.by.policy.name,
@@ -98,27 +98,27 @@ class MstStudy:
             memory_mb=self.memory_mb,
         )
 
-    def _saturated(self, engines: _Opened, by: ReplicaPolicy | None) -> Measured:
+    def _saturated(self, engines: _TrialEngines, by: ReplicaPolicy | None) -> Measured:
         return measure_saturated(engines, self.saturation, self.clock, by)
 
-    def _paced(self, engines: _Opened, known: list[Trial], executors: int) -> Measured:
+    def _paced(self, engines: _TrialEngines, known: list[Trial], executors: int) -> Measured:
         if not known:
             engines()  # only for its plan
             why = f"no saturated measurement exists for {executors} executors to start from"
-            return Measured(rows_per_s=None, settled=False, samples=(), why=why)
-        return measure_paced(engines, fmean(one.rows_per_s or 0.0 for one in known), self.bisection, self.clock)
+            return Measured(rows_per_s=None, converged=False, samples=(), why=why)
+        return measure_paced(engines, fmean(trial.rows_per_s or 0.0 for trial in known), self.bisection, self.clock)
 
 
-class _Opened:
+class _TrialEngines:
     """The consecutive engines of one trial."""
 
-    def __init__(self, fresh: Fresh, wanted: Wanted) -> None:
-        self._fresh, self._wanted, self._runs = fresh, wanted, 0
+    def __init__(self, fresh: Fresh, planned: PlannedTrial) -> None:
+        self._fresh, self._planned, self._runs = fresh, planned, 0
         self._last: RunnableEngine | None = None
 
     def __call__(self, plan: Plan | None = None) -> RunnableEngine:
-        wanted = self._wanted if plan is None else replace(self._wanted, plan=plan)
-        self._last = self._fresh(wanted, self._runs)
+        planned = self._planned if plan is None else replace(self._planned, plan=plan)
+        self._last = self._fresh(planned, self._runs)
         self._runs += 1
         return self._last
 

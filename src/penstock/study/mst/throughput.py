@@ -22,7 +22,7 @@ def sustained(flow: Dataflow, window: Window, before: Window | None, since: Wind
     known = pipeline_visits(flow, window, _read(flow, window, since))
     if known is None:
         return None
-    found = []
+    rates = []
     for pipeline in window.pipelines:
         share = known[pipeline.pipeline]
         if share == 0 or not (pipeline.rows_in or pipeline.backlog_rows):
@@ -30,13 +30,13 @@ def sustained(flow: Dataflow, window: Window, before: Window | None, since: Wind
         rows_per_s = _taken(flow, pipeline, window, before)
         if rows_per_s is None:
             return None
-        found.append(rows_per_s / share)
-    return min(found, default=None)
+        rates.append(rows_per_s / share)
+    return min(rates, default=None)
 
 
 def _read(flow: Dataflow, window: Window, since: Window | None) -> dict[str, float]:
-    earlier = {} if since is None else {one.operator: one.rows_in_total or 0 for one in since.operators}
-    now = {one.operator: one.rows_in_total or 0 for one in window.operators}
+    earlier = {} if since is None else {operator.operator: operator.rows_in_total or 0 for operator in since.operators}
+    now = {operator.operator: operator.rows_in_total or 0 for operator in window.operators}
     return {name: float(now.get(name, 0) - earlier.get(name, 0)) for name in _sources(flow)}
 
 
@@ -56,12 +56,12 @@ def _taken(flow: Dataflow, pipeline: PipelineWindow, window: Window, before: Win
 
 def waiting(flow: Dataflow, window: Window) -> dict[str, int]:
     """Return the rows that wait at each source."""
-    seen = {one.operator: one.backlog_rows or 0 for one in window.operators}
+    seen = {operator.operator: operator.backlog_rows or 0 for operator in window.operators}
     return {name: seen.get(name, 0) for name in _sources(flow)}
 
 
 def _sources(flow: Dataflow) -> list[str]:
-    return [one.name for one in flow.operators if one.kind is Kind.SOURCE]
+    return [operator.name for operator in flow.operators if operator.kind is Kind.SOURCE]
 
 
 def mix(flow: Dataflow) -> dict[str, float]:

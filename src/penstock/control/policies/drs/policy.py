@@ -40,9 +40,9 @@ class Drs:
         goal = self.settings.goal
         problem = Problem.of(situation, demand, self.settings, memory)
         if problem.budget < len(problem.now.workload.operators):
-            least = len(problem.now.workload.operators) + problem.now.reserved
-            why = f"The dataflow needs at least {least} slots, but only {problem.max_slots} are allowed."
-            return Hold(reason=Reason.AT_LIMIT, why=why, inputs=problem.inputs, needs_slots=least), memory
+            min_slots = len(problem.now.workload.operators) + problem.now.reserved
+            why = f"The dataflow needs at least {min_slots} slots, but only {problem.max_slots} are allowed."
+            return Hold(reason=Reason.AT_LIMIT, why=why, inputs=problem.inputs, needs_slots=min_slots), memory
         decision = _least_latency(problem) if isinstance(goal, LeastLatency) else _fewest_slots(problem, goal)
         unexplained = isinstance(decision, Hold) and decision.reason is Reason.CATCHING_UP and is_steady(situation)
         turns = problem.memory.get(UNEXPLAINED, 0.0) + 1.0 if unexplained else 0.0

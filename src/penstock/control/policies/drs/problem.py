@@ -164,7 +164,7 @@ class Problem:
         now = self.now.at_load(times)
         predicted = now.predicted_s(self.counts, self.quantile)
         staying = _staying(self.situation, now, self.counts, predicted, self.correction, self.quantile)
-        return replace(self, now=now, others=tuple(one.at_load(times) for one in self.others), staying=staying)
+        return replace(self, now=now, others=tuple(network.at_load(times) for network in self.others), staying=staying)
 
     @property
     def budget(self) -> int:

@@ -59,8 +59,8 @@ class StationNetwork:
         if times == 1.0:
             return self
         operators = tuple(
-            msgspec.structs.replace(one, station=one.station.at_rate(one.station.arrival_per_s * times))
-            for one in self.workload.operators
+            msgspec.structs.replace(operator, station=operator.station.at_rate(operator.station.arrival_per_s * times))
+            for operator in self.workload.operators
         )
         external = self.workload.external_per_s * times
         return replace(self, workload=replace(self.workload, external_per_s=external, operators=operators))
@@ -90,7 +90,7 @@ def operator_stations(situation: Situation, demand: Demand, *, queue: Queue) -> 
                 arrival_scv=arrival_scv[name],
                 service_scv=_or_one(load.service_scv),
             )
-        operators.append(OperatorStation(name=name, station=station, most=load.max_replicas))
+        operators.append(OperatorStation(name=name, station=station, max_processors=load.max_replicas))
     return StationNetwork(
         workload=OperatorNetwork(external_per_s=demand.external_per_s, operators=tuple(operators)),
         members={name: (name,) for name in demand.loads},
@@ -133,7 +133,9 @@ def query_stations(situation: Situation, demand: Demand, cuts: frozenset[str], c
             # No slot limit here: the planner has a budget, and the required slots have no limit.
             spread_s=sum([_spread_s(load, load.arrival_per_s / demand.external_per_s) for load in loads]),
         )
-        operators.append(OperatorStation(name=name, station=station, most=None if single.isdisjoint(query) else 1))
+        operators.append(
+            OperatorStation(name=name, station=station, max_processors=None if single.isdisjoint(query) else 1)
+        )
         members[name] = query
     return StationNetwork(
         workload=OperatorNetwork(external_per_s=demand.external_per_s, operators=tuple(operators)),
@@ -154,13 +156,13 @@ def worthwhile_cuts(situation: Situation, demand: Demand, *, worth_slots: float)
     for before, after in topology.streams:
         into.setdefault(after, []).append(before)
     holds: dict[str, bool] = {}  # region -> whether its query has a heavy region up to here
-    found: set[str] = set()
+    cuts: set[str] = set()
     for region in topology.regions:
-        together = [one for one in into[region.name] if one in holds and exits[one] not in situation.plan.cuts]
+        together = [name for name in into[region.name] if name in holds and exits[name] not in situation.plan.cuts]
         if region.name in heavy:
-            found |= {exits[one] for one in together if holds[one]}
-        holds[region.name] = region.name in heavy or any(holds[one] for one in together)
-    return frozenset(found)
+            cuts |= {exits[name] for name in together if holds[name]}
+        holds[region.name] = region.name in heavy or any(holds[name] for name in together)
+    return frozenset(cuts)
 
 
 def present_counts(stations: StationNetwork, situation: Situation, demand: Demand) -> list[int]:
@@ -191,19 +193,26 @@ def batch_overheads(situation: Situation, demand: Demand) -> dict[Query, BatchOv
     window = situation.window
     assert window is not None
     plan = situation.plan
-    rows_in = {one.operator: one.rows_in or 0 for one in window.operators}
-    work_s = {one.operator: (one.rows_in or 0) * (one.seconds_per_row or 0.0) for one in window.operators}
-    batches_of = {name: one for one in window.pipelines if one.batches and one.batch_s for name in one.operators}
+    rows_in = {operator.operator: operator.rows_in or 0 for operator in window.operators}
+    work_s = {
+        operator.operator: (operator.rows_in or 0) * (operator.seconds_per_row or 0.0) for operator in window.operators
+    }
+    batches_of = {
+        name: pipeline
+        for pipeline in window.pipelines
+        if pipeline.batches and pipeline.batch_s
+        for name in pipeline.operators
+    }
     inside = {region.name: region.operators for region in situation.topology.regions}
-    found: dict[Query, BatchOverhead] = {}
+    overheads: dict[Query, BatchOverhead] = {}
     for query in situation.topology.queries(plan.cuts):
         names = [name for region in query for name in inside[region]]
-        batches = {one.pipeline: one for name in names if (one := batches_of.get(name)) is not None}.values()
+        batches = {batch.pipeline: batch for name in names if (batch := batches_of.get(name)) is not None}.values()
         if not batches:
             continue
         # A region that is cut inside has several consecutive queries; their batch times add up.
-        rest_s = sum([one.batch_s or 0.0 for one in batches])
-        made = max([one.batches for one in batches])
+        rest_s = sum([batch.batch_s or 0.0 for batch in batches])
+        made = max([batch.batches for batch in batches])
         tasks = 0
         for region in query:
             tasks += plan.replicas[region]
@@ -211,8 +220,8 @@ def batch_overheads(situation: Situation, demand: Demand) -> dict[Query, BatchOv
             rest_s -= sum([work_s.get(name, 0.0) for name in inside[region]]) / made / at_once
             if (load := demand.loads.get(region)) is not None:
                 rest_s -= expected_maximum(at_once) * _spread_s(load, rows_in.get(region, 0) / made / at_once)
-        found[query] = BatchOverhead(tasks, max(0.0, rest_s))
-    return found
+        overheads[query] = BatchOverhead(tasks, max(0.0, rest_s))
+    return overheads
 
 
 def _spread_s(load: RegionLoad, rows: float) -> float:

@@ -17,15 +17,20 @@ def build(options: PolicyParameters) -> Policy:
     """Return MST with the capacities of a study if they are given, and otherwise with observed capacities."""
     if options.executors is None:
         raise PenstockError("Policy 'mst' needs the smallest and the largest number of executors, such as (1, 6).")
-    least, most = options.executors
+    min_executors, max_executors = options.executors
     if options.capacity is None:
-        return ObservedMst(slots_each=options.slots_each, least=least, most=most, catch_up_s=options.catch_up_s)
+        return ObservedMst(
+            slots_per_executor=options.slots_per_executor,
+            min_executors=min_executors,
+            max_executors=max_executors,
+            catch_up_s=options.catch_up_s,
+        )
     return Mst(
         MstSettings(
             capacity=options.capacity,
-            slots_each=options.slots_each,
-            least=least,
-            most=most,
+            slots_per_executor=options.slots_per_executor,
+            min_executors=min_executors,
+            max_executors=max_executors,
             catch_up_s=options.catch_up_s,
         )
     )

@@ -37,15 +37,19 @@ def input_load(situation: Situation) -> InputLoad | Hold:
     if arriving is None:
         return Hold(reason=Reason.MISSING, why="The input rate is not measured yet.")
     flow = situation.topology.flow
-    if any(one.backlog_rows is None for one in latest.operators if one.operator in situation.topology.sources):
+    if any(
+        operator.backlog_rows is None
+        for operator in latest.operators
+        if operator.operator in situation.topology.sources
+    ):
         return Hold(reason=Reason.MISSING, why="The backlog of the sources is not measured yet.")
     read = rows_read(flow, window)
     known = pipeline_visits(flow, latest, read) or {}
     ordinary = arriving
-    coming = {one.pipeline: one for one in window.pipelines}
-    for one in latest.pipelines:
-        share = known.get(one.pipeline) or 1.0
-        if (mean := coming.get(one.pipeline)) is not None:
+    coming = {pipeline.pipeline: pipeline for pipeline in window.pipelines}
+    for pipeline in latest.pipelines:
+        share = known.get(pipeline.pipeline) or 1.0
+        if (mean := coming.get(pipeline.pipeline)) is not None:
             taken = mean.rows_in / share / max(window.end_s - window.start_s, 1e-3)
             ordinary += (mean.batch_s or 0.0) * min(arriving, taken)
     came = arriving if latest.external_rows_per_s is None else latest.external_rows_per_s
@@ -55,14 +59,15 @@ def input_load(situation: Situation) -> InputLoad | Hold:
         arriving=arriving,
         latest=came,
         earlier=(arriving * all_s - came * span_s) / (all_s - span_s) if all_s > span_s else arriving,
-        worked=_worked(flow, window, read),
+        worked=_processed_per_s(flow, window, read),
         backlog=external_backlog(flow, latest, read),
-        within_a_batch=situation.micro_batch and any(one.backlog_rows and not one.batches for one in latest.pipelines),
+        within_a_batch=situation.micro_batch
+        and any(pipeline.backlog_rows and not pipeline.batches for pipeline in latest.pipelines),
         ordinary=ordinary,
     )
 
 
-def _worked(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float | None:
+def _processed_per_s(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float | None:
     """Return the external rows/s that the slowest query or operator processed.
 
     Batches are divided by their own duration, because a window may end within a batch.
@@ -71,15 +76,15 @@ def _worked(flow: Dataflow, window: Window, read: Mapping[str, float]) -> float 
     if by_query is None or by_operator is None:
         return None
     span_s = max(window.end_s - window.start_s, 1e-3)
-    found = []
-    for one in window.pipelines:
-        share = by_query.get(one.pipeline, 0.0)
-        if one.batches and one.batch_s and share > 0:
-            found.append(one.rows_in / (one.batches * one.batch_s) / share)
-    if not found:
-        rows = {one.operator: one.rows_in for one in window.operators}
-        found = [(rows.get(name) or 0) / visited / span_s for name, visited in by_operator.items() if visited > 0]
-    return min(found, default=None)
+    rates_per_s = []
+    for pipeline in window.pipelines:
+        share = by_query.get(pipeline.pipeline, 0.0)
+        if pipeline.batches and pipeline.batch_s and share > 0:
+            rates_per_s.append(pipeline.rows_in / (pipeline.batches * pipeline.batch_s) / share)
+    if not rates_per_s:
+        rows = {operator.operator: operator.rows_in for operator in window.operators}
+        rates_per_s = [(rows.get(name) or 0) / visited / span_s for name, visited in by_operator.items() if visited > 0]
+    return min(rates_per_s, default=None)
 
 
 def with_forecast(memory: Memory, rate: float, now_s: float, lead_s: float) -> dict[str, float]:

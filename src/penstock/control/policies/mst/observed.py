@@ -33,15 +33,15 @@ _MOST_FIXED = 0.75  # largest share of a batch that counts as fixed: at most fou
 _CARE = 0.05  # reduction of the capacity of fewer executors, for the error of the estimate
 _SUM = re.compile(r"mst\.\d+\.")
 _SINCE = "mst.since."
-_SIZE = "mst.slots_each"
+_SIZE = "mst.slots_per_executor"
 _SUMS = ("w", "n", "d", "nn", "nd", "x", "v", "p")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedMst:
-    slots_each: int
-    least: int = 1
-    most: int
+    slots_per_executor: int
+    min_executors: int = 1
+    max_executors: int
     lead_s: float = 30.0
     catch_up_s: float = 120.0
     stable_turns: int = 5
@@ -53,21 +53,21 @@ class ObservedMst:
         if isinstance(measured, Hold):  # nothing is learned from a stale window
             return measured, memory
         _, window = measured
-        now = max(1, situation.plan.slots // self.slots_each)
-        memory = _of_size(memory, self.slots_each)
-        memory = with_window(memory, situation.topology.flow, window, now, slots=now * self.slots_each)
-        running = {one.pipeline for one in window.pipelines}
+        now = max(1, situation.plan.slots // self.slots_per_executor)
+        memory = _of_size(memory, self.slots_per_executor)
+        memory = with_window(memory, situation.topology.flow, window, now, slots=now * self.slots_per_executor)
+        running = {pipeline.pipeline for pipeline in window.pipelines}
         batch_most_s = self.batch_most_s if situation.micro_batch else None
-        capacity = capacities(memory, self.most, batch_most_s=batch_most_s, running=running)
+        capacity = capacities(memory, self.max_executors, batch_most_s=batch_most_s, running=running)
         if capacity is None:
             return Hold(reason=Reason.MISSING, why="No batch with rows has been measured yet."), memory
         # Otherwise a load close to the capacity of fewer executors would release and add one in turn.
         careful = (rate * (1.0 - _CARE) if m < now else rate for m, rate in enumerate(capacity, start=1))
         settings = MstSettings(
             capacity=tuple(careful),
-            slots_each=self.slots_each,
-            least=self.least,
-            most=self.most,
+            slots_per_executor=self.slots_per_executor,
+            min_executors=self.min_executors,
+            max_executors=self.max_executors,
             lead_s=self.lead_s,
             catch_up_s=self.catch_up_s,
             stable_turns=self.stable_turns,
@@ -77,21 +77,21 @@ class ObservedMst:
 
 def with_window(memory: Memory, flow: Dataflow, window: Window, executors: int, *, slots: int) -> dict[str, float]:
     """Return the memory with the sums of one more window under this number of executors."""
-    found = _decayed(memory, executors)
+    updated = _decayed(memory, executors)
     read = rows_read(flow, window)
     known, coming_by = pipeline_visits(flow, window, read) or {}, operator_visits(flow, window, read) or {}
     since = _read_since(memory, window, read)
-    for key in [key for key in found if key.startswith(_SINCE)]:  # including those of queries that have ended
-        del found[key]
+    for key in [key for key in updated if key.startswith(_SINCE)]:  # including those of queries that have ended
+        del updated[key]
     for pipeline in window.pipelines:
         seen = _batches(pipeline, known.get(pipeline.pipeline, 0.0))
         if pipeline.pipeline in since:
             began, rows = f"{_SINCE}{pipeline.pipeline}", since[pipeline.pipeline]
             if seen is not None:
-                found[began] = 0.0
+                updated[began] = 0.0
                 seen = None if rows is None else seen._replace(from_outside=rows)
             elif rows is not None:
-                found[began] = rows
+                updated[began] = rows
         if (seen := seen or _slowest(pipeline, window, coming_by)) is None:
             continue
         new = {
@@ -106,8 +106,8 @@ def with_window(memory: Memory, flow: Dataflow, window: Window, executors: int, 
             new |= {"v": seen.batches, "p": seen.work_s / slots}  # task seconds / slots
         for name, value in new.items():
             key = f"mst.{executors}.{pipeline.pipeline}.{name}"
-            found[key] = found.get(key, 0.0) + value
-    return found
+            updated[key] = updated.get(key, 0.0) + value
+    return updated
 
 
 def _read_since(memory: Memory, window: Window, read: Mapping[str, float]) -> dict[str, float | None]:
@@ -117,31 +117,35 @@ def _read_since(memory: Memory, window: Window, read: Mapping[str, float]) -> di
     reads in one window may have arrived during several windows.
     None before the first batch of a query.
     """
-    found: dict[str, float | None] = {}
-    for one in window.pipelines:
-        if any(other is not one and {*one.operators} & {*other.operators} & {*read} for other in window.pipelines):
-            before = memory.get(f"{_SINCE}{one.pipeline}")
-            found[one.pipeline] = None if before is None else before + sum(read.values())
-    return found
+    rows_read: dict[str, float | None] = {}
+    for pipeline in window.pipelines:
+        if any(
+            other is not pipeline and {*pipeline.operators} & {*other.operators} & {*read} for other in window.pipelines
+        ):
+            before = memory.get(f"{_SINCE}{pipeline.pipeline}")
+            rows_read[pipeline.pipeline] = None if before is None else before + sum(read.values())
+    return rows_read
 
 
-def _of_size(memory: Memory, slots_each: int) -> dict[str, float]:
+def _of_size(memory: Memory, slots_per_executor: int) -> dict[str, float]:
     """Drop the sums of executors of another size; a program may be restarted with another size."""
-    alike = memory.get(_SIZE, slots_each) == slots_each
-    return {key: value for key, value in memory.items() if alike or not _SUM.match(key)} | {_SIZE: float(slots_each)}
+    alike = memory.get(_SIZE, slots_per_executor) == slots_per_executor
+    return {key: value for key, value in memory.items() if alike or not _SUM.match(key)} | {
+        _SIZE: float(slots_per_executor)
+    }
 
 
 def _decayed(memory: Memory, executors: int) -> dict[str, float]:
     """Decay all sums of this executor count, and drop those of queries that have not run for a long time."""
-    found = dict(memory)
+    decayed = dict(memory)
     for key in [key for key in memory if key.startswith(f"mst.{executors}.") and key.endswith(".w")]:
         for name in _SUMS:
-            one = key[: -len("w")] + name
-            found[one] = found.get(one, 0.0) * _DECAY
-        if found[key] < _FORGOTTEN:
+            field = key[: -len("w")] + name
+            decayed[field] = decayed.get(field, 0.0) * _DECAY
+        if decayed[key] < _FORGOTTEN:
             for name in _SUMS:
-                found.pop(key[: -len("w")] + name, None)
-    return found
+                decayed.pop(key[: -len("w")] + name, None)
+    return decayed
 
 
 class _Done(NamedTuple):
@@ -171,18 +175,18 @@ def _slowest(pipeline: PipelineWindow, window: Window, coming_by: Mapping[str, f
 
     Its rows are those that it processed. Rows that a source has passed on may wait in front of a slow operator.
     """
-    found: list[_Done] = []
-    for one in window.operators:
-        visited = coming_by.get(one.operator, 0.0)
-        if one.operator in pipeline.operators and one.rows_in and one.utilisation and visited > 0:
-            rows = one.rows_in / visited
-            worked_s = one.utilisation * (window.end_s - window.start_s)
-            found.append(_Done(batches=1.0, rows=rows, seconds=worked_s, from_outside=rows))
-    return min(found, key=lambda one: one.rows / one.seconds, default=None)
+    done: list[_Done] = []
+    for operator in window.operators:
+        visited = coming_by.get(operator.operator, 0.0)
+        if operator.operator in pipeline.operators and operator.rows_in and operator.utilisation and visited > 0:
+            rows = operator.rows_in / visited
+            worked_s = operator.utilisation * (window.end_s - window.start_s)
+            done.append(_Done(batches=1.0, rows=rows, seconds=worked_s, from_outside=rows))
+    return min(done, key=lambda work: work.rows / work.seconds, default=None)
 
 
 def capacities(
-    memory: Memory, most: int, *, batch_most_s: float | None, running: Collection[str]
+    memory: Memory, max_executors: int, *, batch_most_s: float | None, running: Collection[str]
 ) -> tuple[float, ...] | None:
     """Return the external rows/s that 1, 2, ... executors sustain; None before the running queries were measured.
 
@@ -192,20 +196,20 @@ def capacities(
     if not queries:
         return None
     seen = {count: _sustained(there, batch_most_s) for count, there in queries.items()}
-    found: list[float] = []
-    for m in range(1, most + 1):
-        nearest = min(seen, key=lambda one: (abs(one - m), one))
+    rates: list[float] = []
+    for m in range(1, max_executors + 1):
+        nearest = min(seen, key=lambda executors: (abs(executors - m), executors))
         ratio = m / nearest
         rate = _sustained(queries[nearest], batch_most_s, ratio if ratio <= 1 else ratio**_GAIN)
         if m not in seen:  # at most the measured capacity of a larger count
             rate = min(rate, next((seen[more] for more in sorted(seen) if more > m), rate))
-        found.append(max(rate, found[-1] if found else 0.0))  # the capacity never decreases
-    return tuple(found)
+        rates.append(max(rate, rates[-1] if rates else 0.0))  # the capacity never decreases
+    return tuple(rates)
 
 
 def _seen(memory: Memory, running: Collection[str]) -> dict[int, list[dict[str, float]]]:
     """Return the sums of each running query by number of executors."""
-    found: dict[int, list[dict[str, float]]] = {}
+    sums_by_executors: dict[int, list[dict[str, float]]] = {}
     for key, weight in memory.items():
         parts = key.split(".", 2)
         if len(parts) != 3 or parts[0] != "mst" or not parts[1].isdigit() or not parts[2].endswith(".w"):
@@ -214,14 +218,14 @@ def _seen(memory: Memory, running: Collection[str]) -> dict[int, list[dict[str, 
             continue
         sums = {name: memory.get(key[: -len("w")] + name, 0.0) for name in _SUMS}
         if weight > 0 and sums["n"] > 0 and sums["x"] > 0:
-            found.setdefault(int(parts[1]), []).append(sums)
-    return found
+            sums_by_executors.setdefault(int(parts[1]), []).append(sums)
+    return sums_by_executors
 
 
 def _sustained(queries: list[dict[str, float]], batch_most_s: float | None, gain: float = 1.0) -> float:
     """Return the external rows/s that all queries sustain if their tasks become `gain` times faster."""
-    rate = min(_rate(one, batch_most_s, gain) * one["x"] / one["n"] for one in queries)
-    worked = sum(one["p"] / one["x"] for one in queries)  # task seconds / slots for a row from outside
+    rate = min(_rate(query, batch_most_s, gain) * query["x"] / query["n"] for query in queries)
+    worked = sum(query["p"] / query["x"] for query in queries)  # task seconds / slots for a row from outside
     return min(rate, gain / worked) if worked else rate
 
 

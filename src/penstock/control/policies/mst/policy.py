@@ -30,25 +30,26 @@ class MstSettings:
     """`capacity[m - 1]` is the rows/s that m executors sustain; it never decreases."""
 
     capacity: tuple[float, ...]
-    slots_each: int
-    least: int = 1
-    most: int
+    slots_per_executor: int
+    min_executors: int = 1
+    max_executors: int
     lead_s: float = 30.0  # forecast time; a decision takes so long until its executors are in use
     catch_up_s: float = 120.0  # time in which a backlog is to be processed
     stable_turns: int = 5  # turns for which fewer executors must have sufficed before a release
 
     def __post_init__(self) -> None:
-        if not 1 <= self.least <= self.most:
+        if not 1 <= self.min_executors <= self.max_executors:
             raise PenstockError(
-                f"The executors are limited to {self.least} to {self.most}; both must be 1 or more, the least first."
+                f"The number of executors is limited to {self.min_executors} to {self.max_executors}; both must be 1 "
+                "or more, and the first must not exceed the second."
             )
-        if len(self.capacity) < self.most:
+        if len(self.capacity) < self.max_executors:
             raise PenstockError(
-                f"The capacity is known for {len(self.capacity)} executors, but up to {self.most} are allowed."
+                f"The capacity is known for {len(self.capacity)} executors, but up to {self.max_executors} are allowed."
             )
-        if self.slots_each < 1 or self.stable_turns < 1 or not (self.lead_s >= 0 and self.catch_up_s > 0):
+        if self.slots_per_executor < 1 or self.stable_turns < 1 or not (self.lead_s >= 0 and self.catch_up_s > 0):
             raise PenstockError(
-                "slots_each, stable_turns and catch_up_s must be above 0, and lead_s must be 0 or more."
+                "slots_per_executor, stable_turns and catch_up_s must be above 0, and lead_s must be 0 or more."
             )
 
 
@@ -59,7 +60,7 @@ class _Requirement:
     load: InputLoad
     rows_per_s: float  # to be sustained
     fewest: int | None  # executors that sustain it; None: more than allowed
-    most: int  # allowed executors
+    max_executors: int  # allowed executors
     now: int  # current executors
     inputs: Inputs
 
@@ -73,7 +74,7 @@ class Mst:
         load, settings, slots = input_load(situation), self.settings, situation.plan.slots
         if isinstance(load, Hold):
             return load, memory
-        capacity = self._capacity(max(1, slots // settings.slots_each))
+        capacity = self._capacity(max(1, slots // settings.slots_per_executor))
         memory = with_margin(load, memory, slots=slots, capacity=capacity, catch_up_s=settings.catch_up_s)
         memory = with_forecast(memory, load.arriving, load.at_s, settings.lead_s)
         return self._decide(situation, self._requirement(situation, load, memory), memory)
@@ -83,14 +84,16 @@ class Mst:
         forecast = max(load.arriving, memory[LEVEL] + memory[SLOPE] * settings.lead_s)
         margin = memory.get(MARGIN, 1.0)
         rows_per_s = (forecast + load.backlog / settings.catch_up_s) * margin
-        most = max(settings.least, min(settings.most, situation.max_slots // settings.slots_each))
-        allowed = range(settings.least, most + 1)
-        now = max(1, situation.plan.slots // settings.slots_each)
+        max_executors = max(
+            settings.min_executors, min(settings.max_executors, situation.max_slots // settings.slots_per_executor)
+        )
+        allowed = range(settings.min_executors, max_executors + 1)
+        now = max(1, situation.plan.slots // settings.slots_per_executor)
         return _Requirement(
             load=load,
             rows_per_s=rows_per_s,
             fewest=next((count for count in allowed if settings.capacity[count - 1] >= rows_per_s), None),
-            most=most,
+            max_executors=max_executors,
             now=now,
             inputs={
                 "external_rows_per_s": load.arriving,
@@ -104,7 +107,7 @@ class Mst:
 
     def _decide(self, situation: Situation, required: _Requirement, memory: Memory) -> tuple[Decision, Memory]:
         settings, now, load = self.settings, required.now, required.load
-        target = required.most if required.fewest is None else required.fewest
+        target = required.max_executors if required.fewest is None else required.fewest
         if target < now:
             load_falls = memory[SLOPE] * settings.lead_s < -_FALLS * memory[LEVEL]
             turns, highest = memory.get(LOW_TURNS, 0.0) + 1 + load_falls, max(memory.get(LOW_MOST, 0.0), target)
@@ -125,18 +128,20 @@ class Mst:
         if required.fewest is not None:
             why = f"The current number of executors, {required.fewest}, is the smallest that sustains {rate}."
             return Hold(reason=Reason.WITHIN_TARGET, why=why, inputs=required.inputs)
-        why = f"The load needs {rate}, which is more than the {required.most} allowed executors sustain."
+        why = f"The load needs {rate}, which is more than the {required.max_executors} allowed executors sustain."
         needs = self._slots_for(required.rows_per_s)
         return Hold(reason=Reason.AT_LIMIT, why=why, inputs=required.inputs, needs_slots=needs)
 
     def _change(self, situation: Situation, required: _Requirement, target: int) -> Change:
         settings, now, arriving = self.settings, required.now, required.load.arriving
-        plan = plan_with(situation, target * settings.slots_each)
-        limit = "" if required.fewest is not None else f", limited to {required.most} allowed executors"
+        plan = plan_with(situation, target * settings.slots_per_executor)
+        limit = "" if required.fewest is not None else f", limited to {required.max_executors} allowed executors"
         smaller = target - 1
         rejected = Alternative(
             replicas=plan.replicas,
-            expected=PlanOutcome(slots=smaller * settings.slots_each, rows_per_s=self._capacity(max(1, smaller))),
+            expected=PlanOutcome(
+                slots=smaller * settings.slots_per_executor, rows_per_s=self._capacity(max(1, smaller))
+            ),
             why=f"{smaller} executors sustain {self._capacity(max(1, smaller)):.4g} rows/s.",
         )
         return Change(
@@ -150,7 +155,7 @@ class Mst:
                 rows_per_s=min(arriving, settings.capacity[target - 1]),
             ),
             inputs=required.inputs,
-            alternatives=(rejected,) if smaller >= settings.least else (),
+            alternatives=(rejected,) if smaller >= settings.min_executors else (),
             needs_slots=None if required.fewest is not None else self._slots_for(required.rows_per_s),
         )
 
@@ -161,13 +166,13 @@ class Mst:
     def _slots_for(self, wanted_per_s: float) -> int | None:
         """Return the slots that sustain a rate, or None if no known number of executors does."""
         known = enumerate(self.settings.capacity, start=1)
-        return next((m * self.settings.slots_each for m, rate in known if rate >= wanted_per_s), None)
+        return next((m * self.settings.slots_per_executor for m, rate in known if rate >= wanted_per_s), None)
 
 
 def plan_with(situation: Situation, slots: int) -> Plan:
     """Return a plan with this number of slots; concurrent queries (row by row: regions) share the replicas."""
     topology = situation.topology
     at_once = len(topology.queries(situation.plan.cuts)) if situation.micro_batch else len(topology.regions)
-    each = max(1, slots // max(1, at_once))
-    counts = {region.name: each for region in topology.regions if region.replicable}
+    replicas = max(1, slots // max(1, at_once))
+    counts = {region.name: replicas for region in topology.regions if region.replicable}
     return topology.rescaled(situation.plan, counts).replace(slots=slots)

@@ -144,8 +144,8 @@ class Compiler:
         replicas = self._replicas[reader.name]
         if reader.kind.has_state:
             return replicas
-        each, left = divmod(replicas, len(reader.inputs))
-        return max(1, each + (reader.inputs.index(name) < left))
+        per_input, left = divmod(replicas, len(reader.inputs))
+        return max(1, per_input + (reader.inputs.index(name) < left))
 
     def _apply(self, operator: Operator, inputs: list[_Input]) -> tuple[DataFrame, int]:
         """Return the output of an operator and its number of partitions."""
