@@ -34,7 +34,9 @@ CAPACITY = tuple(0.9 * EACH_PER_S * m for m in range(1, 7))
 
 
 def policy(**how: Any) -> Mst:
-    return Mst(MstSettings(**{"capacity": CAPACITY, "slots_per_executor": 1, "most": 6, "stable_turns": 3} | how))
+    return Mst(
+        MstSettings(**{"capacity": CAPACITY, "slots_per_executor": 1, "max_executors": 6, "stable_turns": 3} | how)
+    )
 
 
 def engine_at(rates: tuple[tuple[float, float], ...], slots: int = 1, *, row_s: float = 0.01) -> SimulatedEngine:

@@ -279,7 +279,7 @@ def test_a_preloaded_topic_is_read_again_until_the_samples_converge_and_nothing_
     assert trial.converged and trial.why is None, trial
     assert len(trial.samples) >= saturation.n
     assert trial.rows_per_s == pytest.approx(BATCH_ROWS / (BATCH_S + ROW_S * BATCH_ROWS), rel=saturation.tolerance)
-    # A sample needs five batches, except for the last one of a reading: 16 batches are at max_windows four samples.
+    # A sample needs five batches, except for the last one of a reading: 16 batches are at most four samples.
     assert len(readings) >= len(trial.samples) / 4 > 1
     assert rows_of(broker.bootstrap_servers, out) == []
 
