@@ -83,6 +83,6 @@ def test_the_demo_runs_both_loads_and_its_output_is_exact(tmp_path: Path, spark:
     # 15 s for each run, of which half at four times 40 rows/s; two replicas serve at most 2 / 0.02 s = 100 rows/s.
     assert result.without.most_slots == 2 and result.without.most_backlog_rows > 100
     assert result.without.slot_seconds == pytest.approx(2 * result.without.seconds)
-    assert result.with_policy.seconds == pytest.approx(15.0, abs=5.0)
+    assert 10.0 <= result.with_policy.seconds <= result.seconds
     assert any("Without Penstock" in line for line in lines) and any(" > " in line for line in lines)
     assert Path(result.report).read_text().startswith("<!")

@@ -25,8 +25,8 @@ def test_what_comes_back_is_handed_on() -> None:
 
 def test_what_does_not_come_back_is_given_up_and_sooner_while_stopping() -> None:
     stopping, never = threading.Event(), threading.Event()
-    threading.Timer(0.2, stopping.set).start()
     began = time.monotonic()
+    threading.Timer(0.2, stopping.set).start()
     with pytest.raises(KafkaException, match="does not answer"):
         call_with_timeout(lambda: 0.0 if stopping.is_set() else 3600.0, never.wait)
     assert time.monotonic() - began >= 0.2
@@ -47,7 +47,7 @@ def test_a_client_whose_call_failed_is_let_go_at_once() -> None:
         with contextlib.suppress(KafkaException):
             call_with_timeout(lambda: 60.0, client.ask)
         del client
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 300
         while kept() is not None and time.monotonic() < deadline:  # its thread may not have ended yet
             time.sleep(0.01)
         assert kept() is None

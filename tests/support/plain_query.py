@@ -70,7 +70,7 @@ def collect_stream(
         .start()
     )
     try:
-        assert query.awaitTermination(120), f"still running: {query.lastProgress}"
+        assert query.awaitTermination(500), f"still running: {query.lastProgress}"
     finally:
         query.stop()
     for batch in query.recentProgress:

@@ -43,7 +43,7 @@ def random_plan(flow: Dataflow, chance: random.Random) -> Plan:
     return plan_of(flow, replicas, wished)
 
 
-def wait_until(condition: Callable[[], bool], engine: SparkEngine, timeout_s: float = 180.0) -> None:
+def wait_until(condition: Callable[[], bool], engine: SparkEngine, timeout_s: float = 500.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         engine.recover()

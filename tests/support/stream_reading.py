@@ -42,13 +42,13 @@ class ReadingQuery:
         self.partitions.add(df.rdd.getNumPartitions())
         self.rows.extend(df.collect())
 
-    def await_rows(self, count: int, timeout_s: float = 120.0) -> None:
+    def await_rows(self, count: int, timeout_s: float = 500.0) -> None:
         deadline = time.monotonic() + timeout_s
         while len(self.rows) < count and time.monotonic() < deadline:
             assert self.query.exception() is None
             time.sleep(0.05)
 
-    def await_idle(self, timeout_s: float = 120.0) -> None:
+    def await_idle(self, timeout_s: float = 500.0) -> None:
         deadline = time.monotonic() + timeout_s
         while "Waiting" not in self.query.status["message"] and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -50,7 +50,7 @@ def run_and_kill(app: str, at: Path, kills: int, chance: random.Random, inside: 
                     if driver.poll() is None:
                         driver.send_signal(signal.SIGKILL)
                         killed += 1
-                code = driver.wait(timeout=240)
+                code = driver.wait(timeout=500)
             finally:
                 if driver.poll() is None:
                     driver.kill()

@@ -69,7 +69,7 @@ def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
     engine = engine_for(flow(), spark, tmp_path / "run")
     try:
         engine.start()
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 500
         while engine.failure() is None and time.monotonic() < deadline:
             engine.recover()
             time.sleep(0.1)
@@ -171,7 +171,7 @@ def test_a_topic_that_is_deleted_or_created_again_is_not_the_same(
     ):
         source("another").resume({})
     topic.delete()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 500
     while "Topic 'again' was deleted at" not in (said := told(running.available)):  # at first it may come back
         assert time.monotonic() < deadline, said
     topic.create(1)

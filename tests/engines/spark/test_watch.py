@@ -147,7 +147,7 @@ def test_a_load_that_is_too_much_gets_a_recommendation(plain_spark: SparkSession
     watched: Watch | None = None
     try:
         watched = penstock.watch(plain_spark, at=tmp_path / "watch", executors=(1, 6), every_s=2.0)
-        eventually(lambda: bool(recommended(tmp_path / "watch")), timeout_s=300)
+        eventually(lambda: bool(recommended(tmp_path / "watch")), timeout_s=500)
         assert query.isActive
     finally:
         query.stop()
@@ -227,7 +227,7 @@ def rows_seen(at: Path) -> int:
         return sum(one.rows_in for _, window in store.windows() for one in window.pipelines)
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
+def eventually(condition: Callable[[], bool], timeout_s: float = 500.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "what was waited for did not happen"
