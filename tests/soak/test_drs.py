@@ -134,6 +134,13 @@ def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path
         rows = [row for _, row in store.decisions()]
         errors = store.errors()
     assert errors == []
+    # As in one batch over all rows: each row once, and the rows of a camera numbered without a gap.
+    out, appended = engine.rows("out"), load.appended()
+    assert Counter(row["n"] for row in out) == Counter(range(appended))
+    by_camera = Counter(n % CAMERAS for n in range(appended))
+    expected = Counter((camera, nth) for camera, count in by_camera.items() for nth in range(1, count + 1))
+    assert Counter((row["camera"], row["nth"]) for row in out) == expected
+    assert all(row["camera"] == row["n"] % CAMERAS for row in out)
     high_s, low_s = load.phases["high"], load.phases["low again"]
     done = [row for row in rows if row.applied == "ok"]
     *_, grown = [row for row in done if row.reason == "shortage" and high_s < row.at_s < low_s]
@@ -142,13 +149,6 @@ def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path
         assert row.expected is not None and row.expected.latency_s is not None and row.before is not None
         assert row.expected.latency_s <= TARGET_S and "slots" in row.why and row.inputs["external_rows_per_s"]
     assert grown.before.latency_s is None or grown.before.latency_s > TARGET_S
-    *_, met = [row for row in rows if grown.at_s < row.at_s < low_s]  # the verdict may have come earlier
+    *_, met = [row for row in rows if grown.at_s < row.at_s < low_s]
     assert met.reason == "within-target" and met.inputs["latency_mean_s"] <= TARGET_S
     assert released.expected.slots < released.before.slots == grown.expected.slots
-    # What one batch over all rows would give: each row once, and the rows of a camera numbered without a gap.
-    out, appended = engine.rows("out"), load.appended()
-    assert Counter(row["n"] for row in out) == Counter(range(appended))
-    by_camera = Counter(n % CAMERAS for n in range(appended))
-    expected = Counter((camera, nth) for camera, count in by_camera.items() for nth in range(1, count + 1))
-    assert Counter((row["camera"], row["nth"]) for row in out) == expected
-    assert all(row["camera"] == row["n"] % CAMERAS for row in out)

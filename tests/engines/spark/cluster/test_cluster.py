@@ -225,6 +225,7 @@ def test_executors_that_are_lost_while_they_warm_up_are_not_waited_for_without_e
 ) -> None:
     executors = negotiator_of(on_cluster, patience_s=240.0)
     executors.resize(1)
+    negotiator_of(on_cluster, patience_s=240.0, warms_up=False).resize(2)  # a cold one registers, however long it takes
     executors.patience_s = 5.0  # type: ignore[attr-defined]
 
     def lost(*_: Any) -> Iterator[Any]:  # as a job sees it: none of its tasks ends
@@ -233,6 +234,7 @@ def test_executors_that_are_lost_while_they_warm_up_are_not_waited_for_without_e
 
     monkeypatch.setattr("penstock.engines.spark.executors.warm_up._wait", lost)
     assert executors.resize(2) == 2
+    executors.patience_s = 240.0  # type: ignore[attr-defined]
     assert executors.resize(1) == 1  # and nothing is left running that would hold its slots
 
 
