@@ -25,7 +25,7 @@ LOW_ROWS_PER_S = 40.0
 RISE = 4.0
 TARGET_S = 3.0  # latency target on a machine that is not busy
 _TARGET_FACTOR = 2.0  # on a slower machine, the target is this multiple of the latency under the low load
-PHASES = ((1.0, 0.2), (RISE, 0.5), (1.0, 0.3))  # factor of the rate, share of the time
+PHASES = ((1.0, 0.14), (RISE, 0.46), (1.0, 0.4))  # factor of the rate, share of the time
 _WINDOW_S = 1.0
 _SETTLE_S = 20.0  # longest wait for the latency to fall below the target after the start
 _WARM_UP_ROWS = 60 * SLOTS
@@ -63,7 +63,7 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def demonstrate(
-    at: str | Path, *, seconds: float = 90.0, spark: Any = None, say: Say | None = None, show: Show | None = None
+    at: str | Path, *, seconds: float = 100.0, spark: Any = None, say: Say | None = None, show: Show | None = None
 ) -> DemoResult:
     """Run the load twice for `seconds` in total in the directory `at`, which is emptied first, and compare both runs.
 
@@ -171,11 +171,12 @@ def _await_target(running: Run) -> None:
 
 
 class _Decisions:
-    """Prints each new decision in one sentence; equal reasons to hold that follow each other are printed once."""
+    """Prints each decision in one sentence; between two changes, each reason to hold is printed once."""
 
     def __init__(self, directory: Path, say: Say) -> None:
         self._record, self._say = RunRecord(directory), say
-        self._last_number, self._last_reason = 0, ""
+        self._last_number = 0
+        self._printed_reasons: set[str] = set()  # since the last change
         self.changes: list[str] = []
 
     def print_new(self) -> None:
@@ -183,9 +184,11 @@ class _Decisions:
             if number <= self._last_number:
                 continue
             self._last_number = number
-            if decision.kind == "hold" and decision.reason == self._last_reason:
+            if decision.kind == "change":
+                self._printed_reasons.clear()
+            elif decision.reason in self._printed_reasons:
                 continue
-            self._last_reason = decision.reason
+            self._printed_reasons.add(decision.reason)
             sentence = decision_sentence(decision)
             self._say(f"   > {sentence}")
             if decision.kind == "change":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seconds",
     type=Finite(min=20),
-    default=90.0,
+    default=100.0,
     show_default=True,
     help="Duration of the load in both runs.",
 )
