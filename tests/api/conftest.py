@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from tests.support import penstock_in_memory
+from tests.support.double_flow import double_flow
 from tests.support.memory_engine import MemoryEngine
 
 
@@ -32,10 +33,3 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[MemoryEngine]:
 @pytest.fixture
 def doubling() -> penstock.Dataflow:
     return double_flow(rows=50)
-
-
-def double_flow(rows: int | None) -> penstock.Dataflow:
-    flow = penstock.Dataflow("double")
-    numbers = flow.source("numbers", penstock.generate(int, schema="n bigint", rows=rows, rows_per_s=1_000.0))
-    numbers.rows("twice", lambda row: {"n": 2 * row["n"]}, schema="n bigint").sink("out", penstock.memory())
-    return flow

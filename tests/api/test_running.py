@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.store import StoreError
-from tests.api.conftest import double_flow
+from tests.support.double_flow import double_flow
 from tests.support.memory_engine import MemoryEngine
 
 FAST = {"window_s": 0.05}
@@ -53,7 +53,7 @@ def test_an_error_in_the_block_stops_the_run_and_is_raised(engines: list[MemoryE
 
 def test_a_run_is_resumed_from_a_file(engines: list[MemoryEngine], tmp_path: Path) -> None:
     file = tmp_path / "flow.py"
-    file.write_text("from tests.api.conftest import double_flow\nflow = double_flow(None)\n")
+    file.write_text("from tests.support.double_flow import double_flow\nflow = double_flow(None)\n")
     with penstock.run(str(file), at=tmp_path / "run", **FAST) as first:
         assert not first.is_resumed and str(file) in first.resume_command()
     with penstock.run(f"{file}:flow", at=tmp_path / "run", **FAST) as second:
@@ -171,7 +171,7 @@ import sys
 import tests.support.penstock_in_memory as memory
 sys.modules[memory.stand_in.__name__] = memory.stand_in
 import penstock
-from tests.api.conftest import double_flow
+from tests.support.double_flow import double_flow
 penstock.run(double_flow(None), at={str(tmp_path)!r}, window_s=0.05)
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
