@@ -73,6 +73,21 @@ def test_a_full_disk_is_outlived(
     assert watch.error == "StoreError: database or disk is full" and not watch.alive
 
 
+def test_a_passing_error_of_the_session_check_does_not_end_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(engine: MemoryEngine) -> str | None:
+        raise ConnectionError("the session does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(MemoryEngine, "failure", fails)
+        _, watch = watched(tmp_path, Store)
+        eventually(lambda: watch.error is not None)
+    eventually(lambda: windows(tmp_path) > 0 or not watch.alive)
+    assert watch.alive and watch.error == "ConnectionError: the session does not answer"
+    watch.stop()
+
+
 def watched(at: Path, opened: type[Store]) -> tuple[MemoryEngine, Watch]:
     flow = penstock.Dataflow("theirs")
     rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10))
@@ -86,7 +101,7 @@ def watched(at: Path, opened: type[Store]) -> tuple[MemoryEngine, Watch]:
         )
         engine.start()
         controller = Controller(Threshold(), Settings(mode="recommend"), engine, store)
-        return WatchedProgram(engine=engine, store=store, controller=controller, ended=engine.failure)
+        return WatchedProgram(engine=engine, store=store, controller=controller, ended=lambda: engine.failure())
 
     return engine, Watch(begin, every_s=0.02)
 

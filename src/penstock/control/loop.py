@@ -60,12 +60,13 @@ class Loop:
     ) -> Stopped:
         """Take turns until `wait` or `on_error` returns a reason to stop.
 
-        `wait` returns at the end of the next window. Errors of a turn are raised, or passed to `on_error` if given.
+        `wait` returns at the end of the next window. Errors of a wait or a turn are raised, or passed to `on_error`.
         """
         stopped: Stopped | None = None
-        while stopped is None and (stopped := wait()) is None:
+        while stopped is None:
             try:
-                self.turn()
+                if (stopped := wait()) is None:
+                    self.turn()
             except Exception as error:
                 if on_error is None:
                     raise
@@ -89,7 +90,7 @@ class Loop:
             self.on_window(window, self.engine.plan)
         if self.controller is not None and decide:
             self.decision = self.controller.decide(window, number=number, at_s=self.clock.time())
-            if self.decision is not None and self.decision.applied == "ok":  # the controller has recorded this change
+            if self.decision is not None and self.decision.applied in ("ok", "failed"):  # it is recorded
                 self.accept_plan()
 
     def accept_plan(self) -> None:

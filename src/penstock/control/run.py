@@ -34,9 +34,9 @@ def run(
 ) -> Stopped:
     """Run the loop's engine until a request, a signal, a failure or a condition of `schedule` stops it.
 
-    `store.begin` must have been called. `on_start` is called after the engine has started. Errors of an observation, a
-    request or a policy are recorded and the run continues. Errors while starting, of the store and of `on_window` stop
-    the engine and are raised.
+    `store.begin_run` must have been called. `on_start` is called after the engine has started. Errors of an
+    observation, a request or a policy are recorded and the run continues. Errors while starting, of the store and of
+    `on_window` stop the engine and are raised.
     """
     loop.survives_failed_observation = True
     store, clock = loop.store, loop.clock

@@ -19,8 +19,8 @@ _MIN_WIDTH = 1.5  # pixels
 _MAX_WIDTH = 6.0
 _FEEDBACK_WIDTH = 2.5
 
-Place = tuple[float, float]  # (layer, lane) in cells
-Bend = tuple[Place, Place, Place]  # a cubic Bézier segment: two control points and the end
+Point = tuple[float, float]  # (layer, lane) in cells
+Bend = tuple[Point, Point, Point]  # a cubic Bézier segment: two control points and the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ def _middle(lanes: list[float], width: float) -> float:
     return sum(lanes) / len(lanes) if lanes else width / 2
 
 
-def _forward_bends(points: list[Place]) -> list[Bend]:
+def _forward_bends(points: list[Point]) -> list[Bend]:
     """Return smooth segments from place to place."""
     return [
         (((along + next_along) / 2, lane), ((along + next_along) / 2, next_lane), (next_along, next_lane))
@@ -149,7 +149,7 @@ def _forward_bends(points: list[Place]) -> list[Bend]:
     ]
 
 
-def _feedback_bends(begin: Place, end: Place, beyond: float) -> list[Bend]:
+def _feedback_bends(begin: Point, end: Point, beyond: float) -> list[Bend]:
     """Return segments that leave after the producer, run back beyond all lanes, and enter before the consumer."""
     (out, lane), (into, end_lane) = begin, end
     return [
@@ -159,8 +159,8 @@ def _feedback_bends(begin: Place, end: Place, beyond: float) -> list[Bend]:
     ]
 
 
-def _path(begin: Place, bends: list[Bend], *, swapped: bool = False) -> str:
-    def at(place: Place) -> str:
+def _path(begin: Point, bends: list[Bend], *, swapped: bool = False) -> str:
+    def at(place: Point) -> str:
         along, lane = place
         return f"{lane:.2f} {along:.2f}" if swapped else f"{along:.2f} {lane:.2f}"
 

@@ -72,8 +72,11 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         return next((source for source in self.inputs if source.origin == origin), None)
 
     def input(self, origin: Origin) -> QueryInput:
-        """Return the input that comes from `origin`."""
-        return next(source for source in self.inputs if source.origin == origin)
+        """Return the input that comes from `origin`, which must be one of its inputs."""
+        source = self.find_input(origin)
+        if source is None:
+            raise PenstockError(f"Pipeline '{self.pipeline}' does not read from '{origin}'.")
+        return source
 
     def runs(self, pipeline: Pipeline, channels: dict[str, str]) -> bool:
         """Return whether the query already executes this pipeline, so that it can keep running."""
