@@ -37,6 +37,6 @@ if __name__ == "__main__":
         run.set_rate("requests", 360)
         run.wait_until_idle()
         record = run.decisions(changes_only=True)
-    for reason in record["why"]:
+    for reason in record["reason"]:
         print(reason)
     print(run.windows()[["external_rows_per_s", "latency_p95_s", "backlog_rows"]].round(2).to_string())

@@ -29,4 +29,4 @@ spark.stop()
 
 record = penstock.open_run("runs/watched")
 print(record)
-print(record.decisions()[["kind", "reason", "why"]].tail(3).to_string())
+print(record.decisions()[["kind", "reason_code", "reason"]].tail(3).to_string())

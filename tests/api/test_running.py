@@ -48,7 +48,7 @@ def test_an_error_in_the_block_stops_the_run_and_is_raised(engines: list[MemoryE
         raise ZeroDivisionError
     assert not engines[0].running
     recorded = penstock.open_run(tmp_path).status().run
-    assert recorded is not None and recorded.stopped_why == "stopped by ZeroDivisionError in the program"
+    assert recorded is not None and recorded.stop_reason == "stopped by ZeroDivisionError in the program"
 
 
 def test_a_run_is_resumed_from_a_file(engines: list[MemoryEngine], tmp_path: Path) -> None:
@@ -176,4 +176,4 @@ penstock.run(double_flow(None), at={str(tmp_path)!r}, window_s=0.05)
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
     recorded = penstock.open_run(tmp_path).status().run
-    assert recorded is not None and recorded.stopped_why == "the program ended"
+    assert recorded is not None and recorded.stop_reason == "the program ended"

@@ -47,11 +47,11 @@ def test_what_why_expected_and_observed(tmp_path: Path) -> None:
     assert "hold (2 times)" in text and "settling" in text
     assert "extract: 4 -> 3 replicas, match: 2 -> 3 replicas" in text and "reallocation" in text and "kept" in text
     rows = json.loads(printed("decisions", tmp_path, "--changes", "--json"))
-    assert [row["reason"] for row in rows] == ["reallocation"]
+    assert [row["reason_code"] for row in rows] == ["reallocation"]
     (row,) = rows
     assert row["expected"]["latency_s"] == pytest.approx(row["observed"]["latency_s"], rel=0.05)
     assert row["binding"] == "match" and row["inputs"]["external_rows_per_s"] == 6.0
-    assert [one["why"] for one in row["alternatives"]]
+    assert [one["reason"] for one in row["alternatives"]]
     assert len(json.loads(printed("decisions", tmp_path, "--last", "3", "--json"))) == 3
     assert len(json.loads(printed("decisions", tmp_path, "--changes", "--last", "1", "--json"))) == 1
 
@@ -124,5 +124,5 @@ def test_a_run_with_a_policy_records_what_it_decides(
     assert run_in_memory("--quiet", "--warm-up-s", "0", "--mode", "active", "--policy", *policy, rows=100) == ""
     rows = json.loads(printed("decisions", tmp_path / "run", "--json"))
     # The engine in memory knows no costs: nothing is ever decided on it, and that is on record.
-    assert {row["reason"] for row in rows} == {"settling", "missing-metrics"}
+    assert {row["reason_code"] for row in rows} == {"settling", "missing-metrics"}
     assert {row["policy"] for row in rows} == {policy[0]}

@@ -79,7 +79,7 @@ def test_a_study_that_says_nothing_is_refused(tmp_path: Path) -> None:
         plan = Plan(dataflow="waiting", slots=2)
         why = "the source ran out of rows"
         store.add_trial(
-            Trial(study="mst", executors=2, repeat=0, plan=plan, began_s=0, ended_s=1, rows_per_s=None, why=why)
+            Trial(study="mst", executors=2, repeat=0, plan=plan, began_s=0, ended_s=1, rows_per_s=None, reason=why)
         )
     assert "(the last of 1: the source ran out of rows)" in printed(
         "mst", "predict", str(tmp_path / "none"), "--executors", "5", fails=True

@@ -101,7 +101,7 @@ def test_a_signal_stops_cleanly_and_says_how_to_resume(running: Running, number:
     assert f"Stopped ({number.name}); resume with: penstock run" in out
     with StoreReader(running.at) as reader:
         run = reader.last_run()
-    assert run is not None and run.stopped_why == number.name
+    assert run is not None and run.stop_reason == number.name
 
 
 def test_after_kill_9_the_store_is_read_and_the_run_resumes(running: Running) -> None:

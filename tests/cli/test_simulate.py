@@ -170,5 +170,5 @@ def test_an_overload_is_no_endless_batch(given: list[str], tmp_path: Path) -> No
     printed(*given, *costs, "--engine", "micro-batch", "--policy", "drs", "--latency-ms", "9000")
     with StoreReader(tmp_path / "run") as store:
         late = [row for _, row in store.decisions() if row.at_s > 20 * 60]
-    assert late and {row.reason for row in late} == {"at-limit"}
+    assert late and {row.reason_code for row in late} == {"at-limit"}
     assert {row.needs_slots for row in late} <= {5, 6, 7, 8}  # as measured

@@ -99,7 +99,7 @@ def test_missing_costs_hold(tmp_path: Path) -> None:
     one = engine(clock)
     one.blind = True
     rows = drive(tmp_path, one, clock, Drs(DrsSettings(goal=LeastLatency())), windows=4)
-    assert reasons(rows)[-1] == "missing-metrics" and "the cost per row of 'extract'" in rows[-1].why
+    assert reasons(rows)[-1] == "missing-metrics" and "the cost per row of 'extract'" in rows[-1].reason
 
 
 def test_no_rows_arrive(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_policy_that_raises_does_not_stop_the_loop(tmp_path: Path) -> None:
     def decides(situation: Situation) -> Decision:
         if next(calls) % 2:
             raise ZeroDivisionError("who divides by zero")
-        return Hold(reason=Reason.BEST, why="fine")
+        return Hold(reason_code=Reason.BEST, reason="fine")
 
     rows = drive(tmp_path, engine(clock), clock, Scripted(decides), windows=6, smoothing=MovingAverage(1))
     assert reasons(rows) == ["best", "policy-failed"] * 3
@@ -138,7 +138,7 @@ class Nonsense:
 
 @pytest.mark.parametrize(
     "policy",
-    [Nonsense("change it", {}), Nonsense(Hold(reason=Reason.BEST, why=""), {"learned": float("nan")})],
+    [Nonsense("change it", {}), Nonsense(Hold(reason_code=Reason.BEST, reason=""), {"learned": float("nan")})],
     ids=["no decision", "cannot be kept"],
 )
 def test_a_policy_that_returns_nonsense(tmp_path: Path, policy: Policy) -> None:
@@ -152,7 +152,7 @@ def test_a_plan_that_is_not_valid_is_refused_and_not_tried_again(tmp_path: Path)
     one = engine(clock)
     rows = drive(tmp_path, one, clock, changing(match=0), windows=4, smoothing=MovingAverage(1))
     assert reasons(rows) == ["shortage", "refuted", "refuted", "refuted"]
-    assert rows[0].applied == "failed" and "give a whole number" in (rows[0].applied_why or "")
+    assert rows[0].applied == "failed" and "give a whole number" in (rows[0].failure or "")
     assert one.applied == []
 
 
@@ -171,7 +171,7 @@ def test_a_change_by_somebody_else_is_noticed(tmp_path: Path) -> None:
     def decides(situation: Situation) -> Decision:
         if situation.plan.replicas["extract"] == 6:
             return wants.decides(situation)
-        return Hold(reason=Reason.BEST, why="waiting")
+        return Hold(reason_code=Reason.BEST, reason="waiting")
 
     policy = Cooldown(Scripted(decides), seconds=150.0)
     rows = drive(tmp_path, one, clock, policy, windows=6, smoothing=MovingAverage(1), at_window={2: by_hand})

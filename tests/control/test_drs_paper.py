@@ -134,7 +134,9 @@ def stepped(rate: Callable[[float], float], w: int, at: Path, minutes: int) -> l
     )
     policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=T_MAX, min_s=T_MIN))), seconds=60.0 * w)
     rows = drive(at, engine, clock, policy, windows=minutes, smoothing=MovingAverage(w), load_change=0.2)
-    return [(round((row.at_s - 1000.0) / 60), row.reason, sum(row.new.replicas.values())) for row in rows if row.new]
+    return [
+        (round((row.at_s - 1000.0) / 60), row.reason_code, sum(row.new.replicas.values())) for row in rows if row.new
+    ]
 
 
 def steady_s(rate: float, counts: tuple[int, ...]) -> float:

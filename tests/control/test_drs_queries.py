@@ -42,7 +42,7 @@ def test_slots_beyond_the_master_s_are_reported(
 ) -> None:
     decision = decided(counts, slots, rate, target_s)
     assert decision.needs_slots == fewest(rate, target_s) > slots
-    assert str(decision.needs_slots) in decision.why
+    assert str(decision.needs_slots) in decision.reason
 
 
 def test_also_where_one_query_alone_needs_more_than_there_are() -> None:

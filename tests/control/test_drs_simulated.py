@@ -115,7 +115,7 @@ def stepped(legs: tuple[tuple[int, float], ...], w: int, at: Path, windows: int)
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}), seed=1)
     policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=T_MAX, min_s=T_MIN))), seconds=WINDOW_S * w)
     made = changes(engine, policy, at, windows=windows, every_s=WINDOW_S, smoothed=w)
-    return [(int(row.at_s // WINDOW_S), row.reason, sum(row.new.replicas.values())) for row in made if row.new]
+    return [(int(row.at_s // WINDOW_S), row.reason_code, sum(row.new.replicas.values())) for row in made if row.new]
 
 
 @pytest.mark.parametrize("w", [3, 6])
@@ -192,7 +192,7 @@ def test_no_slot_is_released_while_the_target_is_missed(tmp_path: Path) -> None:
     assert made
     for row in made:
         assert row.new is not None and row.before is not None
-        if row.reason != "roll-back" and (row.before.latency_s or 0.0) > 0.2:
+        if row.reason_code != "roll-back" and (row.before.latency_s or 0.0) > 0.2:
             assert sum(row.new.replicas.values()) > sum(row.old.replicas.values())
 
 
@@ -208,7 +208,7 @@ def test_no_slot_is_released_at_the_moment_when_the_load_returns(tmp_path: Path)
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}), seed=1)
     policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=0.2))), seconds=400.0)
     made = changes(engine, policy, tmp_path, windows=130, every_s=10.0, smoothed=5)
-    assert [(row.at_s, row.reason) for row in made] == [(50.0, "release")]
+    assert [(row.at_s, row.reason_code) for row in made] == [(50.0, "release")]
 
 
 def test_rows_that_go_one_way_or_the_other_are_counted_once(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_nothing_is_learned_of_the_model_while_a_backlog_drains(tmp_path: Path) 
     assert all(row.memory.get("drs.correction", 1.0) < 1.5 for row in rows)
     last = rows[-1]
     assert last.before is not None and last.before.latency_s is not None and last.before.latency_s > 100.0
-    assert "with 7 slots and a backlog (0.0" in last.why
+    assert "with 7 slots and a backlog (0.0" in last.reason
 
 
 def test_what_is_in_the_way_is_said_in_seconds_of_the_user(tmp_path: Path) -> None:
@@ -299,8 +299,10 @@ def test_what_is_in_the_way_is_said_in_seconds_of_the_user(tmp_path: Path) -> No
     one = queueing(clock, slower=lambda plan: 4.0)
     policy = Drs(DrsSettings(goal=FewestSlots(max_s=0.25, aim=0.8)))
     last = drive(tmp_path, one, clock, policy, windows=20)[-1]
-    assert last.reason == "at-limit"
-    assert "the lowest possible mean latency is 1.7" in last.why and "s, above 0.25 s, with any number" in last.why
+    assert last.reason_code == "at-limit"
+    assert (
+        "the lowest possible mean latency is 1.7" in last.reason and "s, above 0.25 s, with any number" in last.reason
+    )
 
 
 def test_a_latency_that_no_model_explains_gets_slots_all_the_same(tmp_path: Path) -> None:

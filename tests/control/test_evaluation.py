@@ -33,7 +33,7 @@ def test_a_failed_apply_is_recorded_and_not_repeated_until_the_load_changes(tmp_
     one.refused = lambda plan: clock.time() < 1400.0
     rows = drive(tmp_path, one, clock, changing(match=4), windows=10, smoothing=MovingAverage(1))
     assert reasons(rows)[:6] == ["shortage"] + ["refuted"] * 5
-    assert rows[0].applied == "failed" and "the old plan is in force again" in (rows[0].applied_why or "")
+    assert rows[0].applied == "failed" and "the old plan is in force again" in (rows[0].failure or "")
     assert rows[5].old == before
     again = next(row for row in rows[6:] if row.kind == "change")
     assert again.applied == "ok" and again.at_s >= 1400.0
@@ -47,7 +47,7 @@ def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: 
     before = one.plan
     rows = drive(tmp_path, one, clock, changing(match=4), windows=12, smoothing=MovingAverage(2))
     first, second = [row for row in rows if row.kind == "change"]
-    assert (first.reason, first.verdict, second.reason, second.verdict) == (
+    assert (first.reason_code, first.verdict, second.reason_code, second.verdict) == (
         "shortage",
         "rolled back",
         "roll-back",
@@ -68,9 +68,9 @@ def test_no_roll_back_goes_beyond_a_bound(tmp_path: Path) -> None:
     rows = drive(tmp_path, one, clock, policy, windows=12, smoothing=MovingAverage(2))
     (change,) = [row for row in rows if row.kind == "change"]
     assert change.verdict == "fell short" and one.plan.replicas["match"] == 4
-    held = next(row for row in rows if row.reason == "out-of-bounds")
-    assert held.why == "The plan uses 12 slots, but only 11 are allowed."
-    assert held.alternatives[0].why.startswith("vetoed roll-back:")
+    held = next(row for row in rows if row.reason_code == "out-of-bounds")
+    assert held.reason == "The plan uses 12 slots, but only 11 are allowed."
+    assert held.alternatives[0].reason.startswith("vetoed roll-back:")
     assert held.alternatives[0].replicas == start
 
 
@@ -81,8 +81,8 @@ def test_a_roll_back_that_fails_is_tried_again_and_refutes_nothing_good(tmp_path
     before, refused = one.plan, itertools.count(1)
     one.refused = lambda plan: plan == before and next(refused) <= refusals
     rows = drive(tmp_path, one, clock, changing(match=4), windows=16, smoothing=MovingAverage(2))
-    first = next(row for row in rows if row.reason == "shortage")
-    back = [row for row in rows if row.reason == "roll-back"]
+    first = next(row for row in rows if row.reason_code == "shortage")
+    back = [row for row in rows if row.reason_code == "roll-back"]
     if refusals == 1:
         assert [row.applied for row in back] == ["failed", "ok"]
         assert first.verdict == "rolled back" and one.plan == before
@@ -136,11 +136,11 @@ def test_rows_that_wait_behind_a_source_are_not_taken_in(tmp_path: Path, micro_b
 
     def decides(situation: Situation) -> Decision:
         if one.applied:
-            return Hold(reason=Reason.BEST, why="there already")
+            return Hold(reason_code=Reason.BEST, reason="there already")
         return Change(
             plan=situation.plan.replace(replicas=situation.plan.replicas | {"match": 3}),
-            reason=Reason.SHORTAGE,
-            why="as scripted",
+            reason_code=Reason.SHORTAGE,
+            reason="as scripted",
             staying=PlanOutcome(slots=situation.slots, rows_per_s=11.25),
             expected=PlanOutcome(slots=situation.slots + 1, rows_per_s=30.0),
         )
@@ -175,11 +175,11 @@ def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_
 
     def decides(situation: Situation) -> Decision:
         if one.applied:
-            return Hold(reason=Reason.BEST, why="there already")
+            return Hold(reason_code=Reason.BEST, reason="there already")
         return Change(
             plan=situation.plan.replace(replicas=situation.plan.replicas | {"extract": 6}),
-            reason=Reason.SHORTAGE,
-            why="as scripted",
+            reason_code=Reason.SHORTAGE,
+            reason="as scripted",
             staying=PlanOutcome(slots=situation.slots, rows_per_s=10.0),
             expected=PlanOutcome(slots=situation.slots + 3, rows_per_s=12.0),
         )
@@ -195,9 +195,11 @@ def test_a_run_that_was_ended_remembers_what_failed(tmp_path: Path, ended_after:
     clock = FakeClock()
     one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
     before = drive(tmp_path, one, clock, changing(match=4), windows=ended_after, smoothing=MovingAverage(2))
-    assert {row.verdict for row in before if row.reason == "shortage"} == {None if ended_after == 3 else "rolled back"}
+    assert {row.verdict for row in before if row.reason_code == "shortage"} == {
+        None if ended_after == 3 else "rolled back"
+    }
     rows = drive(tmp_path, one, clock, changing(match=4), windows=8, smoothing=MovingAverage(2))
-    assert [row.reason for row in rows if row.kind == "change"] == ["shortage", "roll-back"]
+    assert [row.reason_code for row in rows if row.kind == "change"] == ["shortage", "roll-back"]
     assert next(row.verdict for row in rows if row.kind == "change") == "rolled back"
     assert reasons(rows)[-1] == "refuted"
 
@@ -207,9 +209,9 @@ def test_what_was_refuted_may_be_tried_under_another_load(tmp_path: Path) -> Non
     one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
     one.rate = lambda at_s: 6.0 if at_s < 600 else 9.0
     rows = drive(tmp_path, one, clock, changing(match=4), windows=14, smoothing=MovingAverage(1))
-    tried = [row.at_s - 1000.0 for row in rows if row.reason == "shortage"]
+    tried = [row.at_s - 1000.0 for row in rows if row.reason_code == "shortage"]
     assert len(tried) == 2 and tried[0] == 60.0 and tried[1] >= 660.0
-    assert {row.reason for row in rows if 300 < row.at_s - 1000.0 <= 600} == {"refuted"}
+    assert {row.reason_code for row in rows if 300 < row.at_s - 1000.0 <= 600} == {"refuted"}
 
 
 def test_a_kept_promise_stays(tmp_path: Path) -> None:
@@ -229,9 +231,9 @@ def test_only_what_gets_better_is_waited_for(tmp_path: Path, step: float) -> Non
     rows = drive(tmp_path, one, clock, changing(match=4), windows=24, smoothing=MovingAverage(2))
     (change, *back) = [row for row in rows if row.kind == "change"]
     judged = rows[rows.index(change) + 1 :]
-    waited = [row for row in judged if row.reason == "catching-up"]
+    waited = [row for row in judged if row.reason_code == "catching-up"]
     if step < 1.0:
-        assert waited and {row.why for row in waited} == {"The latency is still improving after the last change."}
+        assert waited and {row.reason for row in waited} == {"The latency is still improving after the last change."}
         assert change.verdict == "kept" and not back
     else:
         assert not waited and reasons(judged)[:2] == ["settling", "roll-back"]

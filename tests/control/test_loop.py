@@ -65,7 +65,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_all_input_is_processed_and_every_window_recorded(bench: Bench) -> None:
     seen: list[tuple[Window, Plan]] = []
     ended = bench.run(every_s=2.0, until=bench.engine.idle, on_window=lambda *both: seen.append(both))
-    assert ended == Stopped(why="all input is processed")
+    assert ended == Stopped(reason="all input is processed")
     assert bench.engine.rows == [{"n": 2 * number} for number in range(1000)]
     kept = [window for _, window in bench.store.windows()]
     assert kept == [window for window, _ in seen]
@@ -74,7 +74,7 @@ def test_all_input_is_processed_and_every_window_recorded(bench: Bench) -> None:
     assert all(before.end_s == after.start_s for before, after in itertools.pairwise(kept))
     assert not bench.engine.running
     last = bench.store.last_run()
-    assert last is not None and last.stopped_why == "all input is processed" and last.plan == bench.engine.plan
+    assert last is not None and last.stop_reason == "all input is processed" and last.plan == bench.engine.plan
 
 
 def test_the_last_window_has_all_that_was_read_before_the_end(bench: Bench) -> None:
@@ -174,7 +174,7 @@ def test_observe_may_fail_and_the_store_says_so(bench: Bench) -> None:
 
 def test_stop_is_answered_after_the_engine_has_stopped(bench: Bench) -> None:
     bench.ask_at(5.0, Stop())
-    assert bench.run() == Stopped(why="asked to stop")
+    assert bench.run() == Stopped(reason="asked to stop")
     assert bench.answer() == Answer(ok=True, text="stopped")
     assert not bench.engine.running
     # The last window is not lost: 5 s at 50 rows a second.
@@ -185,7 +185,7 @@ def test_stop_is_answered_after_the_engine_has_stopped(bench: Bench) -> None:
 def test_what_was_asked_of_an_earlier_run_is_refused(bench: Bench) -> None:
     _put(bench.requests.folder / "1.json", Stop())
     (bench.requests.folder / "0.answer.json").write_text("left behind")
-    assert bench.run(until=bench.engine.idle).why == "all input is processed"
+    assert bench.run(until=bench.engine.idle).reason == "all input is processed"
     assert "sent before this run began" in bench.answer().text
     assert not (bench.requests.folder / "0.answer.json").exists()
 
@@ -194,7 +194,7 @@ def test_what_was_asked_of_an_earlier_run_is_refused(bench: Bench) -> None:
 def test_signals_stop_cleanly_and_handlers_are_put_back(bench: Bench, number: signal.Signals) -> None:
     handler = signal.getsignal(number)
     bench.clock.at[1003.0] = lambda: os.kill(os.getpid(), number)
-    assert bench.run() == Stopped(why=number.name)
+    assert bench.run() == Stopped(reason=number.name)
     assert not bench.engine.running
     assert signal.getsignal(number) == handler
 
@@ -214,13 +214,13 @@ def test_a_second_ctrl_c_does_not_wait(bench: Bench, monkeypatch: pytest.MonkeyP
 
 def test_signals_that_come_together_are_one(bench: Bench) -> None:
     bench.clock.at[1003.0] = twice
-    assert bench.run() == Stopped(why="SIGINT")
+    assert bench.run() == Stopped(reason="SIGINT")
     assert not bench.engine.running
 
 
 def test_an_engine_that_fails_ends_the_run(bench: Bench) -> None:
     bench.clock.at[1003.0] = lambda: setattr(bench.engine, "failed", "query 'out' died: disk full")
-    assert bench.run() == Stopped(why="query 'out' died: disk full", failed=True)
+    assert bench.run() == Stopped(reason="query 'out' died: disk full", failed=True)
     assert [error.message for error in bench.store.errors()] == ["query 'out' died: disk full"]
     assert not bench.engine.running
 
@@ -234,7 +234,7 @@ def test_an_engine_that_cannot_start(bench: Bench, monkeypatch: pytest.MonkeyPat
         bench.run()
     assert "no Java here" in bench.store.errors()[-1].message
     run_ = bench.store.last_run()
-    assert run_ is not None and run_.plan is None and "no Java here" in (run_.stopped_why or "")
+    assert run_ is not None and run_.plan is None and "no Java here" in (run_.stop_reason or "")
 
 
 def test_an_error_of_the_viewer_stops_the_engine(bench: Bench) -> None:

@@ -125,7 +125,7 @@ def test_a_backlog_is_drained_within_the_time_to_catch_up() -> None:
 
 def test_more_than_there_may_be_is_said() -> None:
     decision, _ = policy(max_executors=2, capacity=CAPACITY).decide(situation_at(400.0, 2), {})
-    assert isinstance(decision, Hold) and decision.reason is Reason.AT_LIMIT
+    assert isinstance(decision, Hold) and decision.reason_code is Reason.AT_LIMIT
     assert decision.needs_slots == 5  # ceil(400 / 90)
 
 
@@ -290,9 +290,9 @@ def test_plans_are_valid_and_nothing_is_changed_on_the_way(situation: Situation)
         assert decision.plan.slots <= situation.max_slots
     for missing in (replace(situation, window=None), replace(situation, latest=None)):
         held, _ = decides.decide(missing, {})
-        assert isinstance(held, Hold) and held.reason is Reason.MISSING
+        assert isinstance(held, Hold) and held.reason_code is Reason.MISSING
     stale, _ = decides.decide(replace(situation, now_s=situation.now_s + 61.0), {})
-    assert isinstance(stale, Hold) and stale.reason is Reason.STALE
+    assert isinstance(stale, Hold) and stale.reason_code is Reason.STALE
 
 
 def test_a_load_with_a_peak_is_followed_with_fewer_executors_and_few_violations(tmp_path: Path) -> None:

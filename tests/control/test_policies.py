@@ -34,7 +34,7 @@ def test_threshold_gives_one_task_to_the_busiest() -> None:
     assert isinstance(decision, Change)
     assert decision.plan.replicas == {"extract": 2, "match": 3, "aggregate": 1}
     decision, _ = Threshold().decide(situation_of("video", (3, 3, 1), 6.0, 12), {})
-    assert isinstance(decision, Hold) and decision.reason is Reason.WITHIN_TARGET
+    assert isinstance(decision, Hold) and decision.reason_code is Reason.WITHIN_TARGET
 
 
 def test_threshold_takes_nothing_away() -> None:
@@ -130,7 +130,7 @@ def test_stela_sees_a_congestion_that_the_load_has_left_behind() -> None:
         now_s=clock.time(), topology=Topology.of(flow), plan=engine.plan, window=window, latest=window, max_slots=12
     )
     decision, _ = Stela().decide(at, {})
-    assert isinstance(decision, Change) and decision.reason is Reason.CONGESTION
+    assert isinstance(decision, Change) and decision.reason_code is Reason.CONGESTION
     assert decision.plan.replicas == {"extract": 1, "match": 2, "aggregate": 1}  # extract reaches the sink over match
     # When extract is done with what waited, nothing arrives in excess, but match still has its rows to work off.
     clock.sleep(1_500.0)
@@ -149,7 +149,7 @@ def test_stela_sees_a_congestion_that_the_load_has_left_behind() -> None:
     clock.sleep(60.0)
     window = engine.observe()
     decision, _ = Stela().decide(replace(at, now_s=clock.time(), window=window, latest=window), {})
-    assert isinstance(decision, Hold) and decision.reason is Reason.WITHIN_TARGET
+    assert isinstance(decision, Hold) and decision.reason_code is Reason.WITHIN_TARGET
 
 
 # ---- DRS
@@ -315,7 +315,7 @@ def test_a_loop_that_multiplies_rows_has_no_plan() -> None:
     )
     window = msgspec.structs.replace(situation.window, operators=operators)
     decision, _ = Drs(DrsSettings(goal=LeastLatency())).decide(replace(situation, window=window), {})
-    assert isinstance(decision, Hold) and "the loop" in decision.why
+    assert isinstance(decision, Hold) and "the loop" in decision.reason
 
 
 @pytest.mark.parametrize(

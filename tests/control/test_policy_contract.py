@@ -73,7 +73,7 @@ def test_every_guard_is_in_the_suite() -> None:
 @settings(max_examples=12, deadline=None)
 def test_plans_are_valid_and_within_bounds(policy: Policy, situation: Situation) -> None:
     decision, _ = policy.decide(situation, {})
-    assert decision.why.endswith(".") and decision.why[0].isupper(), decision.why  # one sentence
+    assert decision.reason.endswith(".") and decision.reason[0].isupper(), decision.reason  # one sentence
     if isinstance(decision, Change):
         validated(situation.topology.flow, decision.plan)
         assert decision.plan != situation.plan
@@ -131,7 +131,7 @@ def test_nothing_is_decided_on_unknown_costs_or_without_input(policy: Policy, mi
 def _held(policy: Policy, situation: Situation) -> Reason:
     decision, _ = policy.decide(situation, {})
     assert isinstance(decision, Hold)
-    return decision.reason
+    return decision.reason_code
 
 
 @every_without_executors
@@ -145,4 +145,4 @@ def test_an_overloaded_plan_is_given_more(policy: Policy) -> None:
 def test_no_slot_left_is_said(policy: Policy) -> None:
     decision, _ = policy.decide(situation_of("video", (1, 1, 1), 30.0, 3), {})
     assert isinstance(decision, Hold)
-    assert decision.reason is Reason.AT_LIMIT and decision.needs_slots is not None and decision.needs_slots > 3
+    assert decision.reason_code is Reason.AT_LIMIT and decision.needs_slots is not None and decision.needs_slots > 3

@@ -143,7 +143,9 @@ def test_an_hour_is_small_and_keeps_its_peaks(tmp_path: Path) -> None:
             store.add_window(window_at(number, latency_s=60.0 if number == 777 else 0.5))
             # Changing all the time, and never for the same reason: the most there can be to show.
             decision, change = changed(START_S + 2 * number, "kept", count=2 + number % 3)
-            store.add_decision(decision if number % 2 else decided(START_S + 2 * number, reason=f"reason {number % 5}"))
+            store.add_decision(
+                decision if number % 2 else decided(START_S + 2 * number, reason_code=f"reason {number % 5}")
+            )
             store.add_plan_change(change)
             store.add_error(
                 ErrorRecord(at_s=START_S + 2 * number, where="observe", message=f"{number}", traceback="x" * 9999)
@@ -248,7 +250,7 @@ def without_result(why: str) -> Trial:
         began_s=START_S,
         ended_s=START_S + 10.0,
         rows_per_s=None,
-        why=why,
+        reason=why,
     )
 
 

@@ -92,8 +92,8 @@ class Load:
     def seen(self, window: Window, plan: Plan) -> None:
         (*_, phase), (*_, since_s) = self.phases, self.phases.values()
         rows = [row for _, row in self._store.decisions() if row.at_s > since_s]
-        done = {row.reason: row for row in rows if row.applied == "ok"}
-        last = rows[-1].reason if rows else None
+        done = {row.reason_code: row for row in rows if row.applied == "ok"}
+        last = rows[-1].reason_code if rows else None
         if phase == "start" and window.latency is not None:  # workers are up
             self._step("low", LOW)
         elif phase == "low" and last == "within-target" and plan.replicas == FEW:
@@ -143,12 +143,12 @@ def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path
     assert all(row["camera"] == row["n"] % CAMERAS for row in out)
     high_s, low_s = load.phases["high"], load.phases["low again"]
     done = [row for row in rows if row.applied == "ok"]
-    *_, grown = [row for row in done if row.reason == "shortage" and high_s < row.at_s < low_s]
-    (released,) = [row for row in done if row.reason == "release" and row.at_s > low_s]
+    *_, grown = [row for row in done if row.reason_code == "shortage" and high_s < row.at_s < low_s]
+    (released,) = [row for row in done if row.reason_code == "release" and row.at_s > low_s]
     for row in (grown, released):
         assert row.expected is not None and row.expected.latency_s is not None and row.before is not None
-        assert row.expected.latency_s <= TARGET_S and "slots" in row.why and row.inputs["external_rows_per_s"]
+        assert row.expected.latency_s <= TARGET_S and "slots" in row.reason and row.inputs["external_rows_per_s"]
     assert grown.before.latency_s is None or grown.before.latency_s > TARGET_S
     *_, met = [row for row in rows if grown.at_s < row.at_s < low_s]
-    assert met.reason == "within-target" and met.inputs["latency_mean_s"] <= TARGET_S
+    assert met.reason_code == "within-target" and met.inputs["latency_mean_s"] <= TARGET_S
     assert released.expected.slots < released.before.slots == grown.expected.slots

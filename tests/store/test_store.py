@@ -52,7 +52,7 @@ def test_everything_comes_back_as_it_was_written(tmp_path: Path) -> None:
         assert reader.plan_changes() == [change(1001.0, count=4)]
         assert reader.errors() == [error]
         (run,) = reader.runs()
-        assert (run.plan, run.stopped_s, run.stopped_why, run.pid) == (PLAN, 1010.0, "asked to stop", 1)
+        assert (run.plan, run.stopped_s, run.stop_reason, run.pid) == (PLAN, 1010.0, "asked to stop", 1)
 
 
 def test_the_plan_in_force_is_the_last_one_that_went_well_since_the_start(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_run_that_never_came_to_the_loop_is_not_left_open(tmp_path: Path) -> N
         raise ZeroDivisionError  # such as an engine that could not be made
     with StoreReader(tmp_path) as reader:
         run = reader.last_run()
-    assert run is not None and run.stopped_why == "an error before it started"
+    assert run is not None and run.stop_reason == "an error before it started"
 
 
 # ---- decisions
@@ -255,8 +255,8 @@ def decided(number: int = 0, **known: object) -> DecisionRecord:
             policy="drs",
             mode="active",
             kind="change",
-            reason="shortage",
-            why="too slow",
+            reason_code="shortage",
+            reason="too slow",
             inputs={"external_rows_per_s": 10.0, "unknown": None},
             binding="split",
             alternatives=(),

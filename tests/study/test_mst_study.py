@@ -297,7 +297,7 @@ def test_executors_that_did_not_come_make_no_sample(tmp_path: Path) -> None:
 
         MstStudy(app="waiting", fresh=fewer, store=store, clock=study.clock, slots_per_executor=SLOTS_EACH).run([3])
         (trial,) = store.trials()
-    assert trial.rows_per_s is None and trial.why == "3 executors were requested, but only 2 were available"
+    assert trial.rows_per_s is None and trial.reason == "3 executors were requested, but only 2 were available"
     assert samples_of("waiting", [trial]) is None
 
 

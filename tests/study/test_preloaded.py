@@ -61,8 +61,8 @@ def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int, severa
     fresh, clock, starts = readings_of(few(rows))
     measured = measure_saturated(fresh, Saturation(every_s=5.0, warm_up=warm_up), clock)
     assert measured.rows_per_s == pytest.approx(SLOTS_EACH / WAIT_S, rel=0.03)
-    assert measured.converged is several, measured.why
-    assert several or "each sample is one batch" in str(measured.why)  # which has the start of a query in it
+    assert measured.converged is several, measured.reason
+    assert several or "each sample is one batch" in str(measured.reason)  # which has the start of a query in it
     assert len(starts) > 1  # 15 s and less make no five windows
 
 
@@ -70,7 +70,7 @@ def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int, severa
 def test_a_source_that_has_ended_is_not_waited_for(mode: str) -> None:
     fresh, clock, starts = readings_of(few(100), mode=mode)
     measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
-    assert measured.rows_per_s is None and "ran out of rows; preload more rows" in str(measured.why)
+    assert measured.rows_per_s is None and "ran out of rows; preload more rows" in str(measured.reason)
     assert sum(one.clock.time() for one in starts) <= 45.0  # 100 rows of 20 ms are through in a second, each time
 
 
@@ -78,7 +78,7 @@ def test_a_source_that_has_ended_is_not_waited_for(mode: str) -> None:
 def test_a_topic_that_somebody_still_writes_to_is_not_measured_by_what_comes(rows_per_s: float) -> None:
     fresh, clock, _ = readings_of(few(None, rows_per_s), max_rows=100_000)
     measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
-    assert measured.rows_per_s is None and "ran out of rows" in str(measured.why), measured
+    assert measured.rows_per_s is None and "ran out of rows" in str(measured.reason), measured
 
 
 @pytest.mark.parametrize("rows", [400, 1000, 1600, 2400, 3000, 20_000])

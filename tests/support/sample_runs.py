@@ -52,8 +52,8 @@ def decided(at_s: float, **changes: object) -> DecisionRecord:
         policy="drs",
         mode="active",
         kind="hold",
-        reason="within-target",
-        why="mean latency 0.5 s with 2 slots is within 0.4 to 1 s",
+        reason_code="within-target",
+        reason="mean latency 0.5 s with 2 slots is within 0.4 to 1 s",
         inputs={},
         binding=None,
         alternatives=(),
@@ -72,8 +72,8 @@ def changed(at_s: float, verdict: str, *, count: int) -> tuple[DecisionRecord, P
     decision = decided(
         at_s,
         kind="change",
-        reason="shortage",
-        why="mean latency 1.4 s with 2 slots; expected with 4 slots: 0.6 s",
+        reason_code="shortage",
+        reason="mean latency 1.4 s with 2 slots; expected with 4 slots: 0.6 s",
         new=new,
         expected=PlanOutcome(slots=4, latency_s=0.6),
         observed=PlanOutcome(slots=4, latency_s=0.7),
@@ -109,7 +109,7 @@ def eventful(at: Path, *, name: str = "wordcount", windows: int = 60) -> None:
                 store.add_decision(decision)
                 store.add_plan_change(change)
             else:
-                store.add_decision(decided(one.end_s, policy=name, why=f"{name} is well"))
+                store.add_decision(decided(one.end_s, policy=name, reason=f"{name} is well"))
         middle_s = START_S + windows
         store.add_plan_change(
             PlanChange(
@@ -122,7 +122,7 @@ def eventful(at: Path, *, name: str = "wordcount", windows: int = 60) -> None:
                 pause_s=None,
             )
         )
-        advice = decided(middle_s + 1, kind="change", reason="release", mode="recommend", new=plan(count=1))
+        advice = decided(middle_s + 1, kind="change", reason_code="release", mode="recommend", new=plan(count=1))
         store.add_decision(msgspec.structs.replace(advice, applied="recommended", expected=PlanOutcome(slots=1)))
         for number in range(3):
             store.add_error(

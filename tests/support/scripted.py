@@ -44,14 +44,14 @@ def changing(**counts: int) -> Scripted:
     def decides(situation: Situation) -> Decision:
         plan = situation.plan.replace(replicas=situation.plan.replicas | counts)
         if plan == situation.plan:
-            return Hold(reason=Reason.BEST, why="there already")
+            return Hold(reason_code=Reason.BEST, reason="there already")
         assert situation.window is not None and situation.window.latency is not None
         now_s = situation.window.latency.mean_s
         staying = PlanOutcome(slots=situation.slots, latency_s=now_s)
         return Change(
             plan=plan,
-            reason=Reason.SHORTAGE,
-            why="as scripted",
+            reason_code=Reason.SHORTAGE,
+            reason="as scripted",
             staying=staying,
             expected=PlanOutcome(slots=sum(plan.replicas.values()), latency_s=now_s / 2),
         )
@@ -60,4 +60,4 @@ def changing(**counts: int) -> Scripted:
 
 
 def reasons(rows: list[DecisionRecord]) -> list[str]:
-    return [row.reason for row in rows]
+    return [row.reason_code for row in rows]

@@ -186,9 +186,9 @@ class _Decisions:
             self._last_number = number
             if decision.kind == "change":
                 self._printed_reasons.clear()
-            elif decision.reason in self._printed_reasons:
+            elif decision.reason_code in self._printed_reasons:
                 continue
-            self._printed_reasons.add(decision.reason)
+            self._printed_reasons.add(decision.reason_code)
             sentence = decision_sentence(decision)
             self._say(f"   > {sentence}")
             if decision.kind == "change":
@@ -197,10 +197,10 @@ class _Decisions:
 
 def decision_sentence(decision: DecisionRecord) -> str:
     """Return a decision and its reason as one sentence."""
-    reason = decision.why.rstrip(".")
+    reason = decision.reason.rstrip(".")
     if decision.new is None:
-        return f"Hold ({decision.reason}): {reason}."
-    return f"Change {diff(decision.old, decision.new)} ({decision.reason}): {reason}."
+        return f"Hold ({decision.reason_code}): {reason}."
+    return f"Change {diff(decision.old, decision.new)} ({decision.reason_code}): {reason}."
 
 
 def load_result(record: RunRecord, span: tuple[float, float], target_s: float) -> LoadResult:

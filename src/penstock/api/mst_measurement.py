@@ -344,7 +344,7 @@ def _result(study: Path, executors: tuple[int, ...], level: float) -> MstMeasure
                 rows_per_s=trial.rows_per_s or 0.0,
                 bytes_per_s=trial.bytes_per_s,
                 converged=trial.converged,
-                why=trial.why,
+                reason=trial.reason,
                 replicas_by=trial.replicas_by,
             )
             for trial in trials

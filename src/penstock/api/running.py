@@ -256,12 +256,12 @@ class Run(RunRecord):
         """Why the run failed; None if it runs or ended without an error."""
         if self._error is not None:
             return f"{type(self._error).__name__}: {self._error}"
-        return self._ended.why if self._ended is not None and self._ended.failed else None
+        return self._ended.reason if self._ended is not None and self._ended.failed else None
 
     @property
     def stop_reason(self) -> str | None:
         """Why the run ended; None while it runs."""
-        return self.failure if self._ended is None else self._ended.why
+        return self.failure if self._ended is None else self._ended.reason
 
     def resume_command(self) -> str:
         """Return the command that resumes the run."""
@@ -295,7 +295,7 @@ class Run(RunRecord):
             raise self._error
         if self._ended is not None and self._ended.failed:
             raise RunFailedError(
-                f"The run failed: {self._ended.why}. Correct the cause, and resume the run in '{self.directory}'."
+                f"The run failed: {self._ended.reason}. Correct the cause, and resume the run in '{self.directory}'."
             )
 
     def _finish(self) -> None:

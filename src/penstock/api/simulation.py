@@ -75,11 +75,11 @@ class Simulation:
             ("mean latency", "-" if totals.mean_latency_s is None else f"{totals.mean_latency_s:.3g} s"),
         ]
         rows = [
-            (f"{change.at_s:,.0f} s", str(diff(change.old, change.new)), change.reason, change.verdict or "-")
+            (f"{change.at_s:,.0f} s", str(diff(change.old, change.new)), change.reason_code, change.verdict or "-")
             for change in self.changes
             if change.new is not None
         ]
-        changes = html_grid("plan changes", ("at", "change", "reason", "verdict"), rows) if rows else ""
+        changes = html_grid("plan changes", ("at", "change", "reason code", "verdict"), rows) if rows else ""
         return html_table(f"simulation of policy {totals.policy}", summary) + changes
 
 

@@ -229,9 +229,9 @@ class StudyProgress:
         trial = progress.trial
         if trial is not None:
             result = "no result" if trial.rows_per_s is None else f"{trial.rows_per_s:.4g} rows/s"
-            why = "" if trial.why is None else f" ({trial.why})"
+            reason = "" if trial.reason is None else f" ({trial.reason})"
             name = f"{trial.study} #{trial.repeat + 1}, {trial.executors} executors"
-            self._bar.console.print(f"{name}: {result}{why}, {trial.ended_s - trial.began_s:.0f} s", highlight=False)
+            self._bar.console.print(f"{name}: {result}{reason}, {trial.ended_s - trial.began_s:.0f} s", highlight=False)
         self._bar.update(self._task, completed=progress.done, total=progress.total)
         if progress.done < progress.total:
             self._bar.start()

@@ -173,21 +173,23 @@ class Controller:
         """Return a decision that needs no policy, or None if the policy is to decide."""
         latest, now_s = situation.latest, situation.now_s
         if not observed or latest is None:
-            return Hold(reason=Reason.MISSING, why="The engine could not be observed.")
+            return Hold(reason_code=Reason.MISSING, reason="The engine could not be observed.")
         if (age_s := now_s - latest.end_s) > situation.stale_after_s:
-            return Hold(reason=Reason.STALE, why=stale_sentence(age_s, situation.stale_after_s))
+            return Hold(reason_code=Reason.STALE, reason=stale_sentence(age_s, situation.stale_after_s))
         if latest.start_s < self._warm_s:
-            why = f"The first {self.settings.warm_up_s:g} s after a start or a change are not measured."
-            return Hold(reason=Reason.WARMING_UP, why=why)
+            reason = f"The first {self.settings.warm_up_s:g} s after a start or a change are not measured."
+            return Hold(reason_code=Reason.WARMING_UP, reason=reason)
         if situation.window is None:
             required = self.settings.smoothing.reach
-            why = f"{len(self._windows)} windows of the current plan are complete; {required} are required."
-            return Hold(reason=Reason.SETTLING, why=why)
+            reason = f"{len(self._windows)} windows of the current plan are complete; {required} are required."
+            return Hold(reason_code=Reason.SETTLING, reason=reason)
         if not self._warmed_up and (latency := situation.window.latency) is not None:
             cold = latest.start_s < self._warm_s + _COLD * self.settings.warm_up_s
             if cold and latest.end_s - latency.mean_s < self._warm_s:
                 self._windows.clear()
-                return Hold(reason=Reason.SETTLING, why="Rows that arrived during the warm-up are still in progress.")
+                return Hold(
+                    reason_code=Reason.SETTLING, reason="Rows that arrived during the warm-up are still in progress."
+                )
             self._warmed_up = True
         self._refuted = [(plan, load) for plan, load in self._refuted if self._same_load(load, situation)]
         return None if self._pending is None else self._evaluate(self._pending, situation)
@@ -208,7 +210,7 @@ class Controller:
             self._close_pending("load changed", observed, now_s)
             return None
         input_per_s = situation.window.external_rows_per_s
-        met = row.reason == Reason.ROLL_BACK or expectation_met(
+        met = row.reason_code == Reason.ROLL_BACK or expectation_met(
             row.before, row.expected, observed, tolerance=self.settings.tolerance, input_per_s=input_per_s
         )
         if not (met and row.expected.met_by(observed)) and self._is_improving(observed):
@@ -231,8 +233,8 @@ class Controller:
         assert row.expected is not None and row.before is not None
         change = Change(
             plan=row.old,
-            reason=Reason.ROLL_BACK,
-            why=f"The change {now_s - pending.at_s:.0f} s ago ({row.reason}) did not have the expected effect"
+            reason_code=Reason.ROLL_BACK,
+            reason=f"The change {now_s - pending.at_s:.0f} s ago ({row.reason_code}) did not have the expected effect"
             f"{_comparison(row.expected, observed)}.",
             staying=observed,
             expected=PlanOutcome(
@@ -240,16 +242,16 @@ class Controller:
             ),
         )
         # The limits may have changed since, or the run may have started with a plan beyond them.
-        if (why := forbidden(self.policy, change.plan, situation)) is not None:
+        if (reason := forbidden(self.policy, change.plan, situation)) is not None:
             self._close_pending("fell short", observed, now_s)
-            return change.vetoed(Reason.OUT_OF_BOUNDS, why)
+            return change.vetoed(Reason.OUT_OF_BOUNDS, reason)
         self._rejected_outcome = observed
         return change
 
-    def _wait(self, why: str) -> Hold:
+    def _wait(self, reason: str) -> Hold:
         """Hold, and discard the windows that describe the past."""
         self._windows.clear()
-        return Hold(reason=Reason.CATCHING_UP, why=why)
+        return Hold(reason_code=Reason.CATCHING_UP, reason=reason)
 
     def _is_improving(self, observed: PlanOutcome) -> bool:
         """Return whether the latency is lower than at the previous evaluation, or than in the baseline window."""
@@ -289,7 +291,7 @@ class Controller:
 
     def _policy_failed(self, error: Exception, situation: Situation) -> Hold:
         self._store.add_error(error_record(error, where=f"policy {self.policy.name}", at_s=situation.now_s))
-        return Hold(reason=Reason.POLICY_FAILED, why=f"{type(error).__name__}: {error}")
+        return Hold(reason_code=Reason.POLICY_FAILED, reason=f"{type(error).__name__}: {error}")
 
     def _unless_refuted(self, decision: Decision) -> Decision:
         """Veto a plan that has failed under the same load before."""
@@ -301,13 +303,13 @@ class Controller:
 
     def _execute(self, change: Change, situation: Situation, number: int, row: DecisionRecord) -> DecisionRecord:
         load = load_of(situation)
-        requester = f"{self.policy.name}: {change.reason}"
+        requester = f"{self.policy.name}: {change.reason_code}"
         result = change_plan(self._engine, self._store, change.plan, requester=requester, at_s=situation.now_s)
-        row = msgspec.structs.replace(row, applied="ok" if result.ok else "failed", applied_why=result.text)
+        row = msgspec.structs.replace(row, applied="ok" if result.ok else "failed", failure=result.text)
         if (applied := result.applied) is not None:
             row = msgspec.structs.replace(row, pause_s=applied.pause_s, took_s=applied.took_s)
         self._store.update_decision(number, row)
-        is_roll_back = change.reason is Reason.ROLL_BACK
+        is_roll_back = change.reason_code is Reason.ROLL_BACK
         if not result.ok:
             self._failures += 1
             if not is_roll_back:
@@ -340,8 +342,8 @@ class Controller:
             policy=self.policy.name,
             mode=mode,
             kind="hold" if change is None else "change",
-            reason=decision.reason.value,
-            why=decision.why,
+            reason_code=decision.reason_code.value,
+            reason=decision.reason,
             inputs=decision.inputs,
             binding=decision.binding,
             alternatives=decision.alternatives,

@@ -76,7 +76,7 @@ def load_of(situation: Situation) -> Load:
     demand = demand_of(situation)
     if isinstance(demand, Hold):
         external = None if situation.window is None else situation.window.external_rows_per_s
-        return Load(rows_per_s=external, work=0.0 if demand.reason is Reason.IDLE else None)
+        return Load(rows_per_s=external, work=0.0 if demand.reason_code is Reason.IDLE else None)
     return Load(rows_per_s=demand.external_per_s, work=math.fsum(load.work for load in demand.loads.values()))
 
 
@@ -99,7 +99,9 @@ def _demand_of(situation: Situation) -> Demand | Hold:
         return entering
     external = math.fsum(entering.values())
     if external <= 0:
-        return Hold(reason=Reason.IDLE, why="No rows arrive at the sources.", inputs={"external_rows_per_s": external})
+        return Hold(
+            reason_code=Reason.IDLE, reason="No rows arrive at the sources.", inputs={"external_rows_per_s": external}
+        )
     # An unknown gain counts as 0 here; `_load` reports it as missing if the region has arrivals.
     regions = {region.name: region for region in situation.topology.regions}
     made = {name: _gain(region, seen) or 0.0 for name, region in regions.items()}
@@ -111,7 +113,7 @@ def _demand_of(situation: Situation) -> Demand | Hold:
     try:
         arrivals = _arrivals(situation.topology, entering, gains)
     except UnstableError as error:  # a loop that multiplies rows: no plan is stable
-        return Hold(reason=Reason.AT_LIMIT, why=str(error))
+        return Hold(reason_code=Reason.AT_LIMIT, reason=str(error))
     loads: dict[str, RegionLoad] = {}
     idle: list[str] = []
     missing: list[str] = []
@@ -131,9 +133,9 @@ def _demand_of(situation: Situation) -> Demand | Hold:
         else:
             idle.append(name)
     if missing:
-        return Hold(reason=Reason.MISSING, why=f"Not measured yet: {', '.join(missing)}.")
+        return Hold(reason_code=Reason.MISSING, reason=f"Not measured yet: {', '.join(missing)}.")
     if not loads:
-        return Hold(reason=Reason.MISSING, why="No operator has a measured cost per row yet.")
+        return Hold(reason_code=Reason.MISSING, reason="No operator has a measured cost per row yet.")
     return Demand(
         external_per_s=external, loads=loads, idle=tuple(idle), arrivals=arrivals, entering=entering, gains=gains
     )
@@ -152,7 +154,7 @@ def _entering(situation: Situation, window: Window, seen: dict[str, OperatorWind
     for name in sources:
         rate = seen[name].input_rows_per_s if name in seen else None
         if rate is None:
-            return Hold(reason=Reason.MISSING, why=f"The input rate of source '{name}' is not measured yet.")
+            return Hold(reason_code=Reason.MISSING, reason=f"The input rate of source '{name}' is not measured yet.")
         rates[name] = rate
     if window.external_rows_per_s is not None and (total := math.fsum(rates.values())) > 0:
         # The total of all sources is the most accurate rate; the rate of each source gives its share.

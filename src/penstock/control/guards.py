@@ -34,8 +34,8 @@ class Bounded:
 
     def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
         decision, memory = self.policy.decide(situation.with_max_slots(self._limit(situation)), memory)
-        if isinstance(decision, Change) and (why := self.forbids(decision.plan, situation)) is not None:
-            return decision.vetoed(Reason.OUT_OF_BOUNDS, why), memory
+        if isinstance(decision, Change) and (reason := self.forbids(decision.plan, situation)) is not None:
+            return decision.vetoed(Reason.OUT_OF_BOUNDS, reason), memory
         return decision, memory
 
     def forbids(self, plan: Plan, situation: Situation) -> str | None:
@@ -59,8 +59,8 @@ def forbidden(policy: Policy, plan: Plan, situation: Situation) -> str | None:
     """Return why a `Bounded` guard around the policy, or the available slots, forbid a plan."""
     guard: object = Bounded(policy)
     while guard is not None:
-        if isinstance(guard, Bounded) and (why := guard.forbids(plan, situation)) is not None:
-            return why
+        if isinstance(guard, Bounded) and (reason := guard.forbids(plan, situation)) is not None:
+            return reason
         guard = getattr(guard, "policy", None)  # the wrapped policy, if this is a guard
     return None
 
@@ -84,8 +84,8 @@ class Cooldown:
         if isinstance(decision, Change) and situation.changes:
             since_s = situation.now_s - situation.changes[-1].at_s
             if since_s < self.seconds:
-                why = f"The last change was {since_s:.0f} s ago; the cooldown is {self.seconds:g} s."
-                return decision.vetoed(Reason.COOLDOWN, why), memory
+                reason = f"The last change was {since_s:.0f} s ago; the cooldown is {self.seconds:g} s."
+                return decision.vetoed(Reason.COOLDOWN, reason), memory
         return decision, memory
 
 
@@ -111,14 +111,14 @@ class Hysteresis:
             return decision, {**memory, WANTED: 0}
         gain = relative_gain(decision.staying, decision.expected)
         if gain is not None and gain < self.gain:
-            why = f"The change would gain {gain:.1%}; the minimum is {self.gain:.0%}."
-            return decision.vetoed(Reason.TOO_LITTLE_GAIN, why), {**memory, WANTED: 0}
+            reason = f"The change would gain {gain:.1%}; the minimum is {self.gain:.0%}."
+            return decision.vetoed(Reason.TOO_LITTLE_GAIN, reason), {**memory, WANTED: 0}
         changes = len(situation.changes)
         wanted = 1 + (memory.get(WANTED, 0) if memory.get(AFTER) == changes else 0)
         memory = {**memory, WANTED: wanted, AFTER: changes}
         if wanted < self.turns:
-            why = f"The policy has wanted a change for {wanted:g} turns; {self.turns} are required."
-            return decision.vetoed(Reason.NOT_YET, why), memory
+            reason = f"The policy has wanted a change for {wanted:g} turns; {self.turns} are required."
+            return decision.vetoed(Reason.NOT_YET, reason), memory
         return decision, memory
 
 
@@ -165,8 +165,10 @@ class PayBack:
         if isinstance(decision, Change):
             pay_back_s = self.pay_back_s(situation, decision)
             if pay_back_s is not None and pay_back_s > self.within_s:
-                why = f"The change would pay for its pause in {pay_back_s:.0f} s; the maximum is {self.within_s:g} s."
-                return decision.vetoed(Reason.NOT_PAID_BACK, why), memory
+                reason = (
+                    f"The change would pay for its pause in {pay_back_s:.0f} s; the maximum is {self.within_s:g} s."
+                )
+                return decision.vetoed(Reason.NOT_PAID_BACK, reason), memory
         return decision, memory
 
     def pay_back_s(self, situation: Situation, change: Change) -> float | None:

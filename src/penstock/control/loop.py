@@ -35,7 +35,7 @@ OnWindow = Callable[[Window, Plan], None]
 class Stopped:
     """Why a loop ended."""
 
-    why: str
+    reason: str
     failed: bool = False
 
 

@@ -51,8 +51,8 @@ class Reason(StrEnum):
 class Hold:
     """Keep the plan."""
 
-    reason: Reason
-    why: str  # one sentence with the numbers
+    reason_code: Reason
+    reason: str  # one sentence with the numbers
     inputs: Inputs = field(default_factory=dict)  # the numbers that the decision is based on
     binding: str | None = None  # the bottleneck operator
     alternatives: tuple[Alternative, ...] = ()
@@ -64,8 +64,8 @@ class Change:
     """Apply another plan."""
 
     plan: Plan
-    reason: Reason
-    why: str  # one sentence with the numbers
+    reason_code: Reason
+    reason: str  # one sentence with the numbers
     staying: PlanOutcome  # prediction for the current plan
     expected: PlanOutcome  # prediction for the new plan; later compared with measurements
     inputs: Inputs = field(default_factory=dict)
@@ -73,14 +73,14 @@ class Change:
     alternatives: tuple[Alternative, ...] = ()
     needs_slots: int | None = None
 
-    def vetoed(self, reason: Reason, why: str) -> Hold:
+    def vetoed(self, reason_code: Reason, reason: str) -> Hold:
         """Return the Hold that replaces this change; the rejected plan becomes its first alternative."""
         rejected = Alternative(
-            replicas=self.plan.replicas, expected=self.expected, why=f"vetoed {self.reason}: {self.why}"
+            replicas=self.plan.replicas, expected=self.expected, reason=f"vetoed {self.reason_code}: {self.reason}"
         )
         return Hold(
+            reason_code=reason_code,
             reason=reason,
-            why=why,
             inputs=self.inputs,
             binding=self.binding,
             alternatives=(rejected, *self.alternatives),
@@ -145,9 +145,9 @@ class Situation:
     def measured(self) -> tuple[Window, Window] | Hold:
         """Return `window` and `latest`, or the Hold for missing or stale measurements."""
         if self.window is None or self.latest is None:
-            return Hold(reason=Reason.MISSING, why="No complete measurement exists for the current plan yet.")
+            return Hold(reason_code=Reason.MISSING, reason="No complete measurement exists for the current plan yet.")
         if (age_s := self.now_s - self.latest.end_s) > self.stale_after_s:
-            return Hold(reason=Reason.STALE, why=stale_sentence(age_s, self.stale_after_s))
+            return Hold(reason_code=Reason.STALE, reason=stale_sentence(age_s, self.stale_after_s))
         return self.window, self.latest
 
 

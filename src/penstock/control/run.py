@@ -55,10 +55,10 @@ def run(
             if not shell.input_processed:
                 loop.turn(decide=False)  # the last, incomplete window
         except BaseException as error:
-            stopped = Stopped(why=f"{type(error).__name__}: {error}", failed=True)
+            stopped = Stopped(reason=f"{type(error).__name__}: {error}", failed=True)
             raise
         finally:
-            _stop(engine, store, stopped or Stopped(why="unknown", failed=True), clock)
+            _stop(engine, store, stopped or Stopped(reason="unknown", failed=True), clock)
             shell.answer_all()
     return stopped
 
@@ -88,7 +88,7 @@ class _Shell:
         every_s, until = self._schedule.every_s, self._schedule.until
         due_s = self._due_s = now_s + every_s if self._due_s is None else max(self._due_s + every_s, now_s)
         if self.input_processed:
-            return Stopped(why="all input is processed")
+            return Stopped(reason="all input is processed")
         while True:
             self._serve()
             self._recover()
@@ -124,11 +124,11 @@ class _Shell:
 
     def _reason(self) -> Stopped | None:
         if (failure := self._engine.failure()) is not None:
-            return Stopped(why=failure, failed=True)
+            return Stopped(reason=failure, failed=True)
         stop_reason = self._schedule.stop_reason
         if (reason := self._signals.received or (stop_reason and stop_reason())) is not None:
-            return Stopped(why=reason)
-        return Stopped(why="asked to stop") if self._stop_ids else None
+            return Stopped(reason=reason)
+        return Stopped(reason="asked to stop") if self._stop_ids else None
 
 
 def _stop(engine: RunnableEngine, store: Store, stopped: Stopped, clock: Clock) -> None:
@@ -137,5 +137,5 @@ def _stop(engine: RunnableEngine, store: Store, stopped: Stopped, clock: Clock) 
     except Exception as error:
         store.add_error(error_record(error, where="stop", at_s=clock.time()))
     if stopped.failed:
-        store.add_error(ErrorRecord(at_s=clock.time(), where="run", message=stopped.why))
-    store.end_run(at_s=clock.time(), reason=stopped.why)
+        store.add_error(ErrorRecord(at_s=clock.time(), where="run", message=stopped.reason))
+    store.end_run(at_s=clock.time(), reason=stopped.reason)

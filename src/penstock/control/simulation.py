@@ -70,7 +70,7 @@ def simulate(
     store.run_started(engine.plan, declarations(engine.flow))
     stopped = loop.run(_Schedule(clock, duration).wait)
     engine.stop()
-    store.end_run(at_s=clock.time(), reason=stopped.why)
+    store.end_run(at_s=clock.time(), reason=stopped.reason)
     applied = [row for _, row in store.applied_changes() if row.applied == "ok" and row.new is not None]
     last = loop.decision
     summary = SimulationSummary(
@@ -83,7 +83,7 @@ def simulate(
         rolled_back=sum(row.verdict == "rolled back" for row in applied),
         pause_s=sum(row.pause_s or 0.0 for row in applied),
         mean_latency_s=totals.row_seconds / totals.rows if totals.rows else None,
-        last_hold=None if last is None or last.kind != "hold" else f"{last.reason}: {last.why}",
+        last_hold=None if last is None or last.kind != "hold" else f"{last.reason_code}: {last.reason}",
     )
     return summary, applied
 
@@ -98,7 +98,7 @@ class _Schedule:
 
     def wait(self) -> Stopped | None:
         if self._is_last:
-            return Stopped(why="the simulation is over")
+            return Stopped(reason="the simulation is over")
         left_s = self._end_s - self._clock.time()
         self._is_last = left_s < 1.5 * self._every_s  # one longer window instead of a whole and a short one
         self._clock.sleep(max(0.0, left_s) if self._is_last else self._every_s)

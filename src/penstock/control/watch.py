@@ -39,7 +39,7 @@ class Watch:
     def __init__(self, connect: Callable[[], WatchedProgram], *, every_s: float) -> None:
         self._connect, self._every_s = connect, every_s
         self._stopping = threading.Event()
-        self._why = "stopped"
+        self._stop_reason = "stopped"
         self._errors = 0  # consecutive
         self._turn_failed = False
         self.error: str | None = None
@@ -59,7 +59,7 @@ class Watch:
         atexit.unregister(self._program_ends)
 
     def _program_ends(self) -> None:
-        self._why = "the program has ended"
+        self._stop_reason = "the program has ended"
         self._stopping.set()
         self._thread.join(timeout=_EXIT_PATIENCE_S)
 
@@ -73,23 +73,23 @@ class Watch:
 
     def _watch(self, program: WatchedProgram) -> None:
         loop = Loop(engine=program.engine, store=program.store, controller=program.controller)
-        why = "stopped"
+        reason = "stopped"
         try:
             program.store.run_started(program.engine.plan, declarations(program.engine.flow))
             loop.accept_plan()
-            why = loop.run(lambda: self._wait(program), lambda error: self._survive(error, program.store)).why
+            reason = loop.run(lambda: self._wait(program), lambda error: self._survive(error, program.store)).reason
         except Exception as error:
             self._note(error)
-            why = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}"
         finally:
-            program.store.end_run(at_s=time.time(), reason=why)
+            program.store.end_run(at_s=time.time(), reason=reason)
 
     def _wait(self, program: WatchedProgram) -> Stopped | None:
         self._errors, self._turn_failed = self._errors if self._turn_failed else 0, False
         if self._stopping.wait(self._every_s):
-            return Stopped(why=self._why)
+            return Stopped(reason=self._stop_reason)
         ended = program.ended()
-        return None if ended is None else Stopped(why=ended)
+        return None if ended is None else Stopped(reason=ended)
 
     def _survive(self, error: Exception, store: Store) -> Stopped | None:
         self._turn_failed = True
@@ -102,7 +102,7 @@ class Watch:
             self._note(unrecorded)
         if self._errors < _MAX_ERRORS:
             return None
-        return Stopped(why=f"{self._errors} consecutive errors; the last one was {type(error).__name__}: {error}")
+        return Stopped(reason=f"{self._errors} consecutive errors; the last one was {type(error).__name__}: {error}")
 
     def _note(self, error: Exception) -> None:
         self.error = f"{type(error).__name__}: {error}"

@@ -24,4 +24,4 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
 
     replicas: dict[str, int]  # by region
     expected: PlanOutcome
-    why: str  # reason for the rejection
+    reason: str  # reason for the rejection

@@ -14,14 +14,14 @@ from penstock.planning.plan_outcome import PlanOutcome
 from penstock.report.formatting import UNKNOWN, plural, seconds
 from penstock.store import DecisionRecord
 
-HEADINGS = ("at", "decision", "reason", "why", "before", "expected", "observed", "outcome")
+HEADINGS = ("at", "decision", "reason code", "reason", "before", "expected", "observed", "outcome")
 
 
 def decision_table(rows: Sequence[DecisionRecord]) -> Table:
     """Return a table with one row per group; it needs a wide terminal."""
     table = Table(box=box.HORIZONTALS, pad_edge=False)
     for heading in HEADINGS:
-        table.add_column(heading, no_wrap=heading in ("at", "reason"))
+        table.add_column(heading, no_wrap=heading in ("at", "reason code"))
     for _, group in groupby(rows, key=group_key):
         decisions = list(group)
         table.add_row(*decision_cells(decisions[-1], times=len(decisions)))
@@ -34,9 +34,11 @@ def decision_list(rows: Sequence[DecisionRecord]) -> Table:
     for _, group in groupby(rows, key=group_key):
         decisions = list(group)
         last = decisions[-1]
-        at, action, reason, why, before, expected, observed, outcome = decision_cells(last, times=len(decisions))
-        grid.add_row(at, f"{reason}: {action}")
-        grid.add_row("", why)
+        at, action, reason_code, reason, before, expected, observed, outcome = decision_cells(
+            last, times=len(decisions)
+        )
+        grid.add_row(at, f"{reason_code}: {action}")
+        grid.add_row("", reason)
         steps = [before] * (before != UNKNOWN)
         steps += [f"expected {expected}"] * (expected != UNKNOWN)
         steps += [f"observed {observed}"] * (observed != UNKNOWN)
@@ -48,12 +50,12 @@ def decision_list(rows: Sequence[DecisionRecord]) -> Table:
 def decision_cells(row: DecisionRecord, *, times: int = 1) -> tuple[str, ...]:
     """Return the texts of a decision in the order of HEADINGS; `times` is the size of its group."""
     action = "hold" if row.new is None else str(diff(row.old, row.new))
-    why = row.why if row.needs_slots is None else f"{row.why} [needs {row.needs_slots} slots]"
+    reason = row.reason if row.needs_slots is None else f"{row.reason} [needs {row.needs_slots} slots]"
     return (
         time.strftime("%H:%M:%S", time.localtime(row.at_s)),
         action if times == 1 else f"{action} ({times} times)",
-        row.reason,
-        why,
+        row.reason_code,
+        reason,
         outcome_text(row.before),
         outcome_text(row.expected),
         outcome_text(row.observed),
@@ -74,14 +76,14 @@ def outcome_text(outcome: PlanOutcome | None) -> str:
 
 def group_key(row: DecisionRecord) -> tuple[str, str, float]:
     """Return a key that consecutive decisions of one group share. An applied change is a group of its own."""
-    return (row.kind, row.reason, row.at_s if row.kind == "change" and row.applied != "recommended" else 0.0)
+    return (row.kind, row.reason_code, row.at_s if row.kind == "change" and row.applied != "recommended" else 0.0)
 
 
 def _result(row: DecisionRecord) -> str:
     if row.applied in (None, "recommended"):
         return row.applied or ""
     if row.applied == "failed":
-        return f"failed: {row.applied_why}"
+        return f"failed: {row.failure}"
     if row.applied == "begun":
         return "begun, but the run ended"
     pause = "" if row.pause_s is None else f", paused {seconds(row.pause_s)}"

@@ -52,7 +52,7 @@ class MstFits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one trial. `converged` is False if the samples did not converge; `why` says why."""
+    """The result of one trial. `converged` is False if the samples did not converge; `reason` says why."""
 
     study: str
     executors: int
@@ -60,7 +60,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     rows_per_s: float
     bytes_per_s: float | None
     converged: bool
-    why: str | None
+    reason: str | None
     replicas_by: str
 
     @property

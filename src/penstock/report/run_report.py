@@ -180,12 +180,12 @@ def _read_decisions(reader: StoreReader) -> _Decisions:
         group = DecisionGroup(number=number, times=times, since_s=first.at_s, decision=last)
         policies[last.policy] = None
         if last.kind == "hold":
-            hold_counts[last.reason] += times
+            hold_counts[last.reason_code] += times
             holds.append(group)
         else:
             change_count += 1
             changes.append(group)
-            numbers[last.at_s, f"{last.policy}: {last.reason}"] = number
+            numbers[last.at_s, f"{last.policy}: {last.reason_code}"] = number
     return _Decisions(
         changes=tuple(changes),
         change_count=change_count,

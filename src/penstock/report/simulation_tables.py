@@ -31,11 +31,11 @@ def simulation_tables(summary: SimulationSummary, changes: list[DecisionRecord])
         f"{summary.pause_s:.1f} s",
         "-" if summary.mean_latency_s is None else f"{summary.mean_latency_s:.3g} s",
     )
-    change_table = Table("at", "change", "why", "verdict", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    change_table = Table("at", "change", "reason code", "verdict", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for row in changes:
         if row.new is not None:
             difference = str(diff(row.old, row.new))
-            change_table.add_row(f"{row.at_s:,.0f} s", difference, str(row.reason), row.verdict or "-")
+            change_table.add_row(f"{row.at_s:,.0f} s", difference, str(row.reason_code), row.verdict or "-")
     last_hold = Text("" if summary.last_hold is None else f"at the end: {summary.last_hold}")
     return Group(totals, change_table, last_hold) if changes else Group(totals, last_hold)
 

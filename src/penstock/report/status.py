@@ -90,7 +90,7 @@ def _headline(status: RunStatus) -> str:
         starting = ", starting" if status.plan is None and run.kind != "study" else ""
         return f"{headline} as process {run.pid} since {_clock(run.started_s)}{starting}"
     if run.stopped_s is not None:
-        headline = f"{headline} at {_clock(run.stopped_s)} ({run.stopped_why})"
+        headline = f"{headline} at {_clock(run.stopped_s)} ({run.stop_reason})"
     if run.kind == "watch":
         return headline
     if run.kind == "study":

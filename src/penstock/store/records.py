@@ -51,7 +51,7 @@ class RunStart(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan | None = None  # the plan at the start; None until the engine has started
     operators: tuple[OperatorDeclaration, ...] = ()  # upstream first; empty if no dataflow was declared
     stopped_s: float | None = None  # None if the run is active or was killed
-    stopped_why: str | None = None
+    stop_reason: str | None = None
 
     @property
     def kind_text(self) -> str:
@@ -111,8 +111,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     mode: Literal["recommend", "active"]
     kind: Literal["hold", "change"]
-    reason: str  # a code
-    why: str  # the explanation
+    reason_code: str  # a value of `control.policy.Reason`
+    reason: str  # one sentence with the numbers
     inputs: dict[str, float | None]
     binding: str | None
     alternatives: tuple[Alternative, ...]
@@ -122,7 +122,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     before: PlanOutcome | None  # measured before the decision
     expected: PlanOutcome | None  # None for a hold
     applied: Literal["recommended", "begun", "ok", "failed"] | None = None  # stays "begun" if the run was killed
-    applied_why: str | None = None
+    failure: str | None = None
     pause_s: float | None = None
     took_s: float | None = None  # duration of the change, including the wait for executors
     observed: PlanOutcome | None = None  # measured after the change
@@ -145,7 +145,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float | None = None
     converged: bool = False  # whether the samples met the study's convergence criterion
     samples: tuple[float, ...] = ()  # rows/s, oldest first
-    why: str | None = None  # why the trial failed or did not converge
+    reason: str | None = None  # why the trial failed or did not converge
     replicas_by: str = REPLICAS_BY_RULE  # or the name of a policy
     program: str | None = None  # fingerprint of the measured program
     memory_mb: int | None = None  # memory per executor

@@ -12,7 +12,7 @@ import msgspec
 from penstock.store.errors import StoreError
 
 FILE = "store.sqlite"
-VERSION = 4
+VERSION = 5
 APPLICATION_ID = int.from_bytes(b"Pens")  # SQLite stores it in the file header.
 
 # Rows are JSON documents because the fields of a Window change often. Only values used in queries are columns.
@@ -22,7 +22,7 @@ CREATE TABLE windows (id INTEGER PRIMARY KEY, start_s REAL NOT NULL, end_s REAL 
                       body TEXT NOT NULL);
 CREATE TABLE plan_changes (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, outcome TEXT NOT NULL, body TEXT NOT NULL);
 CREATE TABLE errors (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, place TEXT NOT NULL, body TEXT NOT NULL);
-CREATE TABLE decisions (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL,
+CREATE TABLE decisions (id INTEGER PRIMARY KEY, at_s REAL NOT NULL, kind TEXT NOT NULL, reason_code TEXT NOT NULL,
                         body TEXT NOT NULL);
 CREATE TABLE trials (id INTEGER PRIMARY KEY, ended_s REAL NOT NULL, study TEXT NOT NULL, body TEXT NOT NULL);
 """

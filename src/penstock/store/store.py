@@ -85,7 +85,7 @@ class Store(StoreReader):
         self._update_run(plan=plan, operators=operators)
 
     def end_run(self, *, at_s: float, reason: str) -> None:
-        self._update_run(stopped_s=at_s, stopped_why=reason)
+        self._update_run(stopped_s=at_s, stop_reason=reason)
 
     def add_window(self, window: Window) -> int:
         """Add a window and return its number. Raises InvalidRecordError if it contains NaN, which JSON lacks."""
@@ -102,8 +102,8 @@ class Store(StoreReader):
         body = self._checked_json(decision)
         with schema.store_errors(self.path):
             added = self._db.execute(
-                "INSERT INTO decisions (at_s, kind, reason, body) VALUES (?, ?, ?, ?)",
-                (decision.at_s, decision.kind, decision.reason, body),
+                "INSERT INTO decisions (at_s, kind, reason_code, body) VALUES (?, ?, ?, ?)",
+                (decision.at_s, decision.kind, decision.reason_code, body),
             )
             return added.lastrowid or 0
 

@@ -276,7 +276,7 @@ def test_a_preloaded_topic_is_read_again_until_the_samples_converge_and_nothing_
         )
         study.run([1])
         (trial,) = store.trials()
-    assert trial.converged and trial.why is None, trial
+    assert trial.converged and trial.reason is None, trial
     assert len(trial.samples) >= saturation.n
     assert trial.rows_per_s == pytest.approx(BATCH_ROWS / (BATCH_S + ROW_S * BATCH_ROWS), rel=saturation.tolerance)
     # A sample needs five batches, except for the last one of a reading: 16 batches are at most four samples.

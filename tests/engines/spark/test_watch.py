@@ -104,7 +104,7 @@ def test_a_watched_program_does_what_it_did(
     assert confs_of(plain_spark) == before
     with StoreReader(tmp_path / "watch") as store:
         run = store.last_run()
-        assert run is not None and run.stopped_why == "stopped" and store.decisions()
+        assert run is not None and run.stop_reason == "stopped" and store.decisions()
         assert not store.plan_changes()
 
 

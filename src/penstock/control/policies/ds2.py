@@ -52,18 +52,18 @@ class Ds2(DemandPolicy):
         slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
         limit = "" if limiting is None else f"; '{limiting}' needs {wanted[limiting]} replicas but can have only one"
         if plan == situation.plan:
-            reason = Reason.BEST if limiting is None else Reason.AT_LIMIT
-            why = f"The current replicas match the true processing rates{limit}."
-            return Hold(reason=reason, why=why, inputs=inputs, binding=limiting)
+            reason_code = Reason.BEST if limiting is None else Reason.AT_LIMIT
+            reason = f"The current replicas match the true processing rates{limit}."
+            return Hold(reason_code=reason_code, reason=reason, inputs=inputs, binding=limiting)
         expected = PlanOutcome(slots=slots, rows_per_s=_sustained_per_s(situation, demand, counts))
         if slots > max(situation.max_slots, situation.slots):
-            why = f"The true processing rates require {slots} slots, but only {situation.max_slots} are allowed."
+            reason = f"The true processing rates require {slots} slots, but only {situation.max_slots} are allowed."
             return Hold(
-                reason=Reason.AT_LIMIT,
-                why=why,
+                reason_code=Reason.AT_LIMIT,
+                reason=reason,
                 inputs=inputs,
                 binding=limiting,
-                alternatives=(Alternative(replicas=counts, expected=expected, why=why),),
+                alternatives=(Alternative(replicas=counts, expected=expected, reason=reason),),
                 needs_slots=slots,
             )
         all_counts = plan.replicas
@@ -74,8 +74,8 @@ class Ds2(DemandPolicy):
         )
         return Change(
             plan=plan,
-            reason=Reason.TRUE_RATES,
-            why=f"At {demand.external_per_s:.4g} rows/s the true processing rates require {changed}{limit}.",
+            reason_code=Reason.TRUE_RATES,
+            reason=f"At {demand.external_per_s:.4g} rows/s the true processing rates require {changed}{limit}.",
             staying=PlanOutcome(slots=situation.slots, rows_per_s=_sustained_per_s(situation, demand, present)),
             expected=expected,
             inputs=inputs,

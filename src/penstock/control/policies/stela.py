@@ -64,8 +64,8 @@ class Stela(DemandPolicy):
         changed = ", ".join(f"'{name}' {present[name]} -> {counts[name]} replicas" for name in Counter(added))
         return Change(
             plan=plan,
-            reason=Reason.CONGESTION,
-            why=f"More rows arrive than are processed: {changed}, first where most output is affected.",
+            reason_code=Reason.CONGESTION,
+            reason=f"More rows arrive than are processed: {changed}, first where most output is affected.",
             staying=PlanOutcome(slots=situation.slots, rows_per_s=before.processed_per_s),
             expected=PlanOutcome(
                 slots=situation.topology.slots(plan, micro_batch=situation.micro_batch),
@@ -171,15 +171,15 @@ def _etp(region: str, situation: Situation, rates: _Rates) -> float:
 
 def _hold(situation: Situation, rates: _Rates, inputs: Inputs, *, is_full: bool) -> Hold:
     if not rates.congested:
-        why = "Every operator processes its input; none is congested."
-        return Hold(reason=Reason.WITHIN_TARGET, why=why, inputs=inputs)
+        reason = "Every operator processes its input; none is congested."
+        return Hold(reason_code=Reason.WITHIN_TARGET, reason=reason, inputs=inputs)
     names = ", ".join(f"'{name}'" for name in rates.congested)
     cause = (
         f"no slot is left for another task ({situation.max_slots} allowed)" if is_full else "only one task is possible"
     )
     return Hold(
-        reason=Reason.AT_LIMIT,
-        why=f"More rows arrive at {names} than are processed, but {cause}.",
+        reason_code=Reason.AT_LIMIT,
+        reason=f"More rows arrive at {names} than are processed, but {cause}.",
         inputs=inputs,
         binding=rates.congested[0],
         needs_slots=situation.slots + 1 if is_full else None,

@@ -28,33 +28,35 @@ class Threshold(DemandPolicy):
         unknown = [name for name in demand.loads if name not in utilisation]
         if unknown:
             names = ", ".join(f"'{name}'" for name in unknown)
-            return Hold(reason=Reason.MISSING, why=f"The utilisation of {names} is not known yet.")
+            return Hold(reason_code=Reason.MISSING, reason=f"The utilisation of {names} is not known yet.")
         inputs: Inputs = {f"{name}.capacity": utilisation[name] for name in demand.loads}
         busiest_first = sorted(demand.loads, key=lambda name: -utilisation[name])
         over = [name for name in busiest_first if utilisation[name] > self.above]
         if not over:
             busiest = busiest_first[0]
-            why = f"The busiest operator '{busiest}' is {utilisation[busiest]:.0%} busy; the limit is {self.above:.0%}."
-            return Hold(reason=Reason.WITHIN_TARGET, why=why, inputs=inputs, binding=busiest)
+            reason = (
+                f"The busiest operator '{busiest}' is {utilisation[busiest]:.0%} busy; the limit is {self.above:.0%}."
+            )
+            return Hold(reason_code=Reason.WITHIN_TARGET, reason=reason, inputs=inputs, binding=busiest)
         # If an operator cannot get another replica, the next busiest one is considered.
         rejected: list[Alternative] = []
         staying = PlanOutcome(slots=situation.slots)
         for name in over:
             count = situation.plan.replicas[name] + 1
             if demand.loads[name].max_replicas == 1:
-                why = f"Operator '{name}' can have only one replica."
-                rejected.append(Alternative(replicas={name: count}, expected=staying, why=why))
+                reason = f"Operator '{name}' can have only one replica."
+                rejected.append(Alternative(replicas={name: count}, expected=staying, reason=reason))
                 continue
             plan = situation.topology.rescaled(situation.plan, {name: count})
             slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
             if slots > situation.max_slots:
-                why = f"The plan uses {slots} slots, but only {situation.max_slots} are allowed."
-                rejected.append(Alternative(replicas={name: count}, expected=PlanOutcome(slots=slots), why=why))
+                reason = f"The plan uses {slots} slots, but only {situation.max_slots} are allowed."
+                rejected.append(Alternative(replicas={name: count}, expected=PlanOutcome(slots=slots), reason=reason))
                 continue
             return Change(
                 plan=plan,
-                reason=Reason.CONGESTION,
-                why=f"Operator '{name}' is {utilisation[name]:.0%} busy, above {self.above:.0%}, and gets {count} "
+                reason_code=Reason.CONGESTION,
+                reason=f"Operator '{name}' is {utilisation[name]:.0%} busy, above {self.above:.0%}, and gets {count} "
                 f"replicas instead of {count - 1}.",
                 staying=staying,
                 expected=PlanOutcome(slots=slots),
@@ -64,8 +66,8 @@ class Threshold(DemandPolicy):
             )
         names = ", ".join(f"'{name}'" for name in over)
         return Hold(
-            reason=Reason.AT_LIMIT,
-            why=f"Operators above {self.above:.0%} busy ({names}) cannot get another replica within "
+            reason_code=Reason.AT_LIMIT,
+            reason=f"Operators above {self.above:.0%} busy ({names}) cannot get another replica within "
             f"{situation.max_slots} slots.",
             inputs=inputs,
             binding=over[0],

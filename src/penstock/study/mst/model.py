@@ -19,7 +19,7 @@ def samples_in(study: Path) -> ThroughputSamples:
         run, trials = store.last_run(), store.trials()
     samples = samples_of("" if run is None else run.dataflow, trials)
     if samples is None:
-        without = f" (the last of {len(trials)}: {trials[-1].why})" if trials else ""
+        without = f" (the last of {len(trials)}: {trials[-1].reason})" if trials else ""
         raise PenstockError(
             f"'{study}' contains no trial with a result{without}; run 'penstock mst measure FILE --at {study}'."
         )

@@ -47,11 +47,11 @@ def measure_paced(
         if kept_up and not too_much and high - low <= settings.within * high:  # the guess was too low
             low, high = high, 2.0 * high
             if len(tried) > _MAX_RATES:
-                why = f"{rate:.4g} rows/s are sustained; higher rates were not tried"
-                return Measured(rows_per_s=rate, converged=False, samples=tuple(tried), why=why)
+                reason = f"{rate:.4g} rows/s are sustained; higher rates were not tried"
+                return Measured(rows_per_s=rate, converged=False, samples=tuple(tried), reason=reason)
     if not kept_up:
-        why = f"no rate above {guess_per_s * (1.0 - settings.around):.4g} rows/s was sustained"
-        return Measured(rows_per_s=None, converged=False, samples=tuple(tried), why=why)
+        reason = f"no rate above {guess_per_s * (1.0 - settings.around):.4g} rows/s was sustained"
+        return Measured(rows_per_s=None, converged=False, samples=tuple(tried), reason=reason)
     return Measured(rows_per_s=(low + high) / 2.0, converged=True, samples=tuple(tried))
 
 

@@ -65,13 +65,13 @@ class ReplicaSearch:
 
     def _wait(self, loop: Loop) -> Stopped | None:
         last = loop.decision
-        if self._windows_left == 0 or (last is not None and last.kind == "hold" and last.reason in _KEEPS_PLAN):
+        if self._windows_left == 0 or (last is not None and last.kind == "hold" and last.reason_code in _KEEPS_PLAN):
             self._windows_left = 0
-            return Stopped(why="the search is done")
+            return Stopped(reason="the search is done")
         self._windows_left -= 1
         windows = self._next_window()
         if windows is None:
-            return Stopped(why="a source has ended")
+            return Stopped(reason="a source has ended")
         self._window = _with_excess_input(self._engine.flow, *windows)
         return None
 

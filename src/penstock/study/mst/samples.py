@@ -25,7 +25,7 @@ class Measured:
     rows_per_s: float | None
     converged: bool
     samples: tuple[float, ...]
-    why: str | None = None
+    reason: str | None = None
 
 
 class Samples:
@@ -91,13 +91,15 @@ class Samples:
         # The median: the convergence rule tolerates one step, and samples before the step must not count.
         rows_per_s = median(samples[-settings.n :])
         self.end_reading()
-        why = None
+        reason = None
         if not self.converged:
             within = f"no {settings.k} of {settings.n} are within {settings.tolerance:.0%}"
-            why = f"the {len(samples)} samples do not converge: {within}"
+            reason = f"the {len(samples)} samples do not converge: {within}"
         elif self._alone >= settings.k:
-            why = f"each sample is one batch that includes the start of a query; preload more rows{self._suggestion()}"
-        return Measured(rows_per_s=rows_per_s, converged=why is None, samples=samples, why=why)
+            reason = (
+                f"each sample is one batch that includes the start of a query; preload more rows{self._suggestion()}"
+            )
+        return Measured(rows_per_s=rows_per_s, converged=reason is None, samples=samples, reason=reason)
 
     def out_of_rows(self) -> Measured:
         return _without(f"the source ran out of rows; preload more rows{self._suggestion()}")
@@ -107,5 +109,5 @@ class Samples:
         return f", such as {enough:,.0f}" if enough else ""
 
 
-def _without(why: str) -> Measured:
-    return Measured(rows_per_s=None, converged=False, samples=(), why=why)
+def _without(reason: str) -> Measured:
+    return Measured(rows_per_s=None, converged=False, samples=(), reason=reason)

@@ -78,7 +78,7 @@ class MstStudy:
                 rows_per_s=None,
                 converged=False,
                 samples=measured.samples,
-                why=f"{planned.executors} executors were requested, but only {there} were available",
+                reason=f"{planned.executors} executors were requested, but only {there} were available",
             )
         rate, size = measured.rows_per_s, self.bytes_per_row
         return Trial(
@@ -92,7 +92,7 @@ class MstStudy:
             bytes_per_s=None if rate is None or size is None else rate * size,
             converged=measured.converged,
             samples=measured.samples,
-            why=measured.why,
+            reason=measured.reason,
             replicas_by=REPLICAS_BY_RULE if self.by is None else self.by.policy.name,
             program=self.program,
             memory_mb=self.memory_mb,
@@ -104,8 +104,8 @@ class MstStudy:
     def _paced(self, engines: _TrialEngines, known: list[Trial], executors: int) -> Measured:
         if not known:
             engines()  # only for its plan
-            why = f"no saturated measurement exists for {executors} executors to start from"
-            return Measured(rows_per_s=None, converged=False, samples=(), why=why)
+            reason = f"no saturated measurement exists for {executors} executors to start from"
+            return Measured(rows_per_s=None, converged=False, samples=(), reason=reason)
         return measure_paced(engines, fmean(trial.rows_per_s or 0.0 for trial in known), self.bisection, self.clock)
 
 

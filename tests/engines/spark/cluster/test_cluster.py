@@ -314,7 +314,7 @@ def test_a_watched_program_gets_the_executors_that_its_load_needs_and_keeps_no_o
         small.stop()
         large.stop()
     with StoreReader(tmp_path / "watch") as store:
-        done = [row.reason for _, row in store.decisions() if row.applied == "ok"]
+        done = [row.reason_code for _, row in store.decisions() if row.applied == "ok"]
     assert {"shortage", "release"} <= set(done), done
 
 

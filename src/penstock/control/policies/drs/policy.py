@@ -41,10 +41,12 @@ class Drs:
         problem = Problem.of(situation, demand, self.settings, memory)
         if problem.budget < len(problem.now.workload.operators):
             min_slots = len(problem.now.workload.operators) + problem.now.reserved
-            why = f"The dataflow needs at least {min_slots} slots, but only {problem.max_slots} are allowed."
-            return Hold(reason=Reason.AT_LIMIT, why=why, inputs=problem.inputs, needs_slots=min_slots), memory
+            reason = f"The dataflow needs at least {min_slots} slots, but only {problem.max_slots} are allowed."
+            return Hold(
+                reason_code=Reason.AT_LIMIT, reason=reason, inputs=problem.inputs, needs_slots=min_slots
+            ), memory
         decision = _least_latency(problem) if isinstance(goal, LeastLatency) else _fewest_slots(problem, goal)
-        unexplained = isinstance(decision, Hold) and decision.reason is Reason.CATCHING_UP and is_steady(situation)
+        unexplained = isinstance(decision, Hold) and decision.reason_code is Reason.CATCHING_UP and is_steady(situation)
         turns = problem.memory.get(UNEXPLAINED, 0.0) + 1.0 if unexplained else 0.0
         return decision, {**problem.memory, UNEXPLAINED: turns}
 
@@ -64,14 +66,14 @@ def _least_latency(problem: Problem) -> Decision:
 def _fewest_slots(problem: Problem, goal: FewestSlots) -> Decision:
     """Decide by the three cases of the paper's scheduler, in its order."""
     if problem.measured_s is None and problem.staying.latency_s is not None:
-        why = "No row with a known latency has reached a sink in the measured windows."
-        return Hold(reason=Reason.MISSING, why=why, inputs=problem.inputs)
+        reason = "No row with a known latency has reached a sink in the measured windows."
+        return Hold(reason_code=Reason.MISSING, reason=reason, inputs=problem.inputs)
     too_slow = problem.measured_s is None or problem.measured_s > goal.max_s
     within_limit = problem.staying.slots <= problem.max_slots
     if not too_slow and within_limit and problem.load_rises:
         # Slots that were spare under the lower load may be needed now.
-        why = f"{_measurement(problem)}, but the input rate is rising."
-        return Hold(reason=Reason.NOT_YET, why=why, inputs=problem.inputs)
+        reason = f"{_measurement(problem)}, but the input rate is rising."
+        return Hold(reason_code=Reason.NOT_YET, reason=reason, inputs=problem.inputs)
     in_range = not too_slow and problem.measured_s is not None and problem.measured_s >= goal.release_below_s
     if in_range and within_limit:
         between = f"{_seconds(goal.release_below_s)} and {_seconds(goal.max_s)}"
@@ -115,7 +117,7 @@ def _add_one_slot(problem: Problem) -> Decision:
     return _change_to(problem, problem.option(problem.now, assign_processors(problem.now.workload, slots)))
 
 
-def _redistribute(problem: Problem, why: str) -> Decision:
+def _redistribute(problem: Problem, reason: str) -> Decision:
     """Keep the number of slots; change their distribution if that is better."""
     slots = min(problem.budget, max(sum(problem.counts), len(problem.counts)))
     best = problem.option(problem.now, assign_processors(problem.now.workload, slots))
@@ -123,8 +125,8 @@ def _redistribute(problem: Problem, why: str) -> Decision:
         return _change_to(problem, best)
     target_s, measured_s = problem.at_most_s, problem.measured_s
     too_slow = target_s is not None and measured_s is not None and measured_s > target_s
-    reason = Reason.CATCHING_UP if too_slow else Reason.WITHIN_TARGET
-    return Hold(reason=reason, why=why, inputs=problem.inputs, binding=best.assigned.bottleneck)
+    reason_code = Reason.CATCHING_UP if too_slow else Reason.WITHIN_TARGET
+    return Hold(reason_code=reason_code, reason=reason, inputs=problem.inputs, binding=best.assigned.bottleneck)
 
 
 def _change_to(problem: Problem, option: Option, *, releasing: bool = False) -> Decision:
@@ -138,13 +140,13 @@ def _change_to(problem: Problem, option: Option, *, releasing: bool = False) -> 
     if releasing or _is_better(expected, problem.staying):
         plan = situation.topology.rescaled(plan, stations.replicas(best.counts), stations.cuts)
     if plan == situation.plan:
-        reason = Reason.BEST if best.feasible else Reason.AT_LIMIT
-        why = f"No better plan exists within {problem.max_slots} slots" + (f": {limit}." if limit else ".")
-        return Hold(reason=reason, why=why, inputs=problem.inputs, binding=binding, needs_slots=needs)
+        reason_code = Reason.BEST if best.feasible else Reason.AT_LIMIT
+        reason = f"No better plan exists within {problem.max_slots} slots" + (f": {limit}." if limit else ".")
+        return Hold(reason_code=reason_code, reason=reason, inputs=problem.inputs, binding=binding, needs_slots=needs)
     return Change(
         plan=plan,
-        reason=_reason(problem, expected.slots),
-        why=f"{_measurement(problem)}; {expected.slots} slots are expected to give {_seconds(expected.latency_s)}"
+        reason_code=_reason(problem, expected.slots),
+        reason=f"{_measurement(problem)}; {expected.slots} slots are expected to give {_seconds(expected.latency_s)}"
         + (f", but {limit}." if limit else "."),
         staying=problem.staying,
         expected=expected,
@@ -170,7 +172,7 @@ def _alternatives(problem: Problem, option: Option) -> tuple[Alternative, ...]:
     stations, best = option.stations, option.assigned
     drawback = "does not keep up" if problem.staying.latency_s is None else "is slower or uses more slots"
     staying = Alternative(
-        replicas=problem.situation.plan.replicas, expected=problem.staying, why=f"The current plan {drawback}."
+        replicas=problem.situation.plan.replicas, expected=problem.staying, reason=f"The current plan {drawback}."
     )
     if best.total <= len(best.counts):
         return (staying,)
@@ -178,7 +180,7 @@ def _alternatives(problem: Problem, option: Option) -> tuple[Alternative, ...]:
     expected = problem.option(stations, smaller).expected
     drawback = "is slower" if expected.latency_s is not None else "does not keep up"
     less = Alternative(
-        replicas=stations.replicas(smaller.counts), expected=expected, why=f"A plan with one slot less {drawback}."
+        replicas=stations.replicas(smaller.counts), expected=expected, reason=f"A plan with one slot less {drawback}."
     )
     return (staying, less)
 

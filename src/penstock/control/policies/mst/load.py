@@ -35,14 +35,14 @@ def input_load(situation: Situation) -> InputLoad | Hold:
     window, latest = measured
     arriving = window.external_rows_per_s
     if arriving is None:
-        return Hold(reason=Reason.MISSING, why="The input rate is not measured yet.")
+        return Hold(reason_code=Reason.MISSING, reason="The input rate is not measured yet.")
     flow = situation.topology.flow
     if any(
         operator.backlog_rows is None
         for operator in latest.operators
         if operator.operator in situation.topology.sources
     ):
-        return Hold(reason=Reason.MISSING, why="The backlog of the sources is not measured yet.")
+        return Hold(reason_code=Reason.MISSING, reason="The backlog of the sources is not measured yet.")
     read = rows_read(flow, window)
     known = pipeline_visits(flow, latest, read) or {}
     ordinary = arriving

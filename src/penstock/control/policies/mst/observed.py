@@ -60,7 +60,7 @@ class ObservedMst:
         batch_most_s = self.batch_most_s if situation.micro_batch else None
         capacity = capacities(memory, self.max_executors, batch_most_s=batch_most_s, running=running)
         if capacity is None:
-            return Hold(reason=Reason.MISSING, why="No batch with rows has been measured yet."), memory
+            return Hold(reason_code=Reason.MISSING, reason="No batch with rows has been measured yet."), memory
         # Otherwise a load close to the capacity of fewer executors would release and add one in turn.
         careful = (rate * (1.0 - _CARE) if m < now else rate for m, rate in enumerate(capacity, start=1))
         settings = MstSettings(

@@ -113,11 +113,11 @@ class Mst:
             turns, highest = memory.get(LOW_TURNS, 0.0) + 1 + load_falls, max(memory.get(LOW_MOST, 0.0), target)
             memory = {**memory, LOW_TURNS: turns, LOW_MOST: highest}
             if turns < settings.stable_turns or load.backlog > load.ordinary:
-                why = (
+                reason = (
                     f"The load has needed only {target} of {now} executors for {turns:g} turns; a release requires "
                     f"{settings.stable_turns} turns and no backlog."
                 )
-                return Hold(reason=Reason.NOT_YET, why=why, inputs=required.inputs), memory
+                return Hold(reason_code=Reason.NOT_YET, reason=reason, inputs=required.inputs), memory
             target = min(now, int(highest))
         memory = {**memory, LOW_TURNS: 0.0, LOW_MOST: 0.0} if target >= now else memory
         decision = self._stay(required) if target == now else self._change(situation, required, target)
@@ -126,11 +126,11 @@ class Mst:
     def _stay(self, required: _Requirement) -> Hold:
         rate = f"{required.rows_per_s:.4g} rows/s"
         if required.fewest is not None:
-            why = f"The current number of executors, {required.fewest}, is the smallest that sustains {rate}."
-            return Hold(reason=Reason.WITHIN_TARGET, why=why, inputs=required.inputs)
-        why = f"The load needs {rate}, which is more than the {required.max_executors} allowed executors sustain."
+            reason = f"The current number of executors, {required.fewest}, is the smallest that sustains {rate}."
+            return Hold(reason_code=Reason.WITHIN_TARGET, reason=reason, inputs=required.inputs)
+        reason = f"The load needs {rate}, which is more than the {required.max_executors} allowed executors sustain."
         needs = self._slots_for(required.rows_per_s)
-        return Hold(reason=Reason.AT_LIMIT, why=why, inputs=required.inputs, needs_slots=needs)
+        return Hold(reason_code=Reason.AT_LIMIT, reason=reason, inputs=required.inputs, needs_slots=needs)
 
     def _change(self, situation: Situation, required: _Requirement, target: int) -> Change:
         settings, now, arriving = self.settings, required.now, required.load.arriving
@@ -142,12 +142,12 @@ class Mst:
             expected=PlanOutcome(
                 slots=smaller * settings.slots_per_executor, rows_per_s=self._capacity(max(1, smaller))
             ),
-            why=f"{smaller} executors sustain {self._capacity(max(1, smaller)):.4g} rows/s.",
+            reason=f"{smaller} executors sustain {self._capacity(max(1, smaller)):.4g} rows/s.",
         )
         return Change(
             plan=plan,
-            reason=Reason.SHORTAGE if target > now else Reason.RELEASE,
-            why=f"The load needs {required.rows_per_s:.4g} rows/s: {now} -> {target} executors, which sustain "
+            reason_code=Reason.SHORTAGE if target > now else Reason.RELEASE,
+            reason=f"The load needs {required.rows_per_s:.4g} rows/s: {now} -> {target} executors, which sustain "
             f"{settings.capacity[target - 1]:.4g} rows/s{limit}.",
             staying=PlanOutcome(slots=situation.slots, rows_per_s=min(arriving, self._capacity(now))),
             expected=PlanOutcome(
