@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from penstock.api.mst_measurement import Progress
+from penstock.api.mst_measurement import StudyProgress
 from penstock.cli.main import cli
-from penstock.cli.mst import StudyProgress
+from penstock.cli.mst import TrialProgressBar
 from penstock.plan import Plan
 from penstock.store import RunStart, Store, StoreReader, Trial
 from penstock.study.mst.design import SATURATED
@@ -80,9 +80,9 @@ def test_executors_that_bring_no_replica_bring_nothing(tmp_path: Path) -> None:
 def test_where_json_goes_no_line_of_a_trial_does(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with StoreReader(study) as store:
         first = store.trials()[0]
-    with StudyProgress(quiet=True) as progress:
-        progress.show(Progress(done=0, total=2))
-        progress.show(Progress(done=1, total=2, trial=first))
+    with TrialProgressBar(quiet=True) as progress:
+        progress.show(StudyProgress(done=0, total=2))
+        progress.show(StudyProgress(done=1, total=2, trial=first))
     said = capsys.readouterr()
     assert said.out == ""
     assert "mst #1, 1 executors: 99 rows/s" in said.err

@@ -153,7 +153,7 @@ def test_another_schema_version(tmp_path: Path, open_it: type[StoreReader]) -> N
     with sqlite3.connect(tmp_path / "store.sqlite") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="has schema version 99, but this Penstock requires 4"):
+    with pytest.raises(StoreError, match="has schema version 99, but this Penstock requires 5"):
         open_it(tmp_path)
 
 

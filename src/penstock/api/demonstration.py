@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 Show = Callable[[Window, Plan], None]
 
 
-class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
+class DemoRunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements of one run of the load."""
 
     seconds: float
@@ -49,8 +49,8 @@ class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
 
 class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     target_s: float
-    without: LoadResult
-    with_policy: LoadResult
+    without: DemoRunResult
+    with_policy: DemoRunResult
     decisions: tuple[str, ...]
     rows: int
     differences: tuple[str, ...]
@@ -203,7 +203,7 @@ def decision_sentence(decision: DecisionRecord) -> str:
     return f"Change {diff(decision.old, decision.new)} ({decision.reason_code}): {reason}."
 
 
-def load_result(record: RunRecord, span: tuple[float, float], target_s: float) -> LoadResult:
+def load_result(record: RunRecord, span: tuple[float, float], target_s: float) -> DemoRunResult:
     """Summarise the windows of a run that ended within the time `span`."""
     return summarise(_windows(record, span[0], span[1] + _WINDOW_S), target_s=target_s)
 
@@ -222,14 +222,14 @@ def _windows(record: RunRecord, after_s: float, until_s: float) -> list[Window]:
         return [window for _, window in reader.iter_windows() if after_s < window.end_s <= until_s]
 
 
-def summarise(windows: Sequence[Window], *, target_s: float) -> LoadResult:
+def summarise(windows: Sequence[Window], *, target_s: float) -> DemoRunResult:
     """Add up windows; the slots in use are the replicas of the only operator that is neither source nor sink."""
     lengths_s = [window.end_s - window.start_s for window in windows]
     slots = [max((operator.replicas or 0 for operator in window.operators), default=0) for window in windows]
     backlogs = [sum(operator.backlog_rows or 0 for operator in window.operators) for window in windows]
     within = _within_target(windows, target_s)
     seconds = sum(lengths_s)
-    return LoadResult(
+    return DemoRunResult(
         seconds=seconds,
         latency_p95_s=_p95_s(windows),
         share_within_target=sum(s for s, met in zip(lengths_s, within, strict=True) if met) / seconds

@@ -27,7 +27,7 @@ ReplicaMethod = Literal["rule", "drs", "stela", "threshold"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class StudyProgress:
     """The state of a study after a trial; `trial` is None at the start."""
 
     done: int
@@ -50,7 +50,7 @@ def measure_mst(
     executor_memory_mb: int = 1024,
     window_s: float = 5.0,
     level: float = 0.9,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[StudyProgress], None] | None = None,
 ) -> MstMeasurement:
     """Measure the rate that a dataflow sustains on each number of executors, fit a model, and predict other numbers.
 
@@ -140,7 +140,7 @@ class _Study:
     cluster: Path | None
     asked: ClusterSize
     window_s: float
-    on_progress: Callable[[Progress], None]
+    on_progress: Callable[[StudyProgress], None]
 
     def run(self) -> None:
         """Make the missing trials."""
@@ -172,7 +172,7 @@ class _Study:
 
             stack.push(end)
             done, total = self._counts(store)
-            self.on_progress(Progress(done=done, total=total))
+            self.on_progress(StudyProgress(done=done, total=total))
             if done < total:
                 self._measure(stack, store, program)
 
@@ -208,7 +208,7 @@ class _Study:
         )
 
         def on_trial(trial: Trial, done: int, total: int) -> None:
-            self.on_progress(Progress(done=done, total=total, trial=trial))
+            self.on_progress(StudyProgress(done=done, total=total, trial=trial))
 
         if self.budget is not None:
             study.spend(self.budget, self.executors, predict=self.largest_prediction, on=on_trial)

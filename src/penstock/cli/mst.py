@@ -12,7 +12,7 @@ from penstock.cli.parameters import SHARE, Counts, Finite
 from penstock.cli.plot_option import PLOT
 
 if TYPE_CHECKING:
-    from penstock.api.mst_measurement import Progress, ReplicaMethod
+    from penstock.api.mst_measurement import ReplicaMethod, StudyProgress
     from penstock.report.mst_results import MstFits, MstMeasurement, TrialResult
 
 _SEED = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
@@ -101,7 +101,7 @@ def measure(
 
     if paced and budget is not None:
         raise click.UsageError("--paced requires --repeats; give it without --budget.")
-    with StudyProgress(quiet=as_json) as progress:
+    with TrialProgressBar(quiet=as_json) as progress:
         result = measure_mst(
             flow,
             executors=executors,
@@ -208,7 +208,7 @@ def subset(samples: Path, max_vms: int, sizes: tuple[int, ...], seed: int, as_js
     Console().print(table)
 
 
-class StudyProgress:
+class TrialProgressBar:
     """A progress bar with the remaining time, and one line per trial. `quiet` writes to stderr, without the bar."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -225,7 +225,7 @@ class StudyProgress:
         )
         self._task = self._bar.add_task("trials", total=None)
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: StudyProgress) -> None:
         trial = progress.trial
         if trial is not None:
             result = "no result" if trial.rows_per_s is None else f"{trial.rows_per_s:.4g} rows/s"
@@ -236,7 +236,7 @@ class StudyProgress:
         if progress.done < progress.total:
             self._bar.start()
 
-    def __enter__(self) -> StudyProgress:
+    def __enter__(self) -> TrialProgressBar:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

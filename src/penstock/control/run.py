@@ -43,7 +43,7 @@ def run(
     stopped: Stopped | None = None
     requests.clear()
     with StopSignals() as signals:
-        shell = _Shell(engine, loop, requests, signals, schedule)
+        window_wait = _WindowWait(engine, loop, requests, signals, schedule)
         try:
             engine.start()
             signals.listen()
@@ -51,19 +51,19 @@ def run(
             loop.accept_plan()
             if on_start is not None:
                 on_start()
-            stopped = loop.run(shell.wait)
-            if not shell.input_processed:
+            stopped = loop.run(window_wait.wait)
+            if not window_wait.input_processed:
                 loop.turn(decide=False)  # the last, incomplete window
         except BaseException as error:
             stopped = Stopped(reason=f"{type(error).__name__}: {error}", failed=True)
             raise
         finally:
             _stop(engine, store, stopped or Stopped(reason="unknown", failed=True), clock)
-            shell.answer_all()
+            window_wait.answer_all()
     return stopped
 
 
-class _Shell:
+class _WindowWait:
     """Waits for the end of each window, and meanwhile serves requests and recovers queries."""
 
     def __init__(

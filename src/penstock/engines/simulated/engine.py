@@ -21,7 +21,7 @@ from penstock.plan import Plan, default_plan, diff, pipelines, validated
 
 if TYPE_CHECKING:  # importing compiled modules is slow
     from penstock.engines.simulated.meter import SimulationMeter
-    from penstock.engines.simulated.simulation import Simulation
+    from penstock.engines.simulated.simulation import SimulationMode
 
 
 class Mode(StrEnum):
@@ -58,7 +58,7 @@ class SimulatedEngine:
         self._check_slots(self._plan)
         self._generation = 1
         self._executors = SimulatedExecutors(behaviour.cluster, seed=seed)
-        self._simulation: Simulation | None = None
+        self._simulation: SimulationMode | None = None
         self._meter: SimulationMeter | None = None
         self._running = False
         self._suspended_pipelines: frozenset[str] = frozenset()
@@ -186,13 +186,13 @@ class SimulatedEngine:
         self._next_failure = reason
 
     @property
-    def simulation(self) -> Simulation:
+    def simulation(self) -> SimulationMode:
         """The running simulation, with its counts since the start."""
         return self._running_simulation()
 
     # ---- internals
 
-    def _new_simulation(self) -> Simulation:
+    def _new_simulation(self) -> SimulationMode:
         if self.mode is Mode.ROW_BY_ROW:
             from penstock.engines.simulated.rows.simulation import RowSimulation
 
@@ -205,7 +205,7 @@ class SimulatedEngine:
 
         return BatchSimulation(self.flow, self.behaviour, self._plan, seed=self._seed)
 
-    def _running_simulation(self) -> Simulation:
+    def _running_simulation(self) -> SimulationMode:
         if self._simulation is None or not self._running:
             raise PenstockError("The simulation is not running; call start() first.")
         return self._simulation

@@ -9,7 +9,7 @@ import numpy as np
 from penstock.dataflow import Dataflow, Kind, Operator, regions
 from penstock.engines.simulated.behaviour import Behaviour
 from penstock.engines.simulated.compiled.counts import latency_between
-from penstock.engines.simulated.simulation import Simulation
+from penstock.engines.simulated.simulation import SimulationMode
 from penstock.measure.estimators import ratio, scv, true_rate
 from penstock.measure.window import OperatorWindow, PipelineWindow, Window
 from penstock.plan import Pipeline, Plan, pipelines
@@ -28,7 +28,9 @@ class _Interval:
 class SimulationMeter:
     """Measures one simulation. Each window starts where the previous one ended."""
 
-    def __init__(self, flow: Dataflow, behaviour: Behaviour, simulation: Simulation, *, is_micro_batch: bool) -> None:
+    def __init__(
+        self, flow: Dataflow, behaviour: Behaviour, simulation: SimulationMode, *, is_micro_batch: bool
+    ) -> None:
         self._flow = flow
         self._behaviour = behaviour
         self._simulation = simulation

@@ -12,7 +12,7 @@ from penstock.engines.simulated.source_load import RateSteps
 from penstock.plan import Plan
 
 
-class Simulation(Protocol):
+class SimulationMode(Protocol):
     """A dataflow under a plan in simulated time: row by row, in micro-batches or as a fluid."""
 
     @property

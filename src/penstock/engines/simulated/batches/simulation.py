@@ -83,7 +83,7 @@ class BatchSimulation:
         self._connect()
         self._append_initial_rows()
 
-    # ---- the Simulation protocol
+    # ---- the SimulationMode protocol
 
     @property
     def now_s(self) -> float:

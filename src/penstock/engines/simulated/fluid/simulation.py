@@ -79,7 +79,7 @@ class FluidSimulation:
         self._random_wait_s = np.zeros(len(self._names))  # W, by operator, which survives a change of plan
         self._lay_out(plan, np.zeros(len(self._names)), {})
 
-    # ---- the Simulation protocol
+    # ---- the SimulationMode protocol
 
     @property
     def now_s(self) -> float:

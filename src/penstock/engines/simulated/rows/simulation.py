@@ -70,7 +70,7 @@ class RowSimulation:
         pairs = sum(len(flow[name].inputs) for name in self._names if behaviour.of(name).pairs)
         self._lay_out(plan, {}, [(np.zeros(0), np.zeros(0, np.int64))] * pairs)
 
-    # ---- the Simulation protocol
+    # ---- the SimulationMode protocol
 
     @property
     def now_s(self) -> float:
