@@ -38,7 +38,7 @@ from penstock.cli.policy_parameters import api_parameters, policy_parameters
     type=click.IntRange(min=1),
     default=16,
     show_default=True,
-    help="In row functions, time one row in this many individually.",
+    help="Time one of this many rows individually (row functions).",
 )
 @click.option(
     "--channel",

@@ -67,8 +67,8 @@ def counts_by_first_operator(flow: Dataflow, replicas: Mapping[str, int]) -> dic
             )
         if region.kind is Kind.SOURCE:
             raise PlanError(
-                f"Replicas are given for source '{name}', which has no replicas of its own; the replicas of the "
-                "operators that read it read its rows. Give replicas for one of those."
+                f"Replicas are given for source '{name}', which has no replicas of its own; its rows are "
+                "read by the replicas of its consumers. Give replicas for one of the consumers."
             )
         _check_replicas(name, count, region)
         if counts.get(region.name, count) != count:

@@ -104,7 +104,7 @@ class ElasticResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The comparison of policies on a trace.
 
     `vms` is the schedule of the last policy, one number per interval. `as_good` is the least over-provisioning that has
-    no more violations than the last policy; null if none up to 100 % has.
+    no more violations than the last policy; null if even 100 % has more.
     """
 
     app: str

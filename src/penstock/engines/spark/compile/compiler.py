@@ -181,7 +181,8 @@ class Compiler:
             )
         if not df.isStreaming:
             raise DataflowError(
-                f"the function of '{operator.name}' returns a DataFrame that is not derived from its input"
+                f"the function of '{operator.name}' returns a DataFrame that is not derived from its input; "
+                "transform the DataFrame that it receives"
             )
         refuse_repeated_input(operator.name, frames, df)
         if operator.kind is Kind.STATELESS:
