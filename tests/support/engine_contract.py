@@ -1,4 +1,7 @@
-"""What every engine holds to, as checks that take a `Subject`: how to make an engine, and how to let time pass on it.
+"""The contract of engines as checks.
+
+`DECIDING_CHECKS` hold for every engine, also for one that Penstock does not start. `CHECKS` hold for engines that run a
+dataflow; they take a `Subject`, which knows how to create an engine and how to let time pass.
 
 Each check has its own engine on one small dataflow, in which every row goes through every operator:
 numbers -> double -> count -> out.
@@ -14,7 +17,7 @@ import pytest
 
 import penstock
 from penstock.dataflow import Dataflow
-from penstock.engines.ports import RunnableEngine
+from penstock.engines.ports import Engine, RunnableEngine
 from penstock.measure.window import Window
 from penstock.plan import Plan
 
@@ -38,6 +41,43 @@ class Subject:
                 return
             self.pass_time(engine)
         raise AssertionError("what was waited for did not happen")
+
+
+def check_windows_meet_and_list_every_operator(engine: Engine, pass_time: Callable[[], None]) -> None:
+    windows = [engine.observe()]
+    for _ in range(3):
+        pass_time()
+        windows.append(engine.observe())
+    names = [operator.name for operator in engine.flow.operators]
+    for before, window in pairwise(windows):
+        assert window.start_s == pytest.approx(before.end_s, abs=0.002) and window.end_s > window.start_s
+        assert [operator.operator for operator in window.operators] == names
+        assert all((operator.backlog_rows or 0) >= 0 for operator in window.operators)
+
+
+def check_a_plan_of_another_dataflow_changes_nothing(engine: Engine, pass_time: Callable[[], None]) -> None:
+    before = engine.plan
+    with pytest.raises(penstock.PenstockError):
+        engine.apply(before.replace(dataflow="another"))
+    assert engine.plan == before
+    pass_time()
+    assert engine.observe().end_s > 0
+
+
+DECIDING_CHECKS: tuple[Callable[[Engine, Callable[[], None]], None], ...] = (
+    check_windows_meet_and_list_every_operator,
+    check_a_plan_of_another_dataflow_changes_nothing,
+)
+
+
+def check_everything_that_deciding_needs(subject: Subject) -> None:
+    engine = subject.engine(subject.flow(ROWS, 500.0))
+    engine.start()
+    try:
+        for check in DECIDING_CHECKS:
+            check(engine, lambda: subject.pass_time(engine))
+    finally:
+        engine.stop()
 
 
 def rows_read(window: Window) -> int:
@@ -166,6 +206,7 @@ def check_the_rate_of_a_source_can_be_changed(subject: Subject) -> None:
 
 
 CHECKS: tuple[Callable[[Subject], None], ...] = (
+    check_everything_that_deciding_needs,
     check_nothing_can_be_asked_before_the_start,
     check_every_row_is_counted_once_and_windows_meet,
     check_a_plan_is_changed_while_rows_flow,

@@ -18,6 +18,7 @@ from penstock.control.watch import Watch
 from penstock.engines.spark.queries.progress import Progress, decode_progress
 from penstock.engines.spark.watched import QueryLoad, WatchedEngine, backlog_rows
 from penstock.store import StoreReader
+from tests.support.engine_contract import DECIDING_CHECKS
 
 pytestmark = pytest.mark.spark
 
@@ -232,3 +233,18 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 500.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "what was waited for did not happen"
         time.sleep(0.1)
+
+
+@pytest.mark.parametrize("check", DECIDING_CHECKS)
+def test_contract_of_engines(
+    check: Callable[[Any, Callable[[], None]], None], spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = spark.readStream.name("contract").format("rate").option("rowsPerSecond", 50).load()
+    stream = rows.writeStream.queryName("contract").format("noop")
+    query = stream.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        engine = WatchedEngine(spark)
+        engine.attach()
+        check(engine, lambda: time.sleep(0.2))
+    finally:
+        query.stop()
