@@ -225,7 +225,7 @@ def test_a_change_that_failed_leaves_nothing_in_the_way_of_the_same_one(
 
     def fails(engine: SparkEngine, *rest: Any) -> None:
         offsets = engine.run / "checkpoints" / "out_g2" / "offsets"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 400
         while not any(offsets.glob("0")) and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(0.5)
