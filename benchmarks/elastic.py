@@ -19,9 +19,10 @@ from rich.table import Table
 import penstock
 from penstock.control.controller import Controller, Settings
 from penstock.control.guards import Cooldown
-from penstock.control.loop import run
+from penstock.control.loop import Loop
 from penstock.control.policies.mst import Mst, MstSettings
 from penstock.control.requests import Requests
+from penstock.control.run import Schedule, run
 from penstock.dataflow import Dataflow
 from penstock.engines.spark import cluster
 from penstock.engines.spark.cluster import ClusterSize, SparkCluster
@@ -171,15 +172,10 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
             max_slots=WORKERS * SLOTS_EACH,
             tolerance=0.9,
         )
-        run(
-            engine,
-            store,
-            Requests(at),
-            every_s=EVERY_S,
-            until=lambda: bool(began) and time.time() - began[0] > TRACE_S,
-            on_window=on_window,
-            controller=Controller(Cooldown(policy, seconds=15.0), settings, engine, store),
-        )
+        controller = Controller(Cooldown(policy, seconds=15.0), settings, engine, store)
+        loop = Loop(engine=engine, store=store, controller=controller, on_window=on_window)
+        schedule = Schedule(every_s=EVERY_S, until=lambda: bool(began) and time.time() - began[0] > TRACE_S)
+        run(engine, loop, Requests(at), schedule)
         changes = [row for _, row in store.decisions() if row.applied == "ok" and row.new is not None]
     static = at_peak * seen.seen_s
     violations = seen.late / max(1, seen.windows)
