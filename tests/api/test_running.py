@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,7 +44,65 @@ def test_a_run_processes_all_rows_and_is_changed_while_it_runs(
 def test_a_run_that_stops_when_idle(engines: list[MemoryEngine], doubling: penstock.Dataflow, tmp_path: Path) -> None:
     run = penstock.run(doubling, at=tmp_path, until_idle=True, **FAST)
     assert run.wait(timeout_s=300) and run.stop_reason == "all input is processed"
-    assert run.stop().ok  # again: nothing happens
+    assert run.wait_until_idle() and run.stop().ok  # again: nothing happens
+
+
+def test_two_threads_wait_until_the_run_is_idle(
+    engines: list[MemoryEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    can_be_idle = threading.Event()
+    idle = MemoryEngine.idle
+    monkeypatch.setattr(MemoryEngine, "idle", lambda self: idle(self) and can_be_idle.is_set())
+    with penstock.run(double_flow(1), at=tmp_path, **FAST) as run, ThreadPoolExecutor() as pool:
+        patient = pool.submit(run.wait_until_idle, 60.0)
+        assert not pool.submit(run.wait_until_idle, 0.3).result()  # its end must not end the check for the other one
+        can_be_idle.set()
+        assert patient.result()
+
+
+def test_a_stop_ends_the_wait_for_an_idle_run(
+    engines: list[MemoryEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryEngine, "idle", lambda self: False)
+    run = penstock.run(double_flow(1), at=tmp_path, until_idle=True, **FAST)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(run.wait_until_idle)
+        run.stop()
+        assert waiting.result() is False and run.wait_until_idle() is False
+
+
+def test_an_error_of_on_message_leaves_the_directory_free(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    def fails(text: str) -> None:
+        raise KeyError("message")
+
+    with pytest.raises(KeyError, match="message"):
+        penstock.run(double_flow(None), at=tmp_path, on_message=fails, **FAST)
+    recorded = penstock.open_run(tmp_path).status()
+    assert recorded.state == "stopped" and recorded.run is not None
+    assert recorded.run.stopped_why == "KeyError: 'message'"
+    penstock.run(double_flow(None), at=tmp_path, **FAST).stop()
+
+
+def test_ctrl_c_during_the_start_stops_the_run_before_it_is_raised(
+    engines: list[MemoryEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = MemoryEngine.start
+
+    def interrupted(self: MemoryEngine) -> None:
+        signal.raise_signal(signal.SIGINT)  # handled in the main thread, which waits for the start
+        time.sleep(0.2)
+        start(self)
+
+    monkeypatch.setattr(MemoryEngine, "start", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            penstock.run(double_flow(None), at=tmp_path, **FAST)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    recorded = penstock.open_run(tmp_path).status().run
+    assert recorded is not None and recorded.stopped_why == "interrupted during the start"
+    assert not engines[0].running
 
 
 def test_an_error_in_the_block_stops_the_run_and_is_raised(engines: list[MemoryEngine], tmp_path: Path) -> None:
@@ -55,20 +117,32 @@ def test_a_run_is_resumed_from_a_file(engines: list[MemoryEngine], tmp_path: Pat
     file = tmp_path / "flow.py"
     file.write_text("from tests.support.double_flow import double_flow\nflow = double_flow(None)\n")
     with penstock.run(str(file), at=tmp_path / "run", **FAST) as first:
-        assert not first.is_resumed and str(file) in first.resume_command()
+        assert not first.is_resumed and str(file) in (first.resume_command() or "")
     with penstock.run(f"{file}:flow", at=tmp_path / "run", **FAST) as second:
         assert second.is_resumed
 
 
 def test_a_failed_run_raises_in_wait_and_at_the_end_of_the_block(engines: list[MemoryEngine], tmp_path: Path) -> None:
     with (
-        pytest.raises(penstock.RunFailedError, match="the disk is full"),
+        pytest.raises(penstock.RunFailedError, match="the disk is full.*then run the Python program again"),
         penstock.run(double_flow(None), at=tmp_path, **FAST) as run,
     ):
         engines[0].failed = "the disk is full"
         with pytest.raises(penstock.RunFailedError, match="the disk is full"):
             run.wait(timeout_s=300)
         assert run.failure == "the disk is full"
+
+
+def test_the_failure_of_a_run_from_a_file_names_the_command_that_resumes_it(
+    engines: list[MemoryEngine], tmp_path: Path
+) -> None:
+    file = tmp_path / "flow.py"
+    file.write_text("from tests.support.double_flow import double_flow\nflow = double_flow(None)\n")
+    run = penstock.run(str(file), at=tmp_path / "run", **FAST)
+    engines[0].failed = "the disk is full"
+    command = f"penstock run {file} --at {tmp_path / 'run'} --master local[2]"
+    with pytest.raises(penstock.RunFailedError, match=re.escape(f"resume with: {command}")):
+        run.wait(timeout_s=300)
 
 
 def test_an_error_of_the_start_is_raised_and_leaves_the_directory_free(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.engines.ports import RunnableEngine
 
 _NO_FILE = "-"  # recorded for a dataflow that was not loaded from a file
-_EXIT_TIMEOUT_S = 60.0  # how long the end of the program waits for a clean stop
+_EXIT_TIMEOUT_S = 60.0  # how long Ctrl-C during the start and the end of the program wait for a clean stop
 
 
 class RunFailedError(PenstockError):
@@ -85,7 +85,8 @@ def run(
         latency_s: Latency target (policy drs).
         release_below_s: Latency below which slots are released (policy drs); default: half of the target.
         quantile: Apply the target to this quantile (0.5, 0.95 or 0.99) of the latency instead of the mean.
-        max_slots: Largest number of slots that the policy may use.
+        max_slots: Largest number of slots that the policy may use. Policy drs accepts either this or `latency_s`, not
+            both: with `max_slots` it minimises the latency.
         executors: Smallest and largest number of executors.
         executor_cores: Slots of an executor.
         cooldown_s: Smallest time between two plan changes.
@@ -173,25 +174,35 @@ class Run(RunRecord):
         super().__init__(launch.directory)
         self._launch = launch
         self._started, self._ended_event = threading.Event(), threading.Event()
-        self._idle, self._idle_wanted = threading.Event(), False
+        self._idle_changed = threading.Condition()  # guards the two counts
+        self._idle_waiters = 0  # threads in `wait_until_idle`
+        self._idle_observations = 0  # how often all input was processed
         self._stop_reason: str | None = None
         self._ended: Stopped | None = None
         self._error: BaseException | None = None
         if launch.options.policy is not None:
             create_policy(launch.options)  # an invalid study is refused before anything starts
         self._store, self.is_resumed = launch.open_store()
-        if on_message is not None:
-            verb = "Resuming" if self.is_resumed else "Starting"
-            on_message(f"{verb} {launch.flow.name} in {launch.directory} on {launch.target.master} ...")
-            for remark in remarks or []:
-                on_message(remark)
         self._thread = threading.Thread(target=self._main, name=f"penstock {launch.flow.name}", daemon=True)
-        self._thread.start()
-        atexit.register(self._at_exit)
         try:
+            if on_message is not None:
+                verb = "Resuming" if self.is_resumed else "Starting"
+                on_message(f"{verb} {launch.flow.name} in {launch.directory} on {launch.target.master} ...")
+                for remark in remarks or []:
+                    on_message(remark)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        try:
+            self._thread.start()
+            atexit.register(self._at_exit)
             self._started.wait()
-        except BaseException:  # Ctrl-C
-            self._stop_reason = "interrupted during the start"
+        except RuntimeError as error:  # the system has no thread left
+            self._abandon(error)
+            raise
+        except BaseException:  # Ctrl-C: the caller gets no handle, so the run must end here
+            self.request_stop("interrupted during the start")
+            self._ended_event.wait(_EXIT_TIMEOUT_S)
             raise
         if self._error is not None:
             self._finish()
@@ -215,26 +226,28 @@ class Run(RunRecord):
         """Wait until all input is processed and return True.
 
         Returns:
-            False if the run stops or the timeout expires first.
+            False if the timeout expires first, or if the run stops for another reason.
 
         Raises:
             PenstockError: A source never ends.
             RunFailedError: The run failed.
         """
         check_ends(self._launch.flow)
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        self._idle.clear()
-        self._idle_wanted = True
-        try:
-            while not self._idle.wait(0.05):
-                if self._ended_event.is_set():
-                    self.wait()
-                    return self._launch.until_idle and self._idle.is_set()
-                if deadline is not None and time.monotonic() >= deadline:
-                    return False
-            return True
-        finally:
-            self._idle_wanted = False
+        with self._idle_changed:
+            before = self._idle_observations
+            self._idle_waiters += 1
+            try:
+                self._idle_changed.wait_for(
+                    lambda: self._idle_observations > before or self._ended_event.is_set(), timeout_s
+                )
+                is_idle = self._idle_observations > before
+            finally:
+                self._idle_waiters -= 1
+        if not is_idle and self._ended_event.is_set():
+            self.wait()
+            # Such a run ends at the first observation, which may have been before this call.
+            is_idle = self._launch.until_idle and self._idle_observations > 0
+        return is_idle
 
     def stop(self, reason: str = "stopped from Python", *, timeout_s: float | None = None) -> Answer:
         """Stop the run so that it can be resumed, and wait until it has stopped. `reason` is recorded."""
@@ -263,9 +276,11 @@ class Run(RunRecord):
         """Why the run ended; None while it runs."""
         return self.failure if self._ended is None else self._ended.reason
 
-    def resume_command(self) -> str:
-        """Return the command that resumes the run."""
+    def resume_command(self) -> str | None:
+        """Return the command that resumes the run; None if the dataflow was not loaded from a file."""
         launch, target = self._launch, self._launch.target
+        if launch.flow_file == _NO_FILE:
+            return None
         where = (
             f"--master {target.master}" if target.cluster_directory is None else f"--cluster {target.cluster_directory}"
         )
@@ -294,9 +309,14 @@ class Run(RunRecord):
         if self._error is not None:
             raise self._error
         if self._ended is not None and self._ended.failed:
-            raise RunFailedError(
-                f"The run failed: {self._ended.reason}. Correct the cause, and resume the run in '{self.directory}'."
-            )
+            command = self.resume_command()
+            resume = "run the Python program again" if command is None else f"resume with: {command}"
+            raise RunFailedError(f"The run failed: {self._ended.reason}. Correct the cause, then {resume}")
+
+    def _abandon(self, error: BaseException) -> None:
+        """Close the store, which otherwise the background thread does."""
+        with self._store as store:
+            store.end_run(at_s=time.time(), reason=f"{type(error).__name__}: {error}")
 
     def _finish(self) -> None:
         self._thread.join()
@@ -335,9 +355,14 @@ class Run(RunRecord):
         finally:
             self._ended_event.set()
             self._started.set()
+            with self._idle_changed:
+                self._idle_changed.notify_all()
 
     def _check_idle(self, engine: RunnableEngine) -> bool:
         """Return whether the run must end; checking for idleness takes time, so it is done on demand only."""
-        if (self._launch.until_idle or self._idle_wanted) and engine.idle():
-            self._idle.set()
-        return self._launch.until_idle and self._idle.is_set()
+        if not (self._launch.until_idle or self._idle_waiters) or not engine.idle():
+            return False
+        with self._idle_changed:
+            self._idle_observations += 1
+            self._idle_changed.notify_all()
+        return self._launch.until_idle
