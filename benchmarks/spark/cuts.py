@@ -14,12 +14,14 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
 from benchmarks.figures import Row, row
+from penstock.brokers.cluster import KafkaCluster
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.reading.gate import PLAN_FILE
 from penstock.engines.spark.reading.offsets import save_start_offsets
 from penstock.engines.spark.reading.reader import ReaderOptions
 from penstock.engines.spark.session import session
+from penstock.engines.spark.settings import EngineSettings
 from penstock.plan import default_plan
 
 
@@ -57,9 +59,10 @@ def cuts(master: str) -> list[Row]:
     return found
 
 
-def stays(spark: SparkSession, flow: Dataflow, plan: penstock.Plan) -> float:
+def stays(spark: SparkSession, flow: Dataflow, plan: penstock.Plan, *, kafka: KafkaCluster | None = None) -> float:
+    """Return the median latency of the dataflow under a plan; `kafka` holds the rows of its cuts."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
-        engine = SparkEngine(flow, at, spark=spark, plan=plan)
+        engine = SparkEngine(flow, at, spark=spark, plan=plan, settings=EngineSettings(kafka=kafka))
         engine.start()
         try:
             medians: list[float] = []
