@@ -79,7 +79,7 @@ def test_an_error_of_on_message_leaves_the_directory_free(engines: list[MemoryEn
         penstock.run(double_flow(None), at=tmp_path, on_message=fails, **FAST)
     recorded = penstock.open_run(tmp_path).status()
     assert recorded.state == "stopped" and recorded.run is not None
-    assert recorded.run.stopped_why == "KeyError: 'message'"
+    assert recorded.run.stop_reason == "KeyError: 'message'"
     penstock.run(double_flow(None), at=tmp_path, **FAST).stop()
 
 
@@ -101,7 +101,7 @@ def test_ctrl_c_during_the_start_stops_the_run_before_it_is_raised(
     finally:
         signal.signal(signal.SIGINT, before)
     recorded = penstock.open_run(tmp_path).status().run
-    assert recorded is not None and recorded.stopped_why == "interrupted during the start"
+    assert recorded is not None and recorded.stop_reason == "interrupted during the start"
     assert not engines[0].running
 
 
