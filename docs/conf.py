@@ -30,10 +30,13 @@ html_theme = "furo"
 html_title = "Penstock"
 html_static_path = ["_static"]
 
+default_role = "code"  # single backticks in docstrings
+
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 add_module_names = False
+smartquotes = False  # two hyphens of an option stay two hyphens
 
 # Classes of the standard library and of pandas, which this documentation does not contain.
 nitpick_ignore_regex = [("py:class", r"(pathlib\.Path|collections\.abc\.\w+|pandas\.\S+|pd\.DataFrame|optional)")]

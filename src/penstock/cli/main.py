@@ -46,6 +46,7 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"penstock.cli.{COMMANDS[name][0]}")
         command: click.Command = module.command
+        command.name = name  # the function of each module is called `command`
         return command
 
     def invoke(self, ctx: click.Context) -> object:
