@@ -36,7 +36,7 @@ def test_a_program_has_no_cuts_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (engine.plan.slots, engine.plan.cuts) == (6, frozenset())
 
 
-EXECUTORS_REQUIRED = "give the least and the largest number of executors, from 1 to 10,000, such as (1, 6)."
+EXECUTORS_REQUIRED = "give the smallest and the largest number of executors, from 1 to 10,000, such as (1, 6)."
 SECONDS_REQUIRED = "give a finite number of seconds above 0."
 
 
