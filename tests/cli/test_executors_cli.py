@@ -104,7 +104,7 @@ def test_only_trials_that_are_missing_are_made_and_only_of_the_same_thing(tmp_pa
     words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "1,2,3", "--repeats", "2"]
     assert "fitted to [1, 2, 3] executors" in printed(*words, "--slots", "1")  # no cluster is started
     assert "trials with 1 cores per executor, not 4" in printed(*words, "--slots", "4", fails=True)
-    assert "without --budget" in printed(*words, "--slots", "1", "--paced", "--budget", "4", fails=True)
+    assert "omit the budget" in printed(*words, "--slots", "1", "--paced", "--budget", "4", fails=True)
     assert "A paced measurement sets the rate of source 'rows'" in printed(
         *words, "--slots", "1", "--paced", fails=True
     )

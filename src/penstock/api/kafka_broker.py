@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.api.input_files import read_text
+from penstock.api.policy_options import OptionError
 from penstock.dataflow.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -101,9 +102,11 @@ def load_topic(
     peak: float | None = None,
     max_rows: int | None = None,
     seconds: float | None = None,
+    partitions: int | None = None,
     bootstrap_servers: str | None = None,
     options: Mapping[str, str] | None = None,
     on_progress: Callable[[LoadProgress], None] | None = None,
+    on_message: Callable[[str], None] | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> LoadResult:
     """Append rows to a topic at a rate, along a trace, or as a backlog, and return the rows counted by the broker.
@@ -119,13 +122,16 @@ def load_topic(
         peak: Scale the trace so that its highest rate is this many rows/s.
         max_rows: Number of rows after which a rate ends.
         seconds: Time after which a rate or a trace ends.
+        partitions: Create the topic with this number of partitions if it does not exist. By default it must exist.
         bootstrap_servers: Addresses of brokers. By default the broker in `runs/broker` is used.
         options: Options of the Kafka client.
         on_progress: Called about once per second.
+        on_message: Called with one sentence if the topic already exists with another number of partitions.
         is_stopped: Returns whether to end early.
 
     Raises:
-        PenstockError: The arguments do not fit together, or the broker cannot be reached.
+        OptionError: The arguments do not fit together.
+        PenstockError: The broker cannot be reached.
     """
     from penstock.brokers.load_generator import load
     from penstock.brokers.topics import Topic
@@ -133,7 +139,11 @@ def load_topic(
 
     schedule = _schedule(rate, trace, backlog, peak=peak, max_rows=max_rows)
     if seconds is not None and backlog is not None:
-        raise PenstockError("A time limit applies to a rate or a trace; a backlog ends when its rows are appended.")
+        raise OptionError("A time limit applies to a rate or a trace; a backlog ends when its rows are appended.")
+    if partitions is not None:
+        created = create_topic(topic, partitions=partitions, bootstrap_servers=bootstrap_servers, options=options)
+        if created.partitions != partitions and on_message is not None:
+            on_message(f"Topic '{topic}' already exists with {created.partitions} partitions.")
     return load(
         Topic(_cluster(bootstrap_servers, options), topic),
         load_function(row, "generator") if isinstance(row, str) else row,
@@ -151,11 +161,11 @@ def _schedule(
     from penstock.planning.trace import parse_trace
 
     if sum(given is not None for given in (rate, trace, backlog)) != 1:
-        raise PenstockError("Give exactly one of a rate, a trace and a backlog.")
+        raise OptionError("Give exactly one of a rate, a trace and a backlog.")
     if peak is not None and trace is None:
-        raise PenstockError("A peak scales a trace; give a trace too.")
+        raise OptionError("A peak scales a trace; give a trace too.")
     if max_rows is not None and rate is None:
-        raise PenstockError("A maximum number of rows applies to a rate; give a rate too.")
+        raise OptionError("A maximum number of rows applies to a rate; give a rate too.")
     if rate is not None:
         return ConstantRate(rate, max_rows)
     if backlog is not None:

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from penstock.api.policy_options import OptionError
+from penstock.control.policies.catalogue import POLICIES
 from penstock.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from penstock.study.mst.design import PlannedTrial
     from penstock.study.mst.replica_search import ReplicaPolicy
 
-ReplicaMethod = Literal["rule", "drs", "stela", "threshold"]
+BY_RULE = "rule"
+REPLICA_METHODS = (BY_RULE, *(name for name, entry in POLICIES.items() if entry.distributes_replicas))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,7 @@ def measure_mst(
     repeats: int = 1,
     budget: int | None = None,
     paced: bool = False,
-    replicas: ReplicaMethod = "rule",
+    replicas: str = BY_RULE,
     predict: Sequence[int] = (),
     at: str | Path | None = None,
     cluster: str | Path | None = None,
@@ -63,7 +66,7 @@ def measure_mst(
         repeats: Number of trials for each of them.
         budget: Make this many trials instead, each at the number of executors that reduces the uncertainty most.
         paced: Also search for the highest sustained rate of paced sources.
-        replicas: Set replicas by the rule of the paper ("rule") or by a policy.
+        replicas: Set replicas by the rule of the paper ("rule") or by a policy; one of `REPLICA_METHODS`.
         predict: Numbers of executors to predict.
         at: Directory of the study; default `studies/<name of the dataflow>`.
         cluster: Directory of a running cluster. By default one is started with `executor_cores` and
@@ -75,10 +78,13 @@ def measure_mst(
         on_progress: Called at the start and after each trial.
 
     Raises:
+        OptionError: An option has an invalid value or does not fit the others.
         PenstockError: The sources cannot be measured, or the directory contains trials of another program.
     """
     if paced and budget is not None:
-        raise PenstockError("A paced measurement requires repeats and cannot have a budget; omit the budget.")
+        raise OptionError("A paced measurement requires repeats and cannot have a budget; omit the budget.")
+    if replicas not in REPLICA_METHODS:
+        raise OptionError(f"Replicas cannot be set by '{replicas}'; the methods are {', '.join(REPLICA_METHODS)}.")
     from penstock.dataflow.load import load
     from penstock.engines.spark import cluster as clusters
 
@@ -135,7 +141,7 @@ class _Study:
     repeats: int
     budget: int | None
     paced: bool
-    replicas: ReplicaMethod
+    replicas: str
     largest_prediction: int
     cluster: Path | None
     asked: ClusterSize
@@ -306,14 +312,14 @@ def _check_sources(flow: Dataflow, *, paced: bool) -> None:
             )
 
 
-def _replica_policy(replicas: ReplicaMethod, window_s: float, workers: int) -> ReplicaPolicy | None:
+def _replica_policy(replicas: str, window_s: float, workers: int) -> ReplicaPolicy | None:
     """Return the policy without guards: a trial loses nothing by a change."""
     from penstock.control.controller import Settings
     from penstock.control.policies.catalogue import PolicyParameters, build_policy
     from penstock.measure.smoothing import MovingAverage
     from penstock.study.mst.replica_search import ReplicaPolicy
 
-    if replicas == "rule":
+    if replicas == BY_RULE:
         return None
     settings = Settings(mode="active", smoothing=MovingAverage(2), micro_batch=True, warm_up_s=2 * window_s)
     return ReplicaPolicy(policy=build_policy(replicas, PolicyParameters(workers=workers)), settings=settings)

@@ -69,17 +69,22 @@ class PolicyOptions:
         if self.policy is None:
             self._check_no_policy()
             return
-        if self.policy == "mst" and self.executors is None:
-            raise OptionError("Policy 'mst' requires 'executors': the smallest and largest number, such as 1..6.")
-        if self.policy != "mst" and self.mst_study is not None:
-            raise OptionError(f"A study is used by policy 'mst' only, not by '{self.policy}'.")
-        if self.policy == "drs" and (self.max_slots is None) == (self.latency_s is None):
+        entry = POLICIES[self.policy]
+        if entry.sets_executors and self.executors is None:
             raise OptionError(
-                "Policy 'drs' requires either a latency target (fewest slots within it) or max-slots (lowest latency "
-                "with that many slots)."
+                f"Policy '{self.policy}' requires 'executors': the smallest and largest number, such as 1 and 6."
             )
-        if self.policy != "drs" and self.latency_s is not None and not any_target:
-            raise OptionError(f"Policy '{self.policy}' has no latency target; use policy 'drs' for one.")
+        if self.mst_study is not None and not entry.sets_executors:
+            users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.sets_executors)
+            raise OptionError(f"Policy '{self.policy}' uses no throughput study; use policy {users} with a study.")
+        if entry.has_latency_target and (self.max_slots is None) == (self.latency_s is None):
+            raise OptionError(
+                f"Policy '{self.policy}' requires either a latency target (fewest slots within it) or a maximum number "
+                "of slots (lowest latency with that many slots), and not both."
+            )
+        if self.latency_s is not None and not entry.has_latency_target and not any_target:
+            users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.has_latency_target)
+            raise OptionError(f"Policy '{self.policy}' has no latency target; use policy {users} for one.")
         if self.latency_s is None and (self.release_below_s is not None or self.quantile is not None):
             raise OptionError("A release limit and a quantile require a latency target.")
 
@@ -104,12 +109,12 @@ class PolicyOptions:
 
     def _check_no_policy(self) -> None:
         needs_policy = {
-            "max_slots": self.max_slots,
-            "latency": self.latency_s,
-            "release_below": self.release_below_s,
-            "quantile": self.quantile,
-            "study": self.mst_study,
-            "executors": self.executors,
+            "the maximum number of slots": self.max_slots,
+            "the latency target": self.latency_s,
+            "the release limit": self.release_below_s,
+            "the quantile": self.quantile,
+            "the throughput study": self.mst_study,
+            "the number of executors": self.executors,
         }
         given = [name for name, value in needs_policy.items() if value is not None]
         if given:

@@ -80,7 +80,8 @@ def run(
         confs: Spark properties of the session to create.
         plan: The plan to start with, as a value or as a JSON file. The default is the last plan of the run, or the
             default plan.
-        policy: The scaling policy: "drs", "threshold", "stela", "ds2" or "mst". By default the plan is fixed.
+        policy: The name of a scaling policy in `penstock.control.policies.catalogue.POLICIES`, such as "drs". By
+            default the plan is fixed.
         mode: "recommend" records decisions, "active" also applies them, "off" makes none.
         latency_s: Latency target (policy drs).
         release_below_s: Latency below which slots are released (policy drs); default: half of the target.

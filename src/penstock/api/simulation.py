@@ -160,7 +160,7 @@ def simulate(
     )
     options.check(any_target=True)
     if (like is None) == (behaviour is None):
-        raise OptionError("The cost of the operators is required: give either `behaviour` or `like`.")
+        raise OptionError("The cost of the operators is required: give either 'behaviour' or 'like', and not both.")
     record = like if isinstance(like, RunRecord) else None if like is None else open_run(like)
     available = slots or (record is not None and record.plan is not None and record.plan.slots) or _DEFAULT_SLOTS
     if plan is None and max_slots is not None and max_slots > available:
@@ -170,7 +170,7 @@ def simulate(
     dataflow = dataflow_from(flow)
     load = parse_trace(read_text(Path(trace)), source=str(trace))
     load = load if peak is None else load.scaled_to(peak)
-    costs = _costs_from(dataflow, behaviour) if record is None else _costs_like(dataflow, record)
+    costs = _costs_from(behaviour) if record is None else _costs_like(dataflow, record)
     costs = _on_trace(dataflow, costs, load)
     options = replace(
         options,
@@ -211,7 +211,7 @@ def _first_plan(flow: Dataflow, slots: int, engine: EngineMode) -> Plan:
     return default_plan(flow, slots=slots, replicas=counts)
 
 
-def _costs_from(flow: Dataflow, behaviour: Behaviour | str | Path | None) -> Behaviour:
+def _costs_from(behaviour: Behaviour | str | Path | None) -> Behaviour:
     from penstock.engines.simulated import Behaviour
 
     if isinstance(behaviour, Behaviour):

@@ -209,7 +209,7 @@ def _locked(folder: Path, *, create: bool = False) -> Iterator[None]:
         lock = (folder / "lock").open("w")
     except OSError as error:
         raise PenstockError(
-            f"The folder '{folder}' cannot be used for a broker ({error.strerror}); give another directory with --at."
+            f"The folder '{folder}' cannot be used for a broker ({error.strerror}); give another directory."
         ) from None
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

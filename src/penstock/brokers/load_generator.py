@@ -129,7 +129,7 @@ def load(
     Raises:
         PenstockError: A row cannot be computed or written, no broker answers, or the count differs.
     """
-    topic.required("load", create="create it with --partitions 4")
+    topic.required("load", create="create it by giving its number of partitions, such as 4")
     before = _count(topic, f"No row was written to topic '{topic.name}'")
     load = _Load(topic, row, schedule, limit_s)
     load.run(on_progress, is_stopped)

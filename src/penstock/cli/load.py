@@ -58,23 +58,14 @@ def command(
       penstock load lines --bootstrap-servers localhost:9092 --rows my.py:line --trace day.csv --peak 20000
       penstock load lines --bootstrap-servers localhost:9092 --rows my.py:line --backlog 5000000 --partitions 8
     """
+    from functools import partial
+
     import msgspec
     from rich.console import Console
 
-    from penstock.api.kafka_broker import create_topic, load_topic
+    from penstock.api.kafka_broker import load_topic
     from penstock.control.signals import StopSignals
 
-    if sum(given is not None for given in (rate, trace, backlog)) != 1:
-        raise click.UsageError("Give exactly one of --rate, --trace and --backlog.")
-    if (peak is not None and trace is None) or (max_rows is not None and rate is None):
-        raise click.UsageError("--peak requires --trace, and --max-rows requires --rate.")
-    if seconds is not None and backlog is not None:
-        raise click.UsageError("--seconds requires --rate or --trace.")
-    options = texts_by_name(kafka_options, "--kafka-option")
-    if partitions is not None:
-        created = create_topic(topic, partitions=partitions, bootstrap_servers=bootstrap_servers, options=options)
-        if created.partitions != partitions:
-            click.echo(f"Topic '{topic}' already exists with {created.partitions} partitions.", err=True)
     with StopSignals() as signals, Console(stderr=True).status(f"Loading '{topic}' ...") as status:
 
         def show(progress: LoadProgress) -> None:
@@ -95,7 +86,9 @@ def command(
             max_rows=max_rows,
             seconds=seconds,
             bootstrap_servers=bootstrap_servers,
-            options=options,
+            partitions=partitions,
+            options=texts_by_name(kafka_options, "--kafka-option"),
+            on_message=partial(click.echo, err=True),
             on_progress=None if as_json else show,
             is_stopped=lambda: signals.received is not None,
         )

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.api.mst_measurement import BY_RULE, REPLICA_METHODS
 from penstock.cli.parameters import SHARE, Counts, Finite
 from penstock.cli.plot_option import PLOT
 
 if TYPE_CHECKING:
-    from penstock.api.mst_measurement import ReplicaMethod, StudyProgress
+    from penstock.api.mst_measurement import StudyProgress
     from penstock.report.mst_results import MstFits, MstMeasurement, TrialResult
 
 _SEED = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
@@ -48,8 +49,8 @@ def command() -> None:
 @click.option("--paced", is_flag=True, help="Also search for the highest sustained rate of paced sources.")
 @click.option(
     "--replicas",
-    type=click.Choice(["rule", "drs", "stela", "threshold"]),
-    default="rule",
+    type=click.Choice(REPLICA_METHODS),
+    default=BY_RULE,
     show_default=True,
     help="Set replicas by the paper's rule or by a policy.",
 )
@@ -75,7 +76,7 @@ def measure(
     repeats: int,
     budget: int | None,
     paced: bool,
-    replicas: ReplicaMethod,
+    replicas: str,
     predict: tuple[int, ...],
     at: Path | None,
     cluster: Path | None,
@@ -99,8 +100,6 @@ def measure(
     """
     from penstock.api.mst_measurement import measure_mst
 
-    if paced and budget is not None:
-        raise click.UsageError("--paced requires --repeats; give it without --budget.")
     with TrialProgressBar(quiet=as_json) as progress:
         result = measure_mst(
             flow,

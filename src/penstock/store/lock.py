@@ -52,7 +52,7 @@ class RunLock:
             self._fd = os.open(run_dir / FILE, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise StoreError(
-                f"Cannot use '{run_dir}' as a run directory ({error.strerror}); give another directory with --at."
+                f"Cannot use '{run_dir}' as a run directory ({error.strerror}); give another directory."
             ) from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,9 +31,7 @@ class Store(StoreReader):
         try:
             self._lock = RunLock(Path(run_dir))
         except DirectoryInUseError as in_use:
-            raise StoreError(
-                f"{in_use} {_how_to_stop(run_dir, in_use.pid)}, or give another directory with --at."
-            ) from None
+            raise StoreError(f"{in_use} {_how_to_stop(run_dir, in_use.pid)}, or give another directory.") from None
         try:
             with schema.store_errors(self.path):
                 self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=10)
@@ -69,12 +67,12 @@ class Store(StoreReader):
         if previous is not None and previous.dataflow != run.dataflow:
             raise StoreError(
                 f"'{self.path.parent}' holds {previous.kind_text} of dataflow '{previous.dataflow}', not of "
-                f"'{run.dataflow}'; give another directory with --at."
+                f"'{run.dataflow}'; give another directory."
             )
         if previous is not None and previous.kind != run.kind:
             raise StoreError(
                 f"'{self.path.parent}' holds {previous.kind_text} of dataflow '{previous.dataflow}', so it cannot hold "
-                f"{run.kind_text}; give another directory with --at."
+                f"{run.kind_text}; give another directory."
             )
         with schema.store_errors(self.path):
             added = self._db.execute("INSERT INTO runs (started_s, body) VALUES (?, ?)", (run.started_s, _json(run)))

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 class PolicyEntry(NamedTuple):
     module: str
     sets_executors: bool = False  # it chooses the number of executors itself, and needs `PolicyParameters.executors`
+    has_latency_target: bool = False  # it needs either `PolicyParameters.latency_s` or `max_slots`
+    distributes_replicas: bool = False  # it can distribute a fixed number of slots, under any load, in a study
 
 
 POLICIES = {
-    "drs": PolicyEntry("penstock.control.policies.drs"),
-    "threshold": PolicyEntry("penstock.control.policies.threshold"),
-    "stela": PolicyEntry("penstock.control.policies.stela"),
+    "drs": PolicyEntry("penstock.control.policies.drs", has_latency_target=True, distributes_replicas=True),
+    "threshold": PolicyEntry("penstock.control.policies.threshold", distributes_replicas=True),
+    "stela": PolicyEntry("penstock.control.policies.stela", distributes_replicas=True),
     "ds2": PolicyEntry("penstock.control.policies.ds2"),
     "mst": PolicyEntry("penstock.control.policies.mst", sets_executors=True),
 }

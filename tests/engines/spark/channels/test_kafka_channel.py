@@ -60,7 +60,7 @@ def test_rows_of_uneven_size_go_into_records_of_about_one_size(kept: Kept) -> No
 
 
 def test_a_row_above_the_limit_is_told(kept: Kept) -> None:
-    with pytest.raises(penstock.PenstockError, match="a row of .* bytes is larger than .*--channel embedded"):
+    with pytest.raises(penstock.PenstockError, match="a row of .* bytes is larger than .*the channel 'embedded'"):
         _Writer(NOWHERE, "t", "q/0").add(0, pa.RecordBatch.from_pydict({"word": ["x" * (33 << 20)]}))
 
 

@@ -221,7 +221,7 @@ class _Writer:
         if len(value) > _MAX_VALUE_BYTES:
             raise PenstockError(
                 f"a row of {len(value):,} bytes is larger than the limit of {_MAX_VALUE_BYTES:,} bytes for a channel "
-                "in Kafka; make the row smaller, or use --channel embedded"
+                "in Kafka; make the row smaller, or use the channel 'embedded'"
             )
 
         def delivered(error: Any, record: Any) -> None:

@@ -59,14 +59,14 @@ def start(at: Path, size: ClusterSize, *, ends_with_process: bool = False, patie
     at = at.resolve()
     if owner(at) is not None:
         raise ClusterError(
-            f"A cluster is already running in '{at}'. Stop it with 'penstock cluster stop --at {at}', or give another "
-            "--at."
+            f"A cluster is already running in '{at}'. Stop it with 'penstock cluster stop --at {at}', or use another "
+            "directory."
         )
     try:
         at.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ClusterError(
-            f"The cluster directory '{at}' cannot be created ({error.strerror}). Give another directory with --at."
+            f"The cluster directory '{at}' cannot be created ({error.strerror}). Use another directory."
         ) from None
     kill_leftovers(at)
     me = Owner(pid=psutil.Process().pid, create_time_s=psutil.Process().create_time())

@@ -24,7 +24,7 @@ class FixedExecutors:
         if slots != self.slots_per_executor:
             raise PlanError(
                 f"The plan has {slots} slots, but this run has {self.slots_per_executor}, which its master fixes. "
-                f'Set "slots": {self.slots_per_executor}, or restart the run with another --master.'
+                f'Set "slots": {self.slots_per_executor}, or restart the run with another master.'
             )
 
     def request(self, count: int) -> None:
