@@ -1,5 +1,6 @@
 """Penstock measures, models, plans and scales streaming pipelines on Spark Structured Streaming."""
 
+from penstock.api.demonstration import demonstrate
 from penstock.api.kafka_broker import (
     broker_status,
     connector_jars,
@@ -16,14 +17,17 @@ from penstock.api.policy_comparison import compare_policies
 from penstock.api.policy_options import OptionError
 from penstock.api.record import RunRecord, open_run
 from penstock.api.running import Run, RunFailedError, run
+from penstock.api.schemas import schema
 from penstock.api.simulation import Simulation, simulate
 from penstock.api.spark_cluster import cluster_status, start_cluster, stop_cluster
 from penstock.api.watching import watch
+from penstock.control.requests import RequestError
 from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, Stream
 from penstock.dataflow.kafka import kafka
 from penstock.dataflow.sinks import foreach_batch, memory, noop, parquet
 from penstock.dataflow.sources import backlog, files, generate, replay, spark_source
 from penstock.plan import Plan, default_plan, diff, rescaled
+from penstock.store import StoreError
 
 __all__ = [
     "Dataflow",
@@ -32,10 +36,12 @@ __all__ = [
     "PenstockError",
     "Plan",
     "PlanError",
+    "RequestError",
     "Run",
     "RunFailedError",
     "RunRecord",
     "Simulation",
+    "StoreError",
     "Stream",
     "allocate",
     "assign",
@@ -48,6 +54,7 @@ __all__ = [
     "connector_jars",
     "create_topic",
     "default_plan",
+    "demonstrate",
     "diff",
     "files",
     "fit_mst",
@@ -65,6 +72,7 @@ __all__ = [
     "replay",
     "rescaled",
     "run",
+    "schema",
     "simulate",
     "spark_source",
     "start_broker",

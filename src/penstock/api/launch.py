@@ -65,7 +65,7 @@ class RunTarget:
         return RunTarget(master=master or DEFAULT_MASTER, confs=own)
 
     def fit(self, options: PolicyOptions) -> tuple[PolicyOptions, list[str]]:
-        """Return the options adapted to the cluster, and remarks about that."""
+        """Return the options adapted to the cluster, and remarks about that and about the session."""
         remarks = []
         if self.cluster_slots is not None and options.executor_cores is None:
             options = replace(options, executor_cores=self.cluster_slots)
@@ -80,8 +80,12 @@ class RunTarget:
                 options = options.limited_to(room)
         if options.executors is not None and options.executor_cores is None and not self.master.startswith("local"):
             raise OptionError(f"A number of executors on {self.master} requires the number of cores per executor.")
-        warning = options.warning(self.master)
-        return options, remarks + ([warning] if warning is not None else [])
+        warnings = [options.warning(self.master)]
+        if self.spark is not None:
+            from penstock.api.spark_session import missing_settings
+
+            warnings.append(missing_settings(self.spark))
+        return options, remarks + [warning for warning in warnings if warning is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

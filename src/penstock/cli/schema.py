@@ -2,33 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
-from penstock.dataflow.errors import PenstockError
-
-# name -> (module, type); a module is imported only when its schema is requested
-SCHEMAS: dict[str, tuple[str, str]] = {
-    "plan": ("penstock.plan.plan", "Plan"),
-    "stations": ("penstock.planning.stations", "StationsDocument"),
-    "assignment": ("penstock.planning.stations", "AssignmentResult"),
-    "dataflow": ("penstock.models.flow", "Flow"),
-    "curves": ("penstock.models.curve", "CurvesFormat"),
-    "sizes": ("penstock.planning.vms", "SizesFormat"),
-    "allocation": ("penstock.report.thread_schedule", "ScheduleReport"),
-    "mst-fit": ("penstock.report.mst_results", "MstFits"),
-    "mst-measure": ("penstock.report.mst_results", "MstMeasurement"),
-    "mst-subset": ("penstock.report.mst_results", "VmCountChoice"),
-    "elastic": ("penstock.report.mst_results", "ElasticResult"),
-    "window": ("penstock.measure.window", "Window"),
-    "decision": ("penstock.store.records", "DecisionRecord"),
-    "request": ("penstock.control.requests", "Request"),
-    "answer": ("penstock.control.requests", "Answer"),
-    "outline": ("penstock.report.dataflow_outline", "DataflowOutline"),
-    "report": ("penstock.report.run_report", "RunReport"),
-    "status": ("penstock.report.status", "RunStatus"),
-}
+from penstock.api.schemas import SCHEMAS, schema
 
 
 @click.command("schema")
@@ -46,8 +22,4 @@ def command(name: str | None, as_json: bool) -> None:
     if name is None:
         click.echo(msgspec.json.encode(list(SCHEMAS)).decode() if as_json else "\n".join(SCHEMAS))
         return
-    if name not in SCHEMAS:
-        raise PenstockError(f"There is no format '{name}'; use one of: {', '.join(SCHEMAS)}.")
-    module, kind = SCHEMAS[name]
-    schema = msgspec.json.schema(getattr(importlib.import_module(module), kind))
-    click.echo(msgspec.json.format(msgspec.json.encode(schema)).decode())
+    click.echo(msgspec.json.format(msgspec.json.encode(schema(name))).decode())
