@@ -75,7 +75,7 @@ def measured(spark: Any, at: Path) -> tuple[MstModel, MstModel, dict[tuple[str, 
             fresh=fresh,
             store=store,
             clock=time,
-            saturation=Saturation(every_s=8.0, warm_up=2, max_windows=15),
+            saturation=Saturation(window_s=8.0, warm_up=2, max_windows=15),
             slots_per_executor=SLOTS_EACH,
         )
         study.run((*TRAIN, *PREDICTED), on=lambda trial, done, total: console.print(f"  {done}/{total} trials"))
@@ -174,7 +174,7 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
         )
         controller = Controller(Cooldown(policy, seconds=15.0), settings, engine, store)
         loop = Loop(engine=engine, store=store, controller=controller, on_window=on_window)
-        schedule = Schedule(every_s=EVERY_S, until=lambda: bool(began) and time.time() - began[0] > TRACE_S)
+        schedule = Schedule(window_s=EVERY_S, until=lambda: bool(began) and time.time() - began[0] > TRACE_S)
         run(engine, loop, Requests(at), schedule)
         changes = [row for _, row in store.decisions() if row.applied == "ok" and row.new is not None]
     static = at_peak * seen.seen_s

@@ -16,7 +16,7 @@ spark = (
 )
 spark.sparkContext.setLogLevel("ERROR")
 
-watch = penstock.watch(spark, at="runs/watched", executors=(1, 4), every_s=2.0)
+watch = penstock.watch(spark, at="runs/watched", executors=(1, 4), window_s=2.0)
 
 rows = spark.readStream.format("rate").option("rowsPerSecond", 200).load()
 query = (

@@ -102,22 +102,22 @@ def test_only_trials_that_are_missing_are_made_and_only_of_the_same_thing(tmp_pa
     study_in(study, {m: [99.0 * m, 101.0 * m] for m in (1, 2, 3)})
     flow.write_text(FLOW.format(rate=", rows=10"))
     words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "1,2,3", "--repeats", "2"]
-    assert "fitted to [1, 2, 3] executors" in printed(*words, "--slots", "1")  # no cluster is started
-    assert "trials with 1 cores per executor, not 4" in printed(*words, "--slots", "4", fails=True)
-    assert "omit the budget" in printed(*words, "--slots", "1", "--paced", "--budget", "4", fails=True)
+    assert "fitted to [1, 2, 3] executors" in printed(*words, "--executor-cores", "1")  # no cluster is started
+    assert "trials with 1 cores per executor, not 4" in printed(*words, "--executor-cores", "4", fails=True)
+    assert "omit the budget" in printed(*words, "--executor-cores", "1", "--paced", "--budget", "4", fails=True)
     assert "A paced measurement sets the rate of source 'rows'" in printed(
-        *words, "--slots", "1", "--paced", fails=True
+        *words, "--executor-cores", "1", "--paced", fails=True
     )
     another = tmp_path / "another.py"
     another.write_text(FLOW.format(rate=", rows=10").replace("waiting", "another"))
     words[2] = str(another)
-    assert "contains a study of 'waiting', not of 'another'" in printed(*words, "--slots", "1", fails=True)
+    assert "contains a study of 'waiting', not of 'another'" in printed(*words, "--executor-cores", "1", fails=True)
     another.write_text(
         FLOW.format(rate="").replace('penstock.generate(int, schema="n bigint")', "penstock.spark_source(int)")
     )
-    assert "Source 'rows' is a DataFrame" in printed(*words, "--slots", "1", fails=True)
+    assert "Source 'rows' is a DataFrame" in printed(*words, "--executor-cores", "1", fails=True)
     words[2] = str(flow)
-    assert "replicas by rule, not by drs" in printed(*words, "--slots", "1", "--replicas", "drs", fails=True)
+    assert "replicas by rule, not by drs" in printed(*words, "--executor-cores", "1", "--replicas", "drs", fails=True)
 
 
 def test_what_cannot_be_measured_is_refused_before_it_is(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_one_count_is_shown_although_it_makes_no_curve(tmp_path: Path) -> None:
     study, flow = tmp_path / "study", tmp_path / "flow.py"
     study_in(study, {2: [200.0]})
     flow.write_text(FLOW.format(rate=", rows=10"))
-    words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "2", "--slots", "1"]
+    words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "2", "--executor-cores", "1"]
     assert "A prediction needs a second executor count" in printed(*words)
     assert [one["rows_per_s"] for one in json.loads(printed(*words, "--json"))["trials"]] == [200.0]
 
@@ -146,9 +146,9 @@ def test_trials_of_another_program_or_on_other_executors_are_not_mixed(tmp_path:
     study, flow = tmp_path / "study", tmp_path / "flow.py"
     flow.write_text(FLOW.format(rate=", rows=10"))
     study_in(study, {1: [100.0], 2: [200.0]}, program=fingerprint(load(str(flow))), memory_mb=1024)
-    words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "1,2", "--slots", "1"]
+    words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "1,2", "--executor-cores", "1"]
     flow.write_text("# a comment\n" + flow.read_text())
-    assert "200" in printed(*words, "--every", "9")
+    assert "200" in printed(*words, "--window-s", "9")
     assert "trials with 1024 MB per executor, not 2048" in printed(*words, "--memory-mb", "2048", fails=True)
     flow.write_text(FLOW.format(rate=", rows=20"))
     said = printed(*words, fails=True)

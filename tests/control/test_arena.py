@@ -63,7 +63,7 @@ def test_drs_comes_first_in_fewer_changes_than_the_baselines() -> None:
     def stood(policy: Policy) -> PolicyResult:
         clock = FakeClock()
         engine = QueueingEngine(flow, start, clock=clock, rate=lambda _: 13.0, service_per_s=VIDEO_SERVICE, pause_s=2.0)
-        duration, target = Duration(windows=100, every_s=60.0), LatencyTarget(max_s=3.0)
+        duration, target = Duration(windows=100, window_s=60.0), LatencyTarget(max_s=3.0)
         return run_policy(policy, engine, clock, settings, duration=duration, optimum=optimum, target=target)
 
     settings = Settings(mode="active", smoothing=MovingAverage(2), warm_up_s=0.0, stale_after_s=180.0)
@@ -131,7 +131,7 @@ def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None
     policy = Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05)
     with Store(tmp_path) as store:
         sums, changes = simulate(
-            policy, engine, store, settings, clock=engine.clock, duration=Duration(windows=60, every_s=30.0)
+            policy, engine, store, settings, clock=engine.clock, duration=Duration(windows=60, window_s=30.0)
         )
         last = store.windows(last=1)[0][1].latency
     assert [row.verdict for row in changes] == ["kept"] and sums.rolled_back == 0
@@ -142,7 +142,7 @@ def test_a_contest_between_drs_and_a_baseline_from_two_starts() -> None:
     settings = Settings(mode="active", smoothing=MovingAverage(3), warm_up_s=30.0, stale_after_s=180.0)
     drs = Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05)
     options = ArenaOptions(
-        slots=22, starts=2, duration=Duration(windows=20, every_s=60.0), seed=1, short_s=400.0, long_s=1_500.0
+        slots=22, starts=2, duration=Duration(windows=20, window_s=60.0), seed=1, short_s=400.0, long_s=1_500.0
     )
     contest = compare_policies("video", "row-by-row", [Threshold(), drs], settings, options)
     assert contest.plans == math.comb(21, 2)
@@ -151,5 +151,5 @@ def test_a_contest_between_drs_and_a_baseline_from_two_starts() -> None:
     assert (first.policy, first.reached, first.most_rounds) == ("drs", 2, 1) and first.worst_share > 0.9
     assert second.policy == "threshold" and second.reached < 2
     with pytest.raises(PlanError, match="No plan of 'video' within 6 slots keeps up"):
-        few = ArenaOptions(slots=6, starts=1, duration=Duration(windows=1, every_s=60.0), seed=1, long_s=600.0)
+        few = ArenaOptions(slots=6, starts=1, duration=Duration(windows=1, window_s=60.0), seed=1, long_s=600.0)
         compare_policies("video", "row-by-row", [drs], settings, few)

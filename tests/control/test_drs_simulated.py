@@ -38,14 +38,14 @@ from tests.support.scripted import engine as queueing
 
 
 def changes(
-    engine: SimulatedEngine, policy: Policy, at: Path, *, windows: int, every_s: float, smoothed: int
+    engine: SimulatedEngine, policy: Policy, at: Path, *, windows: int, window_s: float, smoothed: int
 ) -> list[DecisionRecord]:
     settings = Settings(
-        mode="active", smoothing=MovingAverage(smoothed), warm_up_s=0.0, stale_after_s=3 * every_s, load_change=0.2
+        mode="active", smoothing=MovingAverage(smoothed), warm_up_s=0.0, stale_after_s=3 * window_s, load_change=0.2
     )
     with Store(at) as store:
         return simulate(
-            policy, engine, store, settings, clock=engine.clock, duration=Duration(windows=windows, every_s=every_s)
+            policy, engine, store, settings, clock=engine.clock, duration=Duration(windows=windows, window_s=window_s)
         )[1]
 
 
@@ -60,7 +60,7 @@ VISITS = {
 
 @pytest.mark.parametrize("application", VISITS)
 def test_from_any_start_one_change_leads_to_the_best_of_all_allocations(application: str, tmp_path: Path) -> None:
-    visits, external, service, every_s = VISITS[application]
+    visits, external, service, window_s = VISITS[application]
     every = list(allocations(list(service), 22))
     best = min(every, key=lambda counts: mean_s(visits, external, service, counts))
     assert tuple(best.values()) == PUBLISHED[application]
@@ -68,7 +68,7 @@ def test_from_any_start_one_change_leads_to_the_best_of_all_allocations(applicat
         flow, behaviour = SCENARIOS[application]()
         engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, start), seed=number)
         policy = Drs(DrsSettings(goal=LeastLatency(max_slots=22)))
-        made = changes(engine, policy, tmp_path / str(number), windows=4, every_s=every_s, smoothed=3)
+        made = changes(engine, policy, tmp_path / str(number), windows=4, window_s=window_s, smoothed=3)
         assert engine.plan.replicas == best, start
         assert len(made) == (start != best)
 
@@ -79,7 +79,7 @@ def test_and_there_it_stays(start: tuple[int, ...], tmp_path: Path) -> None:
     flow, behaviour = video()
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, dict(zip(VIDEO_SERVICE, start, strict=True))), seed=2)
     policy = Cooldown(Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05), seconds=14 * 60.0)
-    (change,) = changes(engine, policy, tmp_path, windows=60, every_s=60.0, smoothed=5)
+    (change,) = changes(engine, policy, tmp_path, windows=60, window_s=60.0, smoothed=5)
     assert tuple(engine.plan.replicas.values()) == PUBLISHED["video"]
     assert change.verdict == "kept" and change.observed is not None
     visits, external, service, _ = VISITS["video"]
@@ -114,7 +114,7 @@ def stepped(legs: tuple[tuple[int, float], ...], w: int, at: Path, windows: int)
     )
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}), seed=1)
     policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=T_MAX, min_s=T_MIN))), seconds=WINDOW_S * w)
-    made = changes(engine, policy, at, windows=windows, every_s=WINDOW_S, smoothed=w)
+    made = changes(engine, policy, at, windows=windows, window_s=WINDOW_S, smoothed=w)
     return [(int(row.at_s // WINDOW_S), row.reason_code, sum(row.new.replicas.values())) for row in made if row.new]
 
 
@@ -170,7 +170,7 @@ def test_gigk_chooses_right_where_mmk_chooses_wrong(tmp_path: Path) -> None:
     for queue in ("mmk", "gigk"):
         engine = engine_on((2, 3, 2))
         policy = Drs(DrsSettings(goal=LeastLatency(), queue=queue))  # type: ignore[arg-type]
-        changes(engine, policy, tmp_path / queue, windows=4, every_s=1_000.0, smoothed=3)
+        changes(engine, policy, tmp_path / queue, windows=4, window_s=1_000.0, smoothed=3)
         chosen[queue] = tuple(engine.plan.replicas.values())
     assert chosen == {"mmk": (3, 3, 1), "gigk": (2, 4, 1)}
 
@@ -188,7 +188,7 @@ def test_no_slot_is_released_while_the_target_is_missed(tmp_path: Path) -> None:
     )
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"work": 3}, slots=60))
     policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=0.2))), seconds=30.0)
-    made = changes(engine, policy, tmp_path, windows=60, every_s=10.0, smoothed=3)
+    made = changes(engine, policy, tmp_path, windows=60, window_s=10.0, smoothed=3)
     assert made
     for row in made:
         assert row.new is not None and row.before is not None
@@ -207,7 +207,7 @@ def test_no_slot_is_released_at_the_moment_when_the_load_returns(tmp_path: Path)
     )
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}), seed=1)
     policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=0.2))), seconds=400.0)
-    made = changes(engine, policy, tmp_path, windows=130, every_s=10.0, smoothed=5)
+    made = changes(engine, policy, tmp_path, windows=130, window_s=10.0, smoothed=5)
     assert [(row.at_s, row.reason_code) for row in made] == [(50.0, "release")]
 
 
@@ -222,7 +222,7 @@ def test_rows_that_go_one_way_or_the_other_are_counted_once(tmp_path: Path) -> N
     operators = {name: OperatorBehaviour(service_s=Exponential(mean=s)) for name, s in costs.items()}
     operators["a"] = OperatorBehaviour(service_s=Exponential(mean=0.02), routes={"b": 0.9, "c": 0.1})
     engine = SimulatedEngine(flow, Behaviour(operators=operators), plan=plan_of(flow, {"a": 2, "b": 2, "c": 6}), seed=1)
-    changes(engine, Ds2(), tmp_path, windows=8, every_s=100.0, smoothed=3)
+    changes(engine, Ds2(), tmp_path, windows=8, window_s=100.0, smoothed=3)
     # 20, 18 and 2 rows/s: 0.4, 0.36 and 1 replicas' worth, with some noise about the last.
     assert engine.plan.replicas["a"] == engine.plan.replicas["b"] == 1 and engine.plan.replicas["c"] in (1, 2)
 
@@ -241,7 +241,7 @@ def test_a_loop_that_few_rows_take_has_a_plan(tmp_path: Path) -> None:
         }
     )
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"a": 4, "b": 4}), seed=1)
-    changes(engine, Ds2(), tmp_path, windows=8, every_s=100.0, smoothed=3)
+    changes(engine, Ds2(), tmp_path, windows=8, window_s=100.0, smoothed=3)
     # 20 / 0.7 = 28.6 rows/s through both: 1.43 and 0.57 replicas' worth.
     assert engine.plan.replicas == {"a": 2, "b": 1, "out": 1}
 
@@ -265,7 +265,7 @@ def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
     engine = SimulatedEngine(flow, behaviour, plan=one, mode="micro-batch")
     settings = Settings(mode="active", smoothing=MovingAverage(2), micro_batch=True, warm_up_s=10.0, stale_after_s=60.0)
     with Store(tmp_path) as store:
-        simulate(policy, engine, store, settings, clock=engine.clock, duration=Duration(windows=120, every_s=10.0))
+        simulate(policy, engine, store, settings, clock=engine.clock, duration=Duration(windows=120, window_s=10.0))
     busy = sum(costs[name] * (2000 if name == "join" else 1000) / k for name, k in engine.plan.replicas.items())
     assert busy < (1.2 if isinstance(policy, Stela) else 1.0)  # which calls nothing else congested
 
@@ -284,7 +284,7 @@ def test_nothing_is_learned_of_the_model_while_a_backlog_drains(tmp_path: Path) 
     plan = plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}, slots=7)
     engine = SimulatedEngine(flow, behaviour, plan=plan, seed=1)
     policy = Hysteresis(Drs(DrsSettings(goal=FewestSlots(max_s=0.25, aim=0.8))), gain=0.05)
-    changes(engine, policy, tmp_path, windows=150, every_s=10.0, smoothed=5)
+    changes(engine, policy, tmp_path, windows=150, window_s=10.0, smoothed=5)
     with StoreReader(tmp_path) as reader:
         rows = [row for _, row in reader.decisions()]
     assert all(row.memory.get("drs.correction", 1.0) < 1.5 for row in rows)
@@ -321,7 +321,7 @@ def test_a_latency_that_no_model_explains_gets_slots_all_the_same(tmp_path: Path
     start = {"sift": 2, "study": 1}
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, start, slots=12), seed=3)
     policy = Cooldown(Drs(DrsSettings(goal=FewestSlots(max_s=0.5, aim=0.8))), seconds=60.0)
-    changes(engine, policy, tmp_path, windows=60, every_s=30.0, smoothed=5)
+    changes(engine, policy, tmp_path, windows=60, window_s=30.0, smoothed=5)
     assert engine.plan.replicas["study"] >= 2
     engine.start()
     engine.observe()

@@ -64,7 +64,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def test_all_input_is_processed_and_every_window_recorded(bench: Bench) -> None:
     seen: list[tuple[Window, Plan]] = []
-    ended = bench.run(every_s=2.0, until=bench.engine.idle, on_window=lambda *both: seen.append(both))
+    ended = bench.run(window_s=2.0, until=bench.engine.idle, on_window=lambda *both: seen.append(both))
     assert ended == Stopped(reason="all input is processed")
     assert bench.engine.rows == [{"n": 2 * number} for number in range(1000)]
     kept = [window for _, window in bench.store.windows()]
@@ -83,7 +83,7 @@ def test_the_last_window_has_all_that_was_read_before_the_end(bench: Bench) -> N
         bench.clock.sleep(0.5)
         return bench.engine.idle()
 
-    bench.run(every_s=1.96, until=idle)
+    bench.run(window_s=1.96, until=idle)
     assert (
         sum(
             one.rows_in or 0

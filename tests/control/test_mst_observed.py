@@ -176,7 +176,7 @@ def test_a_steady_load_gets_what_it_needs(
     )
     engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=first), mode=mode)
     policy = ObservedMst(slots_per_executor=1, max_executors=6)
-    drive(tmp_path, engine, engine.clock, policy, windows=180, every_s=10.0, max_slots=6, micro_batch=mode[0] == "m")
+    drive(tmp_path, engine, engine.clock, policy, windows=180, window_s=10.0, max_slots=6, micro_batch=mode[0] == "m")
     assert least <= engine.plan.slots <= most
 
 
@@ -269,7 +269,7 @@ def test_a_step_and_back_leaves_no_executors_too_few(tmp_path: Path) -> None:
     )
     engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=1), mode="row-by-row")
     policy = ObservedMst(slots_per_executor=1, max_executors=6)
-    rows = drive(tmp_path, engine, engine.clock, policy, windows=240, every_s=10.0, max_slots=6)
+    rows = drive(tmp_path, engine, engine.clock, policy, windows=240, window_s=10.0, max_slots=6)
     changes = [row for row in rows if row.new is not None]
     began_s = rows[0].at_s - 10.0
     released = [row for row in changes if row.new is not None and row.new.slots < row.old.slots]
@@ -292,6 +292,6 @@ def test_a_load_at_the_edge_of_an_executor_is_not_followed_up_and_down(tmp_path:
     )
     engine = SimulatedEngine(flow, behaviour, plan=default_plan(flow, slots=1), mode="row-by-row")
     policy = ObservedMst(slots_per_executor=1, max_executors=6)
-    rows = drive(tmp_path, engine, engine.clock, policy, windows=300, every_s=10.0, max_slots=6)
+    rows = drive(tmp_path, engine, engine.clock, policy, windows=300, window_s=10.0, max_slots=6)
     assert engine.plan.slots == 2
     assert len([row for row in rows if row.new is not None]) == 1

@@ -75,7 +75,7 @@ def simulated(
             store,
             settings,
             clock=engine.clock,
-            duration=Duration(windows=windows, every_s=10.0),
+            duration=Duration(windows=windows, window_s=10.0),
             target=LatencyTarget(max_s=max_s),
         )
 
@@ -188,8 +188,8 @@ def test_a_fall_is_not_followed_by_a_rise_that_nobody_saw() -> None:
 def test_what_is_foreseen_does_not_depend_on_how_often_one_looks() -> None:
     """Of a step from 100 to 300 rows/s: windows of a second made 1,600 of it for thirty seconds ahead, of ten 430."""
     peaks = []
-    for every_s in (1.0, 2.0, 5.0, 10.0):
-        turns = [every_s * turn for turn in range(round(240.0 / every_s))]
+    for window_s in (1.0, 2.0, 5.0, 10.0):
+        turns = [window_s * turn for turn in range(round(240.0 / window_s))]
         peaks.append(max(forecasts([(at_s, 100.0 if at_s < 120.0 else 300.0) for at_s in turns], 30.0)))
     assert max(peaks) < 1.15 * min(peaks) < 700.0, peaks
 
@@ -263,7 +263,7 @@ def test_a_step_above_what_the_plan_is_for_is_no_fault_of_the_model(mode: str, s
         engine.clock,
         exact,
         windows=150,
-        every_s=10.0,
+        window_s=10.0,
         smoothing=MovingAverage(5),
         max_slots=6,
         micro_batch=mode == "micro-batch",
@@ -314,7 +314,7 @@ def test_recommending_changes_nothing(tmp_path: Path) -> None:
         engine.clock,
         policy(),
         windows=6,
-        every_s=10.0,
+        window_s=10.0,
         mode="recommend",
         max_slots=6,  # type: ignore[arg-type]
     )
@@ -344,7 +344,7 @@ def test_executors_that_do_not_come_are_not_asked_for_again(tmp_path: Path) -> N
         engine.clock,
         policy(),
         windows=30,
-        every_s=10.0,
+        window_s=10.0,
         max_slots=6,  # type: ignore[arg-type]
     )
     assert engine.plan.slots == 3

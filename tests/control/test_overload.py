@@ -43,6 +43,6 @@ def test_a_row_that_waits_counts_once() -> None:
 def test_a_replica_that_does_not_suffice_alone_is_not_taken_back_under_an_overload(seed: int, tmp_path: Path) -> None:
     """Extraction and matching are both too small: more of one shows only when the other has grown, too."""
     engine = logos(7, 8, 1, seed=seed)
-    rows = drive(tmp_path, engine, engine.clock, Stela(), windows=60, every_s=30.0, warm_up_s=30.0, max_slots=22)
+    rows = drive(tmp_path, engine, engine.clock, Stela(), windows=60, window_s=30.0, warm_up_s=30.0, max_slots=22)
     assert {row.reason_code for row in rows if row.kind == "change"} == {"congestion"}
     assert engine.plan.replicas["extract"] * 1.6 > 13.0 and engine.plan.replicas["match"] * 1.4 > 13.0

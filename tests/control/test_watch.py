@@ -103,7 +103,7 @@ def watched(at: Path, opened: type[Store]) -> tuple[MemoryEngine, Watch]:
         controller = Controller(Threshold(), Settings(mode="recommend"), engine, store)
         return WatchedProgram(engine=engine, store=store, controller=controller, ended=lambda: engine.failure())
 
-    return engine, Watch(begin, every_s=0.02)
+    return engine, Watch(begin, window_s=0.02)
 
 
 def windows(at: Path) -> int:

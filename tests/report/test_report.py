@@ -189,7 +189,7 @@ def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.begin_run(RUN)
         store.run_started(plan(slots=2))
-        store.add_window(window_at(0, every_s=150.0))
+        store.add_window(window_at(0, window_s=150.0))
         _, change = changed(START_S + 100, "kept", count=4)
         store.add_plan_change(msgspec.structs.replace(change, new=plan(slots=4)))
         store.add_plan_change(msgspec.structs.replace(change, outcome="rolled back", new=plan(slots=99)))
@@ -198,7 +198,7 @@ def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
     assert cost is not None
     assert (cost.slot_seconds, cost.peak_slots, cost.peak_slot_seconds) == (400.0, 4, 600.0)
     assert cost.money == pytest.approx(0.1)
-    rows = window_at(0, every_s=150.0).operators[0].rows_in
+    rows = window_at(0, window_s=150.0).operators[0].rows_in
     assert cost.money_per_million_rows == pytest.approx(0.1e6 / rows)
 
 

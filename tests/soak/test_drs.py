@@ -130,7 +130,7 @@ def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path
         load = Load(engine, store)
         controller = Controller(policy, settings, engine, store)
         loop = Loop(engine=engine, store=store, controller=controller, on_window=load.seen)
-        run(engine, loop, Requests(tmp_path), Schedule(every_s=2.0, until=load.over))
+        run(engine, loop, Requests(tmp_path), Schedule(window_s=2.0, until=load.over))
         rows = [row for _, row in store.decisions()]
         errors = store.errors()
     assert errors == []

@@ -66,8 +66,8 @@ def study_of(store: Store, clock: Time, fresh: Fresh, by: ReplicaPolicy | None =
         fresh=fresh,
         store=store,
         clock=clock,
-        saturation=Saturation(every_s=10.0, warm_up=2),
-        bisection=Bisection(every_s=20.0, warm_up=3, windows=10),
+        saturation=Saturation(window_s=10.0, warm_up=2),
+        bisection=Bisection(window_s=20.0, warm_up=3, windows=10),
         slots_per_executor=SLOTS_EACH,
         by=by,
     )
@@ -199,7 +199,7 @@ def test_batches_that_last_longer_than_windows_do_not_hide_what_piles_up(rows_pe
         return clock.engine
 
     fresh()
-    how = Bisection(every_s=5.0, warm_up=3, windows=10)
+    how = Bisection(window_s=5.0, warm_up=3, windows=10)
     assert keeps_up(fresh, rows_per_s, how, clock) is kept_up
 
 
@@ -223,7 +223,7 @@ def test_what_was_before_a_step_does_not_count() -> None:
         engine.clock.sleep(seconds)
 
     clock.sleep = sleep  # type: ignore[method-assign]
-    found = measure_saturated(lambda _: engine, Saturation(every_s=10.0, warm_up=2), clock)
+    found = measure_saturated(lambda _: engine, Saturation(window_s=10.0, warm_up=2), clock)
     assert found.converged and found.rows_per_s == pytest.approx(2 / WAIT_S, rel=0.05)
 
 
@@ -253,7 +253,7 @@ def test_a_guess_that_is_off_is_widened(guess_per_s: float) -> None:
         return clock.engine
 
     fresh()
-    found = measure_paced(fresh, guess_per_s, Bisection(every_s=20.0, warm_up=3, windows=10), clock)
+    found = measure_paced(fresh, guess_per_s, Bisection(window_s=20.0, warm_up=3, windows=10), clock)
     assert found.converged and found.rows_per_s == pytest.approx(100.0, rel=0.1)
 
 
@@ -383,6 +383,6 @@ def test_a_row_that_fails_is_told_instead_of_measured_around(paced: bool) -> Non
     engine = clock.engine = Poisoned(flow, behaviour, plan=plan_for(flow, 1, SLOTS_EACH), mode="fluid")
     with pytest.raises(PenstockError, match="row 700 is bad"):
         if paced:
-            keeps_up(lambda: engine, 10.0, Bisection(every_s=1.0), clock)
+            keeps_up(lambda: engine, 10.0, Bisection(window_s=1.0), clock)
         else:
-            measure_saturated(lambda _: engine, Saturation(every_s=1.0), clock)
+            measure_saturated(lambda _: engine, Saturation(window_s=1.0), clock)

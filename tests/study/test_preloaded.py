@@ -59,7 +59,7 @@ def readings_of(
 @pytest.mark.parametrize(("rows", "several"), [(1500, True), (1300, True), (500, False), (350, False)])
 def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int, several: bool, warm_up: int) -> None:
     fresh, clock, starts = readings_of(few(rows))
-    measured = measure_saturated(fresh, Saturation(every_s=5.0, warm_up=warm_up), clock)
+    measured = measure_saturated(fresh, Saturation(window_s=5.0, warm_up=warm_up), clock)
     assert measured.rows_per_s == pytest.approx(SLOTS_EACH / WAIT_S, rel=0.03)
     assert measured.converged is several, measured.reason
     assert several or "each sample is one batch" in str(measured.reason)  # which has the start of a query in it
@@ -69,7 +69,7 @@ def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int, severa
 @pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
 def test_a_source_that_has_ended_is_not_waited_for(mode: str) -> None:
     fresh, clock, starts = readings_of(few(100), mode=mode)
-    measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
+    measured = measure_saturated(fresh, Saturation(window_s=5.0), clock)
     assert measured.rows_per_s is None and "ran out of rows; preload more rows" in str(measured.reason)
     assert sum(one.clock.time() for one in starts) <= 45.0  # 100 rows of 20 ms are through in a second, each time
 
@@ -77,7 +77,7 @@ def test_a_source_that_has_ended_is_not_waited_for(mode: str) -> None:
 @pytest.mark.parametrize("rows_per_s", [20.0, 60.0])
 def test_a_topic_that_somebody_still_writes_to_is_not_measured_by_what_comes(rows_per_s: float) -> None:
     fresh, clock, _ = readings_of(few(None, rows_per_s), max_rows=100_000)
-    measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
+    measured = measure_saturated(fresh, Saturation(window_s=5.0), clock)
     assert measured.rows_per_s is None and "ran out of rows" in str(measured.reason), measured
 
 
@@ -90,7 +90,7 @@ def test_a_query_that_has_the_slots_of_one_that_has_ended_is_no_measure(rows: in
     one.keyed("two", lambda frame: frame, keys=["m"], columns=["n", "m"]).sink("out", penstock.noop())
     plan = Plan(dataflow="pair", cuts=frozenset({"one"}), replicas={"one": 2, "two": 2}, slots=2)
     fresh, clock, _ = readings_of(flow, plan, max_rows=800)
-    measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
+    measured = measure_saturated(fresh, Saturation(window_s=5.0), clock)
     assert measured.rows_per_s == (pytest.approx(50.0, rel=0.03) if rows >= 3000 else None), measured
 
 
@@ -110,6 +110,6 @@ def test_a_reading_that_lost_executors_does_not_count() -> None:
     Losing.lost = False
     flow = few(3600)
     fresh, clock, starts = readings_of(flow, plan_for(flow, 2, SLOTS_EACH), kind=Losing)
-    measured = measure_saturated(fresh, Saturation(every_s=5.0), clock)
+    measured = measure_saturated(fresh, Saturation(window_s=5.0), clock)
     assert measured.converged and measured.rows_per_s == pytest.approx(2 * SLOTS_EACH / WAIT_S, rel=0.05)
     assert starts[0].plan.slots == SLOTS_EACH and len(starts) > 1

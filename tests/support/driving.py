@@ -33,7 +33,7 @@ def drive(
     policy: Policy,
     *,
     windows: int,
-    every_s: float = 60.0,
+    window_s: float = 60.0,
     smoothing: Smoothing | None = None,
     at_window: dict[int, Any] | None = None,  # number of a window -> what happens when it has been observed
     **settings: Any,
@@ -47,7 +47,7 @@ def drive(
         (at_window or {}).get(seen, lambda: None)()
 
     chosen = Settings(
-        **{"warm_up_s": 0.0, "stale_after_s": 3 * every_s, "mode": "active"}
+        **{"warm_up_s": 0.0, "stale_after_s": 3 * window_s, "mode": "active"}
         | settings
         | {"smoothing": smoothing or MovingAverage(3)}
     )
@@ -56,8 +56,8 @@ def drive(
             RunStart(dataflow=engine.flow.name, flow_file="flow.py", pid=1, master="fake", started_s=clock.time())
         )
         controller = Controller(policy, chosen, engine, store)
-        end_s = clock.time() + windows * every_s - every_s / 2
-        coarse = Coarse(clock, every_s / 4)
+        end_s = clock.time() + windows * window_s - window_s / 2
+        coarse = Coarse(clock, window_s / 4)
         loop = Loop(engine=engine, store=store, controller=controller, clock=coarse, on_window=look)
-        run(engine, loop, Requests(at), Schedule(every_s=every_s, until=lambda: clock.time() >= end_s))
+        run(engine, loop, Requests(at), Schedule(window_s=window_s, until=lambda: clock.time() >= end_s))
         return [row for _, row in store.decisions()]

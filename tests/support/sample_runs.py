@@ -29,17 +29,17 @@ def chain(*names: str) -> tuple[OperatorDeclaration, ...]:
     )
 
 
-def window_at(number: int, *, every_s: float = 2.0, latency_s: float = 0.5, start_s: float = START_S) -> Window:
-    rows = round(every_s * (1500 + 1000 * math.sin(number / 200)))
+def window_at(number: int, *, window_s: float = 2.0, latency_s: float = 0.5, start_s: float = START_S) -> Window:
+    rows = round(window_s * (1500 + 1000 * math.sin(number / 200)))
     names = ("lines", "split", "count", "out")
     known = {"rows_in": rows, "rows_out": rows, "replicas": 2, "seconds_per_row": 2e-4, "utilisation": 0.3}
     operators = [operator(name, **known) for name in names]
     operators[0] = operator("lines", rows_in=rows, rows_out=rows, backlog_rows=rows // 3)
     return msgspec.structs.replace(
         window(),
-        start_s=start_s + every_s * number,
-        end_s=start_s + every_s * (number + 1),
-        external_rows_per_s=rows / every_s,
+        start_s=start_s + window_s * number,
+        end_s=start_s + window_s * (number + 1),
+        external_rows_per_s=rows / window_s,
         operators=tuple(operators),
         latency=Latency(rows=rows, mean_s=latency_s, p50_s=latency_s, p95_s=2 * latency_s, p99_s=3 * latency_s),
     )

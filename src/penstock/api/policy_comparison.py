@@ -58,7 +58,7 @@ def compare_policies(
     if load is not None:
         windows = max(windows, math.ceil(len(load.rates) * load.interval_s / window_s) + _WINDOWS_AFTER_TRACE)
     arena = ArenaOptions(
-        slots=slots, starts=starts, duration=Duration(windows=windows, every_s=window_s), seed=seed, trace=load
+        slots=slots, starts=starts, duration=Duration(windows=windows, window_s=window_s), seed=seed, trace=load
     )
     options = [_options(name, slots, window_s) for name, entry in POLICIES.items() if not entry.sets_executors]
     results = []

@@ -340,7 +340,7 @@ class Run(RunRecord):
                 engine = self._launch.engine()
                 controller = self._launch.controller(engine, store)
                 schedule = Schedule(
-                    every_s=self._launch.window_s,
+                    window_s=self._launch.window_s,
                     until=lambda: self._check_idle(engine),
                     stop_reason=lambda: self._stop_reason,
                 )

@@ -195,7 +195,7 @@ def simulate(
             store,
             controller_settings(options, window_s=window_s, micro_batch=engine == "micro-batch"),
             clock=simulated.clock,
-            duration=Duration(windows=len(load.rates) * load.interval_s / window_s, every_s=window_s),
+            duration=Duration(windows=len(load.rates) * load.interval_s / window_s, window_s=window_s),
             target=None if latency_s is None else LatencyTarget(max_s=latency_s, quantile=quantile),
         )
         return Simulation(totals, store.decisions(), changes)

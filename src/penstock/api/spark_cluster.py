@@ -18,7 +18,7 @@ class StartedCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     master: str
     workers: int
-    slots: int  # per worker
+    executor_cores: int  # per worker
     at: str
 
 
@@ -29,7 +29,7 @@ class StoppedCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_cluster(
-    at: str | Path = CLUSTER_DIRECTORY, *, workers: int = 3, slots: int = 2, memory_mb: int = 1024
+    at: str | Path = CLUSTER_DIRECTORY, *, workers: int = 3, executor_cores: int = 2, memory_mb: int = 1024
 ) -> StartedCluster:
     """Start a master and workers as processes of this machine, and wait until all workers have registered.
 
@@ -38,7 +38,7 @@ def start_cluster(
     Args:
         at: Directory of the cluster's record and logs.
         workers: Number of workers. Each of them runs one executor.
-        slots: Cores of an executor, which may exceed the cores of the machine.
+        executor_cores: Cores (slots) of an executor, which may exceed the cores of the machine.
         memory_mb: Memory of an executor.
 
     Raises:
@@ -46,8 +46,8 @@ def start_cluster(
     """
     from penstock.engines.spark import cluster
 
-    started = cluster.start(Path(at), cluster.ClusterSize(workers=workers, slots=slots, memory_mb=memory_mb))
-    return StartedCluster(master=started.master, workers=workers, slots=slots, at=str(at))
+    started = cluster.start(Path(at), cluster.ClusterSize(workers=workers, slots=executor_cores, memory_mb=memory_mb))
+    return StartedCluster(master=started.master, workers=workers, executor_cores=executor_cores, at=str(at))
 
 
 def cluster_status(at: str | Path = CLUSTER_DIRECTORY) -> ClusterStatus:

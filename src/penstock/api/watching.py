@@ -24,7 +24,7 @@ def watch(
     policy: Literal["mst"] = "mst",
     executors: tuple[int, int] = (1, 4),
     mode: Literal["recommend", "active"] = "recommend",
-    every_s: float = 10.0,
+    window_s: float = 10.0,
     catch_up_s: float = 120.0,
 ) -> Watch:
     """Watch all streaming queries of a Spark session; recommend a number of executors for their load, or set it.
@@ -41,7 +41,7 @@ def watch(
         mode: "recommend" records decisions. "active" also sets the number of executors. It requires a session whose
             dynamic allocation is off or never acts on its own, and that was started with `spark.decommission.enabled`
             and `spark.storage.decommission.enabled`.
-        every_s: Length of a measurement window.
+        window_s: Length of a measurement window.
         catch_up_s: Time in which a backlog must be processed.
 
     Returns:
@@ -64,16 +64,16 @@ def watch(
                 f"executors={executors} is invalid; give the smallest and the largest number of executors, from 1 to "
                 f"{MAX_REPLICAS:,}, such as (1, 6)."
             )
-    for name, seconds in {"every_s": every_s, "catch_up_s": catch_up_s}.items():
+    for name, seconds in {"window_s": window_s, "catch_up_s": catch_up_s}.items():
         if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
             raise PenstockError(f"{name}={seconds} is invalid; give a finite number of seconds above 0.")
 
     from penstock.control.watch import Watch
 
     def connect() -> WatchedProgram:
-        return _connect(spark, Path(at), (min_executors, max_executors), mode, every_s=every_s, catch_up_s=catch_up_s)
+        return _connect(spark, Path(at), (min_executors, max_executors), mode, window_s=window_s, catch_up_s=catch_up_s)
 
-    return Watch(connect, every_s=every_s)
+    return Watch(connect, window_s=window_s)
 
 
 def _connect(
@@ -82,7 +82,7 @@ def _connect(
     executors: tuple[int, int],
     mode: Literal["recommend", "active"],
     *,
-    every_s: float,
+    window_s: float,
     catch_up_s: float,
 ) -> WatchedProgram:
     """Open the engine, the store and the controller. Runs in the thread of the watch."""
@@ -118,14 +118,14 @@ def _connect(
                 max_executors=max_executors,
                 catch_up_s=catch_up_s,
             ),
-            seconds=6 * every_s,
+            seconds=6 * window_s,
         )
         settings = Settings(
             mode=mode,
             smoothing=MovingAverage(3),
             micro_batch=True,
-            warm_up_s=every_s,
-            stale_after_s=max(30.0, 5 * every_s),
+            warm_up_s=window_s,
+            stale_after_s=max(30.0, 5 * window_s),
             tolerance=0.9,  # executors for a future load have no effect before it arrives
             max_slots=max_executors * slots_per_executor,
         )

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 @click.option("--slots", type=click.IntRange(min=3), default=22, show_default=True, help="Slots that a plan may use.")
 @click.option("--starts", type=click.IntRange(min=1), default=5, show_default=True, help="Number of initial plans.")
 @click.option("--windows", type=click.IntRange(min=1), default=150, show_default=True, help="Windows per policy.")
-@click.option(
-    "--every", "window_s", type=Finite(min=1), default=30.0, show_default=True, help="Window length in seconds."
-)
+@click.option("--window-s", type=Finite(min=1), default=30.0, show_default=True, help="Length of a window in seconds.")
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
@@ -53,7 +51,7 @@ def command(
     Example:
       penstock arena
       penstock arena --engine micro-batch --app video --starts 20 --json
-      penstock arena --trace day.csv --every 60
+      penstock arena --trace day.csv --window-s 60
     """
     from functools import partial
 

@@ -22,7 +22,7 @@ def command() -> None:
 
     \b
     Example:
-      penstock cluster start --workers 3 --slots 2
+      penstock cluster start --workers 3 --executor-cores 2
       penstock run wordcount.py --cluster runs/cluster --policy mst --executors 1..3
       penstock cluster stop
     """
@@ -32,7 +32,7 @@ def command() -> None:
 @_AT
 @click.option("--workers", type=click.IntRange(min=1), default=3, show_default=True, help="Number of workers.")
 @click.option(
-    "--slots",
+    "--executor-cores",
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
@@ -42,23 +42,25 @@ def command() -> None:
     "--memory-mb", type=click.IntRange(min=1), default=1024, show_default=True, help="Memory per worker in MB."
 )
 @_JSON
-def start(at: Path, workers: int, slots: int, memory_mb: int, as_json: bool) -> None:
+def start(at: Path, workers: int, executor_cores: int, memory_mb: int, as_json: bool) -> None:
     """Start a master and workers, and wait until all workers have registered.
 
     \b
     Example:
-      penstock cluster start --workers 3 --slots 2
+      penstock cluster start --workers 3 --executor-cores 2
     """
     from rich.console import Console
 
     from penstock.api.spark_cluster import start_cluster
 
     with Console(stderr=True).status("Starting the cluster ..."):
-        started = start_cluster(at, workers=workers, slots=slots, memory_mb=memory_mb)
+        started = start_cluster(at, workers=workers, executor_cores=executor_cores, memory_mb=memory_mb)
     if as_json:
         _print_json(started)
     else:
-        click.echo(f"Started {started.master} with {workers} workers of {slots} slots; use it with --cluster {at}")
+        click.echo(
+            f"Started {started.master} with {workers} workers of {executor_cores} cores; use it with --cluster {at}"
+        )
 
 
 @command.command()

@@ -61,12 +61,18 @@ def command() -> None:
 @click.option(
     "--cluster", type=click.Path(path_type=Path), help="Directory of a running cluster.  [default: a new one]"
 )
-@click.option("--slots", type=click.IntRange(min=1), default=2, show_default=True, help="Cores of a new executor.")
+@click.option(
+    "--executor-cores", type=click.IntRange(min=1), default=2, show_default=True, help="Cores of a new executor."
+)
 @click.option(
     "--memory-mb", type=click.IntRange(min=1), default=1024, show_default=True, help="Memory of a new executor."
 )
 @click.option(
-    "--every", "window_s", type=Finite(min=0.1), default=5.0, show_default=True, help="Window length in seconds."
+    "--window-s",
+    type=Finite(min=0.1),
+    default=5.0,
+    show_default=True,
+    help="Length of a measurement window in seconds.",
 )
 @_LEVEL
 @_JSON
@@ -80,7 +86,7 @@ def measure(
     predict: tuple[int, ...],
     at: Path | None,
     cluster: Path | None,
-    slots: int,
+    executor_cores: int,
     memory_mb: int,
     window_s: float,
     level: float,
@@ -111,7 +117,7 @@ def measure(
             predict=predict,
             at=at,
             cluster=cluster,
-            executor_cores=slots,
+            executor_cores=executor_cores,
             executor_memory_mb=memory_mb,
             window_s=window_s,
             level=level,

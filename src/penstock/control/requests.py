@@ -121,7 +121,7 @@ def handle(request: Request, engine: RunnableEngine, store: Store, *, at_s: floa
         return Answer(ok=False, text=error_text(error))
 
 
-def ask(run_dir: Path | str, request: Request, *, timeout_s: float = 120.0, every_s: float = 0.05) -> Answer:
+def ask(run_dir: Path | str, request: Request, *, timeout_s: float = 120.0, window_s: float = 0.05) -> Answer:
     """Send a request and wait for the answer.
 
     Raises RequestError if no run is active in the directory, if it ends, does not answer in time, or refuses.
@@ -148,7 +148,7 @@ def ask(run_dir: Path | str, request: Request, *, timeout_s: float = 120.0, ever
                     f"Process {running.pid} did not answer within {timeout_s:g} s; the request '{request}' {state}. "
                     f"See 'penstock status {run_dir}'."
                 )
-            time.sleep(every_s)
+            time.sleep(window_s)
     finally:
         _withdraw(asked)
         answered.unlink(missing_ok=True)

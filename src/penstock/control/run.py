@@ -19,7 +19,7 @@ POLL_S = 0.1  # interval at which requests are looked for
 class Schedule:
     """The length of a window, and the conditions besides requests, signals and failures that end a run."""
 
-    every_s: float = 2.0
+    window_s: float = 2.0
     until: Callable[[], bool] | None = None  # asked at the end of each window, such as `engine.idle`
     stop_reason: Callable[[], str | None] | None = None  # asked several times per second; None: continue
 
@@ -85,8 +85,8 @@ class _WindowWait:
         clock = self._loop.clock
         now_s = clock.monotonic()
         # Windows that were missed are not made up for.
-        every_s, until = self._schedule.every_s, self._schedule.until
-        due_s = self._due_s = now_s + every_s if self._due_s is None else max(self._due_s + every_s, now_s)
+        window_s, until = self._schedule.window_s, self._schedule.until
+        due_s = self._due_s = now_s + window_s if self._due_s is None else max(self._due_s + window_s, now_s)
         if self.input_processed:
             return Stopped(reason="all input is processed")
         while True:

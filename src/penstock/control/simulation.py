@@ -21,7 +21,7 @@ class Duration:
     """Time of a simulation, in windows (which need not be whole), and the length of a window."""
 
     windows: float
-    every_s: float
+    window_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +92,8 @@ class _Schedule:
     """Waits for the end of each window, until the total time has passed."""
 
     def __init__(self, clock: Clock, duration: Duration) -> None:
-        self._clock, self._every_s = clock, duration.every_s
-        self._end_s = clock.time() + duration.windows * duration.every_s
+        self._clock, self._every_s = clock, duration.window_s
+        self._end_s = clock.time() + duration.windows * duration.window_s
         self._is_last = False
 
     def wait(self) -> Stopped | None:

@@ -36,8 +36,8 @@ class Watch:
     `connect` is called in the thread of the watch. `error` is the last error, or None.
     """
 
-    def __init__(self, connect: Callable[[], WatchedProgram], *, every_s: float) -> None:
-        self._connect, self._every_s = connect, every_s
+    def __init__(self, connect: Callable[[], WatchedProgram], *, window_s: float) -> None:
+        self._connect, self._window_s = connect, window_s
         self._stopping = threading.Event()
         self._stop_reason = "stopped"
         self._errors = 0  # consecutive
@@ -86,7 +86,7 @@ class Watch:
 
     def _wait(self, program: WatchedProgram) -> Stopped | None:
         self._errors, self._turn_failed = self._errors if self._turn_failed else 0, False
-        if self._stopping.wait(self._every_s):
+        if self._stopping.wait(self._window_s):
             return Stopped(reason=self._stop_reason)
         ended = program.ended()
         return None if ended is None else Stopped(reason=ended)

@@ -269,7 +269,7 @@ def test_a_preloaded_topic_is_read_again_until_the_samples_converge_and_nothing_
         readings.append(clock.engine)
         return clock.engine
 
-    saturation = Saturation(every_s=2.0, warm_up=1, max_windows=200, n=8, k=7)
+    saturation = Saturation(window_s=2.0, warm_up=1, max_windows=200, n=8, k=7)
     with Store(tmp_path / "store") as store:
         study = MstStudy(
             app="wordcount", fresh=fresh, store=store, clock=clock, saturation=saturation, slots_per_executor=plan.slots

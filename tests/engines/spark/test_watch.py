@@ -95,7 +95,7 @@ def test_a_watched_program_does_what_it_did(
     plain_spark: SparkSession, books: Path, alone: dict[str, Any], tmp_path: Path
 ) -> None:
     before = confs_of(plain_spark)
-    watched = penstock.watch(plain_spark, at=tmp_path / "watch", executors=(1, 4), every_s=0.2)
+    watched = penstock.watch(plain_spark, at=tmp_path / "watch", executors=(1, 4), window_s=0.2)
     for query in program(plain_spark, books, tmp_path / "program"):
         query.awaitTermination()
     eventually(lambda: rows_seen(tmp_path / "watch") > 0)
@@ -116,9 +116,9 @@ def test_what_fails_inside_stays_inside(
         raise RuntimeError("the watcher is broken")
 
     monkeypatch.setattr(WatchedEngine, "observe", broken)
-    inside = penstock.watch(plain_spark, at=tmp_path / "inside", every_s=0.05)
+    inside = penstock.watch(plain_spark, at=tmp_path / "inside", window_s=0.05)
     (tmp_path / "a file").touch()
-    nowhere = penstock.watch(plain_spark, at=tmp_path / "a file" / "watch", every_s=0.05)
+    nowhere = penstock.watch(plain_spark, at=tmp_path / "a file" / "watch", window_s=0.05)
     for query in program(plain_spark, books, tmp_path / "program"):
         query.awaitTermination()
     eventually(lambda: inside.error is not None and nowhere.error is not None)
@@ -147,7 +147,7 @@ def test_a_load_that_is_too_much_gets_a_recommendation(plain_spark: SparkSession
     )
     watched: Watch | None = None
     try:
-        watched = penstock.watch(plain_spark, at=tmp_path / "watch", executors=(1, 6), every_s=2.0)
+        watched = penstock.watch(plain_spark, at=tmp_path / "watch", executors=(1, 6), window_s=2.0)
         eventually(lambda: bool(recommended(tmp_path / "watch")), timeout_s=500)
         assert query.isActive
     finally:

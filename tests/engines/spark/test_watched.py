@@ -48,9 +48,9 @@ SECONDS_REQUIRED = "give a finite number of seconds above 0."
         ("executors", (1.5, 3), EXECUTORS_REQUIRED),
         ("executors", (2, 1), EXECUTORS_REQUIRED),
         ("executors", (1, 10**9), EXECUTORS_REQUIRED),  # the capacity of each count would be computed
-        ("every_s", nan, SECONDS_REQUIRED),
-        ("every_s", "10", SECONDS_REQUIRED),
-        ("every_s", 0, SECONDS_REQUIRED),
+        ("window_s", nan, SECONDS_REQUIRED),
+        ("window_s", "10", SECONDS_REQUIRED),
+        ("window_s", 0, SECONDS_REQUIRED),
         ("catch_up_s", inf, SECONDS_REQUIRED),
     ],
 )

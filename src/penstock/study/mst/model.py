@@ -51,6 +51,6 @@ def model_in(study: Path, max_executors: int, *, dataflow: str, slots_per_execut
     if measured - {slots_per_executor}:
         raise PenstockError(
             f"'{study}' was measured with {', '.join(map(str, sorted(measured)))} slots per executor, but this run has "
-            f"{slots_per_executor}; measure again with --slots {slots_per_executor}."
+            f"{slots_per_executor}; measure again with {slots_per_executor} cores per executor."
         )
     return model_of(samples, trials, max_executors)

@@ -22,7 +22,7 @@ _SHORTFALL = 0.05  # relative shortfall of the throughput that is more than nois
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bisection:
-    every_s: float = 5.0
+    window_s: float = 5.0
     warm_up: int = 3  # windows of each rate that do not count
     windows: int = 10  # windows of each rate that count
     within: float = 0.05  # relative precision of the result
@@ -61,7 +61,7 @@ def keeps_up(fresh: Callable[[], RunnableEngine], rows_per_s: float, settings: B
             engine.set_rate(name, rows_per_s * part)
         windows = []
         for _ in range(settings.warm_up + settings.windows):
-            clock.sleep(settings.every_s)
+            clock.sleep(settings.window_s)
             recovered(engine, f"at {rows_per_s:.4g} rows/s")
             windows.append(engine.observe())
         counted = windows[settings.warm_up :]

@@ -12,7 +12,7 @@ _PRELOAD_S = 30.0  # recommended duration of preloaded rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saturation:
-    every_s: float = 5.0  # length of a window
+    window_s: float = 5.0  # length of a window
     warm_up: int = 3  # windows that do not count: workers start and code is compiled
     max_windows: int = 40  # largest number of windows that count
     n: int = 5
@@ -34,8 +34,8 @@ class Samples:
     def __init__(self, settings: Saturation) -> None:
         self.settings = settings
         self.lacks_rows = False
-        self._cold_s = settings.warm_up * settings.every_s  # remaining warm-up
-        self._left_s = settings.max_windows * settings.every_s
+        self._cold_s = settings.warm_up * settings.window_s  # remaining warm-up
+        self._left_s = settings.max_windows * settings.window_s
         self._fastest = 0.0  # highest rows/s, in samples or during the warm-up
         self._before: list[float] = []  # samples of earlier readings
         self._now: list[float] = []

@@ -71,7 +71,7 @@ class _Reading:
         """Let the policy choose replicas; return the windows left if a source ended before the policy was done."""
 
         def next_window() -> tuple[Window, Window | None] | None:
-            window, before = self._next_window(self._samples.settings.every_s)
+            window, before = self._next_window(self._samples.settings.window_s)
             return None if self._ended(window) else (window, before)
 
         return ReplicaSearch(self._engine, self._clock, next_window, max_windows).run(policy)
@@ -80,7 +80,7 @@ class _Reading:
         """Collect samples in windows, or in parts of windows if a source can end: its last batch may not be full."""
         samples, parts, before = self._samples, list[Window](), self._last
         whole = _PARTS if self._sources.ending else 1
-        step_s = samples.settings.every_s / whole
+        step_s = samples.settings.window_s / whole
         while not samples.over:
             window, last = self._next_window(step_s)
             limits = self._limits(window)
@@ -113,7 +113,7 @@ class _Reading:
             rate = self._throughput_per_s(window, before)
             samples.advance(step_s, rate)
             longest_s = max((pipeline.batch_s or 0.0 for pipeline in window.pipelines if pipeline.rows_in), default=0.0)
-            if rate is not None and longest_s > _LONG * samples.settings.every_s:
+            if rate is not None and longest_s > _LONG * samples.settings.window_s:
                 samples.add(rate)
             if self._engine.idle() or not self._limits(window):
                 return
@@ -124,7 +124,7 @@ class _Reading:
             self._samples.discard_reading()  # the query did not run meanwhile
         window, last = self._engine.observe(), self._last
         self._last = window
-        self._sources.stay_ahead(self._throughput_per_s(window, last), window, self._samples.settings.every_s)
+        self._sources.stay_ahead(self._throughput_per_s(window, last), window, self._samples.settings.window_s)
         return window, last
 
     def _throughput_per_s(self, window: Window, before: Window | None) -> float | None:

@@ -22,10 +22,10 @@ class Sources:
         self.rated = set(self._parts)
         self.ending = names - self.rated  # preloaded sources, which have no rate
 
-    def stay_ahead(self, taken_per_s: float | None, window: Window, every_s: float) -> None:
+    def stay_ahead(self, taken_per_s: float | None, window: Window, window_s: float) -> None:
         taken_per_s = 0.0 if taken_per_s is None else taken_per_s
         waits = waiting(self._engine.flow, window)
-        if any(waits[name] <= _AHEAD_WINDOWS * every_s * taken_per_s * part for name, part in self._parts.items()):
+        if any(waits[name] <= _AHEAD_WINDOWS * window_s * taken_per_s * part for name, part in self._parts.items()):
             self.rate = max(self.rate, taken_per_s) * _FASTER
             self._set()
 

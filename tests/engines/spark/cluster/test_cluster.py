@@ -302,7 +302,7 @@ def test_a_watched_program_gets_the_executors_that_its_load_needs_and_keeps_no_o
         return waits.option("checkpointLocation", str(tmp_path / name)).start()
 
     negotiator_of(on_cluster, warms_up=False).resize(1)
-    watched = penstock.watch(on_cluster, at=tmp_path / "watch", executors=(1, 3), mode="active", every_s=1.0)
+    watched = penstock.watch(on_cluster, at=tmp_path / "watch", executors=(1, 3), mode="active", window_s=1.0)
     small, large = query("small", 10), query("large", 150)
     try:
         eventually(lambda: executors_of(on_cluster) > 1 or not large.isActive)
