@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -36,11 +37,15 @@ def execute(*command: object, cwd: Path) -> str:
     return done.stdout
 
 
-def test_the_demo_runs_and_its_output_is_exact(installed: Path, tmp_path: Path) -> None:
-    printed = execute(installed / "penstock", "demo", cwd=tmp_path)
-    assert "exact" in printed
-    (report,) = tmp_path.rglob("*.html")
-    assert str(report.name) in printed
+def test_the_demo_is_exact_and_shows_the_benefit(installed: Path, tmp_path: Path) -> None:
+    result = json.loads(execute(installed / "penstock", "demo", "--json", cwd=tmp_path))
+    fixed, scaled = result["without"], result["with_policy"]
+    assert result["differences"] == [] and result["rows"] > 0
+    assert len(result["decisions"]) >= 1  # changes of the plan
+    assert scaled["most_slots"] > fixed["most_slots"]  # more slots while the load is high
+    assert scaled["last_slots"] < scaled["most_slots"]  # released after the load has fallen
+    assert scaled["share_within_target"] >= fixed["share_within_target"]
+    assert (tmp_path / result["report"]).is_file()
 
 
 def test_there_are_five_examples() -> None:

@@ -70,43 +70,68 @@ def demonstrate(
     `say` receives one line of text at a time, and `show` each window. Without `spark`, a session with more slots than
     cores is created and stopped at the end.
     """
-    from penstock.apps.demonstration import SINK, SOURCE, differences, flow
     from penstock.engines.spark.session import session
 
-    began_s = time.monotonic()
     directory, say = Path(at), say or _nothing
     shutil.rmtree(directory, ignore_errors=True)
     say(f"Starting Spark with {SLOTS} slots, more than the machine has cores: the operator waits and needs no core.")
     owned = session(f"local[{SLOTS}]", "penstock demo") if spark is None else None
-    spark = spark or owned
     try:
-        _warm_up(spark, directory / "warm-up")
-        dataflow = flow(0.0)  # no rows arrive before the queries run
-        fixed = default_plan(dataflow, slots=SLOTS, replicas={"lookup": FIXED_REPLICAS})
-        say(
+        return _Demo(spark or owned, directory, seconds / 2, say, show).result()
+    finally:
+        if owned is not None:
+            owned.stop()
+
+
+class _Demo:
+    """The two runs of the load, each of `load_s` seconds."""
+
+    def __init__(self, spark: Any, directory: Path, load_s: float, say: Say, show: Show | None) -> None:
+        from penstock.apps.demonstration import flow
+
+        self._directory, self._load_s, self._say, self._show = directory, load_s, say, show
+        self._began_s = time.monotonic()
+        self._flow = flow(0.0)  # no rows arrive before the queries run
+        plan = default_plan(self._flow, slots=SLOTS, replicas={"lookup": FIXED_REPLICAS})
+        self._options: dict[str, Any] = {"spark": spark, "plan": plan, "window_s": _WINDOW_S, "batch_s": 1.0}
+
+    def result(self) -> DemoResult:
+        _warm_up(self._options["spark"], self._directory / "warm-up")
+        target_s, without = self._run_fixed_plan()
+        return self._run_policy(target_s, without)
+
+    def _run_fixed_plan(self) -> tuple[float, DemoRunResult]:
+        """Run the load under the fixed plan; return the latency target for this machine, and the measurements."""
+        from penstock.apps.demonstration import SOURCE
+
+        self._say(
             f"\n1. Without Penstock: {FIXED_REPLICAS} slots all the time. "
             f"The load is {LOW_ROWS_PER_S:g} rows/s, then {RISE * LOW_ROWS_PER_S:g}, then {LOW_ROWS_PER_S:g} again."
         )
-        options: dict[str, Any] = {"spark": spark, "plan": fixed, "window_s": _WINDOW_S, "batch_s": 1.0}
-        with run(dataflow, at=directory / "without", on_window=show, **options) as fixed_run:
-            span = _apply_load(fixed_run, SOURCE, seconds / 2, say)
-        target_s = _target_s(fixed_run, span[0] + PHASES[0][1] * seconds / 2)
-        without = load_result(fixed_run, span, target_s)
-        say(
-            f"   The backlog grew to {without.most_backlog_rows:,} rows; {without.last_backlog_rows:,} rows still wait."
+        with run(self._flow, at=self._directory / "without", on_window=self._show, **self._options) as fixed_run:
+            span = _apply_load(fixed_run, SOURCE, self._load_s, self._say)
+        target_s = _target_s(fixed_run, span[0] + PHASES[0][1] * self._load_s)
+        result = load_result(fixed_run, span, target_s)
+        self._say(
+            f"   The backlog grew to {result.most_backlog_rows:,} rows; {result.last_backlog_rows:,} rows still wait."
         )
+        return target_s, result
 
-        say(f"\n2. The same load with Penstock: policy drs, mode active, target {target_s:.1f} s mean latency.")
-        sentences = _Decisions(directory / "with", say)
+    def _run_policy(self, target_s: float, without: DemoRunResult) -> DemoResult:
+        """Run the load under the policy, and compare the measurements with those of the fixed plan."""
+        from penstock.apps.demonstration import SINK, SOURCE, differences
+
+        self._say(f"\n2. The same load with Penstock: policy drs, mode active, target {target_s:.1f} s mean latency.")
+        sentences = _Decisions(self._directory / "with", self._say)
 
         def on_window(window: Window, plan: Plan) -> None:
-            if show is not None:
-                show(window, plan)
+            if self._show is not None:
+                self._show(window, plan)
             sentences.print_new()
 
         with run(
-            dataflow,
-            at=directory / "with",
+            self._flow,
+            at=self._directory / "with",
             policy="drs",
             latency_s=target_s,
             mode="active",
@@ -114,25 +139,21 @@ def demonstrate(
             warm_up_s=3.0,
             cooldown_s=4.0,
             on_window=on_window,
-            **options,
+            **self._options,
         ) as scaled_run:
-            span = _apply_load(scaled_run, SOURCE, seconds / 2, say)
+            span = _apply_load(scaled_run, SOURCE, self._load_s, self._say)
         sentences.print_new()
         output = scaled_run.rows(SINK)
-        unequal_rows = differences(output, _rows_read(scaled_run, SOURCE))
         return DemoResult(
             target_s=target_s,
             without=without,
             with_policy=load_result(scaled_run, span, target_s),
             decisions=tuple(sentences.changes),
             rows=len(output),
-            differences=tuple(unequal_rows),
+            differences=tuple(differences(output, _rows_read(scaled_run, SOURCE))),
             report=str(scaled_run.report()),
-            seconds=time.monotonic() - began_s,
+            seconds=time.monotonic() - self._began_s,
         )
-    finally:
-        if owned is not None:
-            owned.stop()
 
 
 def _nothing(text: str) -> None:
