@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engines.spark.reading.gate import PLAN_FILE
+from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.engines.spark.reading.offsets import Offset, save_start_offsets
 from penstock.engines.spark.reading.reader import ReaderOptions
 
@@ -25,7 +26,7 @@ def reader_options(run: Path, query: str, replicas: int, opens_at: int = 1) -> R
 
 def commit_generation(run: Path, generation: int) -> None:
     """Commit a plan of this generation, which opens the gates of its queries."""
-    (run / PLAN_FILE).write_text(f'{{"generation": {generation}}}')
+    write_atomically(run / PLAN_FILE, b'{"generation": %d}' % generation)
 
 
 class ReadingQuery:

@@ -45,7 +45,7 @@ def test_a_run_goes_on_with_edited_functions_rates_and_rows_and_refuses_other_co
     said, _ = run(pairs(lambda df: df.select("a", "b").observe("rows_mine", mine), rows=20))
     assert said == ()
     said, rows = run(pairs(lambda df: df.select("b", "a"), rows=50, rows_per_s=5_000))
-    assert said == ("source 'pairs' goes on at 5000 rows/s, as it is declared now",)
+    assert said == ("Source 'pairs' continues at 5000 rows/s, as it is declared now.",)
     assert sorted((row["a"], row["b"]) for row in rows) == [(n, -n) for n in range(50)]
     with pytest.raises(
         penstock.PlanError, match="it returns b string, c int in place of b bigint; return the old columns"

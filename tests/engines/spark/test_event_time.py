@@ -16,7 +16,7 @@ import penstock
 from penstock.apps import finance
 from penstock.dataflow.edge import Edge
 from penstock.engines.spark.channels.log import Log
-from penstock.engines.spark.queries.watermarks import Watermarks
+from penstock.engines.spark.queries.watermarks import InputWatermarks
 from tests.support.spark_runs import engine_for, plan_of, play, wait_until
 
 pytestmark = pytest.mark.spark
@@ -180,7 +180,7 @@ def test_an_input_that_has_ended_holds_up_nothing_after_a_stop(spark: SparkSessi
 def test_a_spark_that_does_not_show_its_watermarks_is_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watermarks = Watermarks(tmp_path, {"left": object(), "right": object()})
+    watermarks = InputWatermarks(tmp_path, {"left": object(), "right": object()})
     for _ in range(2):
-        watermarks.keep(object())  # has none of the methods that are asked for
+        watermarks.save(object())  # has none of the methods that are asked for
     assert [record.levelname for record in caplog.records] == ["WARNING"]
