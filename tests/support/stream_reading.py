@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engines.spark.reading.gate import PLAN_FILE
-from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.engines.spark.reading.offsets import Offset, save_start_offsets
 from penstock.engines.spark.reading.reader import ReaderOptions
+from penstock.engines.spark.storage.atomic_files import write_atomically
 
 NAME = "c"  # the name of the source in the checkpoint of the query
 Read = Callable[[SparkSession, ReaderOptions], DataFrame]
