@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -130,3 +131,11 @@ def test_functions_of_a_flow_file_work_where_the_file_is_not(tmp_path: Path) -> 
             cloudpickle.unregister_pickle_by_value(module)
     elsewhere = subprocess.run([sys.executable, "-c", UNPICKLE], input=pickled, capture_output=True, check=True)
     assert elsewhere.stdout == b"42\n"
+
+
+def test_an_edit_within_the_same_second_is_seen(tmp_path: Path) -> None:
+    file = tmp_path / "edited.py"
+    for name in ("first", "other"):  # the same length
+        file.write_text(f"{FLOW}\nflow = build({name!r})\n")
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        assert load(str(file)).name == name

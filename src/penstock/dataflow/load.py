@@ -10,8 +10,9 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from penstock.dataflow.dataflow import Dataflow
@@ -136,17 +137,28 @@ def _from_file(file: Path) -> ModuleType:
         raise LoadError(f"There is no file '{file}'; give a Python file or the name of a module.")
     file = file.resolve()
     name = MODULE_PREFIX + "".join(character if character.isalnum() else "_" for character in file.stem)
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
+    if file.suffix != ".py":
         raise LoadError(f"'{file}' is not a Python file; give a file whose name ends in .py.")
+    loader = _SourceLoader(name, str(file))
+    spec = ModuleSpec(name, loader, origin=str(file))
+    spec.has_location = True  # sets __file__
     module = importlib.util.module_from_spec(spec)
-    loader = spec.loader
     # Modules in the same folder can be imported, like with `python FILE`.
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
     sys.modules[name] = module
     _explained(lambda: loader.exec_module(module), str(file), file)
     return module
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles the file each time it is loaded.
+
+    Python trusts cached bytecode by the time and size of a file, so it can miss an edit within the same second.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _from_name(name: str) -> ModuleType:
