@@ -13,6 +13,8 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).parents[2]
+# Variables of this checkout. The archive of classes in JDK_JAVA_OPTIONS makes a JVM with other jars print warnings.
+LOCAL = {"JDK_JAVA_OPTIONS", "PYTHONPATH", "VIRTUAL_ENV"}
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -29,7 +31,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def execute(*command: object, cwd: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment = {name: value for name, value in os.environ.items() if name not in LOCAL}
     done = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, (
         f"{command} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
