@@ -64,17 +64,17 @@ LATENCY_S = sum(MMk(arrival_per_s=1000.0, service_per_s=1 / cost_s(i)).mean_s(7)
 
 def window_of(flow: penstock.Dataflow, plan: Plan, number: int) -> Window:
     operators = []
-    for i, one in enumerate(flow.operators):
+    for i, operator in enumerate(flow.operators):
         known = {"selectivity": 1.0, "input_rows_per_s": 1000.0}
         known |= {"processed_rows_per_s": 1000.0, "rows_in": 2000, "rows_out": 2000, "backlog_rows": 10}
-        if one.fn is not None:
+        if operator.fn is not None:
             cost = cost_s(i)
             known |= {"replicas": 7, "seconds_per_row": cost, "utilisation": 1000 * cost / 7}
-        operators.append(OperatorWindow.knowing(one.name, "p", **known))
+        operators.append(OperatorWindow.knowing(operator.name, "p", **known))
     queries = tuple(
         PipelineWindow(
-            pipeline=one.name,
-            operators=one.operators,
+            pipeline=pipeline.name,
+            operators=pipeline.operators,
             batches=4,
             rows_in=2000,
             batch_s=0.5,
@@ -83,7 +83,7 @@ def window_of(flow: penstock.Dataflow, plan: Plan, number: int) -> Window:
             busy_s=1.0,
             backlog_rows=10,
         )
-        for one in pipelines(flow, plan)
+        for pipeline in pipelines(flow, plan)
     )
     return Window(
         start_s=1000.0 + 2 * number,

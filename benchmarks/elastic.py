@@ -84,21 +84,25 @@ def measured(spark: Any, at: Path) -> tuple[MstModel, MstModel, dict[tuple[str, 
     samples = samples_of("waiting", trials)
     assert samples is not None
     trained, whole = (fit_mst(some, max_vms=WORKERS) for some in (samples.only(TRAIN), samples))
-    return trained, whole, {(one.study, one.executors): one.rows_per_s or math.nan for one in trials}
+    return trained, whole, {(trial.study, trial.executors): trial.rows_per_s or math.nan for trial in trials}
 
 
-def prediction(model: MstModel, found: dict[tuple[str, int], float]) -> None:
+def prediction(model: MstModel, measured_per_s: dict[tuple[str, int], float]) -> None:
     table = Table("executors", "measured", "predicted", "90% interval", "error", title="MST, rows/s")
     worst = 0.0
-    for one in model.predict((*TRAIN, *PREDICTED)):
-        rate = found[SATURATED, one.vms]
-        error = abs(one.throughput - rate) / rate
-        worst = max(worst, error) if one.vms in PREDICTED else worst
+    for point in model.predict((*TRAIN, *PREDICTED)):
+        rate = measured_per_s[SATURATED, point.vms]
+        error = abs(point.throughput - rate) / rate
+        worst = max(worst, error) if point.vms in PREDICTED else worst
         table.add_row(
-            str(one.vms), f"{rate:.1f}", f"{one.throughput:.1f}", f"{one.low:.1f} to {one.high:.1f}", f"{error:.1%}"
+            str(point.vms),
+            f"{rate:.1f}",
+            f"{point.throughput:.1f}",
+            f"{point.low:.1f} to {point.high:.1f}",
+            f"{error:.1%}",
         )
     console.print(table)
-    paced, saturated = found[PACED, 1], found[SATURATED, 1]
+    paced, saturated = measured_per_s[PACED, 1], measured_per_s[SATURATED, 1]
     console.print(f"largest error at {PREDICTED}: {worst:.1%} ({_verdict(worst <= 0.10)}: at most 10%)")
     apart = abs(paced - saturated) / saturated
     console.print(f"the two definitions are {apart:.1%} apart on 1 executor ({_verdict(apart <= 0.15)}: at most 15%)")
@@ -130,12 +134,12 @@ class Seen:
         span_s = window.end_s - window.start_s
         self.seen_s += span_s
         self.executor_s += span_s * plan.slots / SLOTS_EACH
-        longest = max((one.batch_max_s or 0.0 for one in window.pipelines), default=0.0)
+        longest = max((pipeline.batch_max_s or 0.0 for pipeline in window.pipelines), default=0.0)
         self.longest_batch_s = max(self.longest_batch_s, longest)
         if self.first_ramp:
             return
         self.windows += 1
-        waiting_rows = sum(one.backlog_rows or 0 for one in window.pipelines)
+        waiting_rows = sum(pipeline.backlog_rows or 0 for pipeline in window.pipelines)
         self.late += waiting_rows > LATE_S * (window.external_rows_per_s or 0.0)
 
 
@@ -229,8 +233,8 @@ def _all(up: SparkCluster, at: Path) -> None:
     spark = session(up.master, "penstock bench-elastic", up.confs)
     try:
         useful_s = to_a_useful_executor(spark, at / "useful")
-        trained, whole, found = measured(spark, at / "study")
-        prediction(trained, found)
+        trained, whole, measured_per_s = measured(spark, at / "study")
+        prediction(trained, measured_per_s)
         followed(spark, at / "follow", whole, lead_s=useful_s + EVERY_S)
     finally:
         spark.stop()

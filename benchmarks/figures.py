@@ -20,10 +20,10 @@ def row(name: str, value: float, unit: str, bar: str = "", ok: bool | None = Non
 
 def shown(rows: list[Row]) -> Table:
     table = Table("figure", "value", "unit", "bar", "ok")
-    for one in rows:
-        ok = "" if one["ok"] is None else "yes" if one["ok"] else "NO"
-        value = f"{one['value']:,.3g}" if one["value"] < 100 else f"{one['value']:,.0f}"
-        table.add_row(one["name"], value, one["unit"], one["bar"], ok)
+    for row in rows:
+        ok = "" if row["ok"] is None else "yes" if row["ok"] else "NO"
+        value = f"{row['value']:,.3g}" if row["value"] < 100 else f"{row['value']:,.0f}"
+        table.add_row(row["name"], value, row["unit"], row["bar"], ok)
     return table
 
 

@@ -45,7 +45,7 @@ def cuts(cluster: KafkaCluster) -> list[Row]:
     base = default_plan(flow, slots=2)
     cut = base.replace(cuts=frozenset({"one"}))
     uncut_s = stays(spark, flow, base)
-    found = [
+    rows = [
         row("median latency without a cut", uncut_s, "s"),
         row("added by a cut: embedded", stays(spark, flow, cut) - uncut_s, "s"),
         row("added by a cut: Kafka", stays(spark, flow, cut, kafka=cluster) - uncut_s, "s"),
@@ -64,12 +64,12 @@ def cuts(cluster: KafkaCluster) -> list[Row]:
             at,
         )
     for name, (latency, rows_per_s) in (("embedded", arrow_hop(spark)), ("Kafka", theirs)):
-        found += [
+        rows += [
             row(f"one hop: {name}: median", latency, "s"),
             row(f"one hop: {name}: rows/s at 200k-row appends", rows_per_s, "rows/s"),
         ]
     spark.stop()
-    return found
+    return rows
 
 
 def loading(cluster: KafkaCluster) -> list[Row]:
@@ -132,7 +132,11 @@ def with_penstock(spark: SparkSession, cluster: KafkaCluster) -> tuple[float, in
         try:
             (query,) = engine.queries
             rate = timed(lambda: engine.position(query, query.input("lines")), engine.failure)
-            sizes = [one["numInputRows"] for one in engine.running(query).recentProgress if one["numInputRows"]]
+            sizes = [
+                progress["numInputRows"]
+                for progress in engine.running(query).recentProgress
+                if progress["numInputRows"]
+            ]
             return rate, round(sum(rows**2 for rows in sizes) / sum(sizes))
         finally:
             engine.stop()

@@ -78,12 +78,12 @@ def _one_large() -> tuple[Flow, float, dict[str, Curve]]:
 
 def _seconds(work: Callable[[], Any], repeats: int = 3) -> float:
     """The least of a few runs: the others measure what else the machine does."""
-    found = []
+    durations_s = []
     for _ in range(repeats):
         start = time.perf_counter()
         work()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        durations_s.append(time.perf_counter() - start)
+    return min(durations_s)
 
 
 def _row(name: str, seconds: float, bar: float | None = None) -> dict[str, Any]:

@@ -51,11 +51,11 @@ def row(name: str, value: float, unit: str, bar: str = "", ok: bool | None = Non
 
 
 def load_samples() -> dict[str, ThroughputSamples]:
-    found: dict[str, dict[int, list[float]]] = {}
+    measured: dict[str, dict[int, list[float]]] = {}
     for line in (DATA / "mst" / "samples.tsv").read_text().splitlines()[1:]:
         _, app, vms, *values = line.split("\t")
-        found.setdefault(app, {})[int(vms)] = [float(value) for value in values]
-    return {app: ThroughputSamples.of(app, by_vms) for app, by_vms in found.items()}
+        measured.setdefault(app, {})[int(vms)] = [float(value) for value in values]
+    return {app: ThroughputSamples.of(app, by_vms) for app, by_vms in measured.items()}
 
 
 def made_up_samples() -> dict[str, ThroughputSamples]:

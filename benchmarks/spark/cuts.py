@@ -29,8 +29,8 @@ def two_steps() -> Dataflow:
     """With a place for a cut between them."""
     flow = penstock.Dataflow("cut")
     numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=2_000))
-    one = numbers.stateless("one", lambda df: df.selectExpr("n + 1 as n"))
-    one.stateless("two", lambda df: df.selectExpr("n * 2 as n")).sink("out", penstock.noop())
+    first = numbers.stateless("one", lambda df: df.selectExpr("n + 1 as n"))
+    first.stateless("two", lambda df: df.selectExpr("n * 2 as n")).sink("out", penstock.noop())
     return flow
 
 
@@ -39,10 +39,10 @@ def cuts(master: str) -> list[Row]:
     spark = session(master)
     flow = two_steps()
     base = default_plan(flow, slots=2)
-    found: list[Row] = []
+    rows: list[Row] = []
     uncut = stays(spark, flow, base)
     cut = stays(spark, flow, base.replace(cuts=frozenset({"one"})))
-    found += [
+    rows += [
         row("median latency without a cut", uncut, "s"),
         row("added by a cut: Arrow files, Python source (chosen)", cut - uncut, "s"),
     ]
@@ -51,12 +51,12 @@ def cuts(master: str) -> list[Row]:
         ("Parquet, Spark's file source", parquet_hop),
     ):
         latency, rows_per_s = one_hop(spark)
-        found += [
+        rows += [
             row(f"one hop: {name}: median", latency, "s"),
             row(f"one hop: {name}: rows/s at 200k-row appends", rows_per_s, "rows/s"),
         ]
     spark.stop()
-    return found
+    return rows
 
 
 def stays(spark: SparkSession, flow: Dataflow, plan: penstock.Plan, *, kafka: KafkaCluster | None = None) -> float:

@@ -91,7 +91,7 @@ def big_batches(spark: SparkSession, flow: Dataflow, measured: bool) -> Stretch:
             began_s, began_cpu_s = time.perf_counter(), cpu_s()
             until_batch(engine, query, WARM + BATCHES, measured)
             took_s, took_cpu_s = time.perf_counter() - began_s, cpu_s() - began_cpu_s
-            rows = sum(one["numInputRows"] for one in query.recentProgress[WARM + 1 : WARM + BATCHES + 1])
+            rows = sum(progress["numInputRows"] for progress in query.recentProgress[WARM + 1 : WARM + BATCHES + 1])
             return Stretch(rows / took_s, 1e6 * took_cpu_s / rows)
         finally:
             engine.stop()
@@ -109,4 +109,4 @@ def until_batch(engine: SparkEngine, query: StreamingQuery, number: int, measure
 def cpu_s() -> float:
     """Of this process, the JVM and the Python workers under it, also those that have ended."""
     own = psutil.Process()
-    return sum(sum(one.cpu_times()[:4]) for one in [own, *own.children(recursive=True)])
+    return sum(sum(process.cpu_times()[:4]) for process in [own, *own.children(recursive=True)])

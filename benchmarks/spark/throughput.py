@@ -42,12 +42,12 @@ def rates(query: Callable[[], Any], warm: int = WARM, measured: int = MEASURED, 
             break
         time.sleep(0.5)
     batches = query().recentProgress[warm : warm + measured]
-    return [one["numInputRows"] / one["durationMs"]["triggerExecution"] * 1000 for one in batches]
+    return [progress["numInputRows"] / progress["durationMs"]["triggerExecution"] * 1000 for progress in batches]
 
 
-def best(found: Rates) -> float:
+def best(rates: Rates) -> float:
     """Of the faster batches: what disturbs the machine makes batches slower, never faster."""
-    return statistics.quantiles(found, n=4)[2]
+    return statistics.quantiles(rates, n=4)[2]
 
 
 def penstock_rates(spark: SparkSession, flow: Dataflow) -> Rates:
@@ -99,15 +99,18 @@ def word_count(master: str) -> list[Row]:
     ]
     for turn in range(9):  # in turns, and each first as often: the machine's mood is on both sides
         for side in sides if turn % 2 == 0 else sides[::-1]:
-            kept, found = side()
-            kept += [found] if turn else []  # the JVM warms up on neither side's account
+            kept, rates = side()
+            kept += [rates] if turn else []  # the JVM warms up on neither side's account
     spark.stop()
     # A JVM keeps the confs it was started with, so Spark's defaults need one of their own.
     words = [sys.executable, "-m", "benchmarks.spark", "--default-confs", "--master", master]
     default = float(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()[-1])
     own, other = (best([rate for turn in turns for rate in turn]) for turns in (ours, theirs))
     same, plain = own / other, own / default
-    pairs = [statistics.median(one) / statistics.median(two) for one, two in zip(ours, theirs, strict=True)]
+    pairs = [
+        statistics.median(our_turn) / statistics.median(their_turn)
+        for our_turn, their_turn in zip(ours, theirs, strict=True)
+    ]
     return [
         row("word count, Penstock", own, "rows/s"),
         row("word count, hand-written, same confs", other, "rows/s"),

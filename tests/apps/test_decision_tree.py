@@ -83,7 +83,7 @@ def test_without_river_the_error_says_what_to_install(monkeypatch: pytest.Monkey
 def test_the_dataflow_has_a_stateless_region_and_one_replica_that_learns() -> None:
     flow = decision_tree.flow(rows=ROWS, **SHAPE)
     flow.check()
-    assert [(one.operators, one.replicable) for one in regions(flow)][1:] == [
+    assert [(region.operators, region.replicable) for region in regions(flow)][1:] == [
         (("parse",), True),
         (("predict", "out"), False),
     ]

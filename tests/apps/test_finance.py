@@ -52,10 +52,10 @@ def test_the_flush_closes_every_window_but_its_own() -> None:
 
 
 def test_about_four_quotes_in_ten_are_bargains_and_their_index_is_the_fraction_s_floor() -> None:
-    found = finance.oracle(ROWS)
-    assert 0.3 < sum(found.values()) / ROWS < 0.5
+    matches = finance.oracle(ROWS)
+    assert 0.3 < sum(matches.values()) / ROWS < 0.5
     trades = [finance.trade(n) for n in range(ROWS)]
-    for symbol, start_ms, _, ask, size, index in list(found)[::50]:
+    for symbol, start_ms, _, ask, size, index in list(matches)[::50]:
         mine = [t for t in trades if t[0] == symbol and 0 <= t[1].timestamp() * 1000 - start_ms < 10_000]
         vwap = Fraction(sum(t[2] * t[3] for t in mine), sum(t[3] for t in mine))
         assert vwap > ask
@@ -117,8 +117,8 @@ def test_as_two_streams_the_bargains_are_the_oracle_s_and_the_join_forgets(plain
     }
     output = collect_stream(compose(flow, frames), tmp_path / "checkpoint_bargain", "append", progress=states.append)
     assert finance.check(output, ROWS) == []
-    assert sum(one["numRowsRemoved"] for state in states for one in state["stateOperators"]) > 0
-    assert sum(one["numRowsDroppedByWatermark"] for state in states for one in state["stateOperators"]) == 0
+    assert sum(operator["numRowsRemoved"] for state in states for operator in state["stateOperators"]) > 0
+    assert sum(operator["numRowsDroppedByWatermark"] for state in states for operator in state["stateOperators"]) == 0
 
 
 @pytest.mark.spark

@@ -33,10 +33,10 @@ def test_the_number_of_features_varies_from_frame_to_frame() -> None:
 def test_row_functions_do_frame_by_frame_what_the_oracle_does() -> None:
     names = ["frame", "ts", "pixels"]
     rows = [dict(zip(names, logos.generator(n, ROWS), strict=True)) for n in range(12)]
-    matches = [found for row in rows for feature in logos.extract(row) if (found := logos.match(feature)) is not None]
+    matches = [match for row in rows for feature in logos.extract(row) if (match := logos.match(feature)) is not None]
     counted: dict[tuple[int, str], int] = {}
-    for one in matches:
-        counted[one["frame"], one["logo"]] = counted.get((one["frame"], one["logo"]), 0) + 1
+    for match in matches:
+        counted[match["frame"], match["logo"]] = counted.get((match["frame"], match["logo"]), 0) + 1
     output = [
         {"frame": frame, "logo": name, "matches": matches}
         for (frame, name), matches in counted.items()

@@ -113,28 +113,28 @@ def test_the_check_of_grep_is_on_the_last_count() -> None:
 
 def test_each_word_is_counted_in_the_three_windows_that_it_lies_in() -> None:
     rows = 2_400
-    found = rolling_count.oracle(rows)
-    assert set(found.values()) == {1}
+    windows = rolling_count.oracle(rows)
+    assert set(windows.values()) == {1}
     lines = [rolling_count.generator(n, rows) for n in range(rows)]
-    assert sum(n for _, _, n in found) == 3 * sum(len(line.split()) for _, line in lines[:-1])
+    assert sum(n for _, _, n in windows) == 3 * sum(len(line.split()) for _, line in lines[:-1])
     for end_s in (60, 180, 240, 300):  # of the day; windows that begin before the stream are there too
         end = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=end_s)
         inside = [line for at, line in lines if end - timedelta(minutes=3) <= at < end]
         expected = Counter(word for line in inside for word in line.split())
         end_ms = 1767225600_000 + end_s * 1000
-        assert {word: n for word, at_ms, n in found if at_ms == end_ms} == expected
+        assert {word: n for word, at_ms, n in windows if at_ms == end_ms} == expected
 
 
 # ---- rolling sort
 
 
 def test_the_ranks_of_a_minute_order_all_that_came_in_it() -> None:
-    found = rolling_sort.oracle(ROWS)
-    assert set(found.values()) == {1}
+    expected = rolling_sort.oracle(ROWS)
+    assert set(expected.values()) == {1}
     records = [rolling_sort.generator(n, ROWS) for n in range(ROWS)]
-    assert {(n, value) for _, _, n, value in found} == {record[1:] for record in records[:-1]}
+    assert {(n, value) for _, _, n, value in expected} == {record[1:] for record in records[:-1]}
     by_end: dict[int, list[tuple[int, int, str]]] = {}
-    for end_ms, *ranked in sorted(found):
+    for end_ms, *ranked in sorted(expected):
         by_end.setdefault(end_ms, []).append(tuple(ranked))
     assert len(by_end) == 6
     for end_ms, ranked in by_end.items():
@@ -202,7 +202,7 @@ def test_the_oracles_of_web_logs_are_what_a_search_of_the_lines_finds() -> None:
 
 def test_as_many_hops_as_asked_for() -> None:
     flow = sol.flow(rows=5, stages=5)
-    assert [one.name for one in flow.operators][1:-1] == ["hop1", "hop2", "hop3", "hop4", "hop5"]
+    assert [operator.name for operator in flow.operators][1:-1] == ["hop1", "hop2", "hop3", "hop4", "hop5"]
     with pytest.raises(penstock.DataflowError, match="sol is given stages=0; give 1 or more"):
         sol.flow(stages=0)
 

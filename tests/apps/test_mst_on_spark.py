@@ -41,7 +41,7 @@ CHANGES: list[tuple[ModuleType, set[str], dict[str, int], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(
-    ("app", "cuts", "replicas", "how"), CHANGES, ids=[one[0].__name__.rpartition(".")[2] for one in CHANGES]
+    ("app", "cuts", "replicas", "how"), CHANGES, ids=[change[0].__name__.rpartition(".")[2] for change in CHANGES]
 )
 def test_output_is_the_oracle_s_after_a_plan_change(
     spark: SparkSession,

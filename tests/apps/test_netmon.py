@@ -41,8 +41,8 @@ def test_the_flush_closes_every_window_but_its_own() -> None:
     assert real == [netmon.generator(n) for n in range(ROWS - netmon.FLUSH_ROWS)]
     assert all("sshd[" in line and "Failed password" in line for line in flush)
     assert min(map(_time, flush)) > max(map(_time, real)) + netmon.WINDOW_S + netmon.WATERMARK_DELAY_S
-    found = netmon.oracle(ROWS, threshold=1)
-    assert sum(attack[3] for attack in found) == sum(" sshd[" in line and "Failed" in line for line in real)
+    attacks = netmon.oracle(ROWS, threshold=1)
+    assert sum(attack[3] for attack in attacks) == sum(" sshd[" in line and "Failed" in line for line in real)
 
 
 def test_a_generated_log_has_attacks_of_every_severity() -> None:
@@ -84,7 +84,7 @@ def test_only_sshd_failures_with_a_readable_time_are_parsed(plain_spark: Any) ->
         "",
     ]
     parsed = netmon.parse(
-        netmon.failures(plain_spark.createDataFrame([(one,) for one in lines], "value string"))
+        netmon.failures(plain_spark.createDataFrame([(line,) for line in lines], "value string"))
     ).collect()
     same = datetime(2026, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC).timestamp()
     assert [(row["ts"].timestamp(), row["host"], row["user"], row["known"], row["ip"]) for row in parsed] == [

@@ -30,7 +30,7 @@ def in_batches(rows: int, sizes: list[int], threshold: int, chance: random.Rando
         coming = [patterns.generator(n) for n in range(at, min(rows, at + size))]
         at += size
         names = ("position", "entering", "leaving")
-        batch = [move for one in coming for move in patterns.candidates(dict(zip(names, one, strict=True)))]
+        batch = [move for row in coming for move in patterns.candidates(dict(zip(names, row, strict=True)))]
         batch += loop.pop(0) if loop else []
         chance.shuffle(batch)
         by_key: dict[str, list[tuple[int, int]]] = {}
@@ -58,12 +58,12 @@ def test_facts_do_not_depend_on_batches_their_order_or_the_lag_of_the_loop(sizes
 def test_patterns_that_nobody_holds_any_more_keep_no_state_but_their_maximal_spans() -> None:
     facts, left = in_batches(ROWS, [50], THRESHOLD, random.Random(1))
     assert facts == patterns.oracle(ROWS, THRESHOLD)
-    held = {one for n in range(ROWS - patterns.WINDOW, ROWS) for one in patterns.subsets(patterns.message(n))}
-    spans = {(one, at) for one, fact, at in facts if fact == "frequent"} - {
-        (one, at) for one, fact, at in facts if fact == "covered"
+    held = {pattern for n in range(ROWS - patterns.WINDOW, ROWS) for pattern in patterns.subsets(patterns.message(n))}
+    spans = {(pattern, at) for pattern, fact, at in facts if fact == "frequent"} - {
+        (pattern, at) for pattern, fact, at in facts if fact == "covered"
     }
-    assert len(held) <= left <= len(held | {one for one, _ in spans})
-    assert len({one for n in range(ROWS) for one in patterns.subsets(patterns.message(n))}) > 1.5 * left
+    assert len(held) <= left <= len(held | {pattern for pattern, _ in spans})
+    assert len({pattern for n in range(ROWS) for pattern in patterns.subsets(patterns.message(n))}) > 1.5 * left
 
 
 def test_at_any_position_the_facts_give_the_maximal_frequent_patterns() -> None:
@@ -71,25 +71,25 @@ def test_at_any_position_the_facts_give_the_maximal_frequent_patterns() -> None:
     facts = patterns.oracle(ROWS, THRESHOLD)
     for position in (250, 431, ROWS - 1):
         window = [patterns.message(n).split() for n in range(position - patterns.WINDOW + 1, position + 1)]
-        counts = Counter(some for one in window for size in range(1, 5) for some in combinations(one, size))
+        counts = Counter(some for message in window for size in range(1, 5) for some in combinations(message, size))
         frequent = {some for some, count in counts.items() if count >= THRESHOLD}
         maximal = {some for some in frequent if not any(set(some) < set(other) for other in frequent)}
         spans: dict[str, int] = {}
-        for pattern, fact, at in sorted(facts, key=lambda one: one[2]):
+        for pattern, fact, at in sorted(facts, key=lambda row: row[2]):
             if at <= position and fact == "frequent":
                 spans[pattern] = at
             elif at <= position and fact == "rare":
                 spans.pop(pattern, None)
-        assert {tuple(one.split()) for one in spans} == frequent
-        uncovered = {tuple(one.split()) for one, at in spans.items() if (one, "covered", at) not in facts}
+        assert {tuple(pattern.split()) for pattern in spans} == frequent
+        uncovered = {tuple(pattern.split()) for pattern, at in spans.items() if (pattern, "covered", at) not in facts}
         assert uncovered <= maximal
-        assert len(maximal) > 3 and any(len(one) > 1 for one in maximal)
+        assert len(maximal) > 3 and any(len(pattern) > 1 for pattern in maximal)
 
 
 def test_facts_of_every_kind_come_of_generated_messages() -> None:
-    found = patterns.oracle(ROWS, THRESHOLD)
-    kinds = Counter(fact for _, fact, _ in found)
-    assert min(kinds[one] for one in ("frequent", "rare", "covered")) > 20
+    facts = patterns.oracle(ROWS, THRESHOLD)
+    kinds = Counter(fact for _, fact, _ in facts)
+    assert min(kinds[kind] for kind in ("frequent", "rare", "covered")) > 20
     sizes = Counter(len(patterns.message(n).split()) for n in range(1_000))
     assert set(sizes) == {1, 2, 3, 4}
 

@@ -41,5 +41,5 @@ counts = st.dictionaries(st.text("abc", max_size=3), st.integers(1, 5))
 
 @settings(deadline=None)
 @given(counts, counts)
-def test_differences_are_empty_only_for_equal_counts(one: dict[str, int], other: dict[str, int]) -> None:
-    assert (differences(Counter(one), Counter(other)) == []) == (one == other)
+def test_differences_are_empty_only_for_equal_counts(first: dict[str, int], second: dict[str, int]) -> None:
+    assert (differences(Counter(first), Counter(second)) == []) == (first == second)

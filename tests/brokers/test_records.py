@@ -120,13 +120,13 @@ def test_a_partition_without_a_leader_has_one_in_a_moment(monkeypatch: pytest.Mo
 
         def list_offsets(self, asked: dict[Any, Any], **_: Any) -> dict[Any, Any]:
             self.tries += 1
-            found = {part: concurrent.futures.Future[Any]() for part in asked}
-            for future in found.values():
+            futures = {part: concurrent.futures.Future[Any]() for part in asked}
+            for future in futures.values():
                 if self.tries == 1:
                     future.set_exception(KafkaException(KafkaError(code, "no leader")))
                 else:
                     future.set_result(SimpleNamespace(offset=7))
-            return found
+            return futures
 
     topic = Topic(NOWHERE, "t")
     admin = Breathless()

@@ -43,17 +43,17 @@ def allocate(folder: Path, *options: str, flow: Any = FLOW, curves: Any = CURVES
 def test_json_has_what_is_promised(tmp_path: Path) -> None:
     result = allocate(tmp_path, "--json")
     assert result.exit_code == 0, result.output
-    found = json.loads(result.output)
-    assert found["operators"]["table"]["threads"] == 160
-    assert found["operators"]["table"]["cpu"] == pytest.approx(226.53)
-    assert found["slots"] == 3
-    assert found["lower_bound"] <= found["sustaining_lower_bound"] == 3
-    assert [vm["name"] for vm in found["vms"]] == ["D3-0"]
-    assert found["price_per_h"] == 0.4
-    assert len(found["placement"]["table"]) == 160
-    assert found["predicted"]["proportional"]["rows_per_s"] == pytest.approx(100)
-    assert found["predicted_rows_per_s"] == pytest.approx(80)
-    assert set(found["predicted"]["shuffle"]["vms"]) == {"D3-0"}
+    report = json.loads(result.output)
+    assert report["operators"]["table"]["threads"] == 160
+    assert report["operators"]["table"]["cpu"] == pytest.approx(226.53)
+    assert report["slots"] == 3
+    assert report["lower_bound"] <= report["sustaining_lower_bound"] == 3
+    assert [vm["name"] for vm in report["vms"]] == ["D3-0"]
+    assert report["price_per_h"] == 0.4
+    assert len(report["placement"]["table"]) == 160
+    assert report["predicted"]["proportional"]["rows_per_s"] == pytest.approx(100)
+    assert report["predicted_rows_per_s"] == pytest.approx(80)
+    assert set(report["predicted"]["shuffle"]["vms"]) == {"D3-0"}
 
 
 @pytest.mark.parametrize("mapping", ["dsm", "rsm", "sam"])
@@ -70,9 +70,9 @@ def test_without_sizes_every_slot_is_a_vm_of_unknown_price(tmp_path: Path) -> No
     allocate(tmp_path)
     files = [str(tmp_path / "flow.json"), "--curves", str(tmp_path / "curves.json")]
     result = CliRunner().invoke(cli, ["allocate", *files, "--rate", "100", "--json"])
-    found = json.loads(result.output)
-    assert [vm["slots"] for vm in found["vms"]] == [1, 1, 1]
-    assert found["price_per_h"] is None
+    report = json.loads(result.output)
+    assert [vm["slots"] for vm in report["vms"]] == [1, 1, 1]
+    assert report["price_per_h"] is None
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_a_run_is_rescaled_killed_and_resumed_by_commands(tmp_path: Path) -> Non
             assert driver.poll() is None, (tmp_path / "run.log").read_text()[-2000:]
             status = penstock("status", "run", "--json", cwd=tmp_path)
             window = json.loads(status.stdout)["window"] if status.returncode == 0 else None
-            if window and any(one["rows_in_total"] for one in window["operators"]):
+            if window and any(operator["rows_in_total"] for operator in window["operators"]):
                 break
             time.sleep(0.3)
         done = penstock("rescale", "run", "count=3", cwd=tmp_path)

@@ -51,7 +51,7 @@ def test_what_why_expected_and_observed(tmp_path: Path) -> None:
     (row,) = rows
     assert row["expected"]["latency_s"] == pytest.approx(row["observed"]["latency_s"], rel=0.05)
     assert row["binding"] == "match" and row["inputs"]["external_rows_per_s"] == 6.0
-    assert [one["reason"] for one in row["alternatives"]]
+    assert [alternative["reason"] for alternative in row["alternatives"]]
     assert len(json.loads(printed("decisions", tmp_path, "--last", "3", "--json"))) == 3
     assert len(json.loads(printed("decisions", tmp_path, "--changes", "--last", "1", "--json"))) == 1
 
@@ -63,7 +63,9 @@ def test_slots_that_are_missing_are_told(tmp_path: Path, columns: str) -> None:
     service = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
     every = product(range(2, 12), range(2, 12), [1])
     visits = dict.fromkeys(service, 1.0)
-    needs = min(sum(one) for one in every if mean_s(visits, 6.0, service, dict(zip(service, one, strict=True))) <= 0.45)
+    needs = min(
+        sum(counts) for counts in every if mean_s(visits, 6.0, service, dict(zip(service, counts, strict=True))) <= 0.45
+    )
     start = plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}, slots=7)
     engine = QueueingEngine(flow, start, clock=clock, rate=lambda _: 6.0, service_per_s=service)
     drive(tmp_path, engine, clock, Drs(DrsSettings(goal=FewestSlots(max_s=0.45))), windows=4)

@@ -64,10 +64,10 @@ def cluster_in(at: Path, workers: int) -> Iterator[str]:
 def test_what_was_measured_predicts_the_rest(tmp_path: Path) -> None:
     # Rows that wait, and nothing else: 100 rows/s an executor.
     study_in(tmp_path, {m: [99.0 * m, 101.0 * m] for m in (1, 2, 3)})
-    found = json.loads(printed("mst", "predict", str(tmp_path), "--executors", "5,6", "--json"))
-    for one in found["fit"]["predictions"]:
-        assert one["throughput"] == pytest.approx(100.0 * one["vms"], rel=0.05)
-        assert one["low"] < 100.0 * one["vms"] < one["high"]
+    printed_fit = json.loads(printed("mst", "predict", str(tmp_path), "--executors", "5,6", "--json"))
+    for prediction in printed_fit["fit"]["predictions"]:
+        assert prediction["throughput"] == pytest.approx(100.0 * prediction["vms"], rel=0.05)
+        assert prediction["low"] < 100.0 * prediction["vms"] < prediction["high"]
 
 
 def test_a_study_that_says_nothing_is_refused(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_one_count_is_shown_although_it_makes_no_curve(tmp_path: Path) -> None:
     flow.write_text(FLOW.format(rate=", rows=10"))
     words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "2", "--executor-cores", "1"]
     assert "A prediction needs a second executor count" in printed(*words)
-    assert [one["rows_per_s"] for one in json.loads(printed(*words, "--json"))["trials"]] == [200.0]
+    assert [trial["rows_per_s"] for trial in json.loads(printed(*words, "--json"))["trials"]] == [200.0]
 
 
 def test_trials_of_another_program_or_on_other_executors_are_not_mixed(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_run_on_a_cluster_is_told_how_many_executors_have_room_and_resumed_the
         )
         result = CliRunner().invoke(cli, [*words, "--cluster", cluster, "--executors", "2..3"])
         assert "were requested" not in result.output
-    assert [one.executors for one in asked] == [(1, 3), (2, 3)]
+    assert [request.executors for request in asked] == [(1, 3), (2, 3)]
     said = printed("status", str(run))
     assert f"--at {run} --cluster {cluster}'" in said and "--master" not in said
 
@@ -270,4 +270,4 @@ def test_a_dataflow_that_is_measured_writes_nothing() -> None:
     rows.stateless("same", lambda df: df).sink("out", penstock.parquet("somewhere"))
     silent = flow.without_output()
     assert silent["out"].sink == penstock.noop() and flow["out"].sink == penstock.parquet("somewhere")
-    assert [one.name for one in silent.operators] == [one.name for one in flow.operators]
+    assert [operator.name for operator in silent.operators] == [operator.name for operator in flow.operators]

@@ -58,7 +58,7 @@ def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
     for executors in ("5", "5,8"):
         said = printed("mst", "predict", str(study), "--executors", executors)["fit"]["predictions"][0]
         intervals.append((said["low"], said["high"]))
-    (drawn,) = [one for one in printed("report", str(study))["mst"][0]["fitted"] if one["executors"] == 5]
+    (drawn,) = [point for point in printed("report", str(study))["mst"][0]["fitted"] if point["executors"] == 5]
     intervals.append((drawn["low"], drawn["high"]))
     assert intervals == [pytest.approx(intervals[0])] * 4
     assert intervals[0][0] < 500.0 < intervals[0][1]
@@ -74,7 +74,7 @@ def test_executors_that_bring_no_replica_bring_nothing(tmp_path: Path) -> None:
             store.add_trial(trial(plan, rate))
         store.end_run(at_s=100.0, reason="done")
     said = printed("mst", "predict", str(tmp_path), "--executors", "4,5,6")["fit"]["predictions"]
-    assert [one["throughput"] for one in said] == pytest.approx([200.0, 300.0, 400.0], rel=0.05)
+    assert [prediction["throughput"] for prediction in said] == pytest.approx([200.0, 300.0, 400.0], rel=0.05)
 
 
 def test_where_json_goes_no_line_of_a_trial_does(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,11 +61,11 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    one = Running(tmp_path)
-    yield one
-    if one.process is not None:
-        one.process.kill()
-        one.process.communicate()
+    running = Running(tmp_path)
+    yield running
+    if running.process is not None:
+        running.process.kill()
+        running.process.communicate()
 
 
 def test_a_day_in_the_life_of_a_run(running: Running, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_day_in_the_life_of_a_run(running: Running, tmp_path: Path) -> None:
     assert "twice: 2 -> 4 replicas" in penstock("rescale", at, "twice=4")
     status = json.loads(penstock("status", at, "--json"))
     assert status["plan"]["replicas"] == {"twice": 4}
-    assert [one["outcome"] for one in status["plan_changes"]] == ["ok"]
+    assert [change["outcome"] for change in status["plan_changes"]] == ["ok"]
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(status["plan"] | {"slots": 8}))
     assert "slots: 2 -> 8" in json.loads(penstock("apply", at, plan, "--json"))["text"]

@@ -50,10 +50,10 @@ def test_columns_may_have_brackets(flow: str) -> None:
 
 def test_as_json(flow: str) -> None:
     shown = json.loads(CliRunner().invoke(cli, ["show", f"{flow}:flow", "--json"], catch_exceptions=False).output)
-    assert [one["operator"] for one in shown["operators"]] == ["lines", "split", "count", "out", "top", "top_out"]
+    assert [row["operator"] for row in shown["operators"]] == ["lines", "split", "count", "out", "top", "top_out"]
     assert shown["cuts"] == [{"after": "count", "reason": "fan-out: out, top read it"}]
     assert Plan.from_json(json.dumps(shown["plan"])).replicas == {"split": 2, "count": 2, "out": 2, "top": 1}
-    assert [one["pipeline"] for one in shown["pipelines"]] == ["count", "out", "top_out"]
+    assert [row["pipeline"] for row in shown["pipelines"]] == ["count", "out", "top_out"]
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,12 @@ def test_operators_cost_what_a_run_measured_also_where_it_ended_without_rows(giv
     printed(*measured, *words)
     printed(*given, "--like", str(at), *words, "--at", str(again))
     with StoreReader(again) as store:
-        work = [one.operator("work") for _, one in store.windows()]
-    rows = sum(one.rows_in or 0 for one in work)
+        work = [window.operator("work") for _, window in store.windows()]
+    rows = sum(operator.rows_in or 0 for operator in work)
     # Of some 10 x 20 rows with exponential times the mean is known within 7 %.
-    assert sum((one.rows_in or 0) * (one.seconds_per_row or 0.0) for one in work) / rows == pytest.approx(0.25, rel=0.2)
+    assert sum(
+        (operator.rows_in or 0) * (operator.seconds_per_row or 0.0) for operator in work
+    ) / rows == pytest.approx(0.25, rel=0.2)
 
 
 def test_a_run_of_another_dataflow_is_no_measure(given: list[str], tmp_path: Path) -> None:

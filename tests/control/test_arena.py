@@ -71,10 +71,10 @@ def test_drs_comes_first_in_fewer_changes_than_the_baselines() -> None:
     table = ranked([summarise([stood(policy)]) for policy in policies])
     assert table[0].policy == "drs"
     assert table[0].share > 0.99 and table[0].rounds == table[0].changes == 1
-    others = {one.policy: one for one in table[1:]}
+    others = {result.policy: result for result in table[1:]}
     assert others["threshold"].changes > 5 and others["stela"].changes > 1
-    assert all(one.rounds is None or one.rounds > 1 for one in others.values())
-    assert all(one.slot_hours > 0 and one.violations > 0 for one in table)
+    assert all(result.rounds is None or result.rounds > 1 for result in others.values())
+    assert all(result.slot_hours > 0 and result.violations > 0 for result in table)
 
 
 def test_in_micro_batches_plans_differ_in_cuts_too_and_may_leave_slots_unused() -> None:
@@ -115,7 +115,7 @@ def test_what_a_league_table_says_of_several_starts() -> None:
     lucky = summarise([stood("lucky", 1.0, 1), stood("lucky", 1.0, 1), stood("lucky", 0.2, None)])
     assert (steady.share, steady.worst_share, steady.rounds, steady.most_rounds) == (0.99, 0.98, 1, 2)
     assert (lucky.share, lucky.worst_share, lucky.reached, lucky.starts) == (1.0, 0.2, 2, 3)
-    assert [one.policy for one in ranked([lucky, steady])] == ["steady", "lucky"]
+    assert [result.policy for result in ranked([lucky, steady])] == ["steady", "lucky"]
     console = Console(width=80, file=io.StringIO(), record=True)
     console.print(league_table("a contest", [summarise([stood("threshold", 1.0, 1)] * 10)]))
     text = console.export_text()

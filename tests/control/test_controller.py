@@ -22,14 +22,14 @@ from penstock.plan import Plan
 from penstock.store import RunStart, Store, StoreReader
 from tests.support.driving import drive
 from tests.support.memory_engine import FakeClock
-from tests.support.scripted import START, Scripted, changing, engine, reasons
+from tests.support.scripted import START, Scripted, changing, reasons, scripted_engine
 
 # ---- reason codes of the loop
 
 
 def test_nothing_is_decided_until_there_are_enough_windows(tmp_path: Path) -> None:
     clock = FakeClock()
-    rows = drive(tmp_path, engine(clock), clock, changing(match=4), windows=4, warm_up_s=60.0)
+    rows = drive(tmp_path, scripted_engine(clock), clock, changing(match=4), windows=4, warm_up_s=60.0)
     assert reasons(rows) == ["warming-up", "settling", "settling", "shortage"]
 
 
@@ -37,7 +37,7 @@ def test_warm_up_after_a_change_is_not_measured(tmp_path: Path) -> None:
     clock = FakeClock()
     rows = drive(
         tmp_path,
-        engine(clock, pause_s=20.0),
+        scripted_engine(clock, pause_s=20.0),
         clock,
         changing(match=4),
         windows=9,
@@ -53,12 +53,14 @@ def test_warm_up_after_a_change_is_not_measured(tmp_path: Path) -> None:
 
 def test_an_engine_that_cannot_be_observed(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock)
+    engine = scripted_engine(clock)
 
     def breaks() -> None:
-        one.broken = True
+        engine.broken = True
 
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=4, smoothing=MovingAverage(3), at_window={2: breaks})
+    rows = drive(
+        tmp_path, engine, clock, changing(match=4), windows=4, smoothing=MovingAverage(3), at_window={2: breaks}
+    )
     assert reasons(rows) == ["settling", "settling", "missing-metrics", "missing-metrics"]
     with StoreReader(tmp_path) as reader:
         assert {error.where for error in reader.errors()} == {"observe"}
@@ -66,45 +68,47 @@ def test_an_engine_that_cannot_be_observed(tmp_path: Path) -> None:
 
 def test_stale_windows_are_not_decided_on(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock)
-    observe = one.observe
+    engine = scripted_engine(clock)
+    observe = engine.observe
 
     def late() -> Window:
         window = observe()
         clock.sleep(300.0)  # whoever reads it, reads it late
         return window
 
-    one.observe = late  # type: ignore[method-assign]
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=30, smoothing=MovingAverage(1), stale_after_s=120.0)
-    assert set(reasons(rows)) == {"stale-metrics"} and one.applied == []
+    engine.observe = late  # type: ignore[method-assign]
+    rows = drive(
+        tmp_path, engine, clock, changing(match=4), windows=30, smoothing=MovingAverage(1), stale_after_s=120.0
+    )
+    assert set(reasons(rows)) == {"stale-metrics"} and engine.applied == []
 
 
 def test_windows_from_before_a_gap_are_no_part_of_a_measurement(tmp_path: Path) -> None:
     """It stood still for two hours: two windows of then and one of now are not three."""
     clock = FakeClock()
-    one = engine(clock)
-    observe = one.observe
+    engine = scripted_engine(clock)
+    observe = engine.observe
 
     def lately() -> Window:
         window = observe()
         return msgspec.structs.replace(window, start_s=max(window.start_s, window.end_s - 60.0))
 
-    one.observe = lately  # type: ignore[method-assign]
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=125, at_window={2: lambda: clock.sleep(7200.0)})
+    engine.observe = lately  # type: ignore[method-assign]
+    rows = drive(tmp_path, engine, clock, changing(match=4), windows=125, at_window={2: lambda: clock.sleep(7200.0)})
     assert reasons(rows)[:5] == ["settling", "stale-metrics", "settling", "settling", "shortage"]
 
 
 def test_missing_costs_hold(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock)
-    one.blind = True
-    rows = drive(tmp_path, one, clock, Drs(DrsSettings(goal=LeastLatency())), windows=4)
+    engine = scripted_engine(clock)
+    engine.blind = True
+    rows = drive(tmp_path, engine, clock, Drs(DrsSettings(goal=LeastLatency())), windows=4)
     assert reasons(rows)[-1] == "missing-metrics" and "the cost per row of 'extract'" in rows[-1].reason
 
 
 def test_no_rows_arrive(tmp_path: Path) -> None:
     clock = FakeClock()
-    rows = drive(tmp_path, engine(clock, rate=0.0), clock, Drs(DrsSettings(goal=LeastLatency())), windows=4)
+    rows = drive(tmp_path, scripted_engine(clock, rate=0.0), clock, Drs(DrsSettings(goal=LeastLatency())), windows=4)
     assert reasons(rows)[-1] == "idle"
 
 
@@ -117,7 +121,7 @@ def test_a_policy_that_raises_does_not_stop_the_loop(tmp_path: Path) -> None:
             raise ZeroDivisionError("who divides by zero")
         return Hold(reason_code=Reason.BEST, reason="fine")
 
-    rows = drive(tmp_path, engine(clock), clock, Scripted(decides), windows=6, smoothing=MovingAverage(1))
+    rows = drive(tmp_path, scripted_engine(clock), clock, Scripted(decides), windows=6, smoothing=MovingAverage(1))
     assert reasons(rows) == ["best", "policy-failed"] * 3
     with StoreReader(tmp_path) as reader:
         errors = reader.errors()
@@ -143,17 +147,17 @@ class Nonsense:
 )
 def test_a_policy_that_returns_nonsense(tmp_path: Path, policy: Policy) -> None:
     clock = FakeClock()
-    rows = drive(tmp_path, engine(clock), clock, policy, windows=3, smoothing=MovingAverage(1))
+    rows = drive(tmp_path, scripted_engine(clock), clock, policy, windows=3, smoothing=MovingAverage(1))
     assert reasons(rows) == ["policy-failed"] * 3
 
 
 def test_a_plan_that_is_not_valid_is_refused_and_not_tried_again(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock)
-    rows = drive(tmp_path, one, clock, changing(match=0), windows=4, smoothing=MovingAverage(1))
+    engine = scripted_engine(clock)
+    rows = drive(tmp_path, engine, clock, changing(match=0), windows=4, smoothing=MovingAverage(1))
     assert reasons(rows) == ["shortage", "refuted", "refuted", "refuted"]
     assert rows[0].applied == "failed" and "give a whole number" in (rows[0].failure or "")
-    assert one.applied == []
+    assert engine.applied == []
 
 
 # ---- changes of others
@@ -161,10 +165,10 @@ def test_a_plan_that_is_not_valid_is_refused_and_not_tried_again(tmp_path: Path)
 
 def test_a_change_by_somebody_else_is_noticed(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock)
+    engine = scripted_engine(clock)
 
     def by_hand() -> None:
-        one.apply(one.plan.replace(replicas=one.plan.replicas | {"extract": 6}))
+        engine.apply(engine.plan.replace(replicas=engine.plan.replicas | {"extract": 6}))
 
     wants = changing(match=4)
 
@@ -174,7 +178,7 @@ def test_a_change_by_somebody_else_is_noticed(tmp_path: Path) -> None:
         return Hold(reason_code=Reason.BEST, reason="waiting")
 
     policy = Cooldown(Scripted(decides), seconds=150.0)
-    rows = drive(tmp_path, one, clock, policy, windows=6, smoothing=MovingAverage(1), at_window={2: by_hand})
+    rows = drive(tmp_path, engine, clock, policy, windows=6, smoothing=MovingAverage(1), at_window={2: by_hand})
     # The second window is of the plan before; the cooldown counts from the change.
     assert reasons(rows)[:5] == ["best", "warming-up", "cooldown", "cooldown", "shortage"]
 
@@ -193,13 +197,15 @@ def test_guards_say_no_one_after_another(tmp_path: Path) -> None:
     }
     for code, policy in guarded.items():
         clock = FakeClock()
-        rows = drive(tmp_path / code, engine(clock), clock, policy, windows=4, smoothing=MovingAverage(1))
+        rows = drive(tmp_path / code, scripted_engine(clock), clock, policy, windows=4, smoothing=MovingAverage(1))
         assert reasons(rows) == [code.strip()] * 4
         assert rows[0].alternatives[0].replicas["extract"] == 9  # what it would have done is on record
     composed = Cooldown(Bounded(PayBack(Hysteresis(wanted), within_s=3600.0), max_slots=64), seconds=300)
     clock = FakeClock()
     assert (
-        drive(tmp_path / "all", engine(clock), clock, composed, windows=2, smoothing=MovingAverage(1))[0].applied
+        drive(tmp_path / "all", scripted_engine(clock), clock, composed, windows=2, smoothing=MovingAverage(1))[
+            0
+        ].applied
         == "ok"
     )
 
@@ -207,7 +213,12 @@ def test_guards_say_no_one_after_another(tmp_path: Path) -> None:
 def test_hysteresis_lets_through_what_is_wanted_for_long_enough(tmp_path: Path) -> None:
     clock = FakeClock()
     rows = drive(
-        tmp_path, engine(clock), clock, Hysteresis(changing(match=4), turns=3), windows=3, smoothing=MovingAverage(1)
+        tmp_path,
+        scripted_engine(clock),
+        clock,
+        Hysteresis(changing(match=4), turns=3),
+        windows=3,
+        smoothing=MovingAverage(1),
     )
     assert reasons(rows) == ["not-yet", "not-yet", "shortage"]
 
@@ -218,8 +229,8 @@ def test_after_a_change_the_next_one_has_to_be_wanted_for_as_long_again(tmp_path
 
     clock = FakeClock()
     policy = Hysteresis(Scripted(one_more), turns=3)
-    one = engine(clock, slower=lambda plan: 2.0 ** -plan.replicas["match"])  # each brings what it promises
-    rows = drive(tmp_path, one, clock, policy, windows=6, smoothing=MovingAverage(1))
+    engine = scripted_engine(clock, slower=lambda plan: 2.0 ** -plan.replicas["match"])  # each brings what it promises
+    rows = drive(tmp_path, engine, clock, policy, windows=6, smoothing=MovingAverage(1))
     assert reasons(rows) == ["not-yet", "not-yet", "shortage"] * 2
 
 
@@ -234,12 +245,14 @@ def test_after_a_change_the_next_one_has_to_be_wanted_for_as_long_again(tmp_path
 @settings(max_examples=25, deadline=None)
 def test_recommending_never_applies(tmp_path_factory: Any, counts: tuple, rate: float, goal: Any) -> None:
     clock = FakeClock()
-    one = engine(clock, rate=rate, counts=dict(zip(START, counts, strict=True)))
-    before = one.plan
+    engine = scripted_engine(clock, rate=rate, counts=dict(zip(START, counts, strict=True)))
+    before = engine.plan
     at = tmp_path_factory.mktemp("run")
-    rows = drive(at, one, clock, Drs(DrsSettings(goal=goal)), windows=5, smoothing=MovingAverage(2), mode="recommend")
+    rows = drive(
+        at, engine, clock, Drs(DrsSettings(goal=goal)), windows=5, smoothing=MovingAverage(2), mode="recommend"
+    )
     assert len(rows) == 5
-    assert one.applied == [] and one.plan == before
+    assert engine.applied == [] and engine.plan == before
     assert {row.applied for row in rows} <= {None, "recommended"} and all(row.verdict is None for row in rows)
     with StoreReader(at) as reader:
         assert reader.plan_changes() == []
@@ -247,7 +260,7 @@ def test_recommending_never_applies(tmp_path_factory: Any, counts: tuple, rate: 
 
 def test_off_decides_nothing(tmp_path: Path) -> None:
     clock = FakeClock()
-    assert drive(tmp_path, engine(clock), clock, changing(match=4), windows=3, mode="off") == []
+    assert drive(tmp_path, scripted_engine(clock), clock, changing(match=4), windows=3, mode="off") == []
 
 
 # ---- across restarts
@@ -256,9 +269,9 @@ def test_off_decides_nothing(tmp_path: Path) -> None:
 def test_a_resumed_run_remembers_its_changes_and_what_it_learned(tmp_path: Path) -> None:
     clock = FakeClock()
     policy = Cooldown(Drs(DrsSettings(goal=LeastLatency(max_slots=8))), seconds=3600.0)
-    drive(tmp_path, engine(clock, slower=lambda plan: 2.0), clock, policy, windows=6)
-    one = engine(clock, slower=lambda plan: 2.0)
-    rows = drive(tmp_path, one, clock, policy, windows=6)
+    drive(tmp_path, scripted_engine(clock, slower=lambda plan: 2.0), clock, policy, windows=6)
+    engine = scripted_engine(clock, slower=lambda plan: 2.0)
+    rows = drive(tmp_path, engine, clock, policy, windows=6)
     again = rows[6:]
     assert reasons(again)[-1] == "cooldown"
     assert again[0].memory["drs.correction"] == pytest.approx(2.0, rel=0.01)
@@ -266,7 +279,7 @@ def test_a_resumed_run_remembers_its_changes_and_what_it_learned(tmp_path: Path)
 
 def test_what_was_intended_is_on_record_before_it_is_done(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock)
+    engine = scripted_engine(clock)
 
     def killed(plan: Plan) -> Any:
         with StoreReader(tmp_path) as reader:
@@ -274,14 +287,14 @@ def test_what_was_intended_is_on_record_before_it_is_done(tmp_path: Path) -> Non
         assert (row.kind, row.applied, row.new) == ("change", "begun", plan)
         raise KeyboardInterrupt
 
-    one.apply = killed  # type: ignore[method-assign]
+    engine.apply = killed  # type: ignore[method-assign]
     with Store(tmp_path) as store:
         store.begin_run(RunStart(dataflow="video", flow_file="flow.py", pid=1, master="fake", started_s=1000.0))
-        one.start()
+        engine.start()
         chosen = Settings(mode="active", smoothing=MovingAverage(1), warm_up_s=0.0)
-        controller = Controller(changing(match=4), chosen, one, store)
+        controller = Controller(changing(match=4), chosen, engine, store)
         clock.sleep(60.0)
         with pytest.raises(KeyboardInterrupt):
-            controller.decide(one.observe(), number=1, at_s=clock.time())
+            controller.decide(engine.observe(), number=1, at_s=clock.time())
         ((_, row),) = store.decisions()
     assert row.applied == "begun" and row.verdict is None

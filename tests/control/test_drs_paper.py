@@ -191,20 +191,22 @@ BURSTY_SCV = {"extract": (0.12, 1.5), "match": (4.0, 2.0), "aggregate": (1.0, 1.
 @pytest.fixture(scope="module")
 def played() -> dict[tuple[str, int], float]:
     """Mean latencies of stations that were played out row by row, at 6 frames/s."""
-    found = {}
+    latencies = {}
     for name, service in BURSTY_SERVICE.items():
         for k in range(1, 6):
             if k * service > 6.0:
                 rng = np.random.default_rng(7)
-                found[name, k] = float(station_latencies_s(rng, 6.0, service, k, *BURSTY_SCV[name], 120_000).mean())
-    return found
+                latencies[name, k] = float(station_latencies_s(rng, 6.0, service, k, *BURSTY_SCV[name], 120_000).mean())
+    return latencies
 
 
 def test_gigk_chooses_right_where_mmk_chooses_wrong(played: dict[tuple[str, int], float], tmp_path: Path) -> None:
     possible = [
-        counts for counts in allocations(list(BURSTY_SERVICE), 7) if all(one in played for one in counts.items())
+        counts
+        for counts in allocations(list(BURSTY_SERVICE), 7)
+        if all(station in played for station in counts.items())
     ]
-    ranked = sorted(possible, key=lambda counts: sum(played[one] for one in counts.items()))
+    ranked = sorted(possible, key=lambda counts: sum(played[station] for station in counts.items()))
     assert [tuple(counts.values()) for counts in ranked[:2]] == [(2, 4, 1), (3, 3, 1)]
     chosen = {}
     for queue in ("mmk", "gigk"):

@@ -18,13 +18,13 @@ STAGES = (2, 1)
 
 def fewest(rate: float, target_s: float) -> int:
     """Of all counts, those with 1.5 (a + s b k) / (1 - rate c / k) summed over the queries within the target."""
-    found = []
+    slots = []
     for counts in product(range(1, 60), range(1, 6)):
         if all(rate * c < k for c, k in zip(WORK, counts, strict=True)):
             each = zip(WORK, STAGES, counts, strict=True)
             stays = [1.5 * (BATCH_S + s * REPLICA_S * k) / (1 - rate * c / k) for c, s, k in each]
-            found += [sum(counts)] if sum(stays) <= target_s else []
-    return min(found)
+            slots += [sum(counts)] if sum(stays) <= target_s else []
+    return min(slots)
 
 
 def decided(counts: tuple[int, int, int], slots: int, rate: float, target_s: float) -> Hold | Change:

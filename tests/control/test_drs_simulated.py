@@ -34,7 +34,7 @@ from penstock.store import DecisionRecord, Store, StoreReader
 from tests.support.applications import PATTERNS_SERVICE, VIDEO_SERVICE, allocations, mean_s, plan_of
 from tests.support.driving import drive
 from tests.support.memory_engine import FakeClock
-from tests.support.scripted import engine as queueing
+from tests.support.scripted import scripted_engine
 
 
 def changes(
@@ -99,8 +99,10 @@ SHORT = ((0, 6.0), (6, 12.0), (9, 6.0))
 def fewest(rate: float) -> int:
     """Slots that keep the latency within T_max, by brute force."""
     each = dict.fromkeys(STEPS_SERVICE, 1.0)
-    every = (dict(zip(STEPS_SERVICE, one, strict=True)) for one in product(range(1, 12), range(1, 12), range(1, 3)))
-    return min(sum(one.values()) for one in every if mean_s(each, rate, STEPS_SERVICE, one) <= T_MAX)
+    every = (
+        dict(zip(STEPS_SERVICE, counts, strict=True)) for counts in product(range(1, 12), range(1, 12), range(1, 3))
+    )
+    return min(sum(counts.values()) for counts in every if mean_s(each, rate, STEPS_SERVICE, counts) <= T_MAX)
 
 
 def stepped(legs: tuple[tuple[int, float], ...], w: int, at: Path, windows: int) -> list[tuple[int, str, int]]:
@@ -261,8 +263,8 @@ def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
         operators={name: OperatorBehaviour(service_s=Fixed(value=s)) for name, s in costs.items()},
         batch=SimulatedBatchCosts(target_s=2.0),
     )
-    one = plan_of(flow, dict.fromkeys(costs, 1), slots=16)
-    engine = SimulatedEngine(flow, behaviour, plan=one, mode="micro-batch")
+    plan = plan_of(flow, dict.fromkeys(costs, 1), slots=16)
+    engine = SimulatedEngine(flow, behaviour, plan=plan, mode="micro-batch")
     settings = Settings(mode="active", smoothing=MovingAverage(2), micro_batch=True, warm_up_s=10.0, stale_after_s=60.0)
     with Store(tmp_path) as store:
         simulate(policy, engine, store, settings, clock=engine.clock, duration=Duration(windows=120, window_s=10.0))
@@ -296,9 +298,9 @@ def test_nothing_is_learned_of_the_model_while_a_backlog_drains(tmp_path: Path) 
 def test_what_is_in_the_way_is_said_in_seconds_of_the_user(tmp_path: Path) -> None:
     """It takes four times as long as the model says, for which 0.2 s are 0.05 s."""
     clock = FakeClock()
-    one = queueing(clock, slower=lambda plan: 4.0)
+    engine = scripted_engine(clock, slower=lambda plan: 4.0)
     policy = Drs(DrsSettings(goal=FewestSlots(max_s=0.25, aim=0.8)))
-    last = drive(tmp_path, one, clock, policy, windows=20)[-1]
+    last = drive(tmp_path, engine, clock, policy, windows=20)[-1]
     assert last.reason_code == "at-limit"
     assert (
         "the lowest possible mean latency is 1.7" in last.reason and "s, above 0.25 s, with any number" in last.reason

@@ -22,16 +22,16 @@ from penstock.planning.plan_outcome import PlanOutcome
 from penstock.store import StoreReader
 from tests.support.driving import drive
 from tests.support.memory_engine import FakeClock
-from tests.support.scripted import Scripted, changing, engine, reasons
+from tests.support.scripted import Scripted, changing, reasons, scripted_engine
 
 
 def test_a_failed_apply_is_recorded_and_not_repeated_until_the_load_changes(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock, rate=0.0)
-    one.rate = lambda at_s: 6.0 if at_s < 400 else 9.0
-    before = one.plan
-    one.refused = lambda plan: clock.time() < 1400.0
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=10, smoothing=MovingAverage(1))
+    engine = scripted_engine(clock, rate=0.0)
+    engine.rate = lambda at_s: 6.0 if at_s < 400 else 9.0
+    before = engine.plan
+    engine.refused = lambda plan: clock.time() < 1400.0
+    rows = drive(tmp_path, engine, clock, changing(match=4), windows=10, smoothing=MovingAverage(1))
     assert reasons(rows)[:6] == ["shortage"] + ["refuted"] * 5
     assert rows[0].applied == "failed" and "the old plan is in force again" in (rows[0].failure or "")
     assert rows[5].old == before
@@ -43,9 +43,9 @@ def test_a_failed_apply_is_recorded_and_not_repeated_until_the_load_changes(tmp_
 
 def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
-    before = one.plan
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=12, smoothing=MovingAverage(2))
+    engine = scripted_engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    before = engine.plan
+    rows = drive(tmp_path, engine, clock, changing(match=4), windows=12, smoothing=MovingAverage(2))
     first, second = [row for row in rows if row.kind == "change"]
     assert (first.reason_code, first.verdict, second.reason_code, second.verdict) == (
         "shortage",
@@ -56,18 +56,18 @@ def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: 
     assert first.observed is not None and first.before is not None and first.expected is not None
     assert first.observed.latency_s == pytest.approx(1.5 * 0.44, rel=0.05)
     assert first.observed.latency_s > first.before.latency_s > first.expected.latency_s  # type: ignore[operator]
-    assert one.plan == before == second.new
+    assert engine.plan == before == second.new
     assert reasons(rows)[-1] == "refuted"
 
 
 def test_no_roll_back_goes_beyond_a_bound(tmp_path: Path) -> None:
     clock = FakeClock()
     start = {"extract": 5, "match": 5, "aggregate": 2}  # 12 slots, and it was started with more than are allowed
-    one = engine(clock, counts=start, slower=lambda plan: 3.0 if plan.replicas["match"] < 5 else 1.0)
+    engine = scripted_engine(clock, counts=start, slower=lambda plan: 3.0 if plan.replicas["match"] < 5 else 1.0)
     policy = Cooldown(Bounded(changing(match=4), max_slots=11), seconds=0.0)
-    rows = drive(tmp_path, one, clock, policy, windows=12, smoothing=MovingAverage(2))
+    rows = drive(tmp_path, engine, clock, policy, windows=12, smoothing=MovingAverage(2))
     (change,) = [row for row in rows if row.kind == "change"]
-    assert change.verdict == "fell short" and one.plan.replicas["match"] == 4
+    assert change.verdict == "fell short" and engine.plan.replicas["match"] == 4
     held = next(row for row in rows if row.reason_code == "out-of-bounds")
     assert held.reason == "The plan uses 12 slots, but only 11 are allowed."
     assert held.alternatives[0].reason.startswith("vetoed roll-back:")
@@ -77,24 +77,27 @@ def test_no_roll_back_goes_beyond_a_bound(tmp_path: Path) -> None:
 @pytest.mark.parametrize("refusals", [1, 100])
 def test_a_roll_back_that_fails_is_tried_again_and_refutes_nothing_good(tmp_path: Path, refusals: int) -> None:
     clock = FakeClock()
-    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
-    before, refused = one.plan, itertools.count(1)
-    one.refused = lambda plan: plan == before and next(refused) <= refusals
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=16, smoothing=MovingAverage(2))
+    engine = scripted_engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    before, refused = engine.plan, itertools.count(1)
+    engine.refused = lambda plan: plan == before and next(refused) <= refusals
+    rows = drive(tmp_path, engine, clock, changing(match=4), windows=16, smoothing=MovingAverage(2))
     first = next(row for row in rows if row.reason_code == "shortage")
     back = [row for row in rows if row.reason_code == "roll-back"]
     if refusals == 1:
         assert [row.applied for row in back] == ["failed", "ok"]
-        assert first.verdict == "rolled back" and one.plan == before
+        assert first.verdict == "rolled back" and engine.plan == before
     else:  # three times, and then it is left as it is
         assert [row.applied for row in back] == ["failed"] * 3
-        assert first.verdict == "fell short" and one.plan != before
+        assert first.verdict == "fell short" and engine.plan != before
 
 
 def test_no_plan_takes_in_more_than_comes() -> None:
     before, promised = PlanOutcome(slots=4, rows_per_s=80.0), PlanOutcome(slots=6, rows_per_s=100.0)
     taken = [PlanOutcome(slots=6, rows_per_s=rows) for rows in (85.0, 81.0)]
-    assert [expectation_met(before, promised, one, tolerance=0.5, input_per_s=85.0) for one in taken] == [True, False]
+    assert [expectation_met(before, promised, outcome, tolerance=0.5, input_per_s=85.0) for outcome in taken] == [
+        True,
+        False,
+    ]
     assert not expectation_met(before, promised, taken[0], tolerance=0.5, input_per_s=100.0)
     met, lost = PlanOutcome(slots=4, latency_s=0.1), PlanOutcome(slots=2, latency_s=40.0)
     assert not expectation_met(met, PlanOutcome(slots=2, at_most_s=0.4), lost, tolerance=0.5)
@@ -104,9 +107,9 @@ def test_a_release_has_to_do_no_harm_and_no_more() -> None:
     before = PlanOutcome(slots=24, latency_s=0.0806, rows_per_s=95.0)
     expected = PlanOutcome(slots=20, latency_s=0.0789, rows_per_s=100.0)  # a little better besides, and a few more rows
     seen = [PlanOutcome(slots=20, latency_s=stay_s, rows_per_s=95.0) for stay_s in (0.0808, 0.12, 0.13)]
-    assert [expectation_met(before, expected, one, tolerance=0.5) for one in seen] == [True, True, False]
+    assert [expectation_met(before, expected, outcome, tolerance=0.5) for outcome in seen] == [True, True, False]
     within = msgspec.structs.replace(expected, at_most_s=0.1)
-    assert [expectation_met(before, within, one, tolerance=0.5) for one in seen] == [True, False, False]
+    assert [expectation_met(before, within, outcome, tolerance=0.5) for outcome in seen] == [True, False, False]
     stalled = PlanOutcome(slots=20, latency_s=0.08, rows_per_s=70.0)
     assert not expectation_met(before, expected, stalled, tolerance=0.5)
 
@@ -121,8 +124,10 @@ def test_a_load_that_is_not_known_has_not_changed() -> None:
 def test_rows_that_wait_behind_a_source_are_not_taken_in(tmp_path: Path, micro_batch: bool) -> None:
     """A plan that promises 30 rows/s; four in five of them come to 'match', which does 13.5."""
     clock = FakeClock()
-    one = engine(clock, rate=30.0, counts={"extract": 8, "match": 2, "aggregate": 1}, selectivity={"extract": 0.8})
-    seen = one.observe
+    engine = scripted_engine(
+        clock, rate=30.0, counts={"extract": 8, "match": 2, "aggregate": 1}, selectivity={"extract": 0.8}
+    )
+    seen = engine.observe
 
     def passed_on() -> Window:
         window = seen()
@@ -135,7 +140,7 @@ def test_rows_that_wait_behind_a_source_are_not_taken_in(tmp_path: Path, micro_b
         return msgspec.structs.replace(window, operators=tuple(at_once))
 
     def decides(situation: Situation) -> Decision:
-        if one.applied:
+        if engine.applied:
             return Hold(reason_code=Reason.BEST, reason="there already")
         return Change(
             plan=situation.plan.replace(replicas=situation.plan.replicas | {"match": 3}),
@@ -145,9 +150,9 @@ def test_rows_that_wait_behind_a_source_are_not_taken_in(tmp_path: Path, micro_b
             expected=PlanOutcome(slots=situation.slots + 1, rows_per_s=30.0),
         )
 
-    one.observe = passed_on  # type: ignore[method-assign]
+    engine.observe = passed_on  # type: ignore[method-assign]
     rows = drive(
-        tmp_path, one, clock, Scripted(decides), windows=8, smoothing=MovingAverage(2), micro_batch=micro_batch
+        tmp_path, engine, clock, Scripted(decides), windows=8, smoothing=MovingAverage(2), micro_batch=micro_batch
     )
     change = next(row for row in rows if row.kind == "change")
     assert change.before is not None and change.observed is not None
@@ -161,12 +166,12 @@ def test_rows_that_wait_behind_a_source_are_not_taken_in(tmp_path: Path, micro_b
 
 def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock, rate=12.0, batch_s=0.5)
-    seen = one.observe
+    engine = scripted_engine(clock, rate=12.0, batch_s=0.5)
+    seen = engine.observe
 
     def committed_before_the_change() -> Window:
         window = seen()
-        if not one.applied:
+        if not engine.applied:
             return window
         none = {"batches": 0, "rows_in": 0, "batch_s": None, "batch_max_s": None}
         pipelines = tuple(msgspec.structs.replace(pipeline, **none) for pipeline in window.pipelines)
@@ -174,7 +179,7 @@ def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_
         return msgspec.structs.replace(window, pipelines=pipelines, operators=operators, latency=None)
 
     def decides(situation: Situation) -> Decision:
-        if one.applied:
+        if engine.applied:
             return Hold(reason_code=Reason.BEST, reason="there already")
         return Change(
             plan=situation.plan.replace(replicas=situation.plan.replicas | {"extract": 6}),
@@ -184,8 +189,8 @@ def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_
             expected=PlanOutcome(slots=situation.slots + 3, rows_per_s=12.0),
         )
 
-    one.observe = committed_before_the_change  # type: ignore[method-assign]
-    rows = drive(tmp_path, one, clock, Scripted(decides), windows=12, smoothing=MovingAverage(2), micro_batch=True)
+    engine.observe = committed_before_the_change  # type: ignore[method-assign]
+    rows = drive(tmp_path, engine, clock, Scripted(decides), windows=12, smoothing=MovingAverage(2), micro_batch=True)
     (change,) = [row for row in rows if row.kind == "change"]
     assert change.verdict == "kept" and change.observed is not None and change.observed.rows_per_s is None
 
@@ -193,12 +198,12 @@ def test_what_a_batch_in_hand_will_bring_is_not_known_and_breaks_no_promise(tmp_
 @pytest.mark.parametrize("ended_after", [3, 8], ids=["before it is judged", "after it was rolled back"])
 def test_a_run_that_was_ended_remembers_what_failed(tmp_path: Path, ended_after: int) -> None:
     clock = FakeClock()
-    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
-    before = drive(tmp_path, one, clock, changing(match=4), windows=ended_after, smoothing=MovingAverage(2))
+    engine = scripted_engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    before = drive(tmp_path, engine, clock, changing(match=4), windows=ended_after, smoothing=MovingAverage(2))
     assert {row.verdict for row in before if row.reason_code == "shortage"} == {
         None if ended_after == 3 else "rolled back"
     }
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=8, smoothing=MovingAverage(2))
+    rows = drive(tmp_path, engine, clock, changing(match=4), windows=8, smoothing=MovingAverage(2))
     assert [row.reason_code for row in rows if row.kind == "change"] == ["shortage", "roll-back"]
     assert next(row.verdict for row in rows if row.kind == "change") == "rolled back"
     assert reasons(rows)[-1] == "refuted"
@@ -206,9 +211,9 @@ def test_a_run_that_was_ended_remembers_what_failed(tmp_path: Path, ended_after:
 
 def test_what_was_refuted_may_be_tried_under_another_load(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
-    one.rate = lambda at_s: 6.0 if at_s < 600 else 9.0
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=14, smoothing=MovingAverage(1))
+    engine = scripted_engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    engine.rate = lambda at_s: 6.0 if at_s < 600 else 9.0
+    rows = drive(tmp_path, engine, clock, changing(match=4), windows=14, smoothing=MovingAverage(1))
     tried = [row.at_s - 1000.0 for row in rows if row.reason_code == "shortage"]
     assert len(tried) == 2 and tried[0] == 60.0 and tried[1] >= 660.0
     assert {row.reason_code for row in rows if 300 < row.at_s - 1000.0 <= 600} == {"refuted"}
@@ -216,8 +221,8 @@ def test_what_was_refuted_may_be_tried_under_another_load(tmp_path: Path) -> Non
 
 def test_a_kept_promise_stays(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock, slower=lambda plan: 0.6 if plan.replicas["match"] > 3 else 1.0)
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=8)
+    engine = scripted_engine(clock, slower=lambda plan: 0.6 if plan.replicas["match"] > 3 else 1.0)
+    rows = drive(tmp_path, engine, clock, changing(match=4), windows=8)
     (change,) = [row for row in rows if row.kind == "change"]
     assert (change.verdict, change.applied, reasons(rows)[-1]) == ("kept", "ok", "best")
 
@@ -226,9 +231,9 @@ def test_a_kept_promise_stays(tmp_path: Path) -> None:
 def test_only_what_gets_better_is_waited_for(tmp_path: Path, step: float) -> None:
     """It promised half of the latency, and begins with twice of it."""
     clock = FakeClock()
-    one = engine(clock)
-    one.slower = lambda plan: 2.0 * step ** ((clock.time() - 1000.0) // 60.0) if one.applied else 1.0
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=24, smoothing=MovingAverage(2))
+    engine = scripted_engine(clock)
+    engine.slower = lambda plan: 2.0 * step ** ((clock.time() - 1000.0) // 60.0) if engine.applied else 1.0
+    rows = drive(tmp_path, engine, clock, changing(match=4), windows=24, smoothing=MovingAverage(2))
     (change, *back) = [row for row in rows if row.kind == "change"]
     judged = rows[rows.index(change) + 1 :]
     waited = [row for row in judged if row.reason_code == "catching-up"]
@@ -241,30 +246,30 @@ def test_only_what_gets_better_is_waited_for(tmp_path: Path, step: float) -> Non
 
 def test_a_load_that_changed_meanwhile_cannot_be_judged(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock)
-    one.rate = lambda at_s: 6.0 if at_s < 190 else 9.0
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=8)
+    engine = scripted_engine(clock)
+    engine.rate = lambda at_s: 6.0 if at_s < 190 else 9.0
+    rows = drive(tmp_path, engine, clock, changing(match=4), windows=8)
     (change,) = [row for row in rows if row.kind == "change"]
-    assert change.verdict == "load changed" and one.plan.replicas["match"] == 4
+    assert change.verdict == "load changed" and engine.plan.replicas["match"] == 4
 
 
 @pytest.mark.parametrize(("rate", "verdict"), [(6.0, "rolled back"), (6.5, "load changed")])
 def test_slots_are_not_taken_back_for_what_more_rows_have_done(rate: float, verdict: str, tmp_path: Path) -> None:
     """8% more rows are no other load, but to go back to fewer slots would be no help against them."""
     clock = FakeClock()
-    one = engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
-    one.rate = lambda at_s: 6.0 if at_s < 190 else rate
-    rows = drive(tmp_path, one, clock, changing(match=4), windows=8)
+    engine = scripted_engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
+    engine.rate = lambda at_s: 6.0 if at_s < 190 else rate
+    rows = drive(tmp_path, engine, clock, changing(match=4), windows=8)
     change = next(row for row in rows if row.kind == "change")
     assert change.verdict == verdict
-    assert one.plan.replicas["match"] == (3 if verdict == "rolled back" else 4)
+    assert engine.plan.replicas["match"] == (3 if verdict == "rolled back" else 4)
 
 
 def test_a_backlog_from_before_is_waited_for(tmp_path: Path) -> None:
     clock = FakeClock()
-    one = engine(clock, rate=12.0, counts={"extract": 2, "match": 3, "aggregate": 1})  # 10 rows/s at most
+    engine = scripted_engine(clock, rate=12.0, counts={"extract": 2, "match": 3, "aggregate": 1})  # 10 rows/s at most
     policy = Drs(DrsSettings(goal=FewestSlots(max_s=1.0)))
-    rows = drive(tmp_path, one, clock, policy, windows=12, smoothing=MovingAverage(2))
+    rows = drive(tmp_path, engine, clock, policy, windows=12, smoothing=MovingAverage(2))
     assert "catching-up" in reasons(rows)
     (change,) = [row for row in rows if row.kind == "change"]
     assert change.verdict == "kept" and change.observed is not None

@@ -44,9 +44,9 @@ class Bench:
         self.clock.at[1000.0 + seconds] = lambda: _put(self.requests.folder / f"{name}.json", request)
 
     def answer(self, name: str = "1") -> Answer:
-        found = _get(self.requests.folder / f"{name}.answer.json")
-        assert found is not None
-        return found
+        answer = _get(self.requests.folder / f"{name}.answer.json")
+        assert answer is not None
+        return answer
 
     def run(self, **options: Any) -> Stopped:
         on_window = options.pop("on_window", None)
@@ -70,7 +70,7 @@ def test_all_input_is_processed_and_every_window_recorded(bench: Bench) -> None:
     kept = [window for _, window in bench.store.windows()]
     assert kept == [window for window, _ in seen]
     assert len(kept) == 10  # 1000 rows at 50 a second are 20 s
-    assert [round(one.end_s - one.start_s, 6) for one in kept] == [2.0] * 10
+    assert [round(window.end_s - window.start_s, 6) for window in kept] == [2.0] * 10
     assert all(before.end_s == after.start_s for before, after in itertools.pairwise(kept))
     assert not bench.engine.running
     last = bench.store.last_run()
@@ -86,10 +86,10 @@ def test_the_last_window_has_all_that_was_read_before_the_end(bench: Bench) -> N
     bench.run(window_s=1.96, until=idle)
     assert (
         sum(
-            one.rows_in or 0
+            operator.rows_in or 0
             for _, window in bench.store.windows()
-            for one in window.operators
-            if one.operator == "twice"
+            for operator in window.operators
+            if operator.operator == "twice"
         )
         == 1000
     )
@@ -179,7 +179,7 @@ def test_stop_is_answered_after_the_engine_has_stopped(bench: Bench) -> None:
     assert not bench.engine.running
     # The last window is not lost: 5 s at 50 rows a second.
     windows = [window for _, window in bench.store.windows()]
-    assert sum(one.operator("twice").rows_in or 0 for one in windows) == pytest.approx(250, abs=6)
+    assert sum(window.operator("twice").rows_in or 0 for window in windows) == pytest.approx(250, abs=6)
 
 
 def test_what_was_asked_of_an_earlier_run_is_refused(bench: Bench) -> None:

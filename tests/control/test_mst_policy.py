@@ -88,8 +88,8 @@ def situation_at(rate: float, slots: int, *, backlog: float = 0.0) -> Situation:
         engine.advance(20.0)
         window = engine.observe()
     operators = tuple(
-        msgspec.structs.replace(one, backlog_rows=round(backlog)) if one.operator == "rows" else one
-        for one in window.operators
+        msgspec.structs.replace(operator, backlog_rows=round(backlog)) if operator.operator == "rows" else operator
+        for operator in window.operators
     )
     (pipeline,) = window.pipelines
     pipeline = msgspec.structs.replace(pipeline, backlog_rows=round(backlog))
@@ -110,8 +110,8 @@ def test_the_fewest_that_cover_the_rate(rate: float, executors: int) -> None:
     at = situation_at(rate, slots=executors + 1 if executors < 6 else 5)
     memory: dict[str, float] = {}
     for _ in range(3):  # fewer are taken when they have sufficed for three turns
-        decision, found = policy().decide(at, memory)
-        memory = dict(found)
+        decision, updated = policy().decide(at, memory)
+        memory = dict(updated)
     assert isinstance(decision, Change) and decision.plan.slots == executors
     assert decision.plan.replicas == {"wait": executors}
 
@@ -134,16 +134,16 @@ def test_what_piled_up_during_a_change_is_no_fault_of_the_plan(slots_before: int
     at = situation_at(250.0, slots=3, backlog=1_000)
     assert at.latest is not None
     memory = {LEVEL: 250.0, SLOPE: 0.0, AT_S: at.latest.end_s - 10.0, BACKLOG: 0.0, SLOTS: float(slots_before)}
-    _, found = policy().decide(at, memory)
-    assert (found[MARGIN] > 1.0) is blamed
+    _, updated = policy().decide(at, memory)
+    assert (updated[MARGIN] > 1.0) is blamed
 
 
 def test_more_than_may_be_used_are_let_go() -> None:
     at = situation_at(100.0, slots=6)
     memory: dict[str, float] = {}
     for _ in range(3):
-        decision, found = policy(max_executors=4, capacity=CAPACITY[:4]).decide(at, memory)
-        memory = dict(found)
+        decision, updated = policy(max_executors=4, capacity=CAPACITY[:4]).decide(at, memory)
+        memory = dict(updated)
     assert isinstance(decision, Change) and decision.plan.slots == 2  # ceil(100 / 90)
 
 
@@ -152,8 +152,8 @@ def test_fewer_have_not_sufficed_while_not_even_these_did() -> None:
     memory: dict[str, float] = {}
     released = []
     for backlog in (0.0, 0.0, 200.0, 0.0, 0.0):
-        decision, found = policy().decide(situation_at(80.0, slots=3, backlog=backlog), memory)
-        memory = dict(found)
+        decision, updated = policy().decide(situation_at(80.0, slots=3, backlog=backlog), memory)
+        memory = dict(updated)
         released.append(isinstance(decision, Change))
     assert released == [False, False, False, False, True]  # the third and the two after it, which drained
 
@@ -164,18 +164,18 @@ def test_a_rising_load_is_foreseen() -> None:
         at = replace(situation_at(rate, 1), now_s=1000.0 + 10.0 * turn, stale_after_s=1e9)
         assert at.latest is not None
         at = replace(at, latest=msgspec.structs.replace(at.latest, end_s=at.now_s))
-        decision, found = policy(lead_s=60.0).decide(at, memory)
-        memory = dict(found)
+        decision, updated = policy(lead_s=60.0).decide(at, memory)
+        memory = dict(updated)
     assert isinstance(decision, Change) and decision.plan.slots == 2  # 70 are within 90, 130 are not
 
 
 def forecasts(rates: list[tuple[float, float]], lead_s: float) -> list[float]:
     memory: dict[str, float] = {}
-    found = []
+    forecasts = []
     for at_s, rate in rates:
         memory = with_forecast(memory, rate, at_s, lead_s)
-        found.append(memory[LEVEL] + memory[SLOPE] * lead_s)
-    return found
+        forecasts.append(memory[LEVEL] + memory[SLOPE] * lead_s)
+    return forecasts
 
 
 def test_a_fall_is_not_followed_by_a_rise_that_nobody_saw() -> None:
@@ -205,8 +205,8 @@ def test_fewer_are_taken_sooner_while_the_load_falls(falls_per_s: float, turns: 
         rate, end_s = 250.0 - 5.0 * turn * falls_per_s, at.latest.end_s + 5.0
         window = msgspec.structs.replace(at.latest, external_rows_per_s=rate, start_s=end_s - 5.0, end_s=end_s)
         at = replace(at, window=window, latest=window, now_s=end_s)
-        decision, found = fewer.decide(at, memory)
-        memory = dict(found)
+        decision, updated = fewer.decide(at, memory)
+        memory = dict(updated)
         if isinstance(decision, Change):
             break
     assert turn == turns and isinstance(decision, Change) and decision.plan.slots == 3
@@ -229,8 +229,8 @@ def test_a_model_that_promised_too_much_is_learned_from() -> None:
             latest=window,
             max_slots=6,
         )
-        decision, found = decided.decide(at, memory)
-        memory = dict(found)
+        decision, updated = decided.decide(at, memory)
+        memory = dict(updated)
     assert memory[MARGIN] == pytest.approx(90.0 / 50.0, rel=0.05)
     assert isinstance(decision, Change) and decision.plan.slots == 2
 
@@ -281,8 +281,8 @@ def test_plans_are_valid_and_nothing_is_changed_on_the_way(situation: Situation)
         )
     )
     memory = {"other": 1.0}
-    decision, found = decides.decide(situation, memory)
-    assert (decision, found) == decides.decide(situation, memory) and memory == {"other": 1.0}
+    decision, updated = decides.decide(situation, memory)
+    assert (decision, updated) == decides.decide(situation, memory) and memory == {"other": 1.0}
     if isinstance(decision, Change):
         validated(situation.topology.flow, decision.plan)
         slots = situation.topology.slots(decision.plan, micro_batch=situation.micro_batch)
@@ -388,8 +388,8 @@ def test_no_slope_reaches_over_a_gap(away_s: float) -> None:
     memory: dict[str, float] = {}
     at = situation_at(300.0, slots=4)
     for _ in range(5):
-        _, found = policy().decide(at, memory)
-        memory = dict(found) | {SLOPE: 2.0}  # rows/s more each second
+        _, updated = policy().decide(at, memory)
+        memory = dict(updated) | {SLOPE: 2.0}  # rows/s more each second
     assert at.latest is not None
     memory[AT_S] = at.latest.end_s - away_s
     decision, _ = policy().decide(at, memory)

@@ -205,9 +205,9 @@ def test_micro_batch_finds_the_finite_best_of_each_query(tmp_path: Path) -> None
     work = [sum(1 / service[name] for name in query) for query in queries]
 
     def latency_s(counts: tuple[int, ...]) -> float:
-        if any(12.0 * one >= k for one, k in zip(work, counts, strict=True)):
+        if any(12.0 * row_s >= k for row_s, k in zip(work, counts, strict=True)):
             return math.inf
-        return sum(1.5 * settled_s(12.0, one, k) for one, k in zip(work, counts, strict=True))
+        return sum(1.5 * settled_s(12.0, row_s, k) for row_s, k in zip(work, counts, strict=True))
 
     possible = [counts for counts in product(range(1, 19), repeat=len(queries)) if sum(counts) <= 20]
     best = min(possible, key=latency_s)
@@ -229,8 +229,8 @@ def test_slots_are_released_with_room_for_more_rows(room: float) -> None:
     """8.8 rows/s keep two replicas of 4.5 rows/s busy for 98%: within 8 s in the mean, and beyond them with 9.24."""
     service = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
     visits = dict.fromkeys(service, 1.0)
-    every = [dict(zip(service, one, strict=True)) for one in product(range(1, 5), range(1, 5), [1])]
-    fewest = min(sum(one.values()) for one in every if mean_s(visits, 8.8 * (1 + room), service, one) <= 8.0)
+    every = [dict(zip(service, counts, strict=True)) for counts in product(range(1, 5), range(1, 5), [1])]
+    fewest = min(sum(counts.values()) for counts in every if mean_s(visits, 8.8 * (1 + room), service, counts) <= 8.0)
     goal = FewestSlots(max_s=8.0, min_s=7.0, room=room)
     decision, _ = Drs(DrsSettings(goal=goal)).decide(situation_of("video", (4, 4, 1), 8.8, 24), {})
     assert isinstance(decision, Change) and sum(decision.plan.replicas.values()) == fewest == (5 if room == 0.0 else 6)
@@ -310,8 +310,8 @@ def test_a_loop_that_multiplies_rows_has_no_plan() -> None:
     situation = situation_of("patterns", (2, 2, 1), 9.0, 12)
     assert situation.window is not None
     operators = tuple(
-        msgspec.structs.replace(one, selectivity=1.2) if one.operator == "detect" else one
-        for one in situation.window.operators
+        msgspec.structs.replace(operator, selectivity=1.2) if operator.operator == "detect" else operator
+        for operator in situation.window.operators
     )
     window = msgspec.structs.replace(situation.window, operators=operators)
     decision, _ = Drs(DrsSettings(goal=LeastLatency())).decide(replace(situation, window=window), {})

@@ -117,12 +117,14 @@ def test_nothing_is_decided_on_unknown_costs_or_without_input(policy: Policy, mi
     assert window is not None
     for unknown in ("seconds_per_row", "selectivity"):
         operators = tuple(
-            msgspec.structs.replace(one, **{unknown: None}) if one.operator == "match" else one
-            for one in window.operators
+            msgspec.structs.replace(operator, **{unknown: None}) if operator.operator == "match" else operator
+            for operator in window.operators
         )
         blind = msgspec.structs.replace(window, operators=operators)
         assert _held(policy, replace(good, window=blind)) is Reason.MISSING
-    gone = msgspec.structs.replace(window, operators=tuple(one for one in window.operators if one.operator != "match"))
+    gone = msgspec.structs.replace(
+        window, operators=tuple(operator for operator in window.operators if operator.operator != "match")
+    )
     assert _held(policy, replace(good, window=gone)) is Reason.MISSING
     silent = msgspec.structs.replace(window, external_rows_per_s=0.0)
     assert _held(policy, replace(good, window=silent)) is Reason.IDLE

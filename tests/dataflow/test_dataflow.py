@@ -25,7 +25,7 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
     words = lines.stateless("split", same)
     words.keyed("count", same, keys=["word"]).sink("out", penstock.parquet("out"))
     flow.check()
-    assert [one.name for one in flow.operators] == ["lines", "split", "count", "out"]
+    assert [operator.name for operator in flow.operators] == ["lines", "split", "count", "out"]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,10 @@ def test_a_cycle_without_a_cut_is_named() -> None:
     flow = penstock.Dataflow("a")
     first = numbers(flow).stateless("first", same)
     first.stateless("second", same).sink("out", penstock.noop())
-    looped = [replace(one, inputs=("numbers", "second")) if one.name == "first" else one for one in flow.operators]
+    looped = [
+        replace(operator, inputs=("numbers", "second")) if operator.name == "first" else operator
+        for operator in flow.operators
+    ]
     with pytest.raises(DataflowError, match="a cycle without a cut: (first|second) -> (second|first) -> "):
         graph.refuse_cycles("a", looped)
 
@@ -154,18 +157,18 @@ def test_results_are_final_where_event_time_says_when() -> None:
 
 def test_a_function_of_each_input_is_told_from_one_of_their_union() -> None:
     flow = penstock.Dataflow("a")
-    one, two = numbers(flow, "one"), numbers(flow, "two")
-    flow.keyed("join", lambda a, b: a.join(b, "key"), keys=["key"], inputs=[one, two])
-    flow.stateless("both", same, inputs=[one, two])
+    left, right = numbers(flow, "one"), numbers(flow, "two")
+    flow.keyed("join", lambda a, b: a.join(b, "key"), keys=["key"], inputs=[left, right])
+    flow.stateless("both", same, inputs=[left, right])
     assert flow["join"].takes_each_input and not flow["both"].takes_each_input
 
 
 def test_a_parameter_with_a_default_is_no_input() -> None:
     flow = penstock.Dataflow("a")
-    one, two = numbers(flow, "one"), numbers(flow, "two")
-    flow.stateless("both", lambda df, part=3: df, inputs=[one, two])
-    flow.stateless("each", lambda *dfs: dfs[0], inputs=[one, two])
-    flow.stateless("maybe", lambda a, b=None: a, inputs=[one, two])
+    left, right = numbers(flow, "one"), numbers(flow, "two")
+    flow.stateless("both", lambda df, part=3: df, inputs=[left, right])
+    flow.stateless("each", lambda *dfs: dfs[0], inputs=[left, right])
+    flow.stateless("maybe", lambda a, b=None: a, inputs=[left, right])
     assert not flow["both"].takes_each_input
     assert flow["each"].takes_each_input and flow["maybe"].takes_each_input
 

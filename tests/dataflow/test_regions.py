@@ -35,8 +35,11 @@ def chain(*operators: Op) -> Dataflow:
 
 def shape(flow: Dataflow) -> list[tuple[str, tuple[str, ...], int]]:
     """(kind, keys, operators other than the sink) of the regions behind the source."""
-    found = [one for one in regions(flow) if one.kind is not Kind.SOURCE]
-    return [(str(one.kind), one.keys, len([name for name in one.operators if name != "out"])) for one in found]
+    replicated = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
+    return [
+        (str(region.kind), region.keys, len([name for name in region.operators if name != "out"]))
+        for region in replicated
+    ]
 
 
 def test_a_stateless_operator_that_carries_the_key_stays_with_it() -> None:
@@ -70,8 +73,8 @@ def test_a_stateless_operator_without_the_key_ends_the_region() -> None:
 
 
 def test_an_operator_with_global_state_stands_alone_with_one_replica() -> None:
-    found = regions(chain(("SL", {"A"}), ("ST", set()), ("SL", {"A"})))
-    assert [(str(one.kind), one.replicable) for one in found] == [
+    parts = regions(chain(("SL", {"A"}), ("ST", set()), ("SL", {"A"})))
+    assert [(str(region.kind), region.replicable) for region in parts] == [
         ("source", True),
         ("stateless", True),
         ("global_state", False),
@@ -85,12 +88,18 @@ def test_a_branch_ends_a_region_and_starts_one_on_each_side() -> None:
     left = stream.stateless("left", same, fields=["K"])
     right = stream.stateless("right", same, fields=["K"])
     flow.keyed("join", lambda x, y: x, keys=["K"], inputs=[left, right]).sink("out", penstock.noop())
-    assert [one.operators for one in regions(flow)] == [("source",), ("a",), ("left",), ("right",), ("join", "out")]
+    assert [region.operators for region in regions(flow)] == [
+        ("source",),
+        ("a",),
+        ("left",),
+        ("right",),
+        ("join", "out"),
+    ]
 
 
 def test_the_applications_of_the_paper() -> None:
     def of(flow: Dataflow) -> list[tuple[str, tuple[str, ...]]]:
-        return [(str(one.kind), one.operators) for one in regions(flow) if one.kind is not Kind.SOURCE]
+        return [(str(region.kind), region.operators) for region in regions(flow) if region.kind is not Kind.SOURCE]
 
     assert of(wordcount.flow()) == [("stateless", ("split",)), ("keyed", ("count", "out"))]
     assert of(netmon.flow()) == [
@@ -108,9 +117,9 @@ operators = st.tuples(st.sampled_from(["SL", "PS", "ST"]), st.sets(st.sampled_fr
 @given(st.lists(operators, min_size=1, max_size=8))
 def test_of_any_chain_regions_are_a_partition_in_order_and_every_operator_fits_its_own(ops: list[Op]) -> None:
     flow = chain(*ops)
-    found: tuple[Region, ...] = regions(flow)
-    assert [name for one in found for name in one.operators] == [one.name for one in flow.operators]
-    for region in found:
+    parts: tuple[Region, ...] = regions(flow)
+    assert [name for region in parts for name in region.operators] == [operator.name for operator in flow.operators]
+    for region in parts:
         for name in region.operators:
             operator = flow[name]
             if region.kind is Kind.GLOBAL_STATE:
@@ -121,7 +130,7 @@ def test_of_any_chain_regions_are_a_partition_in_order_and_every_operator_fits_i
                 assert set(region.keys) <= set(operator.keys)
             if region.kind is Kind.KEYED and operator.kind is Kind.STATELESS:
                 assert operator.fields is not None and set(region.keys) <= operator.fields
-    for before, after in itertools.pairwise(found):
+    for before, after in itertools.pairwise(parts):
         # Longest: the first operator of a keyed region did not fit the keyed region before it.
         first = flow[after.operators[0]]
         if before.kind is Kind.KEYED and first.kind is Kind.KEYED:

@@ -42,9 +42,9 @@ def test_gains_solve_the_traffic_equations(data: st.DataObject, size: int) -> No
     matrix = np.array([[data.draw(number) if i < j else 0.0 for j in range(size)] for i in range(size)])
     streams = [(None, name, external[j]) for j, name in enumerate(names)]
     streams += [(names[i], names[j], matrix[i, j]) for i in range(size) for j in range(i + 1, size)]
-    found = gains(flow(*streams))
+    visits = gains(flow(*streams))
     expected = np.linalg.solve(np.eye(size) - matrix.T, external)
-    assert [found[name] for name in names] == pytest.approx(expected.tolist(), rel=1e-9, abs=1e-12)
+    assert [visits[name] for name in names] == pytest.approx(expected.tolist(), rel=1e-9, abs=1e-12)
 
 
 def test_json_round_trip_and_the_documented_keys() -> None:

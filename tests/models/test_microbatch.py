@@ -157,8 +157,8 @@ def test_no_parameter_is_negative() -> None:
     clipped = 0
     for _ in range(50):
         fit = fit_microbatch([BatchSample(n, k, free.batch_time_s(n, k) + rng.normal(0, 0.02)) for n, k in DESIGN])
-        for found in (fit.batch_s, fit.row_s, fit.replica_s):
-            assert 0 <= found.low <= found.value <= found.high
+        for estimate in (fit.batch_s, fit.row_s, fit.replica_s):
+            assert 0 <= estimate.low <= estimate.value <= estimate.high
         clipped += fit.replica_s.value == 0.0
     assert 10 < clipped < 40
 

@@ -29,11 +29,11 @@ TABLE_1 = [
 def measured() -> dict[str, ThroughputSamples]:
     if not SHARED.exists():
         pytest.skip(f"the authors' measurements are not at {SHARED}")
-    found: dict[str, dict[int, list[float]]] = {}
+    measured: dict[str, dict[int, list[float]]] = {}
     for line in SHARED.read_text().splitlines()[1:]:
         _, app, vms, *values = line.split("\t")
-        found.setdefault(app, {})[int(vms)] = [float(value) for value in values]
-    return {app: ThroughputSamples.of(app, by_vms) for app, by_vms in found.items()}
+        measured.setdefault(app, {})[int(vms)] = [float(value) for value in values]
+    return {app: ThroughputSamples.of(app, by_vms) for app, by_vms in measured.items()}
 
 
 @pytest.mark.parametrize(("max_vms", "vms", "rmse"), TABLE_1)

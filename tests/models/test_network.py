@@ -203,8 +203,8 @@ def test_a_jackson_network_with_a_loop_stays_at_one() -> None:
         ["a", "b"], streams((None, "a", 1.0), ("a", "b", 0.8), ("b", "a", 0.5), ("b", "b", 0.2)), 1.0
     )
     ones = {"a": 1.0, "b": 1.0}
-    found = propagated_scv(traffic, service_scv=ones, utilisation={"a": 0.6, "b": 0.8}, servers={"a": 2, "b": 3})
-    assert found == pytest.approx(ones)
+    scv = propagated_scv(traffic, service_scv=ones, utilisation={"a": 0.6, "b": 0.8}, servers={"a": 2, "b": 3})
+    assert scv == pytest.approx(ones)
 
 
 def test_scvs_are_asked_for_by_name() -> None:

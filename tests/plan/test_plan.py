@@ -27,7 +27,7 @@ def counting(name: str = "f") -> Dataflow:
 def test_the_default_plan_has_as_few_queries_as_the_graph_allows() -> None:
     assert [len(pipelines(flow, default_plan(flow))) for flow in (wordcount.flow(), netmon.flow())] == [1, 1]
     flow = finance.flow()
-    assert [one.name for one in pipelines(flow, default_plan(flow))] == ["vwap", "out"]
+    assert [pipeline.name for pipeline in pipelines(flow, default_plan(flow))] == ["vwap", "out"]
 
 
 def test_what_forces_a_cut_and_why() -> None:
@@ -149,11 +149,11 @@ def test_json_in_and_out_is_the_same_plan(plan: Plan) -> None:
 @settings(deadline=None)
 @given(plans, plans)
 def test_a_difference_says_what_to_change(old: Plan, new: Plan) -> None:
-    found = diff(old, new)
+    difference = diff(old, new)
     again = old.replace(
-        cuts=(old.cuts - set(found.cuts_removed)) | set(found.cuts_added),
-        replicas=old.replicas | {name: after for name, (_, after) in found.replicas.items() if after is not None},
-        slots=found.slots[1] if found.slots else old.slots,
+        cuts=(old.cuts - set(difference.cuts_removed)) | set(difference.cuts_added),
+        replicas=old.replicas | {name: after for name, (_, after) in difference.replicas.items() if after is not None},
+        slots=difference.slots[1] if difference.slots else old.slots,
     )
     assert again == new
 
@@ -162,10 +162,12 @@ def test_a_difference_says_what_to_change(old: Plan, new: Plan) -> None:
 @given(plans)
 def test_pipelines_are_a_partition_of_the_operators(plan: Plan) -> None:
     flow = counting()
-    found = pipelines(flow, plan)
-    assert sorted(name for one in found for name in one.operators) == sorted(one.name for one in flow.operators)
-    assert {one.output for one in found} == set(plan.cuts) | {"out"}
-    assert all(len(one.state) <= 1 for one in found)
+    queries = pipelines(flow, plan)
+    assert sorted(name for query in queries for name in query.operators) == sorted(
+        operator.name for operator in flow.operators
+    )
+    assert {query.output for query in queries} == set(plan.cuts) | {"out"}
+    assert all(len(query.state) <= 1 for query in queries)
 
 
 def test_plans_of_two_dataflows_have_no_difference() -> None:

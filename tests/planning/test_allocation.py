@@ -16,7 +16,7 @@ from tests.support.micro_dags import CURVES, DIAMOND, LINEAR, STAR, curve, flow,
 
 
 def of(allocation: Allocation, name: str) -> OperatorAllocation:
-    return next(one for one in allocation.operators if one.operator == name)
+    return next(operator for operator in allocation.operators if operator.operator == name)
 
 
 @pytest.mark.parametrize(("rate", "slots"), [(50, 4), (100, 7), (200, 14)])
@@ -77,8 +77,8 @@ def test_one_thread_is_best_and_linear_then_both_methods_give_the_same_threads()
 
 def test_whole_multiples_leave_no_rest_whatever_the_rounding() -> None:
     thirds = Flow(operators=("a",), streams=(FlowStream(source=None, target="a", selectivity=1 / 3),))
-    one = mba(thirds, 0.9, {"a": curve({1: (0.1, 50, 50)})}).operators[0]
-    assert (one.bundles, one.rest) == (3, None)
+    allocated = mba(thirds, 0.9, {"a": curve({1: (0.1, 50, 50)})}).operators[0]
+    assert (allocated.bundles, allocated.rest) == (3, None)
 
 
 def test_a_curve_of_no_use_still_gets_the_slots_its_bundles_want() -> None:
@@ -125,16 +125,16 @@ def _mba_by_the_loop(rate: Fraction, curve: Curve) -> tuple[int, float, float]:
 def test_both_methods_do_what_the_printed_loops_do(instance: tuple[Flow, float, dict[str, Curve]]) -> None:
     dag, rate, curves = instance
     for method, by_the_loop in ((lsa, _lsa_by_the_loop), (mba, _mba_by_the_loop)):
-        for one in method(dag, rate, curves).operators:
-            wanted = rate * gains(dag)[one.operator]
-            times = wanted / one.bundle.rows_per_s
+        for allocated in method(dag, rate, curves).operators:
+            wanted = rate * gains(dag)[allocated.operator]
+            times = wanted / allocated.bundle.rows_per_s
             # The loop knows no rounding: leave out multiples that are whole but for some, and none at all.
             if not (times == round(times) > 0 or abs(times - round(times)) > 1e-9):
                 continue
-            threads, cpu, memory = by_the_loop(Fraction(wanted), curves[one.operator])
-            assert one.input_rows_per_s == wanted
-            assert one.threads == threads
-            assert (one.cpu, one.memory) == (pytest.approx(cpu, abs=1e-9), pytest.approx(memory, abs=1e-9))
+            threads, cpu, memory = by_the_loop(Fraction(wanted), curves[allocated.operator])
+            assert allocated.input_rows_per_s == wanted
+            assert allocated.threads == threads
+            assert (allocated.cpu, allocated.memory) == (pytest.approx(cpu, abs=1e-9), pytest.approx(memory, abs=1e-9))
 
 
 @pytest.mark.parametrize("rate", [0.0, -5.0, math.nan, math.inf])
@@ -145,7 +145,7 @@ def test_no_such_rate(rate: float) -> None:
 
 def test_an_operator_without_a_curve_is_named() -> None:
     with pytest.raises(AllocationError, match=r"'table' has no curve. Curves are given for: blob, parse, pi, write"):
-        lsa(LINEAR, 10, {name: one for name, one in CURVES.items() if name != "table"})
+        lsa(LINEAR, 10, {name: known for name, known in CURVES.items() if name != "table"})
 
 
 @pytest.mark.parametrize("rate", [1e9, 1e300, 1e308])  # the last is infinite after the selectivity

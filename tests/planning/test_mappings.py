@@ -35,8 +35,8 @@ def cluster_of(*slots_and_racks: tuple[int, int]) -> VmCluster:
 
 
 def thread_needs(allocation: Allocation, operator: str) -> list[tuple[float, float]]:
-    one = next(one for one in allocation.operators if one.operator == operator)
-    parts = [one.bundle] * one.bundles + ([one.rest] if one.rest else [])
+    allocated = next(allocated for allocated in allocation.operators if allocated.operator == operator)
+    parts = [allocated.bundle] * allocated.bundles + ([allocated.rest] if allocated.rest else [])
     return [(part.cpu / part.threads, part.memory / part.threads) for part in parts for _ in range(part.threads)]
 
 
@@ -49,7 +49,7 @@ def test_every_thread_is_placed_once_on_a_slot_that_is_there(method: str, mappin
     allocation = METHODS[method](dag, rate, curves)
     placement, extra = place(allocation, curves, mapping=mapping, sizes=D)
     assert {name: len(slots) for name, slots in placement.slot_of.items()} == {
-        one.operator: one.threads for one in allocation.operators
+        allocated.operator: allocated.threads for allocated in allocation.operators
     }
     assert all(0 <= slot < placement.cluster.slots for slot in used_slots(placement))
     assert extra >= 0
@@ -64,13 +64,13 @@ def test_sam_keeps_slots_within_capacity_bundles_apart_and_few_slots_mixed(insta
     placement, _ = place(allocation, curves, mapping="sam", sizes=D)
     assert len(mixed_slots(placement)) <= len(dag.operators)
     cpu, memory = Counter[int](), Counter[int]()
-    for one in allocation.operators:
-        slots = placement.slot_of[one.operator]
-        for slot, (c, m) in zip(slots, thread_needs(allocation, one.operator), strict=True):
+    for allocated in allocation.operators:
+        slots = placement.slot_of[allocated.operator]
+        for slot, (c, m) in zip(slots, thread_needs(allocation, allocated.operator), strict=True):
             cpu[slot] += c
             memory[slot] += m
-        full = slots[: one.bundles * one.bundle.threads]
-        assert Counter(full) == dict.fromkeys(full, one.bundle.threads)  # a bundle is whole on its slot
+        full = slots[: allocated.bundles * allocated.bundle.threads]
+        assert Counter(full) == dict.fromkeys(full, allocated.bundle.threads)  # a bundle is whole on its slot
         assert not set(full) & mixed_slots(placement)
     assert max([*cpu.values(), *memory.values()]) <= 100 + 1e-6
 
@@ -97,11 +97,11 @@ def _sam_plainly(allocation: Allocation, cluster: VmCluster) -> dict[str, list[i
     state = ["empty"] * cluster.slots
     opened: list[int] = []
     last = 0
-    placed: dict[str, list[int]] = {one.operator: [] for one in allocation.operators}
-    pending = {one.operator: (one.bundles, one.rest) for one in allocation.operators}
+    placed: dict[str, list[int]] = {allocated.operator: [] for allocated in allocation.operators}
+    pending = {allocated.operator: (allocated.bundles, allocated.rest) for allocated in allocation.operators}
     while any(full or rest for full, rest in pending.values()):
-        for one in allocation.operators:
-            full, rest = pending[one.operator]
+        for allocated in allocation.operators:
+            full, rest = pending[allocated.operator]
             if not full and not rest:
                 continue
             order = [*range(last, len(cluster.vms)), *range(last)]
@@ -114,9 +114,9 @@ def _sam_plainly(allocation: Allocation, cluster: VmCluster) -> dict[str, list[i
             if full:
                 if not empty:
                     return None
-                slot, threads = empty[0], one.bundle.threads
+                slot, threads = empty[0], allocated.bundle.threads
                 state[slot] = "full"
-                pending[one.operator] = (full - 1, rest)
+                pending[allocated.operator] = (full - 1, rest)
             else:
                 assert rest is not None
                 fits = [s for s in opened if rest.cpu <= free[s][0] + 1e-9 and rest.memory <= free[s][1] + 1e-9]
@@ -130,9 +130,9 @@ def _sam_plainly(allocation: Allocation, cluster: VmCluster) -> dict[str, list[i
                     return None
                 threads = rest.threads
                 free[slot] = (free[slot][0] - rest.cpu, free[slot][1] - rest.memory)
-                pending[one.operator] = (0, None)
+                pending[allocated.operator] = (0, None)
             last = cluster.vm_of_slot[slot]
-            placed[one.operator] += [slot] * threads
+            placed[allocated.operator] += [slot] * threads
     return placed
 
 
@@ -161,8 +161,8 @@ def _rsm_plainly(allocation: Allocation, cluster: VmCluster, weights: DistanceWe
     memory = list(cpu)
     slot_memory = [100.0] * cluster.slots
     last = 0
-    placed: dict[str, list[int]] = {one.operator: [] for one in allocation.operators}
-    needs = {one.operator: thread_needs(allocation, one.operator) for one in allocation.operators}
+    placed: dict[str, list[int]] = {allocated.operator: [] for allocated in allocation.operators}
+    needs = {allocated.operator: thread_needs(allocation, allocated.operator) for allocated in allocation.operators}
     while any(needs.values()):
         for operator in needs:
             if not needs[operator]:
@@ -181,16 +181,16 @@ def _rsm_plainly(allocation: Allocation, cluster: VmCluster, weights: DistanceWe
                     + weights.network * net**2
                 )
 
-            found = None
+            nearest = None
             for v in sorted(vms, key=distance):
                 slots = range(cluster.first_slot[v], cluster.first_slot[v + 1])
                 room = [s for s in slots if slot_memory[s] >= m - 1e-9]
                 if cpu[v] >= c - 1e-9 and room:
-                    found = (v, room[0])
+                    nearest = (v, room[0])
                     break
-            if found is None:
+            if nearest is None:
                 return None
-            last, slot = found
+            last, slot = nearest
             cpu[last] -= c
             memory[last] -= m
             slot_memory[slot] -= m
@@ -222,8 +222,8 @@ def test_rsm_does_what_the_printed_algorithm_does(
             assert _rsm_plainly(allocation, cluster.with_one_slot_vms(fewer), weights) is None
     else:
         assert fewest_slots(allocation) <= cluster.slots
-        found = rsm(allocation, cluster, weights)
-        assert {name: list(slots) for name, slots in found.slot_of.items()} == expected
+        placement = rsm(allocation, cluster, weights)
+        assert {name: list(slots) for name, slots in placement.slot_of.items()} == expected
 
 
 @pytest.mark.parametrize("method", ["lsa", "mba"])
@@ -231,8 +231,8 @@ def test_rsm_does_what_the_printed_algorithm_does(
 def test_rsm_does_what_the_printed_algorithm_does_on_the_micro_dags(method: str, dag: Flow) -> None:
     allocation = METHODS[method](dag, 50, CURVES)
     cluster = cluster_of((4, 0), (4, 0), (2, 1), (1, 1))
-    found = rsm(allocation, cluster).slot_of
-    assert {name: list(slots) for name, slots in found.items()} == _rsm_plainly(allocation, cluster, DistanceWeights())
+    placed = rsm(allocation, cluster).slot_of
+    assert {name: list(slots) for name, slots in placed.items()} == _rsm_plainly(allocation, cluster, DistanceWeights())
 
 
 def test_dsm_goes_round_as_the_paper_draws_it() -> None:
@@ -264,7 +264,9 @@ def test_sam_places_bundles_as_the_paper_draws_it() -> None:
         streams=tuple(type(s)(source=None, target=s.target, selectivity=rates[s.target]) for s in dag.streams),
     )
     allocation = mba(dag, 1, curves)
-    assert {one.operator: one.threads for one in allocation.operators} == {name: n for name, (_, n) in spec.items()}
+    assert {allocated.operator: allocated.threads for allocated in allocation.operators} == {
+        name: n for name, (_, n) in spec.items()
+    }
     placed = sam(allocation, cluster_of((2, 0), (2, 0), (2, 0)), curves).slot_of
     assert placed == {"blue": (0, 0, 4, 4, 5), "orange": (1, 1, 1, 5), "yellow": (2, 2, 2), "green": (3, 3, 3, 3, 5)}
 

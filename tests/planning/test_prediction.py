@@ -46,19 +46,19 @@ def test_published_lsa_threads_of_the_table_task_in_the_diamond_sustain_about_th
 def test_one_slot_is_its_curve_whatever_the_routing() -> None:
     for threads in (1, 3, 60):
         for routing in Routing:
-            found = predict(TABLE, on_slots(threads), CURVES, routing)
+            prediction = predict(TABLE, on_slots(threads), CURVES, routing)
             point = CURVES["table"].at(threads)
-            assert found.rows_per_s == pytest.approx(point.rows_per_s)
-            assert (found.slots[0].cpu, found.slots[0].memory) == (
+            assert prediction.rows_per_s == pytest.approx(point.rows_per_s)
+            assert (prediction.slots[0].cpu, prediction.slots[0].memory) == (
                 pytest.approx(point.cpu),
                 pytest.approx(point.memory),
             )
 
 
 def test_use_is_in_proportion_below_the_peak() -> None:
-    found = predict(TABLE, on_slots(60), CURVES, SHUFFLE, planned_rows_per_s=10)
-    assert found.at_rows_per_s == 10
-    assert found.slots[0].cpu == pytest.approx(54.08 / 4)
+    prediction = predict(TABLE, on_slots(60), CURVES, SHUFFLE, planned_rows_per_s=10)
+    assert prediction.at_rows_per_s == 10
+    assert prediction.slots[0].cpu == pytest.approx(54.08 / 4)
 
 
 def test_equal_slots_make_the_two_routings_one() -> None:
@@ -76,7 +76,7 @@ def test_more_threads_than_measured_are_reported() -> None:
 def test_lsa_and_rsm_sustain_less_than_planned_and_mba_and_sam_all_of_it(dag: Flow, rate: float) -> None:
     naive, _ = place(lsa(dag, rate, CURVES), CURVES, mapping="rsm", sizes=FOUR)
     modelled, _ = place(mba(dag, rate, CURVES), CURVES, mapping="sam", sizes=FOUR)
-    by_lsa, by_mba = (predict(dag, one, CURVES, PROPORTIONAL).rows_per_s for one in (naive, modelled))
+    by_lsa, by_mba = (predict(dag, placement, CURVES, PROPORTIONAL).rows_per_s for placement in (naive, modelled))
     assert by_lsa < rate
     assert by_mba >= rate * (1 - 1e-9)
 
@@ -107,22 +107,28 @@ def test_at_the_predicted_rate_no_thread_gets_more_than_its_slot_does_and_one_ge
     dag, curves, placement = case
     gain = gains(dag)
     for routing in Routing:
-        found = predict(dag, placement, curves, routing)
-        if not math.isfinite(found.rows_per_s):
+        prediction = predict(dag, placement, curves, routing)
+        if not math.isfinite(prediction.rows_per_s):
             assert all(value == 0 for value in gain.values())
             continue
         worst, cpu = 0.0, Counter[int]()
         for name, slots in placement.slot_of.items():
             together = Counter(slots)
             does = [curves[name].at(together[slot]).rows_per_s / together[slot] for slot in slots]  # a thread's part
-            rate = found.rows_per_s * gain[name]
-            gets = [rate / len(slots)] * len(slots) if routing is SHUFFLE else [rate * one / sum(does) for one in does]
+            rate = prediction.rows_per_s * gain[name]
+            gets = (
+                [rate / len(slots)] * len(slots)
+                if routing is SHUFFLE
+                else [rate * capacity / sum(does) for capacity in does]
+            )
             worst = max(worst, *(got / can for got, can in zip(gets, does, strict=True)))
             for slot, got, can in zip(slots, gets, does, strict=True):
                 cpu[slot] += curves[name].at(together[slot]).cpu / together[slot] * got / can
         assert worst == pytest.approx(1.0)
-        assert [use.cpu for use in found.slots] == pytest.approx([cpu[slot] for slot in range(placement.cluster.slots)])
-        assert sum(use.cpu for use in found.vms) == pytest.approx(sum(cpu.values()))
+        assert [use.cpu for use in prediction.slots] == pytest.approx(
+            [cpu[slot] for slot in range(placement.cluster.slots)]
+        )
+        assert sum(use.cpu for use in prediction.vms) == pytest.approx(sum(cpu.values()))
 
 
 @settings(max_examples=30, deadline=None)
@@ -147,9 +153,9 @@ def test_within_slots_stops_where_a_slot_is_full() -> None:
 
 def test_nothing_arrives_nothing_binds() -> None:
     dag = Flow(operators=("table",), streams=(FlowStream(source=None, target="table", selectivity=0.0),))
-    found = predict(dag, on_slots(3), CURVES, SHUFFLE)
-    assert found.rows_per_s == math.inf
-    assert found.slots[0].cpu == 0.0
+    prediction = predict(dag, on_slots(3), CURVES, SHUFFLE)
+    assert prediction.rows_per_s == math.inf
+    assert prediction.slots[0].cpu == 0.0
 
 
 def test_an_operator_without_threads_is_named() -> None:

@@ -223,10 +223,10 @@ def test_lower_bound_counts_visits() -> None:
 
 
 def test_single_station_thresholds() -> None:
-    one = network(2.0, only=mmk(2.0, 1.0))
-    assert assign_processors(one, 3).counts == (3,)
-    assert min_processors(one, 13 / 9 + 1e-9).counts == (3,)  # M/M/3 with a load of 2: 1 + 4/9
-    assert min_processors(one, 13 / 9 - 1e-9).counts == (4,)
+    single = network(2.0, only=mmk(2.0, 1.0))
+    assert assign_processors(single, 3).counts == (3,)
+    assert min_processors(single, 13 / 9 + 1e-9).counts == (3,)  # M/M/3 with a load of 2: 1 + 4/9
+    assert min_processors(single, 13 / 9 - 1e-9).counts == (4,)
 
 
 def test_a_huge_latency_at_the_start_does_not_blur_the_target() -> None:
@@ -358,19 +358,19 @@ def test_quantile_costs_more_than_the_mean() -> None:
 
 
 def test_bad_input() -> None:
-    one = network(1.0, a=mmk(1, 2))
+    single = network(1.0, a=mmk(1, 2))
     with pytest.raises(PlanError, match="The budget is 1 processor, but 2 operators need at least 2"):
         assign_processors(network(1.0, a=mmk(1, 2), b=mmk(1, 2)), 1)
     with pytest.raises(ModelError, match=r"latency target \(s\) is nan"):
-        min_processors(one, math.nan)
+        min_processors(single, math.nan)
     with pytest.raises(ModelError, match="The quantile is 95"):
-        min_processors(one, 1.0, quantile=95)
+        min_processors(single, 1.0, quantile=95)
     with pytest.raises(PlanError, match="bounds min 3 and max 2"):
         OperatorStation(name="a", station=mmk(1, 2), min_processors=3, max_processors=2)
     with pytest.raises(PlanError, match="each with a unique name"):
-        OperatorNetwork(external_per_s=1.0, operators=(one.operators[0], one.operators[0]))
+        OperatorNetwork(external_per_s=1.0, operators=(single.operators[0], single.operators[0]))
     with pytest.raises(ModelError, match=r"external rate \(rows/s\) is 0"):
-        OperatorNetwork(external_per_s=0.0, operators=one.operators)
+        OperatorNetwork(external_per_s=0.0, operators=single.operators)
 
 
 def test_large_and_mixed() -> None:

@@ -62,23 +62,23 @@ def test_no_table_keeps_rows_nearer(placement: Placement) -> None:
     groups, cluster = placement.groups(), placement.cluster
     rack = [cluster.vms[vm].size.rack for vm in cluster.vm_of_slot]
 
-    def cost(one: int, other: int) -> float:
-        if one == other:
+    def cost(slot: int, other: int) -> float:
+        if slot == other:
             return 0.0
-        if cluster.vm_of_slot[one] == cluster.vm_of_slot[other]:
+        if cluster.vm_of_slot[slot] == cluster.vm_of_slot[other]:
             return 1.0
-        return 2.5 if rack[one] == rack[other] else 7.0
+        return 2.5 if rack[slot] == rack[other] else 7.0
 
     supply = shares(groups["blob"], CURVES["blob"], Routing.PROPORTIONAL)
     demand = shares(groups["table"], CURVES["table"], Routing.PROPORTIONAL)
-    costs = np.array([[cost(one, other) for other in demand] for one in supply])
+    costs = np.array([[cost(slot, other) for other in demand] for slot in supply])
     rows = np.kron(np.eye(len(supply)), np.ones(len(demand)))
     columns = np.kron(np.ones(len(supply)), np.eye(len(demand)))
     best = linprog(
         costs.ravel(), A_eq=np.vstack([rows, columns])[:-1], b_eq=[*supply.values(), *list(demand.values())[:-1]]
     ).fun
-    found = routes(flow((None, "blob"), ("blob", "table")), placement, CURVES)
-    assert sum(route.share * cost(route.from_slot, route.to_slot) for route in found) == pytest.approx(best, abs=1e-6)
+    chosen = routes(flow((None, "blob"), ("blob", "table")), placement, CURVES)
+    assert sum(route.share * cost(route.from_slot, route.to_slot) for route in chosen) == pytest.approx(best, abs=1e-6)
 
 
 def test_all_on_one_vm_is_all_local() -> None:

@@ -19,30 +19,30 @@ def summary(name: str, inputs: tuple[str, ...] = (), feedback: tuple[str, ...] =
 @st.composite
 def dataflows(draw: st.DrawFn) -> list[OperatorSummary]:
     """Each operator reads some of those before it, so that there is no cycle."""
-    found: list[OperatorSummary] = []
+    summaries: list[OperatorSummary] = []
     for number in range(draw(st.integers(1, 9))):
-        before = [one.operator for one in found]
+        before = [summary.operator for summary in summaries]
         inputs = draw(st.lists(st.sampled_from(before), unique=True, max_size=3)) if before else []
-        found.append(summary(f"o{number}", tuple(inputs)))
-    return found
+        summaries.append(summary(f"o{number}", tuple(inputs)))
+    return summaries
 
 
 def numbers(path: str) -> list[float]:
-    return [float(one) for one in re.findall(r"-?[\d.]+", path)]
+    return [float(number) for number in re.findall(r"-?[\d.]+", path)]
 
 
 @settings(deadline=None)
 @given(dataflows())
 def test_boxes_lie_apart_and_edges_go_forward(operators: list[OperatorSummary]) -> None:
     graph = layout(operators)
-    place = {one.operator.operator: (one.layer, one.lane) for one in graph.nodes}
+    place = {node.operator.operator: (node.layer, node.lane) for node in graph.nodes}
     assert len(place) == len(operators)
-    for one in place.values():
-        assert 0 <= one[0] < graph.layers and 0.5 <= one[1] <= graph.lanes - 0.5
+    for cell in place.values():
+        assert 0 <= cell[0] < graph.layers and 0.5 <= cell[1] <= graph.lanes - 0.5
         # A box is less than one cell wide and high.
-        assert all(one == other or one[0] != other[0] or abs(one[1] - other[1]) >= 1 for other in place.values())
+        assert all(cell == other or cell[0] != other[0] or abs(cell[1] - other[1]) >= 1 for other in place.values())
     assert {(edge.producer, edge.consumer) for edge in graph.edges} == {
-        (name, one.operator) for one in operators for name in one.inputs
+        (name, operator.operator) for operator in operators for name in operator.inputs
     }
     for edge in graph.edges:
         if graph.connected:
@@ -55,12 +55,12 @@ def test_no_edge_passes_behind_a_box(operators: list[OperatorSummary]) -> None:
     """Where an edge crosses the middle of a layer, its lane is nobody's."""
     graph = layout(operators)
     for edge in graph.edges:
-        found = numbers(edge.across)
-        ends = [found[:2], *(found[at + 4 : at + 6] for at in range(2, len(found), 6))]
+        points = numbers(edge.across)
+        ends = [points[:2], *(points[at + 4 : at + 6] for at in range(2, len(points), 6))]
         for (along, lane), (next_along, next_lane) in pairwise(ends):
             if int(along) == int(next_along):  # straight through a layer
                 assert lane == next_lane
-                assert all(one.layer != int(along) or abs(one.lane - lane) >= 1 for one in graph.nodes)
+                assert all(node.layer != int(along) or abs(node.lane - lane) >= 1 for node in graph.nodes)
 
 
 def test_a_chain_a_join_and_a_loop() -> None:
@@ -72,8 +72,8 @@ def test_a_chain_a_join_and_a_loop() -> None:
             summary("d", ("c",)),
         ]
     )
-    assert [(one.operator.operator, one.layer) for one in graph.nodes] == [("a", 0), ("b", 1), ("c", 2), ("d", 3)]
-    assert {(one.producer, one.consumer): one.kind for one in graph.edges} == {
+    assert [(node.operator.operator, node.layer) for node in graph.nodes] == [("a", 0), ("b", 1), ("c", 2), ("d", 3)]
+    assert {(edge.producer, edge.consumer): edge.kind for edge in graph.edges} == {
         ("a", "b"): "inside",
         ("d", "b"): "feedback",
         ("a", "c"): "inside",
@@ -85,6 +85,6 @@ def test_a_chain_a_join_and_a_loop() -> None:
 
 def test_where_nothing_says_what_feeds_what() -> None:
     graph = layout([summary("a"), summary("b")])
-    assert not graph.connected and [one.layer for one in graph.nodes] == [0, 1]
+    assert not graph.connected and [node.layer for node in graph.nodes] == [0, 1]
     circle = layout([summary("a", ("b",)), summary("b", ("a",))])
-    assert [one.layer for one in circle.nodes] == [0, 1]
+    assert [node.layer for node in circle.nodes] == [0, 1]

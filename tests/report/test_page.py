@@ -44,11 +44,11 @@ CLIPPED = """() => [...document.querySelectorAll(".node")].filter(one => one.scr
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if found is None:
+    executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if executable is None:
         pytest.skip("there is no Chromium here, so no page was looked at: 'sh tools/chromium.sh' installs one")
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found)
+        browser = driver.chromium.launch(executable_path=executable)
         yield browser
         browser.close()
 
@@ -90,11 +90,13 @@ def test_it_reads_well(browser: Browser, page_file: Path, width: int, scheme: st
     _accessible(page)
     assert page.locator("script, img").count() == 0
     assert said == []
-    assert [one for one in asked_for if not one.startswith("data:")] == [page_file.as_uri()]
+    assert [url for url in asked_for if not url.startswith("data:")] == [page_file.as_uri()]
     context.close()
 
 
 def _accessible(page: Page) -> None:
     """Contrast, names, landmarks and the rest of what axe knows of WCAG."""
-    found = Axe().run(page).response["violations"]
-    assert [(one["id"], [node["html"][:160] for node in one["nodes"]][:3]) for one in found] == []
+    violations = Axe().run(page).response["violations"]
+    assert [
+        (violation["id"], [node["html"][:160] for node in violation["nodes"]][:3]) for violation in violations
+    ] == []

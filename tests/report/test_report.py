@@ -176,9 +176,9 @@ def test_rows_of_the_moment_of_a_change_count(tmp_path: Path) -> None:
         store.begin_run(RUN)
         store.run_started(plan())
         for number, (own, total) in enumerate([(100, 100), (50, 150), (0, 950), (50, 1000)]):
-            one = window_at(number)
-            source = msgspec.structs.replace(one.operators[0], rows_in=own, rows_in_total=total)
-            store.add_window(msgspec.structs.replace(one, operators=(source, *one.operators[1:])))
+            window = window_at(number)
+            source = msgspec.structs.replace(window.operators[0], rows_in=own, rows_in_total=total)
+            store.add_window(msgspec.structs.replace(window, operators=(source, *window.operators[1:])))
     made = read(tmp_path)
     assert [point.processed_rows_per_s for point in made.points] == [50.0, 25.0, 400.0, 25.0]
     assert (made.totals.rows, made.totals.peak_rows_per_s, made.operators[0].rows_in_per_s) == (1000, 400.0, 125.0)
@@ -224,8 +224,10 @@ def test_a_run_of_the_loop_records_its_graph_and_its_decisions(tmp_path: Path) -
     )
     drive(tmp_path, engine, clock, Drs(DrsSettings(goal=LeastLatency())), windows=8)
     made = read(tmp_path)
-    assert {one.operator: one.inputs for one in made.operators} == {one.name: one.inputs for one in flow.operators}
-    assert [one.replicas for one in made.operators if one.operator in ("extract", "match")] == [3, 3]
+    assert {operator.operator: operator.inputs for operator in made.operators} == {
+        operator.name: operator.inputs for operator in flow.operators
+    }
+    assert [operator.replicas for operator in made.operators if operator.operator in ("extract", "match")] == [3, 3]
     (change,), (decision,) = made.plan_changes, made.change_decisions
     assert change.decision == decision.number and decision.decision.verdict == "kept"
 
@@ -235,8 +237,8 @@ def test_trials_of_a_study_with_the_curve_through_them(tmp_path: Path) -> None:
     trials = [(executors, 1000.0 * executors**0.9 * noise) for executors in (1, 2, 3, 4) for noise in (0.98, 1.02)]
     samples = ThroughputSamples.of("grep", {m: [rate for n, rate in trials if n == m] for m in (1, 2, 3, 4)})
     curve = mst_curve("grep", trials, fit_mst(samples, max_vms=6))
-    assert [one.executors for one in curve.fitted] == [1, 2, 3, 4, 5, 6]
-    assert all(one.low <= one.rows_per_s <= one.high for one in curve.fitted)
+    assert [point.executors for point in curve.fitted] == [1, 2, 3, 4, 5, 6]
+    assert all(point.low <= point.rows_per_s <= point.high for point in curve.fitted)
     page = run_page(read(tmp_path, mst=(curve, mst_curve("alone", [(1, 10.0)]))))
     assert "Maximum sustainable throughput" in page and "90% of new measurements" in page and "alone" in page
 
@@ -279,13 +281,13 @@ def test_a_study_is_shown_with_its_curve_and_what_it_cost(tmp_path: Path) -> Non
     study_in(tmp_path, paced=True)
     made = read(tmp_path, price_per_slot_hour=3.6)
     fitted, paced = made.mst
-    assert sorted((one.executors, one.rows_per_s) for one in fitted.points) == [
+    assert sorted((point.executors, point.rows_per_s) for point in fitted.points) == [
         (m, 1000.0 * m * noise) for m in (1, 2, 3) for noise in (0.99, 1.01)
     ]
-    assert fitted.app == "grep" and [one.executors for one in fitted.fitted] == [1, 2, 3, 4, 5, 6]
-    for one in fitted.fitted:
-        assert one.rows_per_s == pytest.approx(1000.0 * one.executors, rel=0.05)
-    assert paced.model is None and [(one.executors, one.rows_per_s) for one in paced.points] == [(2, 1950.0)]
+    assert fitted.app == "grep" and [point.executors for point in fitted.fitted] == [1, 2, 3, 4, 5, 6]
+    for point in fitted.fitted:
+        assert point.rows_per_s == pytest.approx(1000.0 * point.executors, rel=0.05)
+    assert paced.model is None and [(point.executors, point.rows_per_s) for point in paced.points] == [(2, 1950.0)]
     # 2 x 10 s on each of 1, 2 and 3 executors, 10 s paced on 2, and 10 s on 4 without a result; 2 slots each.
     assert made.cost is not None
     assert (made.cost.executor_seconds, made.cost.peak_executors) == (180.0, 4)

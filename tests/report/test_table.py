@@ -22,9 +22,9 @@ def test_every_number_is_whole_at_this_width(width: int) -> None:
     long = operator(
         "break_in_attempts_by_address_and_hour_of_the_day_and_user_and_everything_else_of_the_line", rows_in=3
     )
-    one = window()
-    one = msgspec.structs.replace(one, operators=(*one.operators, long))
-    lines = drawn(width, window_table(one, PLAN))
+    shown = window()
+    shown = msgspec.structs.replace(shown, operators=(*shown.operators, long))
+    lines = drawn(width, window_table(shown, PLAN))
     assert all(len(text) <= width for text in lines)
     assert lines[0].strip() == "wordcount · 2,000 rows/s · latency p50 810 ms p95 1.62 s · 4 slots · plan 1"
     cells = [text.split() for text in lines]

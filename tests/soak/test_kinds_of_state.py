@@ -56,8 +56,8 @@ def test_session_windows(spark: SparkSession, tmp_path: Path) -> None:
     events(flow, f"n div 4 % {KEYS}").keyed("state", sessions, keys=["k"], output_mode="append").sink(
         "out", penstock.memory()
     )
-    found = Counter((row["k"], row["s"], row["count"]) for row in output(flow, spark, tmp_path))
-    assert found == Counter((n // 4 % KEYS, 2 * n, 4) for n in range(0, ROWS, 4) if closed(2 * n + 6))
+    counts = Counter((row["k"], row["s"], row["count"]) for row in output(flow, spark, tmp_path))
+    assert counts == Counter((n // 4 % KEYS, 2 * n, 4) for n in range(0, ROWS, 4) if closed(2 * n + 6))
 
 
 def test_duplicates_of_all_time(spark: SparkSession, tmp_path: Path) -> None:
@@ -151,5 +151,5 @@ def test_timers(spark: SparkSession, tmp_path: Path) -> None:
         output_mode="append",
     )
     told.sink("out", penstock.memory())
-    found = Counter((row["k"], row["c"]) for row in output(flow, spark, tmp_path))
-    assert found == Counter((k, 100) for k in range(ROWS // 100) if closed(2 * (100 * k + 99)))
+    counts = Counter((row["k"], row["c"]) for row in output(flow, spark, tmp_path))
+    assert counts == Counter((k, 100) for k in range(ROWS // 100) if closed(2 * (100 * k + 99)))

@@ -41,7 +41,7 @@ def test_everything_comes_back_as_it_was_written(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.begin_run(RUN)
         store.run_started(PLAN)
-        numbers = [store.add_window(window(one)) for one in range(3)]
+        numbers = [store.add_window(window(number)) for number in range(3)]
         store.add_plan_change(change(1001.0, count=4))
         store.add_error(error)
         store.end_run(at_s=1010.0, reason="asked to stop")
@@ -70,10 +70,10 @@ def test_the_plan_in_force_is_the_last_one_that_went_well_since_the_start(tmp_pa
 
 
 def test_readers_read_while_the_writer_writes(tmp_path: Path) -> None:
-    with Store(tmp_path) as store, StoreReader(tmp_path) as one, StoreReader(tmp_path) as two:
+    with Store(tmp_path) as store, StoreReader(tmp_path) as first, StoreReader(tmp_path) as second:
         for number in range(20):
             store.add_window(window(number))
-            assert len(one.windows()) == len(two.windows()) == number + 1
+            assert len(first.windows()) == len(second.windows()) == number + 1
 
 
 def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
@@ -118,7 +118,9 @@ def test_kill_9_while_writing_leaves_a_consistent_prefix(tmp_path: Path) -> None
         with StoreReader(tmp_path) as reader:
             kept = reader.windows()
         assert [number for number, _ in kept] == list(range(1, len(kept) + 1))
-        assert [one for _, one in kept[written:]] == [window(number) for number in range(len(kept) - written)]
+        assert [kept_window for _, kept_window in kept[written:]] == [
+            window(number) for number in range(len(kept) - written)
+        ]
         assert len(kept) >= written + 51
         written = len(kept)
 
@@ -292,8 +294,8 @@ def test_what_a_start_has_to_know_of_earlier_ones_is_read_alone(tmp_path: Path) 
             decided(3, applied="failed"),
             decided(4, policy="mst", applied="recommended"),
         ]
-        for one in made:
-            store.add_decision(one)
+        for decision in made:
+            store.add_decision(decision)
         assert [row for _, row in store.applied_changes()] == [made[0], made[3]]
         assert (store.last_decision("drs"), store.last_decision("mst")) == (made[3], made[4])
 

@@ -100,7 +100,7 @@ def begun(at: Path) -> Store:
 def test_both_definitions_find_the_capacity(tmp_path: Path, mode: str) -> None:
     with begun(tmp_path) as store:
         study_in(store, mode).run([1, 3], paced=True)
-        trials = {(one.study, one.executors): one for one in store.trials()}
+        trials = {(trial.study, trial.executors): trial for trial in store.trials()}
     for executors in (1, 3):
         capacity = executors * SLOTS_EACH / WAIT_S  # slots over seconds a row
         first, second = trials[SATURATED, executors], trials[PACED, executors]
@@ -186,8 +186,8 @@ def test_a_policy_sets_the_replicas_of_a_trial(tmp_path: Path, mode: str) -> Non
         chain_study(store, mode, costs, each=4, by=drs).run([4], repeats=2)
         trials = store.trials()
     best = max(min(k / costs["light"], (8 - k) / costs["heavy"]) for k in range(1, 8))
-    assert [one.rows_per_s for one in trials] == [pytest.approx(best, rel=0.05)] * 2
-    assert [one.replicas_by for one in trials] == ["drs"] * 2
+    assert [trial.rows_per_s for trial in trials] == [pytest.approx(best, rel=0.05)] * 2
+    assert [trial.replicas_by for trial in trials] == ["drs"] * 2
 
 
 @pytest.mark.parametrize(("rows_per_s", "kept_up"), [(70.0, True), (90.0, True), (115.0, False), (126.0, False)])
@@ -223,8 +223,8 @@ def test_what_was_before_a_step_does_not_count() -> None:
         engine.clock.sleep(seconds)
 
     clock.sleep = sleep  # type: ignore[method-assign]
-    found = measure_saturated(lambda _: engine, Saturation(window_s=10.0, warm_up=2), clock)
-    assert found.converged and found.rows_per_s == pytest.approx(2 / WAIT_S, rel=0.05)
+    measured = measure_saturated(lambda _: engine, Saturation(window_s=10.0, warm_up=2), clock)
+    assert measured.converged and measured.rows_per_s == pytest.approx(2 / WAIT_S, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -253,8 +253,8 @@ def test_a_guess_that_is_off_is_widened(guess_per_s: float) -> None:
         return clock.engine
 
     fresh()
-    found = measure_paced(fresh, guess_per_s, Bisection(window_s=20.0, warm_up=3, windows=10), clock)
-    assert found.converged and found.rows_per_s == pytest.approx(100.0, rel=0.1)
+    measured = measure_paced(fresh, guess_per_s, Bisection(window_s=20.0, warm_up=3, windows=10), clock)
+    assert measured.converged and measured.rows_per_s == pytest.approx(100.0, rel=0.1)
 
 
 def test_a_trial_without_a_result_is_made_again(tmp_path: Path) -> None:
@@ -266,9 +266,9 @@ def test_a_trial_without_a_result_is_made_again(tmp_path: Path) -> None:
 
         short = MstStudy(app="waiting", fresh=fewer, store=store, clock=study.clock, slots_per_executor=SLOTS_EACH)
         short.run([2], paced=True)
-        assert [(one.study, one.rows_per_s) for one in store.trials()] == [(SATURATED, None), (PACED, None)]
+        assert [(trial.study, trial.rows_per_s) for trial in store.trials()] == [(SATURATED, None), (PACED, None)]
         study.run([2], paced=True)
-        assert [one.rows_per_s is None for one in store.trials()] == [True, True, False, False]
+        assert [trial.rows_per_s is None for trial in store.trials()] == [True, True, False, False]
 
 
 def test_an_interrupted_study_resumes_and_repeats_nothing(tmp_path: Path) -> None:
@@ -283,8 +283,8 @@ def test_an_interrupted_study_resumes_and_repeats_nothing(tmp_path: Path) -> Non
         study_in(store, "row-by-row", second).run(
             [1, 2, 3], repeats=2, on=lambda trial, done, total: seen.append((done, total))
         )
-        assert [one.key for one in store.trials()] == [one.key for one in grid([1, 2, 3], 2)]
-    assert {one.key for one, _ in first}.isdisjoint(one.key for one, _ in second)
+        assert [trial.key for trial in store.trials()] == [trial.key for trial in grid([1, 2, 3], 2)]
+    assert {trial.key for trial, _ in first}.isdisjoint(trial.key for trial, _ in second)
     assert seen == [(4, 6), (5, 6), (6, 6)]
 
 
@@ -325,7 +325,7 @@ def test_a_budget_goes_to_the_ends_first_and_then_where_least_is_known(tmp_path:
     with begun(tmp_path) as store:
         study_in(store, "row-by-row").spend(4, allowed, predict=8)
         done = store.trials()
-    assert len(done) == 4 and {1, 4} < {one.executors for one in done}
+    assert len(done) == 4 and {1, 4} < {trial.executors for trial in done}
 
 
 def test_a_budget_is_of_trials_with_a_result(tmp_path: Path) -> None:
@@ -337,9 +337,9 @@ def test_a_budget_is_of_trials_with_a_result(tmp_path: Path) -> None:
 
         seen: list[tuple[int, int]] = []
         replace(study, fresh=fewer).spend(2, [2, 3], predict=4, on=lambda _, done, total: seen.append((done, total)))
-        assert [one.rows_per_s for one in store.trials()] == [None, None]  # and it does not try for ever
+        assert [trial.rows_per_s for trial in store.trials()] == [None, None]  # and it does not try for ever
         study.spend(2, [2, 3], predict=4)
-        made = [one.executors for one in store.trials() if one.rows_per_s is not None]
+        made = [trial.executors for trial in store.trials() if trial.rows_per_s is not None]
         study.spend(2, [2, 3], predict=4)
         assert sorted(made) == [2, 3] and len(store.trials()) == 4
     assert seen == [(1, 2), (2, 2)]
@@ -369,8 +369,8 @@ def test_latency_that_grows_is_told_from_noise() -> None:
     chance = random.Random(0)
     times = [float(n) for n in range(12)]
     noise = [chance.gauss(0.0, 0.05) for _ in times]
-    assert not latency_grows(times, [1.0 + one for one in noise])
-    assert latency_grows(times, [1.0 + 0.1 * at + one for at, one in zip(times, noise, strict=True)])
+    assert not latency_grows(times, [1.0 + error for error in noise])
+    assert latency_grows(times, [1.0 + 0.1 * at + error for at, error in zip(times, noise, strict=True)])
     assert not latency_grows(times, [5.0 - 0.1 * at for at in times])
     assert latency_slope([0.0, 1.0], [0.0, 9.0]) == (0.0, 1.0)  # two points are a line whatever they are
 

@@ -41,7 +41,7 @@ def readings_of(
 ) -> tuple[Callable[[Plan | None], Preloaded], Time, list[Preloaded]]:
     """20 ms a row, in batches of so many where there are batches."""
     clock, starts = Time(), list[Preloaded]()
-    names = [one.name for one in flow.operators if one.kind not in (Kind.SOURCE, Kind.SINK)]
+    names = [operator.name for operator in flow.operators if operator.kind not in (Kind.SOURCE, Kind.SINK)]
     behaviour = Behaviour(
         operators={name: OperatorBehaviour(service_s=Fixed(value=WAIT_S)) for name in names},
         batch=SimulatedBatchCosts(batch_s=0.05, task_s=0.0, max_rows=max_rows),
@@ -71,7 +71,7 @@ def test_a_source_that_has_ended_is_not_waited_for(mode: str) -> None:
     fresh, clock, starts = readings_of(few(100), mode=mode)
     measured = measure_saturated(fresh, Saturation(window_s=5.0), clock)
     assert measured.rows_per_s is None and "ran out of rows; preload more rows" in str(measured.reason)
-    assert sum(one.clock.time() for one in starts) <= 45.0  # 100 rows of 20 ms are through in a second, each time
+    assert sum(start.clock.time() for start in starts) <= 45.0  # 100 rows of 20 ms are through in a second, each time
 
 
 @pytest.mark.parametrize("rows_per_s", [20.0, 60.0])
@@ -86,8 +86,8 @@ def test_a_query_that_has_the_slots_of_one_that_has_ended_is_no_measure(rows: in
     """Two queries of 20 ms a row share two slots: 50 rows/s, and 100 for the one that is left at the end."""
     flow = penstock.Dataflow("pair")
     stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1e6, rows=rows))
-    one = stream.keyed("one", lambda frame: frame, keys=["n"], columns=["n", "m"])
-    one.keyed("two", lambda frame: frame, keys=["m"], columns=["n", "m"]).sink("out", penstock.noop())
+    first = stream.keyed("one", lambda frame: frame, keys=["n"], columns=["n", "m"])
+    first.keyed("two", lambda frame: frame, keys=["m"], columns=["n", "m"]).sink("out", penstock.noop())
     plan = Plan(dataflow="pair", cuts=frozenset({"one"}), replicas={"one": 2, "two": 2}, slots=2)
     fresh, clock, _ = readings_of(flow, plan, max_rows=800)
     measured = measure_saturated(fresh, Saturation(window_s=5.0), clock)

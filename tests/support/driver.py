@@ -17,7 +17,7 @@ CHANGES = 3
 
 
 def main(app: str, at: str, rows: int, seed: int, options: list[str]) -> None:
-    how = {name: int(value) for name, _, value in (one.partition("=") for one in options)}
+    how = {name: int(value) for name, _, value in (option.partition("=") for option in options)}
     module = importlib.import_module(f"penstock.apps.{app}")
     flow = module.flow(output=penstock.memory(), rows=rows, rows_per_s=400, **how)
     chance = random.Random(seed)

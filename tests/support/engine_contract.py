@@ -122,22 +122,22 @@ def check_every_row_is_counted_once_and_windows_meet(subject: Subject) -> None:
         engine.stop()
     names = [operator.name for operator in engine.flow.operators]
     for before, window in pairwise(windows):
-        assert [one.operator for one in window.operators] == names
+        assert [operator.operator for operator in window.operators] == names
         assert window.start_s == pytest.approx(before.end_s, abs=0.002)  # a window lasts at least 1 ms
         assert window.end_s >= window.start_s
         assert window.generation == 1
     for name in names:
         of = [window.operator(name) for window in windows]
-        assert sum(one.rows_in or 0 for one in of) == of[-1].rows_in_total == ROWS
-        for one in of:
-            assert one.backlog_rows is None or one.backlog_rows >= 0
-            assert one.utilisation is None or one.utilisation >= 0
+        assert sum(operator.rows_in or 0 for operator in of) == of[-1].rows_in_total == ROWS
+        for operator in of:
+            assert operator.backlog_rows is None or operator.backlog_rows >= 0
+            assert operator.utilisation is None or operator.utilisation >= 0
     last = windows[-1]
     assert last.operator("numbers").replicas is None
     assert last.operator("count").replicas == engine.plan.replicas["count"]
     assert all(pipeline.backlog_rows in (0, None) for pipeline in last.pipelines)
     assert any(window.latency is not None and window.latency.mean_s >= 0 for window in windows)
-    assert {name for one in last.pipelines for name in one.operators} == set(names)
+    assert {name for pipeline in last.pipelines for name in pipeline.operators} == set(names)
 
 
 def check_a_plan_is_changed_while_rows_flow(subject: Subject) -> None:
@@ -161,7 +161,7 @@ def check_a_plan_is_changed_while_rows_flow(subject: Subject) -> None:
             assert window.operator("count").replicas == replicas["count"]
         subject.wait(engine, engine.idle)
         last = engine.observe()
-        totals = [one.rows_in_total for one in last.operators]
+        totals = [operator.rows_in_total for operator in last.operators]
         assert subject.delivered(engine) == ROWS
         assert all(total is not None and total <= ROWS for total in totals), totals
         assert totals == [ROWS] * 4

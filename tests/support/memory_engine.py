@@ -40,8 +40,8 @@ class MemoryEngine:
         self.refuse_slots: int | None = None  # a plan with so many slots fails half-way and is rolled back
         self.broken: list[Exception] = []  # raised by the next calls of observe
         self.failed: str | None = None
-        (self._source,) = (one for one in flow.operators if isinstance(one.source, Generate))
-        self._functions = [one for one in flow.operators if isinstance(one.fn, RowFunction)]
+        (self._source,) = (operator for operator in flow.operators if isinstance(operator.source, Generate))
+        self._functions = [operator for operator in flow.operators if isinstance(operator.fn, RowFunction)]
         assert isinstance(self._source.source, Generate)
         self._rate = self._source.source.rows_per_s or 0.0
         self._resume = at / "rows_read"
@@ -87,16 +87,16 @@ class MemoryEngine:
         counts, self._counts = self._counts, {"read": 0, "written": 0}
         operators = [
             OperatorWindow.knowing(
-                one.name,
+                operator.name,
                 self.flow.operators[-1].name,
-                replicas=None if one is self._source else self._replicas(one.name),
+                replicas=None if operator is self._source else self._replicas(operator.name),
                 rows_in=counts["read"],
                 rows_out=counts["written"],
                 rows_in_total=self._read,
                 input_rows_per_s=counts["read"] / span,
-                backlog_rows=int(self._appended) - self._read if one is self._source else None,
+                backlog_rows=int(self._appended) - self._read if operator is self._source else None,
             )
-            for one in self.flow.operators
+            for operator in self.flow.operators
         ]
         return Window(
             start_s=start,
@@ -161,5 +161,5 @@ class FakeClock:
 
     def sleep(self, seconds: float, /) -> None:
         self.now_s += seconds
-        for moment in sorted(one for one in self.at if one <= self.now_s):
+        for moment in sorted(time_s for time_s in self.at if time_s <= self.now_s):
             self.at.pop(moment)()

@@ -60,11 +60,11 @@ class QueueingEngine:
         self.refused: Callable[[Plan], bool] = lambda plan: False
         self.broken = False  # observe raises
         self.blind = False  # costs are not known
-        self._regions = [one for one in regions(flow) if one.kind is not Kind.SOURCE]
-        self._home = {name: one.name for one in self._regions for name in one.operators}
-        self._sources = [one.name for one in flow.operators if one.kind is Kind.SOURCE]
-        self._backlog = {one.name: 0.0 for one in self._regions}
-        self._sent = {one.name: 0.0 for one in self._regions}  # rows/s out of each region in the last step
+        self._regions = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
+        self._home = {name: region.name for region in self._regions for name in region.operators}
+        self._sources = [operator.name for operator in flow.operators if operator.kind is Kind.SOURCE]
+        self._backlog = {region.name: 0.0 for region in self._regions}
+        self._sent = {region.name: 0.0 for region in self._regions}  # rows/s out of each region in the last step
         self._generation = 1
 
     def start(self) -> None:
@@ -86,14 +86,14 @@ class QueueingEngine:
         for region in self._regions:
             name, k = region.name, self.plan.replicas[region.name]
             came = sum(
-                external / len(self._sources) if one in self._sources else self._sent[self._home[one]]
-                for one in self.flow[name].inputs
+                external / len(self._sources) if producer in self._sources else self._sent[self._home[producer]]
+                for producer in self.flow[name].inputs
             )
             able = k * self.service_per_s[name] if working else 0.0
             waiting = self._backlog[name]
             done = min(able, came + waiting / step_s)
             self._backlog[name] = max(0.0, waiting + (came - done) * step_s)
-            gain = math.prod(self.selectivity.get(one, 1.0) for one in region.operators)
+            gain = math.prod(self.selectivity.get(operator, 1.0) for operator in region.operators)
             self._sent[name] = done * gain
             self._add(f"{name}.in", came * step_s)
             self._add(f"{name}.done", done * step_s)
@@ -114,17 +114,20 @@ class QueueingEngine:
     @cached_property
     def _visits(self) -> dict[str, float]:
         """By repeated substitution: loops return less than they take."""
-        visits = {one.name: 0.0 for one in self._regions}
-        gain = {one.name: math.prod(self.selectivity.get(name, 1.0) for name in one.operators) for one in self._regions}
+        visits = {region.name: 0.0 for region in self._regions}
+        gain = {
+            region.name: math.prod(self.selectivity.get(name, 1.0) for name in region.operators)
+            for region in self._regions
+        }
         for _ in range(60):
             visits = {
-                one.name: sum(
+                region.name: sum(
                     1 / len(self._sources)
                     if name in self._sources
                     else visits[self._home[name]] * gain[self._home[name]]
-                    for name in self.flow[one.name].inputs
+                    for name in self.flow[region.name].inputs
                 )
-                for one in self._regions
+                for region in self._regions
             }
         return visits
 
@@ -141,7 +144,7 @@ class QueueingEngine:
         return fixed / (1 - external * load) if external * load < 1 else 10.0
 
     def _batches_s(self, external: float) -> float:
-        return sum(1.5 * self._settled_s(external, one.operators) for one in pipelines(self.flow, self.plan))
+        return sum(1.5 * self._settled_s(external, pipeline.operators) for pipeline in pipelines(self.flow, self.plan))
 
     # ---- the contract
 
@@ -165,17 +168,17 @@ class QueueingEngine:
                 rows=round(sums["rows"]), mean_s=mean_s, p50_s=0.7 * mean_s, p95_s=3 * mean_s, p99_s=4.6 * mean_s
             ),
             pipelines=self._pipelines(external, span_s) if self.batch_s is not None else (),
-            operators=tuple(self._operator(one.name, sums, span_s) for one in self.flow.operators),
+            operators=tuple(self._operator(operator.name, sums, span_s) for operator in self.flow.operators),
         )
 
     def _pipelines(self, external: float, span_s: float) -> tuple[PipelineWindow, ...]:
-        found = []
-        for one in pipelines(self.flow, self.plan):
-            settled_s = self._settled_s(external, one.operators)
-            found.append(
+        windows = []
+        for pipeline in pipelines(self.flow, self.plan):
+            settled_s = self._settled_s(external, pipeline.operators)
+            windows.append(
                 PipelineWindow(
-                    pipeline=one.name,
-                    operators=one.operators,
+                    pipeline=pipeline.name,
+                    operators=pipeline.operators,
                     batches=max(1, round(span_s / settled_s)),
                     rows_in=round(external * span_s),
                     batch_s=settled_s,
@@ -185,7 +188,7 @@ class QueueingEngine:
                     backlog_rows=0,
                 )
             )
-        return tuple(found)
+        return tuple(windows)
 
     def _operator(self, name: str, sums: dict[str, float], span_s: float) -> OperatorWindow:
         known: dict[str, Any] = {}
@@ -193,8 +196,8 @@ class QueueingEngine:
         if operator.kind is Kind.SOURCE:
             came = sums.get("external", 0.0) / span_s / len(self._sources)
             behind = [region.name for region in self._regions if name in self.flow[region.name].inputs]
-            read = min((sums.get(f"{one}.done", 0.0) for one in behind), default=0.0) / span_s
-            waiting = round(sum(self._backlog[one] for one in behind))
+            read = min((sums.get(f"{region}.done", 0.0) for region in behind), default=0.0) / span_s
+            waiting = round(sum(self._backlog[region] for region in behind))
             known |= {
                 "input_rows_per_s": came,
                 "processed_rows_per_s": read,

@@ -98,18 +98,18 @@ def eventful(at: Path, *, name: str = "wordcount", windows: int = 60) -> None:
         store.begin_run(run)
         store.run_started(plan(name), declared)
         for number in range(windows):
-            one = window_at(number, latency_s=0.5 + (number == 20) * 4)
-            store.add_window(msgspec.structs.replace(one, operators=(*one.operators, extra)))
+            window = window_at(number, latency_s=0.5 + (number == 20) * 4)
+            store.add_window(msgspec.structs.replace(window, operators=(*window.operators, extra)))
             if number == 10:
-                decision, change = changed(one.end_s, "kept", count=4)
+                decision, change = changed(window.end_s, "kept", count=4)
                 store.add_decision(decision)
                 store.add_plan_change(change)
             elif number == 30:
-                decision, change = changed(one.end_s, "rolled back", count=8)
+                decision, change = changed(window.end_s, "rolled back", count=8)
                 store.add_decision(decision)
                 store.add_plan_change(change)
             else:
-                store.add_decision(decided(one.end_s, policy=name, reason=f"{name} is well"))
+                store.add_decision(decided(window.end_s, policy=name, reason=f"{name} is well"))
         middle_s = START_S + windows
         store.add_plan_change(
             PlanChange(

@@ -17,7 +17,9 @@ SERVICE = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
 START = {"extract": 3, "match": 3, "aggregate": 1}
 
 
-def engine(clock: FakeClock, *, rate: float = 6.0, counts: dict[str, int] = START, **known: Any) -> QueueingEngine:
+def scripted_engine(
+    clock: FakeClock, *, rate: float = 6.0, counts: dict[str, int] = START, **known: Any
+) -> QueueingEngine:
     flow = video()
     return QueueingEngine(
         flow,

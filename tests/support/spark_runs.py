@@ -29,17 +29,17 @@ def plans(flow: Dataflow) -> st.SearchStrategy[Plan]:
     """Any valid plan: each region's replicas and each possible cut by itself."""
     parallel = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
     replicas = st.fixed_dictionaries(
-        {one.name: st.integers(1, MAX_REPLICAS) if one.replicable else st.just(1) for one in parallel}
+        {region.name: st.integers(1, MAX_REPLICAS) if region.replicable else st.just(1) for region in parallel}
     )
-    cuttable = [one.name for one in flow.operators if one.kind is not Kind.SINK]
+    cuttable = [operator.name for operator in flow.operators if operator.kind is not Kind.SINK]
     return st.builds(plan_of, st.just(flow), replicas, st.sets(st.sampled_from(cuttable)))
 
 
 def random_plan(flow: Dataflow, chance: random.Random) -> Plan:
     """The same, for where hypothesis cannot look."""
     parallel = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
-    replicas = {one.name: chance.randint(1, MAX_REPLICAS) if one.replicable else 1 for one in parallel}
-    wished = {one.name for one in flow.operators if one.kind is not Kind.SINK and chance.random() < 0.4}
+    replicas = {region.name: chance.randint(1, MAX_REPLICAS) if region.replicable else 1 for region in parallel}
+    wished = {operator.name for operator in flow.operators if operator.kind is not Kind.SINK and chance.random() < 0.4}
     return plan_of(flow, replicas, wished)
 
 

@@ -76,7 +76,7 @@ def test_no_row_is_late_by_a_mark_before_it(spark: SparkSession, tmp_path: Path)
         for entry in log.entries(0, log.end()):
             for file in entry.files:
                 starts = pa.ipc.open_file(pa.memory_map(file.path)).read_all()["window_start"].to_pylist()
-                assert all(one.timestamp() >= watermark_s for one in starts)
+                assert all(start.timestamp() >= watermark_s for start in starts)
                 seen += len(starts)
             if entry.latest_event_s is not None:
                 watermark_s = max(watermark_s, entry.latest_event_s - finance.JOIN_DELAY_S)

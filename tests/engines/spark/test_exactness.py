@@ -25,7 +25,9 @@ APPS = [(wordcount, {}), (netmon, {"threshold": 1}), (finance, {})]
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(("app", "how"), APPS, ids=lambda one: getattr(one, "__name__", "").rpartition(".")[2])
+@pytest.mark.parametrize(
+    ("app", "how"), APPS, ids=lambda parameter: getattr(parameter, "__name__", "").rpartition(".")[2]
+)
 def test_output_is_exact_after_any_sequence_of_plan_changes(
     spark: SparkSession, app: ModuleType, how: dict[str, Any]
 ) -> None:

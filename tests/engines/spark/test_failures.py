@@ -171,7 +171,7 @@ def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_s
         while engine.failure() is None and time.monotonic() < deadline:
             said += engine.recover()
             time.sleep(0.05)
-        assert [("a passing error" in one, "an error that stays" in one) for one in said] == [
+        assert [("a passing error" in error, "an error that stays" in error) for error in said] == [
             (True, False),
             *3 * [(False, True)],
         ]

@@ -127,7 +127,7 @@ def test_a_sink_goes_on_when_its_broker_was_away_between_batches(broker: Broker,
 
     def publish(number: int) -> None:
         rows = pa.RecordBatch.from_pydict(
-            {"key": [b"k"] * 3, "value": [b"%d" % (3 * number + one) for one in range(3)]}
+            {"key": [b"k"] * 3, "value": [b"%d" % (3 * number + index) for index in range(3)]}
         )
         sink._publish([row_files.write_row_file(tmp_path / "rows.arrow", [rows], rows.schema)], f"q.{number:08d}")
 

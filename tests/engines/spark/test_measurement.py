@@ -98,14 +98,16 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
             assert engine.failure() is None and time.monotonic() < deadline
             time.sleep(0.5)
         window = engine.observe()  # in which nothing happened: what it says is of all rows
-        shown = {one.operator: one for one in window.operators}
+        shown = {operator.operator: operator for operator in window.operators}
     finally:
         engine.stop()
     odd = [n for n in range(ROWS) if n % 2 for _ in range(3)]
     third = [n for n in odd if n % 3 == 0]
     fifth = [n for n in third if n % 5 == 0]
     totals = {
-        name: (one.rows_in_total, one.rows_out_total) for name, one in shown.items() if name not in ("count", "out")
+        name: (operator.rows_in_total, operator.rows_out_total)
+        for name, operator in shown.items()
+        if name not in ("count", "out")
     }
     assert totals == {
         "numbers": (ROWS, ROWS),
@@ -122,8 +124,10 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
     assert shown["thirds"].seconds_per_row == pytest.approx(by_batch.seconds_per_row(), rel=0.15)
     assert shown["odd_thrice"].true_rows_per_s == pytest.approx(1 / row_s, rel=0.15)
     assert shown["odd_thrice"].service_scv is not None and shown["thirds"].service_scv is None  # of row functions only
-    assert sum(one.rows for one in latencies) == ROWS  # each row's stay is counted once, from its append to its result
-    assert all(0 < one.p50_s <= one.p95_s <= one.p99_s for one in latencies)
+    assert (
+        sum(latency.rows for latency in latencies) == ROWS
+    )  # each row's stay is counted once, from its append to its result
+    assert all(0 < latency.p50_s <= latency.p95_s <= latency.p99_s for latency in latencies)
     assert 0.9 * ROWS <= appended <= ROWS  # the first few may have been appended before the meter was there
     assert shown["numbers"].backlog_rows == 0 and shown["native"].backlog_rows is None
 
@@ -182,7 +186,7 @@ def test_user_defined_functions_of_columns_have_their_own_cost(spark: SparkSessi
     finally:
         engine.stop()
     assert sorted(row["n"] for row in engine.rows("out")) == list(range(1, 4_001))
-    cost = {one.operator: one.seconds_per_row for one in window.operators}
+    cost = {operator.operator: operator.seconds_per_row for operator in window.operators}
     calls = row_durations.by_call()
     assert len(calls) == 4_000 == column_durations.by_call().rows.sum()
     standard_error = calls.seconds.std() / 1_000**0.5  # one row in four is timed
@@ -251,7 +255,7 @@ def test_what_cannot_be_known_is_none(spark: SparkSession, tmp_path: Path) -> No
         engine.start()
         wait_until(lambda: len(engine.rows("out")) > 50, engine)
         window = engine.observe()
-        shown = {one.operator: one for one in window.operators}
+        shown = {operator.operator: operator for operator in window.operators}
         assert window.latency is None and window.external_rows_per_s is None
         assert shown["theirs"].backlog_rows is None and shown["theirs"].rows_out_total
         values = [row["value"] for row in engine.rows("out")]

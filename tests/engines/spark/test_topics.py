@@ -83,10 +83,10 @@ def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
     try:
         engine.start()
         wait_until(engine.idle, engine)
-        found = sorted(engine.rows("out"), key=lambda row: row["n"])
+        rows = sorted(engine.rows("out"), key=lambda row: row["n"])
     finally:
         engine.stop()
-    assert [row["n"] for row in found] == list(range(20)) and [row["at"].second for row in found] == list(range(20))
+    assert [row["n"] for row in rows] == list(range(20)) and [row["at"].second for row in rows] == list(range(20))
     assert sum(Topic(cluster, "poison-dead").ends().values()) == len(bad)
 
 
@@ -296,8 +296,8 @@ def test_a_broker_is_started_loaded_and_stopped_by_commands(broker: Broker, tmp_
 
     try:
         both = [penstock("broker", "start") for _ in range(2)]
-        told = [one.communicate(timeout=300)[1] for one in both]
-        assert sorted(one.returncode for one in both) == [0, 1], told
+        told = [process.communicate(timeout=300)[1] for process in both]
+        assert sorted(process.returncode for process in both) == [0, 1], told
         assert "A broker already runs in" in "".join(told) and ", at 127.0.0.1" in "".join(told), told
         running = json.loads(said(penstock("broker", "status", "--json"))[0])
         rows = ["load", "lines", "--rows", "penstock.apps.wordcount", "--json"]

@@ -107,7 +107,9 @@ def test_a_cut_is_never_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_read_by_key_has_all_rows_of_a_key_in_one_replica(replicas: int) -> None:
     files = [RowFile(f"{group}:{offset}", 5, 0) for group in range(4) for offset in range(3)]
     shares = TopicStore(NOWHERE, "t", 4, ("word",)).split(files, replicas)
-    assert len(shares) == replicas and sum(one.rows for share in shares for one in share) == 60
+    assert len(shares) == replicas and sum(piece.rows for share in shares for piece in share) == 60
     for group in range(4):  # the rows of a key are in one group
-        (share,) = [share for share in shares if any(one.path.startswith(f"{group}:") for one in share)]
-        assert [one.path for one in share if one.path.startswith(f"{group}:")] == [f"{group}:{n}" for n in range(3)]
+        (share,) = [share for share in shares if any(piece.path.startswith(f"{group}:") for piece in share)]
+        assert [piece.path for piece in share if piece.path.startswith(f"{group}:")] == [
+            f"{group}:{n}" for n in range(3)
+        ]

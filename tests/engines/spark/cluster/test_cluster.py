@@ -39,8 +39,8 @@ WORKERS = 4
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     asked = ClusterSize(workers=WORKERS, slots=1, memory_mb=512)
-    with cluster.start(tmp_path_factory.mktemp("cluster"), asked, ends_with_process=True, patience_s=1200) as found:
-        yield found
+    with cluster.start(tmp_path_factory.mktemp("cluster"), asked, ends_with_process=True, patience_s=1200) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def check_exact(engine: SparkEngine) -> None:
     engine.set_rate("numbers", 0.0)
 
     def through() -> bool:
-        backlog = [one.backlog_rows for one in engine.observe().pipelines]
+        backlog = [pipeline.backlog_rows for pipeline in engine.observe().pipelines]
         before = rows_read(engine)
         return backlog == [0] and sum(last_counts(engine).values()) == before
 
@@ -99,35 +99,35 @@ def check_exact(engine: SparkEngine) -> None:
 
 
 def last_counts(engine: SparkEngine) -> Counter[int]:
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for row in engine.rows("out"):
-        found[row["key"]] = max(found[row["key"]], row["count"])
-    return found
+        counts[row["key"]] = max(counts[row["key"]], row["count"])
+    return counts
 
 
 def tasks_done(spark: SparkSession) -> dict[str, int]:
     executors = spark.sparkContext._jsc.sc().statusStore().executorList(True).iterator()
-    found = {}
+    tasks = {}
     while executors.hasNext():
-        one = executors.next()
-        found[one.id()] = one.completedTasks()
-    return found
+        executor = executors.next()
+        tasks[executor.id()] = executor.completedTasks()
+    return tasks
 
 
 def daemon(up: SparkCluster, name: str) -> psutil.Process:
     record = ClusterRecord.load(up.at)
     assert record is not None
-    return psutil.Process(next(one.process.pid for one in record.daemons if one.name == name))
+    return psutil.Process(next(entry.process.pid for entry in record.daemons if entry.name == name))
 
 
 def executor_processes(up: SparkCluster) -> list[psutil.Process]:
-    found = []
+    executors = []
     for number in range(WORKERS):
         for process in daemon(up, f"worker-{number}").children():
             with suppress(psutil.NoSuchProcess):  # as one that the script which became this worker has left unreaped
                 if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
-                    found.append(process)
-    return found
+                    executors.append(process)
+    return executors
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 500.0) -> None:
@@ -152,7 +152,7 @@ def test_executors_and_replicas_grow_and_shrink_together_and_every_row_counts_on
 
         def all_work() -> bool:
             now = tasks_done(on_cluster)
-            return all(now[one] > before[one] for one in counts.registered)
+            return all(now[executor] > before[executor] for executor in counts.registered)
 
         wait_until(all_work, engine)
         two = resized(engine, 2)
@@ -263,26 +263,26 @@ def test_nothing_outlives_a_starter_or_a_supervisor_that_is_killed(tmp_path: Pat
     )
     starter = subprocess.Popen([sys.executable, "-c", code, str(at)])
     try:
-        eventually(lambda: (found := ClusterRecord.load(at)) is not None and found.ready)
+        eventually(lambda: (record := ClusterRecord.load(at)) is not None and record.ready)
         with pytest.raises(ClusterError, match="A cluster is already running in"):
             cluster.start(at, ClusterSize())
         record = ClusterRecord.load(at)
         assert record is not None
-        processes = [psutil.Process(one.process.pid) for one in record.daemons]
+        processes = [psutil.Process(entry.process.pid) for entry in record.daemons]
         assert len(processes) == 2
         starter.send_signal(signal.SIGKILL)
         starter.wait()
-        eventually(lambda: not record.supervisor.alive() and not any(one.is_running() for one in processes))
+        eventually(lambda: not record.supervisor.alive() and not any(process.is_running() for process in processes))
     finally:
         starter.kill()
         starter.wait()
     with pytest.raises(ClusterError, match="No cluster is running"):
         cluster.status(at)
     up = cluster.start(at, ClusterSize(workers=1, slots=1), patience_s=1200)
-    children = [psutil.Process(one.process.pid) for one in up.record.daemons]
+    children = [psutil.Process(entry.process.pid) for entry in up.record.daemons]
     os.kill(up.record.supervisor.pid, signal.SIGKILL)
     psutil.Process(up.record.supervisor.pid).wait()
-    eventually(lambda: not any(one.is_running() for one in children))
+    eventually(lambda: not any(process.is_running() for process in children))
     cluster.stop(at)
 
 

@@ -19,7 +19,7 @@ from penstock.store.lock import Owner
 
 
 def supervisors(at: Path) -> list[psutil.Process]:
-    return [one for one in psutil.Process().children() if str(at) in one.cmdline()]
+    return [process for process in psutil.Process().children() if str(at) in process.cmdline()]
 
 
 def test_an_interrupted_start_leaves_no_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,8 +33,8 @@ def test_an_interrupted_start_leaves_no_supervisor(tmp_path: Path, monkeypatch: 
             start(tmp_path, ClusterSize())
         assert not supervisors(tmp_path)
     finally:
-        for one in supervisors(tmp_path):
-            one.kill()
+        for process in supervisors(tmp_path):
+            process.kill()
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_starter_that_is_killed_before_all_is_up_is_followed(tmp_path: Path, m
     killed = Owner(pid=gone.pid, create_time_s=psutil.Process(gone.pid).create_time())
     gone.wait()
     supervisor.Supervisor(tmp_path, SupervisorSettings(size=ClusterSize(), starter=killed, outlives_starter=True)).run()
-    assert [one.poll() for one in started] == [-signal.SIGTERM]
+    assert [process.poll() for process in started] == [-signal.SIGTERM]
 
 
 def test_an_executor_that_never_found_its_worker_ends_with_the_cluster_and_nobody_else_does(tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ def test_an_executor_that_never_found_its_worker_ends_with_the_cluster_and_nobod
         assert left.poll() is not None
         assert other.poll() is None
     finally:
-        for one in (left, other):
-            one.kill()
-            one.wait()
+        for process in (left, other):
+            process.kill()
+            process.wait()
 
 
 def test_a_directory_with_a_blank_in_its_name_is_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

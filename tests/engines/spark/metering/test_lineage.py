@@ -50,9 +50,9 @@ def lineage(run: Path, kept: range) -> Lineage:
         appends_to=None,
     )
     context = RunContext(spark=None, flow=None, directory=RunDirectory(run), sources={}, settings=EngineSettings())
-    found = Lineage(context)
-    found.add_query(query)
-    return found
+    lineage = Lineage(context)
+    lineage.add_query(query)
+    return lineage
 
 
 def test_batches_whose_offsets_are_purged_are_counted_by_their_progress(tmp_path: Path) -> None:

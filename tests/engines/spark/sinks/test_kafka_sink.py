@@ -54,10 +54,10 @@ class Narrow:
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], on_delivery: Any = None) -> int:
         room = 3 - len(self._waiting)
-        for one in messages[:room]:
-            self._waiting.append((one["key"], one["value"], on_delivery))
-        for one in messages[room:]:
-            one["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+        for message in messages[:room]:
+            self._waiting.append((message["key"], message["value"], on_delivery))
+        for message in messages[room:]:
+            message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
         return min(room, len(messages))
 
     def poll(self, timeout_s: float) -> None:
@@ -214,4 +214,4 @@ def test_a_server_that_is_down_all_the_time_disturbs_nobody(monkeypatch: pytest.
         rows = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"%d" % number]})
         file: RowFile = row_files.write_row_file(tmp_path / "rows.arrow", [rows], rows.schema)
         sink._publish([file], f"q.{number:08d}")
-    assert [one.committed for one in made] == [[(b"k", b"0"), (b"k", b"1"), (b"k", b"2")]]
+    assert [producer.committed for producer in made] == [[(b"k", b"0"), (b"k", b"1"), (b"k", b"2")]]

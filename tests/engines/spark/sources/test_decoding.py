@@ -85,9 +85,9 @@ def test_a_record_is_poison_whatever_comes_with_it(letters: Letters, bad: bytes 
     good = b'{"n":3,"more":"x"}'
     for company in ([bad], [bad, b""], [good, bad], [good, bad, b"", good]):
         letters.sent.clear()
-        rows = decoder(NUMBERS, format="json", dead_letter="dead").batch([Record(one) for one in company])
+        rows = decoder(NUMBERS, format="json", dead_letter="dead").batch([Record(value) for value in company])
         assert rows.to_pylist() == [{"n": 3}] * company.count(good)
-        assert [value for value, _ in letters.sent] == [one for one in company if one != good]
+        assert [value for value, _ in letters.sent] == [value for value in company if value != good]
 
 
 def test_a_tombstone_is_a_null_row_of_text_and_named_where_it_is_poison() -> None:
@@ -152,15 +152,15 @@ def test_dead_letters_that_a_client_refuses_are_told_and_another_client_is_asked
     clients = [better := Letters(), Refusing()]
     monkeypatch.setattr(decoding, "producer", functools.cache(lambda cluster: clients.pop()))
     for refused in (True, False):
-        one = decoder(NUMBERS, format="json", dead_letter="dead")
-        one.batch([Record(b"?")])
+        poisoned = decoder(NUMBERS, format="json", dead_letter="dead")
+        poisoned.batch([Record(b"?")])
         if refused:
             with pytest.raises(
                 penstock.PenstockError, match="1 dead letters cannot be written to topic 'dead': no such"
             ):
-                one.close()
+                poisoned.close()
         else:
-            one.close()
+            poisoned.close()
     assert [value for value, _ in better.sent] == [b"?"]
 
 
