@@ -1,4 +1,4 @@
-"""One turn of the loop for 100 operators: what each policy takes, with the store, beside the engine's own reads.
+"""CPU time of one decision for 100 operators, by policy, including the write to the store.
 
 python -m benchmarks.control
 """
@@ -31,11 +31,11 @@ from penstock.store import RunStart, Store
 OPERATORS = 100
 SLOTS = 1000
 TURNS = 40
-ROUNDS = 5  # by turns, for the machine is now faster and now slower
+ROUNDS = 5  # the policies take turns, because the speed of the machine varies
 
 
 def flow_of(operators: int) -> penstock.Dataflow:
-    """Keyed by turns, so that each operator is a region of its own and a query of its own."""
+    """Return a chain whose keys alternate, so that each operator is a separate region and a separate query."""
     flow = penstock.Dataflow("long")
     stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1000.0))
     for i in range(operators):
@@ -44,8 +44,8 @@ def flow_of(operators: int) -> penstock.Dataflow:
     return flow
 
 
-class Still:
-    """An engine that is asked for nothing but its plan: its reads are not what is timed."""
+class PlanOnlyEngine:
+    """An engine that only has a plan. The time for reading measurements is not part of this benchmark."""
 
     def __init__(self, flow: penstock.Dataflow, plan: Plan) -> None:
         self.flow, self.plan = flow, plan
@@ -58,7 +58,7 @@ def cost_s(i: int) -> float:
     return 0.002 + 0.00004 * i
 
 
-# What the model says of 7 replicas each, so that the correction is 1 and a slightly lower target is within reach.
+# The prediction of the model for 7 replicas each. The correction is then 1, and a slightly lower target is feasible.
 LATENCY_S = sum(MMk(arrival_per_s=1000.0, service_per_s=1 / cost_s(i)).mean_s(7) for i in range(1, OPERATORS + 1))
 
 
@@ -99,14 +99,14 @@ def window_of(flow: penstock.Dataflow, plan: Plan, number: int) -> Window:
 def timed(
     policy: Policy, *, micro_batch: bool, flow: penstock.Dataflow, plan: Plan, windows: list[Window]
 ) -> list[float]:
-    """Milliseconds of the processor a turn, decision and its row in the store included.
+    """Return the CPU milliseconds of each decision, including its row in the store.
 
-    Not by the wall: what else runs on the machine is not ours.
+    CPU time excludes other processes on the machine.
     """
     with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:
         store.begin_run(RunStart(dataflow=flow.name, flow_file="-", pid=1, master="-", started_s=1000.0))
         chosen = Settings(mode="recommend", smoothing=MovingAverage(5), micro_batch=micro_batch, warm_up_s=0.0)
-        controller = Controller(policy, chosen, Still(flow, plan), store)  # type: ignore[arg-type]
+        controller = Controller(policy, chosen, PlanOnlyEngine(flow, plan), store)  # type: ignore[arg-type]
         took = []
         for number, window in enumerate(windows):
             began = time.thread_time()
@@ -124,7 +124,7 @@ def main() -> None:
     cases: list[tuple[str, Policy, bool]] = [
         ("drs, least latency, M/M/k", Drs(least), False),
         ("drs, fewest slots, M/M/k", Drs(fewest), False),
-        ("drs, a target out of reach", Drs(DrsSettings(goal=FewestSlots(max_s=0.1 * LATENCY_S))), False),
+        ("drs, infeasible target", Drs(DrsSettings(goal=FewestSlots(max_s=0.1 * LATENCY_S))), False),
         ("drs, least latency, micro-batch", Drs(least), True),
         ("drs, four guards around it", guarded, False),
         ("threshold", Threshold(), False),
@@ -132,15 +132,15 @@ def main() -> None:
         ("ds2", Ds2(), False),
     ]
     print(f"{OPERATORS} operators, {SLOTS} slots; a window is {len(msgspec.json.encode(windows[0])):,} bytes of JSON")
-    print(f"{'policy':34} {'median':>8} {'worst':>8}   (CPU ms a turn; the aim is 10)")
+    print(f"{'policy':34} {'median':>8} {'worst':>8}   (CPU ms per decision; target: 10)")
     took: dict[str, list[float]] = {name: [] for name, _, _ in cases}
     for _ in range(ROUNDS):
         for name, policy, micro_batch in cases:
-            # A policy remembers what it saw, so each round has one of its own.
+            # A policy keeps state, so each round uses a new copy.
             fresh = copy.deepcopy(policy)
             took[name] += timed(fresh, micro_batch=micro_batch, flow=flow, plan=plan, windows=windows)
-    for name, those in took.items():
-        print(f"{name:34} {statistics.median(those):8.2f} {max(those):8.2f}")
+    for name, times_ms in took.items():
+        print(f"{name:34} {statistics.median(times_ms):8.2f} {max(times_ms):8.2f}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Executors on a real cluster of this machine: what is sustained, predicted and followed. `make bench-elastic`.
+"""Measured and predicted throughput by executors, and a trace that a policy follows. `make bench-elastic`.
 
-Operators wait instead of computing, so that slots, and not the cores of the machine, are what there is too little of.
+The benchmark starts a real cluster on this machine. Operators sleep instead of computing, so that the number of slots
+limits the throughput and not the number of cores.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from penstock.study.mst.samples import Saturation
 from penstock.study.mst.study import MstStudy
 
 WORKERS, SLOTS_EACH = 6, 2
-WAIT_S = 0.02  # 100 rows/s an executor, were there nothing else
+WAIT_S = 0.02  # at most 100 rows/s per executor
 TRAIN, PREDICTED = (1, 2, 3), (5, 6)
 TRACE_S, PEAK_OVER_TROUGH = 480.0, 4.0
-EVERY_S = 5.0  # a window
-LATE_S = 10.0  # worth of load: a backlog above that is a violation
+EVERY_S = 5.0  # duration of a window
+LATE_S = 10.0  # a backlog above the load of this time is a violation
 
 console = Console()
 
@@ -61,7 +62,7 @@ def waiting() -> Dataflow:
 
 
 def measured(spark: Any, at: Path) -> tuple[MstModel, MstModel, dict[tuple[str, int], float]]:
-    """MST on all counts; the first model sees those to train on only, the second all."""
+    """Return a model of the training counts, a model of all counts, and the measured rates by study and executors."""
 
     def fresh(planned: PlannedTrial, number: int) -> SparkEngine:
         folder = at / f"{planned.study}-{planned.executors}-{planned.repeat}-{number}".replace(" ", "-")
@@ -83,7 +84,7 @@ def measured(spark: Any, at: Path) -> tuple[MstModel, MstModel, dict[tuple[str, 
         trials = store.trials()
     samples = samples_of("waiting", trials)
     assert samples is not None
-    trained, whole = (fit_mst(some, max_vms=WORKERS) for some in (samples.only(TRAIN), samples))
+    trained, whole = (fit_mst(chosen, max_vms=WORKERS) for chosen in (samples.only(TRAIN), samples))
     return trained, whole, {(trial.study, trial.executors): trial.rows_per_s or math.nan for trial in trials}
 
 
@@ -109,8 +110,8 @@ def prediction(model: MstModel, measured_per_s: dict[tuple[str, int], float]) ->
 
 
 @dataclass
-class Seen:
-    """What happened while the trace was played."""
+class TraceResult:
+    """Totals over the windows of the trace."""
 
     began_s: float
     peak_per_s: float
@@ -121,7 +122,7 @@ class Seen:
     longest_batch_s: float = 0.0
 
     def rate(self) -> float:
-        """Trough, peak in the middle, trough."""
+        """Return the current rate of the trace: a trough, a peak in the middle, and a trough."""
         done = min(1.0, (time.time() - self.began_s) / TRACE_S)
         trough = self.peak_per_s / PEAK_OVER_TROUGH
         return trough + (self.peak_per_s - trough) * math.sin(math.pi * done) ** 2
@@ -149,7 +150,7 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
     at_peak = next(m for m, rate in enumerate(capacity, start=1) if rate >= peak)
     flow = waiting()
     engine = SparkEngine(flow, at, spark=spark, plan=plan_for(flow, 2, SLOTS_EACH))
-    seen = Seen(began_s=time.time(), peak_per_s=peak)
+    seen = TraceResult(began_s=time.time(), peak_per_s=peak)
     policy = Mst(
         MstSettings(
             capacity=capacity, slots_per_executor=SLOTS_EACH, max_executors=WORKERS, lead_s=lead_s, stable_turns=4
@@ -160,7 +161,7 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
     def on_window(window: Window, plan: Plan) -> None:
         if began:
             seen.note(window, plan)
-        else:  # the window before it is no part of the trace
+        else:  # the first window is not part of the trace
             began.append(time.time())
             seen.began_s = began[0]
         engine.set_rate("rows", seen.rate())
@@ -189,13 +190,13 @@ def followed(spark: Any, at: Path, model: MstModel, lead_s: float) -> None:
     console.print(f"violations after the first ramp: {violations:.1%} ({_verdict(violations <= 0.01)}: at most 1%)")
     console.print(f"executors for the peak of {peak:.0f} rows/s: {at_peak}")
     console.print(f"executor-seconds of static peak: {share:.1%} ({_verdict(share <= 0.7)}: at most 70%)")
-    console.print(f"longest batch: {seen.longest_batch_s:.1f} s, with {len(steps)} changes on the way")
+    console.print(f"longest batch: {seen.longest_batch_s:.1f} s, during {len(steps)} changes")
 
 
-def to_a_useful_executor(spark: Any, at: Path) -> float:
-    """From the decision to the end of an apply, after which the executor is there, warm and has its share.
+def longest_apply_s(spark: Any, at: Path) -> float:
+    """Return the longest time to apply a plan with other executors, which is the lead time that a policy needs.
 
-    Returns the longest: so far ahead has to be looked.
+    After `apply`, new executors are registered, warm and run tasks.
     """
     flow = waiting()
     engine = SparkEngine(flow, at, spark=spark, plan=plan_for(flow, 1, SLOTS_EACH))
@@ -211,7 +212,7 @@ def to_a_useful_executor(spark: Any, at: Path) -> float:
     finally:
         engine.stop()
     for executors, seconds, pause_s in took:
-        console.print(f"to {executors} executors: {seconds:.1f} s in all, of which the query stood {pause_s:.1f} s")
+        console.print(f"to {executors} executors: {seconds:.1f} s, of which the query was stopped {pause_s:.1f} s")
     return max(seconds for _, seconds, _ in took)
 
 
@@ -232,10 +233,10 @@ def main() -> None:
 def _all(up: SparkCluster, at: Path) -> None:
     spark = session(up.master, "penstock bench-elastic", up.confs)
     try:
-        useful_s = to_a_useful_executor(spark, at / "useful")
+        apply_s = longest_apply_s(spark, at / "useful")
         trained, whole, measured_per_s = measured(spark, at / "study")
         prediction(trained, measured_per_s)
-        followed(spark, at / "follow", whole, lead_s=useful_s + EVERY_S)
+        followed(spark, at / "follow", whole, lead_s=apply_s + EVERY_S)
     finally:
         spark.stop()
 

@@ -1,4 +1,4 @@
-"""The figures that a benchmark prints: a table for people, rows for machines."""
+"""The figures of a benchmark, printed as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 Row = dict[str, Any]
-T = TypeVar("T")  # what is measured
+T = TypeVar("T")  # the subject of the measurement
 
 
 def row(name: str, value: float, unit: str, bar: str = "", ok: bool | None = None) -> Row:
@@ -20,15 +20,15 @@ def row(name: str, value: float, unit: str, bar: str = "", ok: bool | None = Non
 
 def shown(rows: list[Row]) -> Table:
     table = Table("figure", "value", "unit", "bar", "ok")
-    for row in rows:
-        ok = "" if row["ok"] is None else "yes" if row["ok"] else "NO"
-        value = f"{row['value']:,.3g}" if row["value"] < 100 else f"{row['value']:,.0f}"
-        table.add_row(row["name"], value, row["unit"], row["bar"], ok)
+    for figure in rows:
+        ok = "" if figure["ok"] is None else "yes" if figure["ok"] else "NO"
+        value = f"{figure['value']:,.3g}" if figure["value"] < 100 else f"{figure['value']:,.0f}"
+        table.add_row(figure["name"], value, figure["unit"], figure["bar"], ok)
     return table
 
 
 def print_all(parts: Mapping[str, Callable[[T], list[Row]]], only: str | None, subject: T, *, as_json: bool) -> None:
-    """Runs the parts, or one of them, and prints what they found."""
+    """Run all parts, or the part named `only`, and print their figures."""
     rows: list[Row] = []
     for name, part in parts.items():
         if only in (None, name):

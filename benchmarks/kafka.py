@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
 from benchmarks.figures import Row, print_all, row
-from benchmarks.spark.cuts import arrow_hop, hop, stays, two_steps
+from benchmarks.spark.cuts import arrow_hop, hop, median_latency_s, two_steps
 from penstock.apps import wordcount
 from penstock.brokers.broker import Broker
 from penstock.brokers.cluster import KafkaCluster
@@ -44,11 +44,11 @@ def cuts(cluster: KafkaCluster) -> list[Row]:
     flow = two_steps()
     base = default_plan(flow, slots=2)
     cut = base.replace(cuts=frozenset({"one"}))
-    uncut_s = stays(spark, flow, base)
+    uncut_s = median_latency_s(spark, flow, base)
     rows = [
         row("median latency without a cut", uncut_s, "s"),
-        row("added by a cut: embedded", stays(spark, flow, cut) - uncut_s, "s"),
-        row("added by a cut: Kafka", stays(spark, flow, cut, kafka=cluster) - uncut_s, "s"),
+        row("added by a cut: embedded", median_latency_s(spark, flow, cut) - uncut_s, "s"),
+        row("added by a cut: Kafka", median_latency_s(spark, flow, cut, kafka=cluster) - uncut_s, "s"),
     ]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         at = Path(folder)
@@ -66,7 +66,7 @@ def cuts(cluster: KafkaCluster) -> list[Row]:
     for name, (latency, rows_per_s) in (("embedded", arrow_hop(spark)), ("Kafka", theirs)):
         rows += [
             row(f"one hop: {name}: median", latency, "s"),
-            row(f"one hop: {name}: rows/s at 200k-row appends", rows_per_s, "rows/s"),
+            row(f"one hop: {name}: throughput at 200k-row appends", rows_per_s, "rows/s"),
         ]
     spark.stop()
     return rows
@@ -89,7 +89,7 @@ def loading(cluster: KafkaCluster) -> list[Row]:
     alone = rows / (time.monotonic() - began)
     bar = min(200_000.0, alone)
     return [
-        row("the client alone", alone, "rows/s"),
+        row("Kafka client alone", alone, "rows/s"),
         row("load generator", loaded.rows_per_s, "rows/s", f">= {bar:,.0f}", loaded.rows_per_s >= bar),
     ]
 
@@ -97,7 +97,7 @@ def loading(cluster: KafkaCluster) -> list[Row]:
 def word_count(cluster: KafkaCluster) -> list[Row]:
     """Compare Penstock with a hand-written query through Spark's Kafka connector, on preloaded topics."""
     jars = connector_jars()
-    print(f"by hand: {jars[-2].name}", file=sys.stderr)
+    print(f"hand-written: {jars[-2].name}", file=sys.stderr)
     for topic in ("lines", "counts", "counts-by-hand"):
         Topic(cluster, topic).create(2)
     load(Topic(cluster, "lines"), wordcount.generator, Backlog(LINES))
@@ -107,12 +107,12 @@ def word_count(cluster: KafkaCluster) -> list[Row]:
     theirs, large = by_hand(spark, cluster, size), by_hand(spark, cluster, LARGE)
     ratio = ours / theirs
     spark.stop()
-    what = "word count from topic to topic"
+    title = "word count from topic to topic"
     return [
-        row(f"{what}: Penstock, {size:,} rows a batch", ours, "rows/s"),
-        row(f"{what}: by hand, {size:,} rows a batch", theirs, "rows/s"),
-        row(f"{what}: by hand, {LARGE:,} rows a batch", large, "rows/s"),
-        row("Penstock / the same by hand", ratio, "ratio", ">= 0.9", ratio >= 0.9),
+        row(f"{title}: Penstock, {size:,} rows per batch", ours, "rows/s"),
+        row(f"{title}: hand-written, {size:,} rows per batch", theirs, "rows/s"),
+        row(f"{title}: hand-written, {LARGE:,} rows per batch", large, "rows/s"),
+        row("Penstock / hand-written, same batch size", ratio, "ratio", ">= 0.9", ratio >= 0.9),
     ]
 
 
@@ -143,7 +143,7 @@ def with_penstock(spark: SparkSession, cluster: KafkaCluster) -> tuple[float, in
 
 
 def timed(position: Callable[[], dict[str, int]], failure: Callable[[], str | None]) -> float:
-    """Rows a second from a tenth of the lines on, when workers are warm, to the end."""
+    """Return the rows per second after the first tenth of the lines, which warms up the workers."""
     begun: tuple[float, int] | None = None
     while True:
         rows = sum(position().values())

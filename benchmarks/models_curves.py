@@ -1,8 +1,8 @@
-"""How fast allocation and mapping are.
+"""Speed of allocation and mapping.
 
-The bar: SAM maps 100,000 threads in at most 2 s. Four shapes of them: the five published tasks (few operators, large
-bundles), 1,000 operators of one thread at their best (as many bundles as threads), 20,000 operators that are all rests
-(best fit among thousands of open slots), and one large operator among 4,000 small. Other timings are for information.
+SAM must map 100,000 threads in at most 2 s. There are four dataflows: the five published tasks (few operators, large
+bundles); 1,000 operators whose bundles have one thread; 20,000 operators that are smaller than a bundle (best fit among
+thousands of open slots); and one large operator among 4,000 small ones. Other timings are for information.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _lone_threads() -> tuple[Flow, float, dict[str, Curve]]:
 
 
 def _rests() -> tuple[Flow, float, dict[str, Curve]]:
-    """Every operator takes 5 threads, which are less than its best 6, and between 1 and 60% CPU and memory."""
+    """Every operator needs 5 threads, fewer than its bundle of 6, and between 1 and 60% CPU and memory."""
     dice = random.Random(7)
     names = [f"o{number}" for number in range(20_000)]
     curves = {
@@ -70,14 +70,14 @@ def _rests() -> tuple[Flow, float, dict[str, Curve]]:
 
 
 def _one_large() -> tuple[Flow, float, dict[str, Curve]]:
-    """One operator of 96,000 bundles among 4,000 of one thread."""
+    """One operator has 96,000 bundles; the other 3,999 operators have one thread each."""
     names = [f"o{number}" for number in range(4000)]
     curves = {name: _curve({1: (1e6, 10, 10)}) for name in names}
     return _chain(names), 960_000.0, {**curves, "o7": _curve({1: (10, 70, 40)})}
 
 
 def _seconds(work: Callable[[], Any], repeats: int = 3) -> float:
-    """The least of a few runs: the others measure what else the machine does."""
+    """Return the shortest of several runs, because other processes only add time."""
     durations_s = []
     for _ in range(repeats):
         start = time.perf_counter()

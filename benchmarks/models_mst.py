@@ -1,4 +1,4 @@
-"""MST: how fast the subset search is, how far off predictions are, what elastic schedules cost.
+"""MST: speed of the subset search, errors of predictions, and costs of elastic schedules.
 
     python -m benchmarks.models_mst [--json]
 
@@ -31,9 +31,9 @@ from penstock.planning.trace import Trace
 
 DATA = Path(os.environ.get("PENSTOCK_SHARED", Path(__file__).parents[2] / "shared")) / "data"
 COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128)
-TRAIN = (3, 4, 6, 8, 24)  # what phase 1 finds for a budget of 24 or 32 VMs
+TRAIN = (3, 4, 6, 8, 24)  # the result of phase 1 for a budget of 24 or 32 VMs
 PHASE_1 = ("wc", "sol", "rsort")
-# What the paper's own validation samples chose, and the peak rates of its section 6
+# The models that the paper's validation samples selected, and the peak rates of its section 6.
 PHASE_2 = {
     "grep": (MODEL1, 32.0),
     "rcount": (MODEL1, 10.0),
@@ -82,13 +82,13 @@ def search_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
 
 
 def step_of_phase_1(samples: dict[str, ThroughputSamples]) -> float:
-    """The step that most phase-1 applications show (3 processing units on 2 vCPUs give 1.5): phase 2 may use it."""
+    """Return the step of most phase-1 applications (3 processing units on 2 vCPUs give 1.5), for use in phase 2."""
     steps = [choose_step(samples[app], steps=(0.0, 1.5, 2.0, 2.5, 3.0)) for app in PHASE_1]
     return max(set(steps), key=steps.count)
 
 
 def mape_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
-    """Test counts are those that no protocol below trained on or validated with."""
+    """Compare errors on the VM counts that no protocol used for training or validation."""
     steps = (0.0, step_of_phase_1(samples))
     test = [m for m in COUNTS if m not in (*TRAIN, 32, 128)]
     errors: dict[str, list[float]] = {
@@ -102,7 +102,7 @@ def mape_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
     for app, (published, _) in PHASE_2.items():
         train, held = samples[app].only(TRAIN), samples[app].only(test)
 
-        # Theirs: the published choice; and Algorithm 1 with its points moved up to the next count that was measured.
+        # Paper: the published model; and Algorithm 1, with its points moved up to the next measured count.
         paper = fit_curve(published, train, weighting=Weighting.ABSOLUTE)
         both = [fit_curve(c, train, weighting=Weighting.ABSOLUTE) for c in PAPER_FAMILIES]
         points = {min(c for c in COUNTS if c >= m) for m in first_divergences(both, trained=TRAIN, max_vms=128)}
@@ -114,7 +114,7 @@ def mape_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
             refit=False,
         ).chosen
 
-        # Ours: one validation count, where the candidates differ most; and with the paper's cheaper one.
+        # Penstock: one validation count, where the candidates differ most; and the paper's cheaper count.
         step = choose_step(train, steps=steps)
         everyone = [fit_curve(c, train, step=step) for c in CURVE_FAMILIES]
         far = widest_divergence(everyone, trained=TRAIN, measurable=COUNTS) or 128
@@ -134,7 +134,7 @@ def mape_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
     mean, worst = {k: np.mean(v) for k, v in errors.items()}, {k: max(v) for k, v in errors.items()}
     m_bar, w_bar = (
         f"< {mean['paper']:.1f} (paper)",
-        f"< {worst['paper']:.1f} (paper here), < {PAPER_WORST_MAPE} (print)",
+        f"< {worst['paper']:.1f} (paper, recomputed), < {PAPER_WORST_MAPE} (published)",
     )
     return [
         *rows,
@@ -142,15 +142,15 @@ def mape_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
         row("MAPE worst, ours", worst["ours"], "%", w_bar, worst["ours"] < min(worst["paper"], PAPER_WORST_MAPE)),
         row("MAPE mean, ours, validated on 32 VMs only", mean["ours, 32"], "%", m_bar),
         row("MAPE worst, ours, validated on 32 VMs only", worst["ours, 32"], "%", f"{worst['paper']:.1f} (paper)"),
-        row("MAPE mean, paper, its model chosen again here", mean["paper, model chosen on the same data"], "%"),
-        row("MAPE worst, paper, its model chosen again here", worst["paper, model chosen on the same data"], "%"),
+        row("MAPE mean, paper, model selected on this data", mean["paper, model chosen on the same data"], "%"),
+        row("MAPE worst, paper, model selected on this data", worst["paper, model chosen on the same data"], "%"),
         row("MAPE mean of the phase-1 applications, validated on 128 VMs", far_1, "%", f"{near_1:.1f} on 32 VMs"),
         row("90% intervals: measured samples inside, counts not trained on", 100 * np.mean(covered), "%"),
     ]
 
 
 def _phase_1_mape(samples: ThroughputSamples, validated: int, steps: tuple[float, ...]) -> float:
-    """Why ours validates far out: it was decided on the applications of phase 1, not on those above."""
+    """Return the error on an application of phase 1, which is the reason for validation on many VMs."""
     test = [m for m in COUNTS if m not in (*TRAIN, 32, 128)]
     model = fit_mst(samples.only([*TRAIN, validated]), max_vms=128, validation=(validated,), steps=steps)
     return mape(model.curve[np.array(test) - 1], samples.only(test))
@@ -172,9 +172,9 @@ def elastic_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
                 inputs=ModelInputs(train=TRAIN, validation=(128,), steps=steps, paper_family=published),
             )
             paper, ours = comparison.outcomes[-2:]
-            # At equal violations: what theirs costs, in hindsight, with as few as ours. Beside it, what it was set to.
+            # The bar shows the paper's cost at equally few violations, chosen in hindsight, and its cost as configured.
             equal = comparison.as_good
-            bar = f"<= {equal.cost_per_h:.3f} ({equal.policy})" if equal else "no +x% has as few"
+            bar = f"<= {equal.cost_per_h:.3f} ({equal.policy})" if equal else "no +x% has equally few violations"
             bar += f"; {paper.cost_per_h:.3f}, {paper.violations:.3%} ({paper.policy})"
             no_worse = ours.cost_per_h <= paper.cost_per_h + 1e-9 and ours.violations <= paper.violations + 1e-9
             no_worse &= equal is None or ours.cost_per_h <= equal.cost_per_h + 1e-9
@@ -205,7 +205,7 @@ def main() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("what", "value", "unit", "bar", "ok")
+    table = Table("figure", "value", "unit", "bar", "ok")
     for item in rows:
         mark = {True: "yes", False: "NO", None: ""}[item["ok"]]
         table.add_row(item["name"], f"{item['value']:g}", item["unit"], item["bar"], mark)

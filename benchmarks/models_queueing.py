@@ -1,7 +1,7 @@
 """Speed of the processor planner. `python -m benchmarks.models_queueing [--json]`
 
-The print (DRS, table II) times its scaling computation for a chain of three operators: 0.083 ms at K = 12 to 1.250 ms
-at K = 192. Its service rates are not given; those here make (10:11:1) of its figure 6 the best plan for K = 22.
+The DRS paper (table II) times its scaling computation for a chain of three operators: 0.083 ms at K = 12 to 1.250 ms
+at K = 192. It does not state its service rates. The rates here make (10:11:1) of its figure 6 the best plan for K = 22.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PRINTED_MS = {12: 0.083, 24: 0.158, 48: 0.323, 96: 0.665, 192: 1.250}
 
 
 def best_of(call: Callable[[], object], *, runs: int = 1, repeats: int = 5) -> float:
-    """CPU seconds a call (as the print counts), in the quietest of some repeats: other work only adds to it."""
-    quietest = float("inf")
+    """Return the CPU seconds per call, as in the paper. The shortest of several repeats counts."""
+    shortest = float("inf")
     for _ in range(repeats):
         start = time.process_time()
         for _ in range(runs):
             call()
-        quietest = min(quietest, (time.process_time() - start) / runs)
-    return quietest
+        shortest = min(shortest, (time.process_time() - start) / runs)
+    return shortest
 
 
 def chain(stations: list[StationModel], external_per_s: float) -> OperatorNetwork:
@@ -37,7 +37,7 @@ def chain(stations: list[StationModel], external_per_s: float) -> OperatorNetwor
 
 
 def three(scv: float = 1.0) -> OperatorNetwork:
-    """Offered loads of 4.2, 4.6 and 0.05: within the smallest budget, 12."""
+    """Return a chain with offered loads of 4.2, 4.6 and 0.05, which fit into the smallest budget of 12."""
     rates = [(6.5, 1.55), (6.5, 1.40), (6.5, 120.0)]
     return chain([GIGk(arrival_per_s=a, service_per_s=s, arrival_scv=scv, service_scv=scv) for a, s in rates], 6.5)
 
@@ -59,7 +59,7 @@ def run() -> list[dict[str, object]]:
     small, other, large = three(), three(scv=0.5), thousand()
     for k, printed in PRINTED_MS.items():
         seconds = best_of(partial(assign_processors, small, k), runs=20, repeats=100)
-        rows.append(row(f"assign, 3 operators, K = {k} (print: {printed} ms)", seconds * 1e3, "ms", 0.1))
+        rows.append(row(f"assign, 3 operators, K = {k} (paper: {printed} ms)", seconds * 1e3, "ms", 0.1))
     seconds = best_of(lambda: assign_processors(small, 192).latency(), runs=20, repeats=20)
     rows.append(row("assign, 3 operators, K = 192, and its latency", seconds * 1e3, "ms"))
     for k in PRINTED_MS:

@@ -1,6 +1,6 @@
-"""What Penstock costs on Spark, in ratios within one run: `python -m benchmarks.spark [--json] [--only PART]`.
+"""Overhead of Penstock on Spark, as ratios within one run: `python -m benchmarks.spark [--json] [--only PART]`.
 
-Both sides of a ratio read the same source and do the same work; "hand-written" is what a user would write by hand.
+Both sides of a ratio read the same source and do the same work; "hand-written" is a plain PySpark query.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--default-confs", action="store_true", help="Only word count on Spark's default confs.")
+    parser.add_argument(
+        "--default-confs", action="store_true", help="Run only word count with Spark's default configuration."
+    )
     given = parser.parse_args()
     if given.default_confs:
         print(default_confs(given.master))

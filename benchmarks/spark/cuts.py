@@ -1,4 +1,4 @@
-"""What one cut costs, by the channel chosen and by the alternatives tried."""
+"""Cost of a cut, with the implemented channel and with the alternative of Parquet files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.plan import default_plan
 
 
 def two_steps() -> Dataflow:
-    """With a place for a cut between them."""
+    """Return a dataflow of two operators; a cut is possible between them."""
     flow = penstock.Dataflow("cut")
     numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=10**9, rows_per_s=2_000))
     first = numbers.stateless("one", lambda df: df.selectExpr("n + 1 as n"))
@@ -35,31 +35,33 @@ def two_steps() -> Dataflow:
 
 
 def cuts(master: str) -> list[Row]:
-    """One query against two with a channel between, and with the alternative: Parquet and Spark's own file source."""
+    """Compare one query with two queries and a channel, and the channel with Parquet and Spark's file source."""
     spark = session(master)
     flow = two_steps()
     base = default_plan(flow, slots=2)
     rows: list[Row] = []
-    uncut = stays(spark, flow, base)
-    cut = stays(spark, flow, base.replace(cuts=frozenset({"one"})))
+    uncut = median_latency_s(spark, flow, base)
+    cut = median_latency_s(spark, flow, base.replace(cuts=frozenset({"one"})))
     rows += [
         row("median latency without a cut", uncut, "s"),
         row("added by a cut: Arrow files, Python source (chosen)", cut - uncut, "s"),
     ]
-    for name, one_hop in (
+    for name, measure_hop in (
         ("Arrow files, Python source (chosen)", arrow_hop),
         ("Parquet, Spark's file source", parquet_hop),
     ):
-        latency, rows_per_s = one_hop(spark)
+        latency, rows_per_s = measure_hop(spark)
         rows += [
             row(f"one hop: {name}: median", latency, "s"),
-            row(f"one hop: {name}: rows/s at 200k-row appends", rows_per_s, "rows/s"),
+            row(f"one hop: {name}: throughput at 200k-row appends", rows_per_s, "rows/s"),
         ]
     spark.stop()
     return rows
 
 
-def stays(spark: SparkSession, flow: Dataflow, plan: penstock.Plan, *, kafka: KafkaCluster | None = None) -> float:
+def median_latency_s(
+    spark: SparkSession, flow: Dataflow, plan: penstock.Plan, *, kafka: KafkaCluster | None = None
+) -> float:
     """Return the median latency of the dataflow under a plan; `kafka` holds the rows of its cuts."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
         engine = SparkEngine(flow, at, spark=spark, plan=plan, settings=EngineSettings(kafka=kafka))
@@ -78,7 +80,10 @@ def stays(spark: SparkSession, flow: Dataflow, plan: penstock.Plan, *, kafka: Ka
 def hop(
     append: Callable[[DataFrame, str], Any], read: Callable[[], DataFrame], spark: SparkSession, at: Path
 ) -> tuple[float, float]:
-    """From the start of an append to the end of the reader's batch that has it; small appends, then large ones."""
+    """Return the median latency of small appends and the rows per second of large appends.
+
+    The latency lasts from the start of an append to the end of the reader's batch with these rows.
+    """
     append(spark.range(10).selectExpr("id as n"), "q.00000000")
     done: dict[str, float] = {}
 

@@ -1,4 +1,4 @@
-"""How long plan changes stop rows."""
+"""Duration of the interruption by a plan change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.plan import default_plan
 
 
 def first_batch_after(query: Callable[[], Any], since: float) -> float:
-    """Seconds from `since` until a query that was started anew has committed a batch."""
+    """Return the seconds from `since` until a restarted query has committed a batch."""
     while not query().recentProgress:
         time.sleep(0.005)
     return time.monotonic() - since
@@ -60,10 +60,10 @@ def pauses(master: str) -> list[Row]:
     spark.stop()
     ratio = statistics.median(stateless) / statistics.median(plain)
     return [
-        row("plain stop and restart, to the next batch's end", statistics.median(plain), "s"),
-        row("stateless replica change, to the next batch's end", statistics.median(stateless), "s"),
+        row("plain stop and restart, until the next batch ends", statistics.median(plain), "s"),
+        row("stateless replica change, until the next batch ends", statistics.median(stateless), "s"),
         row("stateless change / plain restart", ratio, "ratio", "<= 1.5", ratio <= 1.5),
-        row("keyed change at 100k keys, queries paused", max(keyed), "s", "<= 6", max(keyed) <= 6),
-        row("keyed change at 100k keys, to the next batch's end", max(whole), "s"),
-        row("queries not touched that were stopped", stopped, "queries", "0", stopped == 0),
+        row("keyed change with 100k keys, pause of the queries", max(keyed), "s", "<= 6", max(keyed) <= 6),
+        row("keyed change with 100k keys, until the next batch ends", max(whole), "s"),
+        row("unchanged queries that were stopped", stopped, "queries", "0", stopped == 0),
     ]

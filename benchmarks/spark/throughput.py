@@ -1,4 +1,4 @@
-"""Word count's rows a second: Penstock against the same query by hand, in batches of 2,000 rows as fast as they go."""
+"""Throughput of word count: Penstock compared with the same hand-written query, in saturated batches of 2,000 rows."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ Rates = list[float]
 
 
 def rates(query: Callable[[], Any], warm: int = WARM, measured: int = MEASURED, timeout_s: float = 120.0) -> Rates:
-    """Rows a second of each batch behind the warm ones."""
+    """Return the rows per second of each batch after the warm-up."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        last = query().lastProgress  # asking costs the driver time, so it is asked seldom
+        last = query().lastProgress  # each call costs the driver time, so calls are rare
         if last and last["batchId"] >= warm + measured:
             break
         time.sleep(0.5)
@@ -45,9 +45,9 @@ def rates(query: Callable[[], Any], warm: int = WARM, measured: int = MEASURED, 
     return [progress["numInputRows"] / progress["durationMs"]["triggerExecution"] * 1000 for progress in batches]
 
 
-def best(rates: Rates) -> float:
-    """Of the faster batches: what disturbs the machine makes batches slower, never faster."""
-    return statistics.quantiles(rates, n=4)[2]
+def upper_quartile(batch_rates: Rates) -> float:
+    """Return the rate of the faster batches, because other processes only make batches slower."""
+    return statistics.quantiles(batch_rates, n=4)[2]
 
 
 def penstock_rates(spark: SparkSession, flow: Dataflow) -> Rates:
@@ -63,7 +63,7 @@ def penstock_rates(spark: SparkSession, flow: Dataflow) -> Rates:
 
 
 def hand_written_rates(spark: SparkSession, named: bool, warm: int = WARM, measured: int = MEASURED) -> Rates:
-    """The same source and the same query, started by hand with Spark's own noop sink."""
+    """Return the rates of a plain query with the same source, the same operators and Spark's noop sink."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         at = Path(folder)
         flow = wordcount.flow(output=penstock.noop(), rows=10**9, rows_per_s=10**7)
@@ -81,7 +81,7 @@ def hand_written_rates(spark: SparkSession, named: bool, warm: int = WARM, measu
 
 
 def _unnamed(spark: SparkSession, source: Any, options: ReaderOptions) -> DataFrame:
-    """Without Penstock's confs a source cannot have a name."""
+    """Read the source without a name, which would need a property that Penstock sets."""
     reader = source.source_class()
     spark.dataSource.register(reader)
     return spark.readStream.format(reader.name()).options(**options.to_spark()).load()
@@ -97,15 +97,15 @@ def word_count(master: str) -> list[Row]:
         lambda: (theirs, hand_written_rates(spark, named=True)),
         lambda: (ours, penstock_rates(spark, flow)),
     ]
-    for turn in range(9):  # in turns, and each first as often: the machine's mood is on both sides
+    for turn in range(9):  # both sides alternate, so that changes of the machine's speed affect both
         for side in sides if turn % 2 == 0 else sides[::-1]:
-            kept, rates = side()
-            kept += [rates] if turn else []  # the JVM warms up on neither side's account
+            kept, batch_rates = side()
+            kept += [batch_rates] if turn else []  # the first turn warms up the JVM and is not counted
     spark.stop()
-    # A JVM keeps the confs it was started with, so Spark's defaults need one of their own.
+    # A JVM keeps its initial configuration, so Spark's defaults need a new process.
     words = [sys.executable, "-m", "benchmarks.spark", "--default-confs", "--master", master]
     default = float(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()[-1])
-    own, other = (best([rate for turn in turns for rate in turn]) for turns in (ours, theirs))
+    own, other = (upper_quartile([rate for turn in turns for rate in turn]) for turns in (ours, theirs))
     same, plain = own / other, own / default
     pairs = [
         statistics.median(our_turn) / statistics.median(their_turn)
@@ -116,17 +116,17 @@ def word_count(master: str) -> list[Row]:
         row("word count, hand-written, same confs", other, "rows/s"),
         row("word count, hand-written, Spark's default confs", default, "rows/s"),
         row("Penstock / hand-written, same confs", same, "ratio", ">= 0.95", same >= 0.95),
-        row("  median of the turns' ratios, slow batches included", statistics.median(pairs), "ratio"),
+        row("  median ratio of the turns, with slow batches", statistics.median(pairs), "ratio"),
         row("Penstock / hand-written, default confs", plain, "ratio", ">= 1.5", plain >= 1.5),
     ]
 
 
 def default_confs(master: str) -> float:
-    """Spark's defaults have 200 state partitions: a batch takes seconds, so fewer batches are measured."""
+    """Return the rate with Spark's defaults. Their 200 state partitions make batches slow, so fewer are measured."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = SparkSession.builder.master(master).config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     try:
-        return best(hand_written_rates(spark, named=False, warm=3, measured=6))
+        return upper_quartile(hand_written_rates(spark, named=False, warm=3, measured=6))
     finally:
         spark.stop()
