@@ -1,4 +1,4 @@
-"""One Spark for all tests that need it: it takes seconds to start."""
+"""One Spark session for all tests, because the start takes seconds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes depends on who else is at work, and how many are refused on chance. New examples are looked
-# for by people, not where a change is waiting to land.
+# The duration of an example depends on the load of the machine, and the number of rejected examples is random. CI does
+# not search for new examples, so that a run is reproducible.
 settings.register_profile(
     "penstock",
     deadline=None,
@@ -33,13 +33,13 @@ def spark() -> Iterator[Any]:
     jvm = spark.sparkContext._gateway.proc
     yield spark
     spark.stop()
-    jvm.stdin.close()  # its sign to end
+    jvm.stdin.close()  # asks it to end
     jvm.wait()
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A real Kafka broker, which ends with this process, however that ends."""
+    """A real Kafka broker, which always ends with this process."""
     from penstock.brokers.broker import Broker
     from penstock.brokers.maven_jars import MavenError
 
@@ -55,12 +55,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def plain_spark(spark: Any) -> Any:
-    """A session for queries written by hand: their sources have no names, and the time zone is an odd one."""
+    """A session for hand-written queries: their sources have no names, and the time zone is unusual."""
     session = spark.newSession()
     for key in ("stateStore.providerClass", "checkpointFileManagerClass", "join.stateFormatVersion"):
         session.conf.set(f"spark.sql.streaming.{key}", spark.conf.get(f"spark.sql.streaming.{key}"))
     session.conf.set("spark.sql.shuffle.partitions", "2")
     session.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "false")
-    # Not the zone of the machine, nor the one in which the generators write: results must not depend on it.
+    # Neither the zone of the machine nor the zone of the generators, because results must not depend on it.
     session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     return session

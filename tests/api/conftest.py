@@ -1,4 +1,4 @@
-"""The engine in memory in the place of Spark's, for all tests here that are not marked `spark`."""
+"""Replace Spark by the engine in memory in all tests of this package that are not marked `spark`."""
 
 from __future__ import annotations
 

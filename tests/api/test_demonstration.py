@@ -1,4 +1,4 @@
-"""The parts of `penstock demo`, and the whole of it on Spark."""
+"""The parts of `penstock demo`, and the complete demo on Spark."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ COUNTRIES = ("Chile", "Ghana", "Japan", "Latvia", "Peru")
 
 
 def batch(rows: int) -> list[dict[str, object]]:
-    """By hand: order n is of customer 7 n modulo 1000, and customers are of the five countries in turn."""
+    """Computed by hand: order n belongs to customer 7 n modulo 1000, and the five countries alternate by customer."""
     return [{"order": n, "country": COUNTRIES[7 * n % 1000 % 5]} for n in range(rows)]
 
 
 def test_the_output_is_compared_with_a_batch_computation() -> None:
     assert differences(batch(1_500), least_rows=1_500) == []
-    assert differences(batch(1_500), least_rows=1_400) == []  # rows that came after the last window
+    assert differences(batch(1_500), least_rows=1_400) == []  # rows that arrived after the last window
     (missing,) = differences(batch(1_500), least_rows=1_501)
     assert missing.startswith("1 rows are missing, such as (1500, ")
     repeated = differences([*batch(10), batch(10)[3]], least_rows=10)
@@ -45,7 +45,7 @@ def test_windows_are_summed_up() -> None:
     result = summarise(
         [
             second(0, slots=2, backlog=10, mean_s=1.0),
-            second(1, slots=2, backlog=500, mean_s=None),  # its rows come out in the next window, too late
+            second(1, slots=2, backlog=500, mean_s=None),  # its rows leave in the next window, too late
             second(2, slots=6, backlog=300, mean_s=5.0),
             second(3, slots=1, backlog=5, mean_s=2.0),
         ],
@@ -76,11 +76,11 @@ def test_decisions_are_one_sentence() -> None:
 
 @pytest.mark.spark
 def test_the_demo_runs_both_loads_and_its_output_is_exact(tmp_path: Path, spark: Any) -> None:
-    """On a busy machine the policy may be late, so only that everything is run, measured and exact is asserted."""
+    """The policy may act late on a busy machine, so the test only asserts complete runs and exact output."""
     lines: list[str] = []
     result = demonstrate(tmp_path / "demo", seconds=30.0, spark=spark, say=lines.append)
     assert result.is_exact and result.rows > 0
-    # 15 s for each run, of which half at four times 40 rows/s; two replicas serve at most 2 / 0.02 s = 100 rows/s.
+    # Each run takes 15 s, half of it at four times 40 rows/s. Two replicas serve at most 2 / 0.02 s = 100 rows/s.
     assert result.without.most_slots == 2 and result.without.most_backlog_rows > 100
     assert result.without.slot_seconds == pytest.approx(2 * result.without.seconds)
     assert 10.0 <= result.with_policy.seconds <= result.seconds

@@ -23,7 +23,7 @@ def test_windows_and_operators(tmp_path: Path) -> None:
     windows = penstock.open_run(tmp_path).windows()
     assert len(windows) == 60 + 30
     assert windows.start[0] == pd.Timestamp(START_S, unit="s", tz="UTC")
-    # By the sample: 0.5 s mean and twice that at 95 %, except one window of 4.5 s.
+    # The sample has a mean of 0.5 s and twice this value at 95 %, except for one window of 4.5 s.
     assert windows.latency_mean_s.max() == 4.5 and windows.latency_p95_s.min() == 1.0
     assert windows.backlog_rows.notna().all()
     assert len(penstock.open_run(tmp_path).windows(last=7)) == 7

@@ -1,4 +1,4 @@
-"""A session of the user's is not modified, and a remark lists the settings that it lacks."""
+"""A session of the user is not modified, and a remark lists the settings that it lacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.memory_engine import MemoryEngine
 
 
 class Conf:
-    """SQL properties of a session; those of the application (not spark.sql) cannot be modified, as in Spark."""
+    """SQL properties of a session. Properties of the application (not spark.sql) cannot be modified, as in Spark."""
 
     def __init__(self, values: dict[str, str]) -> None:
         self.getAll = dict(values)

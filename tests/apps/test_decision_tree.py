@@ -25,13 +25,13 @@ def test_the_hidden_tree_uses_every_class_and_one_label_in_sixteen_is_drawn() ->
     rows = [decision_tree.example(*decision_tree.generator(n)) for n in range(400)]
     assert {label for _, label, _ in rows} == set(range(decision_tree.CLASSES))
     assert {len(features) for _, _, features in rows} == {decision_tree.FEATURES}
-    # The label is a function of the features but for the noise: shifted to other row numbers it is mostly the same.
+    # Except for noise, the label is a function of the features, so it is mostly equal for other row numbers.
     same = [decision_tree.label(n + 1, features, 10) == label for n, label, features in rows]
     assert 0.8 < sum(same) / len(same) < 0.95
 
 
 def test_it_learns_to_tell_what_is_not_noise() -> None:
-    """Of the labels, 15 in 16 follow the hidden tree, and a third of the rest by chance: no more than 0.958."""
+    """15 of 16 labels follow the hidden tree, and a third of the others agree by chance: at most 0.958."""
     seen = sorted(decision_tree.oracle(ROWS, **SHAPE))
     assert [n for n, _, _ in seen] == list(range(ROWS))
     assert seen[0][2] is None
@@ -43,7 +43,7 @@ def test_a_tree_that_was_saved_and_loaded_at_any_time_goes_on_as_if_it_had_not_b
     rows = examples()
     whole = hoeffding.empty_tree()
     expected = list(hoeffding.learn(whole, rows))
-    assert whole.n_branches >= 2  # it has split, so that every part of a tree is saved
+    assert whole.n_branches >= 2  # the tree has split, so the saved tree contains every kind of node
     tree, got, chance = hoeffding.empty_tree(), [], random.Random(5)
     while len(got) < ROWS:
         got += hoeffding.learn(tree, rows[len(got) : len(got) + chance.randrange(1, 200)])

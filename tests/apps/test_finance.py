@@ -47,7 +47,7 @@ def test_the_flush_closes_every_window_but_its_own() -> None:
     assert real == [finance.trade(n) for n in range(ROWS - finance.FLUSH_ROWS)]
     ahead = min(row[1] for row in flush) - max(row[1] for row in real)
     assert ahead.total_seconds() > finance.WINDOW_S + finance.WATERMARK_DELAY_S
-    # Without the flush the last windows would be missing: the watermark is then behind them.
+    # Without the flush the watermark would not reach the end of the last windows, and they would be missing.
     assert finance.oracle(ROWS) > finance.bargains(real, [finance.quote(n) for n in range(ROWS)])
 
 
@@ -93,7 +93,7 @@ def test_in_one_batch_the_bargains_are_the_oracle_s(plain_spark: Any) -> None:
 
 @pytest.mark.spark
 def test_as_two_streams_the_bargains_are_the_oracle_s_and_the_join_forgets(plain_spark: Any, tmp_path: Path) -> None:
-    """One query a keyed operator: in one query together, the watermark behind `vwap` would wait for itself."""
+    """Each keyed operator has its own query: in one query, the watermark after `vwap` would wait for itself."""
     flow = finance.flow(rows=ROWS)
     write_files(tmp_path / "trades", (_csv(finance.trade(n, ROWS)) for n in range(ROWS)), [701, 600])
     write_files(tmp_path / "quotes", (_csv(finance.quote(n)) for n in range(ROWS)), [900])
@@ -123,7 +123,7 @@ def test_as_two_streams_the_bargains_are_the_oracle_s_and_the_join_forgets(plain
 
 @pytest.mark.spark
 def test_files_without_headers_are_read_as_the_rows_that_they_were_made_of(spark: Any, tmp_path: Path) -> None:
-    """Times without a zone are UTC, whatever the session's zone is."""
+    """Times without a zone are UTC in any time zone of the session."""
     trades = [finance.trade(n) for n in range(100)]
     for part in range(2):
         lines = [_csv((symbol, at.replace(tzinfo=None), *rest)) for symbol, at, *rest in trades[part::2]]

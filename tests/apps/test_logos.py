@@ -16,7 +16,7 @@ ROWS = 60
 
 
 def test_the_logos_that_were_put_on_a_frame_are_those_that_are_seen_in_it() -> None:
-    """What was drawn is known: the whole chain is held against it, not against itself."""
+    """The expected logos are the ones that were drawn on the frames; they do not come from the chain under test."""
     seen = {(frame, name) for frame, name, _ in logos.oracle(ROWS)}
     drawn = {(n, name) for n in range(ROWS - logos.FLUSH_ROWS) for name in logos.shown(n)}
     assert len(drawn) > 30
@@ -50,7 +50,7 @@ def test_the_flush_lies_behind_all_frames_and_brings_matches() -> None:
     *real, last = [logos.generator(n, ROWS) for n in range(ROWS - logos.FLUSH_ROWS - 1, ROWS)]
     assert (last[1] - real[0][1]).total_seconds() > 1000 * logos.DELAY_S
     row = {"frame": last[0], "ts": last[1], "pixels": last[2]}
-    assert any(logos.match(feature) for feature in logos.extract(row))  # else the watermark would not move
+    assert any(logos.match(feature) for feature in logos.extract(row))  # otherwise the watermark would not advance
 
 
 def test_the_dataflow_has_a_stateless_and_a_keyed_region() -> None:

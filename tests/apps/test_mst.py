@@ -117,7 +117,7 @@ def test_each_word_is_counted_in_the_three_windows_that_it_lies_in() -> None:
     assert set(windows.values()) == {1}
     lines = [rolling_count.generator(n, rows) for n in range(rows)]
     assert sum(n for _, _, n in windows) == 3 * sum(len(line.split()) for _, line in lines[:-1])
-    for end_s in (60, 180, 240, 300):  # of the day; windows that begin before the stream are there too
+    for end_s in (60, 180, 240, 300):  # seconds of the day; windows that begin before the stream also exist
         end = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=end_s)
         inside = [line for at, line in lines if end - timedelta(minutes=3) <= at < end]
         expected = Counter(word for line in inside for word in line.split())
@@ -171,7 +171,7 @@ def test_sites_follow_zipf_two_thirds_succeed_and_one_line_in_64_is_broken() -> 
     ids=["common", "combined"],
 )
 def test_lines_of_real_servers_are_read(after: str) -> None:
-    # The example of Apache's manual, behind the name of a site; then what servers write as well.
+    # The example of Apache's manual after the name of a site, and other lines that servers write.
     line = 'a.example 127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326'
     read = re.compile(weblog._LINE)
     whole = read.match(line + after)

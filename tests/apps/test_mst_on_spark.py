@@ -1,4 +1,4 @@
-"""The throughput benchmarks on Spark: one plan change in the middle, and the output is the oracle's."""
+"""The throughput benchmarks on Spark: the output equals the oracle's after one plan change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.spark_runs import engine_for, play
 pytestmark = pytest.mark.spark
 
 ROWS = 900
-# Each app with the cuts and replicas that it is changed to; what needs no cut starts without one.
+# Each app with the cuts and replicas of its new plan. Apps that need no cut start without one.
 CHANGES: list[tuple[ModuleType, set[str], dict[str, int], dict[str, Any]]] = [
     (grep, {"lines"}, {"match": 3}, {}),
     (rolling_count, {"split"}, {"count": 3}, {}),
@@ -52,7 +52,7 @@ def test_output_is_the_oracle_s_after_a_plan_change(
     how: dict[str, Any],
 ) -> None:
     flow = app.flow(output=penstock.memory(), rows=ROWS, rows_per_s=600, **how)
-    # Small batches, so that channels are read in other pieces than they were written in.
+    # Batches are small, so channels are not read in the same pieces in which they were written.
     engine = engine_for(flow, spark, tmp_path, max_batch_rows=170)
     try:
         engine.start()

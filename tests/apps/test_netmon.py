@@ -23,11 +23,11 @@ def test_about_ten_in_sixteen_lines_are_failures_of_sshd() -> None:
     failed = [line for line in lines if " sshd[" in line and ": Failed password for " in line]
     assert len(failed) / len(lines) == pytest.approx(10 / 16, abs=0.03)
     assert sum("invalid user" in line for line in failed) / len(failed) == pytest.approx(0.6, abs=0.03)
-    assert any(": Failed password" in line and "sshd" not in line for line in lines)  # which the filter must refuse
+    assert any(": Failed password" in line and "sshd" not in line for line in lines)  # the filter must drop it
 
 
 def test_no_line_is_late_whatever_the_batches() -> None:
-    """A batch may end after any row: no row may lie further behind the latest before it than the delay."""
+    """A batch may end after any row, so no row may be older than the latest earlier row by more than the delay."""
     latest = 0.0
     for n in range(ROWS):
         at = _time(netmon.generator(n, ROWS))
@@ -55,7 +55,7 @@ def test_a_window_counts_from_its_start_up_to_its_end() -> None:
     minute = 1767225600_000  # 2026-01-01T00:00:00Z
     first = ("192.0.2.1", minute, minute + 60_000, 2, 1, 59_999, "probe")
     second = ("192.0.2.1", minute + 60_000, minute + 120_000, 3, 2, 2_000, "probe")
-    assert list(netmon.attacks(lines, threshold=1)) == [first]  # the watermark is 1 ms short of the second's end
+    assert list(netmon.attacks(lines, threshold=1)) == [first]  # the watermark is 1 ms before the end of the second
     assert list(netmon.attacks([*lines, line("02:10")], threshold=1)) == [first, second]
 
 
@@ -97,7 +97,7 @@ def test_only_sshd_failures_with_a_readable_time_are_parsed(plain_spark: Any) ->
 def test_in_one_batch_all_closed_windows_are_the_oracle_s(plain_spark: Any) -> None:
     lines = plain_spark.createDataFrame([(netmon.generator(n, ROWS),) for n in range(ROWS)], "value string")
     output = [row.asDict() for row in compose(netmon.flow(rows=ROWS, threshold=1), {"lines": lines}).collect()]
-    # A batch knows no watermark: it gives the window of the flush too, which a stream keeps open.
+    # A batch has no watermark, so it also returns the window of the flush, which stays open in a stream.
     open_window = [row for row in output if row["ip"] == "203.0.113.255"]
     assert [row["n"] for row in open_window] == [netmon.FLUSH_ROWS]
     assert netmon.check([row for row in output if row not in open_window], ROWS, threshold=1) == []

@@ -19,8 +19,9 @@ ROWS, THRESHOLD = 700, patterns.THRESHOLD
 
 
 def in_batches(rows: int, sizes: list[int], threshold: int, chance: random.Random) -> tuple[Counter[Any], int]:
-    """The app's functions without Spark: batches of these sizes, the order within each by chance, and a loop that
-    brings back what it was given after one to four batches. The facts, and how many keys are left with a state."""
+    """Run the functions of the app without Spark, and return the facts and the number of keys that still have a state.
+
+    Batches have the given sizes and a random order of rows. The loop returns rows after one to four batches."""
     kept: dict[str, tuple[int, int, bool, str]] = {}
     facts: Counter[Any] = Counter()
     loop: list[list[dict[str, Any]]] = []
@@ -67,7 +68,7 @@ def test_patterns_that_nobody_holds_any_more_keep_no_state_but_their_maximal_spa
 
 
 def test_at_any_position_the_facts_give_the_maximal_frequent_patterns() -> None:
-    """By their definition, over the messages of the window."""
+    """The expected patterns are computed from their definition, over the messages of the window."""
     facts = patterns.oracle(ROWS, THRESHOLD)
     for position in (250, 431, ROWS - 1):
         window = [patterns.message(n).split() for n in range(position - patterns.WINDOW + 1, position + 1)]

@@ -1,4 +1,4 @@
-"""A call that never comes back does not hold whoever made it."""
+"""A call that never returns does not block its caller."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_what_does_not_come_back_is_given_up_and_sooner_while_stopping() -> None
 
 
 def test_a_client_whose_call_failed_is_let_go_at_once() -> None:
-    """It would go on trying, and shut out its heir when it gets through."""
+    """It would retry, and fence off its successor when a retry succeeds."""
 
     class Client:
         def ask(self) -> None:
@@ -48,7 +48,7 @@ def test_a_client_whose_call_failed_is_let_go_at_once() -> None:
             call_with_timeout(lambda: 60.0, client.ask)
         del client
         deadline = time.monotonic() + 300
-        while kept() is not None and time.monotonic() < deadline:  # its thread may not have ended yet
+        while kept() is not None and time.monotonic() < deadline:  # its thread may still be running
             time.sleep(0.01)
         assert kept() is None
     finally:

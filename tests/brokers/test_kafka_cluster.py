@@ -1,4 +1,4 @@
-"""How a cluster is named: secrets are looked up where a client is made, and are nowhere else."""
+"""The declaration of a cluster: secrets are read when a client is created, and are stored nowhere else."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_file_with_a_secret_is_found_from_any_folder(monkeypatch: pytest.Monke
     assert cluster.config()["ssl.ca.location"] == str(tmp_path / "ca.pem")
     assert (
         KafkaCluster.of("localhost:1", {"ssl.ca.location": "probe"}).config()["ssl.ca.location"] == "probe"
-    )  # the client's
+    )  # an option of the client
 
 
 def test_json_needs_a_schema_to_be_read_and_none_to_be_written() -> None:
@@ -88,7 +88,7 @@ def test_without_maven_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         broker_jars()
 
 
-# Maven remembers for a day what it did not find, unless it is told to look again.
+# Maven does not search again for a missing artifact for a day, unless an option requests it.
 _MAVEN = """#!/bin/sh
 case " $* " in *" -U "*) mkdir jars && touch jars/kafka.jar ;; *) echo "[ERROR] not reattempted"; exit 1 ;; esac
 """
@@ -142,7 +142,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         broker.Broker(tmp_path / "file" / "broker").start()
 
 
-# As Kafka does where another process has its port; the end of its log tells nothing of that.
+# Kafka prints this if another process uses its port. The end of the log does not mention it.
 _JAVA = """#!/bin/sh
 case "$*" in *StorageTool*) mkdir data && echo cluster.id=x > data/meta.properties ;; *)
 echo "[main] ERROR kafka.network.DataPlaneAcceptor - Unable to start acceptor for PLAINTEXT"

@@ -1,4 +1,4 @@
-"""What may pass is waited for; what cannot is said at once, and what was said last is not forgotten."""
+"""Temporary errors are waited for, permanent errors are raised at once, and a timeout contains the last error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOWHERE = KafkaCluster(bootstrap_servers="127.0.0.1:1")
 
 
 class Failed:
-    """A message that holds an error."""
+    """A message that contains an error."""
 
     def __init__(self, code: int, fatal: bool = False) -> None:
         self._error = KafkaError(code, "so it is", fatal)
@@ -39,7 +39,7 @@ class Failed:
 
 
 class Failing:
-    """A consumer that has nothing but one error."""
+    """A consumer that returns one error and nothing else."""
 
     def __init__(self, message: Failed) -> None:
         self._message = message
@@ -80,7 +80,7 @@ def test_that_nothing_may_be_deleted_is_noted_once(caplog: pytest.LogCaptureFixt
 
 
 class Frozen:
-    """The admin client of a broker that is stopped with SIGSTOP: at the end of its time there is no error."""
+    """The admin client of a broker that is stopped with SIGSTOP: its timeout ends without an error."""
 
     def list_offsets(self, asked: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
         answers = {part: concurrent.futures.Future[Any]() for part in asked}
@@ -112,7 +112,7 @@ def test_why_nobody_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("code", [KafkaError._NOENT, KafkaError.UNKNOWN_LEADER_EPOCH])
 def test_a_partition_without_a_leader_has_one_in_a_moment(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """As after a broker that stood still for longer than its controller waits."""
+    """This happens after a broker was stopped for longer than its controller waits."""
 
     class Breathless:
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A broker's process never outlives its purpose, however its starter and its keeper die."""
+"""The process of a broker ends with its starter and with its supervisor, also after SIGKILL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from penstock.brokers import supervisor
 
 _SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
-# Starts a keeper, says its number, and waits to be killed.
+# Start a supervisor, print its process id, and wait to be killed.
 _STARTER = f"""
 import subprocess, sys, time
 kept = subprocess.Popen([sys.executable, "-m", {supervisor.__name__!r}, *{_SLEEPER!r}], stdin=subprocess.PIPE)
@@ -23,7 +23,7 @@ time.sleep(600)
 
 
 def ended(process: psutil.Process) -> bool:
-    """Now or soon."""
+    """Return whether the process ends soon."""
     _, alive = psutil.wait_procs([process], timeout=60)
     return not alive
 

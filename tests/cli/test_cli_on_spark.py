@@ -1,4 +1,4 @@
-"""The commands on a real run: started, rescaled from another terminal, killed, resumed, exact."""
+"""The commands on a real run, which is rescaled from another process, killed and resumed, with exact output."""
 
 from __future__ import annotations
 

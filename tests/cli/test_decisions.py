@@ -58,7 +58,7 @@ def test_what_why_expected_and_observed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", ["80", "400"])
 def test_slots_that_are_missing_are_told(tmp_path: Path, columns: str) -> None:
-    """The fewest that keep 6 rows/s within 0.45 s, by brute force over the formulas of M/M/k; there are 7."""
+    """The expected slots are the fewest that keep 6 rows/s within 0.45 s, by brute force over M/M/k; there are 7."""
     flow, clock = video(), FakeClock()
     service = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
     every = product(range(2, 12), range(2, 12), [1])
@@ -102,7 +102,7 @@ def test_options_that_do_not_fit(options: list[str], says: str) -> None:
 
 @pytest.fixture
 def run_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """`penstock run` of a few rows to their end; what it prints."""
+    """Run `penstock run` on a few rows and return its output."""
     monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
     flow = tmp_path / "double.py"
 
@@ -125,6 +125,6 @@ def test_a_run_with_a_policy_records_what_it_decides(
 ) -> None:
     assert run_in_memory("--quiet", "--warm-up-s", "0", "--mode", "active", "--policy", *policy, rows=100) == ""
     rows = json.loads(printed("decisions", tmp_path / "run", "--json"))
-    # The engine in memory knows no costs: nothing is ever decided on it, and that is on record.
+    # The engine in memory measures no costs, so the policy holds, and each hold is recorded.
     assert {row["reason_code"] for row in rows} == {"settling", "missing-metrics"}
     assert {row["policy"] for row in rows} == {policy[0]}

@@ -1,4 +1,4 @@
-"""The commands about executors, as far as they need no Spark."""
+"""The parts of the commands for executors that need no Spark."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def study_in(at: Path, rates: dict[int, list[float]], **known: Any) -> None:
 
 @contextlib.contextmanager
 def cluster_in(at: Path, workers: int) -> Iterator[str]:
-    """As its supervisor has it, of one slot a worker."""
+    """Return the record that a supervisor writes, with one slot per worker."""
     at.mkdir(exist_ok=True)
     myself = Owner(pid=os.getpid(), create_time_s=psutil.Process().create_time())
     asked = ClusterSize(workers=workers, slots=1)
@@ -62,7 +62,7 @@ def cluster_in(at: Path, workers: int) -> Iterator[str]:
 
 
 def test_what_was_measured_predicts_the_rest(tmp_path: Path) -> None:
-    # Rows that wait, and nothing else: 100 rows/s an executor.
+    # Rows only wait: 100 rows/s per executor.
     study_in(tmp_path, {m: [99.0 * m, 101.0 * m] for m in (1, 2, 3)})
     printed_fit = json.loads(printed("mst", "predict", str(tmp_path), "--executors", "5,6", "--json"))
     for prediction in printed_fit["fit"]["predictions"]:
@@ -175,7 +175,7 @@ def test_a_budget_of_trials_that_failed_is_still_to_be_spent(tmp_path: Path) -> 
             )
     flow.write_text(FLOW.format(rate=", rows=10"))
     words = ["mst", "measure", str(flow), "--at", str(study), "--executors", "1,2", "--budget", "2"]
-    with cluster_in(tmp_path / "cluster", workers=1) as cluster:  # too few: it goes as far as that
+    with cluster_in(tmp_path / "cluster", workers=1) as cluster:  # fewer workers than requested executors
         assert "has 1 workers" in printed(*words, "--cluster", cluster, fails=True)
 
 
@@ -233,7 +233,7 @@ def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
     words += ["--behaviour", f"{tmp_path}/costs.json", "--slots", "1", "--policy", "mst", "--json"]
     sums = json.loads(printed(*words, "--executors", "1..4", "--mst", f"{tmp_path}/study"))
     assert sums["changes"] >= 2 and sums["rolled_back"] == 0
-    # Three for a third of the time and one for the rest would be the least: 5/3 of what one takes.
+    # The minimum is three executors for a third of the time and one for the rest: 5/3 of the cost of one.
     assert 1.5 * sums["seconds"] < sums["slot_seconds"] < 2.5 * sums["seconds"]
     assert "Policy 'mst' requires 'executors'" in printed(*words, fails=True)
     words += ["--executors", "1..4", "--mst", f"{tmp_path}/study"]

@@ -1,4 +1,4 @@
-"""One study says one thing: `mst predict`, `report` and what the policy goes by."""
+"""`mst predict`, `report` and the policy use the same prediction of a study."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.study.mst.model import model_in
 
 
 def trial(plan: Plan, rate: float, repeat: int = 0) -> Trial:
-    """On executors of 2 slots."""
+    """Executors have 2 slots."""
     return Trial(
         study=SATURATED,
         executors=plan.slots // 2,
@@ -35,7 +35,7 @@ def trial(plan: Plan, rate: float, repeat: int = 0) -> Trial:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    """100 rows/s an executor, give or take 1%: on 5 of them 500."""
+    """An executor serves 100 rows/s within 1 %, so 5 executors serve 500 rows/s."""
     with Store(tmp_path / "study") as store:
         store.begin_run(RunStart(dataflow="one", flow_file="one.py", pid=0, master="x", started_s=0.0))
         for executors in (1, 2, 3, 4):
@@ -65,7 +65,7 @@ def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
 
 
 def test_executors_that_bring_no_replica_bring_nothing(tmp_path: Path) -> None:
-    """Three queries on executors of 2 slots have floor(2 m / 3) replicas each, of 100 rows/s: 1, 1, 2, 2, 3, 4."""
+    """Three queries on m executors of 2 slots have floor(2 m / 3) replicas each: 1, 1, 2, 2, 3, 4, of 100 rows/s."""
     with Store(tmp_path) as store:
         store.begin_run(RunStart(dataflow="three", flow_file="three.py", pid=0, master="x", started_s=0.0))
         for executors, replicas, rate in [(1, 1, 101.0), (2, 1, 99.0), (3, 2, 200.0)]:

@@ -1,4 +1,4 @@
-"""Numbers on the command line: every command refuses in one sentence what is no finite number within its bounds."""
+"""Every command refuses numbers that are not finite or not within their bounds, in one sentence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_all_are_found() -> None:
 @pytest.mark.parametrize("number", ["nan", "inf"])
 @pytest.mark.parametrize("words", NUMBERS, ids=" ".join)
 def test_only_finite_numbers_are_taken(words: tuple[str, ...], number: str) -> None:
-    """Only the option is read: a command that took it would begin its work."""
+    """The command must stop at this option; if it accepted the value, it would start its work."""
     with pytest.raises(click.BadParameter, match="is not a finite number|is not in the range"):
         NUMBERS[words].type.convert(number, NUMBERS[words], None)
 

@@ -26,12 +26,12 @@ PENSTOCK = [sys.executable, "-m", "tests.support.penstock_in_memory"]
 def eventually(what: Callable[[], object], seconds: float = 300.0) -> None:
     give_up = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < give_up, "it never happened"
+        assert time.monotonic() < give_up, "the condition was not met in time"
         time.sleep(0.02)
 
 
 def penstock(*arguments: object, code: int = 0) -> str:
-    """A command of this process to a run in another; what it prints, or the text of its error."""
+    """Run a command in this process for a run in another process, and return its output or its error."""
     result = CliRunner().invoke(cli, list(map(str, arguments)))
     assert isinstance(result.exception, PenstockError) if code else result.exception is None, result.output
     return str(result.exception) if code else result.output
@@ -55,7 +55,7 @@ class Running:
         try:
             with StoreReader(self.at) as reader:
                 return len(reader.windows())
-        except Exception:  # not there yet
+        except Exception:  # does not exist yet
             return 0
 
 
@@ -111,7 +111,7 @@ def test_after_kill_9_the_store_is_read_and_the_run_resumes(running: Running) ->
     assert owner(running.at) is None
     assert ": killed; resume with" in penstock("status", running.at)
     assert "No run is active" in penstock("rescale", running.at, "twice=4", code=1)
-    process = running.start("--json")  # takes the stale lock over
+    process = running.start("--json")  # takes over the stale lock
     penstock("stop", running.at)
     out, _ = process.communicate(timeout=300)
     windows = [json.loads(line) for line in out.splitlines()]
@@ -120,7 +120,7 @@ def test_after_kill_9_the_store_is_read_and_the_run_resumes(running: Running) ->
     with StoreReader(running.at) as reader:
         assert len(reader.runs()) == 2
         kept = [window.operators[0].rows_in_total or 0 for _, window in reader.windows()]
-    assert kept == sorted(kept)  # it went on where it was
+    assert kept == sorted(kept)  # the run continued at its position
 
 
 def test_until_idle_quiet_and_plan(running: Running, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_plan_that_does_not_fit_is_refused_before_anything_starts(running: Run
 
 
 def test_what_never_ends_is_not_waited_for(running: Running) -> None:
-    """A generator without a number of rows, or a DataFrame of the user's."""
+    """The source is a generator without a number of rows, or a DataFrame of the user."""
     asked = ("run", running.flow, "--at", running.at, "--until-idle")
     assert "Source 'numbers' never ends" in penstock(*asked, code=1)
     source = "penstock.spark_source(lambda spark: spark.readStream.format('rate').load())"
@@ -201,4 +201,4 @@ def test_a_live_table_on_a_terminal(running: Running) -> None:
     assert process.wait(300) == 0
     text = seen.decode()
     assert "rows/s in" in text and "twice" in text and "Stopped (all input is processed)" in text
-    assert "\x1b[" in text  # drawn over, not appended
+    assert "\x1b[" in text  # updated in place, not appended

@@ -75,7 +75,7 @@ def test_words_that_make_no_sense(words: str) -> None:
 
 
 def leaves(name: str) -> list[list[str]]:
-    """A command's words; a group is its commands."""
+    """Return the words of a command, or of each command in a group."""
     command = cli.get_command(click.Context(cli), name)
     subcommands = getattr(command, "commands", None)
     return [[name, sub] for sub in subcommands] if subcommands else [[name]]

@@ -21,7 +21,7 @@ rows.keyed("work", lambda df: df, keys=["n"]).sink("out", penstock.noop())
 
 @pytest.fixture
 def given(tmp_path: Path) -> list[str]:
-    """2 rows/s, from the middle third on 6, then 2 again; a replica does 4 rows/s."""
+    """The load is 2 rows/s, 6 rows/s in the middle third, and 2 rows/s again; a replica serves 4 rows/s."""
     (tmp_path / "flow.py").write_text(FLOW)
     service = {"service_s": {"kind": "exponential", "mean": 0.25}}
     (tmp_path / "costs.json").write_text(json.dumps({"operators": {"work": service}}))
@@ -46,7 +46,7 @@ def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> N
         plans = [
             (row.at_s, row.new.replicas["work"]) for _, row in store.decisions() if row.new and row.applied == "ok"
         ]
-    # 6 rows/s need two replicas to keep up at all, and 2 rows/s stay 0.5 s with one (1 / (4 - 2)).
+    # 6 rows/s need at least two replicas. The latency of 2 rows/s on one replica is 0.5 s (1 / (4 - 2)).
     steps = [replicas for at_s, replicas in plans if 30 * 60 < at_s < 60 * 60]
     assert steps and steps[-1] >= 2 and plans[-1][1] < max(steps)
     assert sums["slot_seconds"] < 90 * 60 * max(steps)
@@ -66,7 +66,7 @@ def test_a_rehearsal_ends_with_its_trace_whatever_changes_take(every: str, given
 
 
 def test_as_many_rows_as_some_replicas_do_are_given_one_more(given: list[str], tmp_path: Path) -> None:
-    """158 rows/s and 80 a replica: two are busy for 99% of the time, and no target is met for long."""
+    """At 158 rows/s, two replicas of 80 rows/s are busy for 99 % of the time, and no target is met for long."""
     (tmp_path / "costs.json").write_text((tmp_path / "costs.json").read_text().replace("0.25", "0.0125"))
     (tmp_path / "trace.csv").write_text("time_s,rate\n0,158\n1200,158\n")
     words = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "4", "--at", f"{tmp_path}/run", "--json"]
@@ -98,7 +98,7 @@ def test_operators_cost_what_a_run_measured_also_where_it_ended_without_rows(giv
     with StoreReader(again) as store:
         work = [window.operator("work") for _, window in store.windows()]
     rows = sum(operator.rows_in or 0 for operator in work)
-    # Of some 10 x 20 rows with exponential times the mean is known within 7 %.
+    # The mean of about 200 exponential times has a standard error of 7 %.
     assert sum(
         (operator.rows_in or 0) * (operator.seconds_per_row or 0.0) for operator in work
     ) / rows == pytest.approx(0.25, rel=0.2)
@@ -129,7 +129,7 @@ def test_the_table_has_room_in_80_columns(given: list[str], tmp_path: Path) -> N
 def test_misses_are_counted_of_any_policy(policy: str, given: list[str], tmp_path: Path) -> None:
     words = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--mode", "off", "--policy", policy]
     sums = json.loads(printed(*words, "--latency-ms", "700", "--json"))
-    # Two replicas at 4 rows/s each: 2 rows/s stay 0.27 s, and 6 rows/s 0.57 s in the mean.
+    # The mean latency of two replicas of 4 rows/s is 0.27 s at 2 rows/s and 0.57 s at 6 rows/s.
     assert 0 < sums["violations"] < sums["windows"] / 2
     assert json.loads(printed(*words, "--json"))["violations"] is None
 
@@ -165,7 +165,7 @@ def test_what_is_missing_is_said(given: list[str], words: tuple[str, ...], says:
 
 
 def test_an_overload_is_no_endless_batch(given: list[str], tmp_path: Path) -> None:
-    """20 rows/s of 0.25 s need five replicas; there is one when they come."""
+    """20 rows/s of 0.25 s need five replicas; the run starts with one."""
     lines = [f"{minute * 60},{2.0 if minute < 10 else 20.0}" for minute in range(40)]
     (tmp_path / "trace.csv").write_text("\n".join(["time_s,rate", *lines]))
     costs = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "1", "--at", f"{tmp_path}/run"]

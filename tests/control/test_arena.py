@@ -1,4 +1,4 @@
-"""The arena on the engine of formulas: exhaustive search, and who comes first."""
+"""The arena on the queueing engine: exhaustive search, and the ranking of policies."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_in_micro_batches_plans_differ_in_cuts_too_and_may_leave_slots_unused() 
     shape = Topology.of(flow)
     start = plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1}, slots=6)
     tried = list(every_plan(shape, start, 6, micro_batch=True))
-    # One query each: all triples with a sum of 6 or less. 'extract' and 'match' together: the larger one counts.
+    # One query each: all triples with a sum of at most 6. 'extract' and 'match' in one query: the larger count is used.
     apart = sum(a + b + c <= 6 for a, b, c in product(range(1, 7), repeat=3))
     together = sum(max(a, b) + c <= 6 for a, b, c in product(range(1, 7), repeat=3))
     assert len(tried) == len({plan.to_json() for plan in tried}) == apart + together
@@ -123,7 +123,7 @@ def test_what_a_league_table_says_of_several_starts() -> None:
 
 
 def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None:
-    """Minutes at a tenth of what comes leave a backlog that the best plan works off for longer than it took to make."""
+    """Minutes at a tenth of the required capacity leave a backlog that the best plan needs even longer to drain."""
     flow, behaviour = SCENARIOS["video"]()
     start = plan_of(flow, {"extract": 1, "match": 1, "aggregate": 1})
     engine = SimulatedEngine(flow, behaviour, plan=start, seed=1)
@@ -135,7 +135,7 @@ def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None
         )
         last = store.windows(last=1)[0][1].latency
     assert [row.verdict for row in changes] == ["kept"] and sums.rolled_back == 0
-    assert last is not None and last.mean_s < 3.0  # the best plan's is 1.7 s
+    assert last is not None and last.mean_s < 3.0  # the best plan has 1.7 s
 
 
 def test_a_contest_between_drs_and_a_baseline_from_two_starts() -> None:

@@ -1,4 +1,4 @@
-"""The loop's turns: scripted engines and a clock by hand, one test a reason code, and what happens when things fail."""
+"""Steps of the controller with a scripted engine and a fake clock: reason codes, guards, modes and failures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_warm_up_after_a_change_is_not_measured(tmp_path: Path) -> None:
         smoothing=MovingAverage(1),
         warm_up_s=90.0,
     )
-    # 90 s from the start; the change is at 180 s and ends at 200 s; windows that begin before 290 s do not count.
+    # The first 90 s do not count. The change starts at 180 s and ends at 200 s, so windows before 290 s do not count.
     cold = ["warming-up"] * 2
     assert reasons(rows) == [*cold, "shortage", *cold, "roll-back", *cold, "refuted"]
     observed = rows[2].observed
@@ -73,7 +73,7 @@ def test_stale_windows_are_not_decided_on(tmp_path: Path) -> None:
 
     def late() -> Window:
         window = observe()
-        clock.sleep(300.0)  # whoever reads it, reads it late
+        clock.sleep(300.0)  # the window is read late
         return window
 
     engine.observe = late  # type: ignore[method-assign]
@@ -84,7 +84,7 @@ def test_stale_windows_are_not_decided_on(tmp_path: Path) -> None:
 
 
 def test_windows_from_before_a_gap_are_no_part_of_a_measurement(tmp_path: Path) -> None:
-    """It stood still for two hours: two windows of then and one of now are not three."""
+    """After a gap of two hours, two old windows and a new one are not three windows."""
     clock = FakeClock()
     engine = scripted_engine(clock)
     observe = engine.observe
@@ -179,7 +179,7 @@ def test_a_change_by_somebody_else_is_noticed(tmp_path: Path) -> None:
 
     policy = Cooldown(Scripted(decides), seconds=150.0)
     rows = drive(tmp_path, engine, clock, policy, windows=6, smoothing=MovingAverage(1), at_window={2: by_hand})
-    # The second window is of the plan before; the cooldown counts from the change.
+    # The second window belongs to the previous plan; the cooldown counts from the change.
     assert reasons(rows)[:5] == ["best", "warming-up", "cooldown", "cooldown", "shortage"]
 
 
@@ -199,7 +199,7 @@ def test_guards_say_no_one_after_another(tmp_path: Path) -> None:
         clock = FakeClock()
         rows = drive(tmp_path / code, scripted_engine(clock), clock, policy, windows=4, smoothing=MovingAverage(1))
         assert reasons(rows) == [code.strip()] * 4
-        assert rows[0].alternatives[0].replicas["extract"] == 9  # what it would have done is on record
+        assert rows[0].alternatives[0].replicas["extract"] == 9  # the vetoed decision is recorded
     composed = Cooldown(Bounded(PayBack(Hysteresis(wanted), within_s=3600.0), max_slots=64), seconds=300)
     clock = FakeClock()
     assert (
@@ -229,7 +229,9 @@ def test_after_a_change_the_next_one_has_to_be_wanted_for_as_long_again(tmp_path
 
     clock = FakeClock()
     policy = Hysteresis(Scripted(one_more), turns=3)
-    engine = scripted_engine(clock, slower=lambda plan: 2.0 ** -plan.replicas["match"])  # each brings what it promises
+    engine = scripted_engine(
+        clock, slower=lambda plan: 2.0 ** -plan.replicas["match"]
+    )  # each change meets its expectation
     rows = drive(tmp_path, engine, clock, policy, windows=6, smoothing=MovingAverage(1))
     assert reasons(rows) == ["not-yet", "not-yet", "shortage"] * 2
 

@@ -1,4 +1,4 @@
-"""DRS, section V: what models alone can show of it. Expected values by brute force over textbook formulas."""
+"""DRS, section V, on models alone. Expected values come from brute force over textbook formulas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.queue_simulation import station_latencies_s
 from tests.support.queueing_engine import QueueingEngine
 
 VIDEO_VISITS = {"extract": 1.0, "match": 1.0, "aggregate": 1.0}
-PATTERNS_VISITS = {"generate": 1.0, "detect": 1.25, "report": 0.25}  # 1 / (1 - 0.2), and a fifth of it
+PATTERNS_VISITS = {"generate": 1.0, "detect": 1.25, "report": 0.25}  # 1 / (1 - 0.2), and a fifth of this value
 APPLICATIONS = {
     "video": (video, 13.0, VIDEO_SERVICE, {}, VIDEO_VISITS, (10, 11, 1)),
     "patterns": (patterns, 320.0, PATTERNS_SERVICE, PATTERNS_SELECTIVITY, PATTERNS_VISITS, (6, 13, 3)),
@@ -56,7 +56,7 @@ def engine_of(application: Application, counts: dict[str, int], clock: FakeClock
 
 @each
 def test_from_every_start_one_change_leads_to_the_best_of_all_allocations(application: Application) -> None:
-    """K = 22; the best is also the one that the paper's DRS recommended, for which the service times were chosen."""
+    """K = 22: the service times were chosen so that the best plan is the one that the paper's DRS recommended."""
     _, external, service, _, visits, published = application
     every = list(allocations(list(service), 22))
     best = min(every, key=lambda counts: mean_s(visits, external, service, counts))
@@ -113,7 +113,7 @@ T_MAX, T_MIN = 1.0, 0.45
 
 
 def steps(*legs: tuple[float, float]) -> Callable[[float], float]:
-    """(minute from which on, rows/s)."""
+    """Return (first minute, rows/s) of each step."""
     return lambda at_s: next(rate for minute, rate in reversed(legs) if at_s >= 60 * minute - 1e-6)
 
 
@@ -122,7 +122,7 @@ SHORT = steps((0, 6.0), (6, 12.0), (9, 6.0))
 
 
 def stepped(rate: Callable[[float], float], w: int, at: Path, minutes: int) -> list[tuple[int, str, int]]:
-    """(minute, reason, slots) of the changes."""
+    """Return (minute, reason, slots) of the changes."""
     clock = FakeClock()
     flow = video()
     engine = QueueingEngine(
@@ -144,16 +144,16 @@ def steady_s(rate: float, counts: tuple[int, ...]) -> float:
 
 
 def fewest(rate: float) -> int:
-    """By brute force."""
+    """Return the fewest slots by brute force."""
     every = product(range(1, 12), range(1, 12), range(1, 3))
     return min(sum(counts) for counts in every if steady_s(rate, counts) <= T_MAX)
 
 
 @pytest.mark.parametrize("w", [3, 6])
 def test_slots_are_added_and_released_at_the_right_times(w: int, tmp_path: Path) -> None:
-    # The moving averages of w minutes say when.
+    # The moving averages over w minutes determine the time of each change.
     before, after = steady_s(6.0, (3, 3, 1)), steady_s(12.0, (3, 3, 1))
-    # Of the latency, which is too long then, and of the rate, for which the slots in use no longer do.
+    # Either the average latency exceeds the target, or the average rate exceeds the capacity of the slots.
     late = next(
         n
         for n in range(1, w + 1)
@@ -182,7 +182,7 @@ def test_only_the_larger_window_skips_a_short_burst(tmp_path: Path) -> None:
     assert len(reasons) == 2
 
 
-# ---- figure 10: K = 7, rows that come in bulks
+# ---- figure 10: K = 7, rows that arrive in bulks
 
 BURSTY_SERVICE = {"extract": 4.2, "match": 2.9, "aggregate": 200.0}
 BURSTY_SCV = {"extract": (0.12, 1.5), "match": (4.0, 2.0), "aggregate": (1.0, 1.0)}
@@ -190,7 +190,7 @@ BURSTY_SCV = {"extract": (0.12, 1.5), "match": (4.0, 2.0), "aggregate": (1.0, 1.
 
 @pytest.fixture(scope="module")
 def played() -> dict[tuple[str, int], float]:
-    """Mean latencies of stations that were played out row by row, at 6 frames/s."""
+    """Return mean latencies of stations at 6 frames/s, simulated row by row."""
     latencies = {}
     for name, service in BURSTY_SERVICE.items():
         for k in range(1, 6):

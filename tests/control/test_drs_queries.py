@@ -1,4 +1,4 @@
-"""DRS where operators are queries of micro-batches: what it asks for beyond the slots there are."""
+"""DRS with micro-batch queries: its recommendation when the available slots do not suffice."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from penstock.control.policies.drs import Drs, DrsSettings, FewestSlots
 from penstock.control.policy import Change, Hold
 from tests.support.situations import situation_of
 
-BATCH_S, REPLICA_S = 0.1, 0.02  # of the engine under it
-WORK = (1 / 5.0 + 1 / 4.5, 1 / 100.0)  # s a row: extract and match in one query, aggregate in another
+BATCH_S, REPLICA_S = 0.1, 0.02  # parameters of the engine below
+WORK = (1 / 5.0 + 1 / 4.5, 1 / 100.0)  # s per row: extract and match in one query, aggregate in another
 STAGES = (2, 1)
 
 
 def fewest(rate: float, target_s: float) -> int:
-    """Of all counts, those with 1.5 (a + s b k) / (1 - rate c / k) summed over the queries within the target."""
+    """Return the fewest slots for which the sum of 1.5 (a + s b k) / (1 - rate c / k) over queries meets the target."""
     slots = []
     for counts in product(range(1, 60), range(1, 6)):
         if all(rate * c < k for c, k in zip(WORK, counts, strict=True)):
@@ -46,5 +46,7 @@ def test_slots_beyond_the_master_s_are_reported(
 
 
 def test_also_where_one_query_alone_needs_more_than_there_are() -> None:
-    decision = decided((1, 1, 1), 3, 40.0, 4.0)  # a backlog tells little of a batch's fixed time, so no exact number
+    decision = decided(
+        (1, 1, 1), 3, 40.0, 4.0
+    )  # under a backlog the fixed time of a batch is not identifiable, so there is no exact number
     assert decision.needs_slots is not None and decision.needs_slots > 40.0 * sum(WORK)

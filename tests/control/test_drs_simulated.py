@@ -1,4 +1,4 @@
-"""DRS, section V, on simulated rows: measurements have noise, queues take time, a change stops what it changes."""
+"""DRS, section V, on simulated rows: measurements are noisy, queues build up slowly, and changes cause pauses."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_from_any_start_one_change_leads_to_the_best_of_all_allocations(applicat
 
 @pytest.mark.parametrize("start", [(8, 12, 2), (11, 9, 2)])
 def test_and_there_it_stays(start: tuple[int, ...], tmp_path: Path) -> None:
-    """Figure 8: one change, as early as T_ra allows it, and a latency after it as the model says."""
+    """Figure 8: one change, as early as T_ra allows, and then the latency that the model predicts."""
     flow, behaviour = video()
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, dict(zip(VIDEO_SERVICE, start, strict=True))), seed=2)
     policy = Cooldown(Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05), seconds=14 * 60.0)
@@ -87,17 +87,17 @@ def test_and_there_it_stays(start: tuple[int, ...], tmp_path: Path) -> None:
 
 
 # ---- figure 9: T_max 1000 ms, T_min 450 ms, T_ra = w windows, rates of 6, 12 and 18 frames/s
-# A window has twenty minutes and not one: near saturation the mean of a minute is mostly noise.
+# A window has twenty minutes instead of one, because near saturation the mean of a minute is mostly noise.
 
 STEPS_SERVICE = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
 T_MAX, T_MIN = 1.0, 0.45
 WINDOW_S = 20 * 60.0
-LONG = ((0, 6.0), (6, 12.0), (21, 6.0), (34, 18.0))  # (window from which on, rows/s)
+LONG = ((0, 6.0), (6, 12.0), (21, 6.0), (34, 18.0))  # (first window, rows/s)
 SHORT = ((0, 6.0), (6, 12.0), (9, 6.0))
 
 
 def fewest(rate: float) -> int:
-    """Slots that keep the latency within T_max, by brute force."""
+    """Return the fewest slots that keep the latency within T_max, by brute force."""
     each = dict.fromkeys(STEPS_SERVICE, 1.0)
     every = (
         dict(zip(STEPS_SERVICE, counts, strict=True)) for counts in product(range(1, 12), range(1, 12), range(1, 3))
@@ -106,7 +106,7 @@ def fewest(rate: float) -> int:
 
 
 def stepped(legs: tuple[tuple[int, float], ...], w: int, at: Path, windows: int) -> list[tuple[int, str, int]]:
-    """(window, reason, slots) of the changes."""
+    """Return (window, reason, slots) of the changes."""
     flow, _ = video()
     behaviour = Behaviour(
         operators={
@@ -122,11 +122,11 @@ def stepped(legs: tuple[tuple[int, float], ...], w: int, at: Path, windows: int)
 
 @pytest.mark.parametrize("w", [3, 6])
 def test_slots_are_added_and_released_at_the_right_times(w: int, tmp_path: Path) -> None:
-    """The paper: with w = 3 three windows after the first and the second step, with w = 6 six or seven."""
+    """In the paper, changes come three windows after both steps with w = 3, and six or seven windows with w = 6."""
     first, second, third = stepped(LONG, w, tmp_path, 38)
     assert first[1:] == ("shortage", fewest(12.0)) and 6 + w - 1 <= first[0] <= 6 + w + 1
     assert second[1:] == ("release", fewest(6.0)) and 21 + w <= second[0] <= 21 + w + 1
-    # Three times the rate is more than the slots can do: the queue grows at once, whatever the window.
+    # Three times the rate exceeds the capacity of the slots, so the queue grows at once for any window.
     assert third[1:] == ("shortage", fewest(18.0)) and 34 < third[0] <= 36
 
 
@@ -137,11 +137,11 @@ def test_only_the_larger_window_skips_a_short_burst(tmp_path: Path) -> None:
     assert released[1:] == ("release", fewest(6.0)) and 12 <= released[0] <= 15  # the paper: the 15th
 
 
-# ---- figure 10: K = 7, frames at even times whose features come in bulks
+# ---- figure 10: K = 7, frames at regular times whose features arrive in bulks
 
 
 def test_gigk_chooses_right_where_mmk_chooses_wrong(tmp_path: Path) -> None:
-    """6 frames/s, U(1/9, 1/3) apart. One frame in three has features, three parts of them; that is one a frame."""
+    """6 frames/s at intervals of U(1/9, 1/3). One frame in three has three features, on average one per frame."""
     flow, _ = video()
     behaviour = Behaviour(
         operators={
@@ -160,7 +160,7 @@ def test_gigk_chooses_right_where_mmk_chooses_wrong(tmp_path: Path) -> None:
 
     played = {}
     for counts in allocations(list(behaviour.operators), 7):
-        if counts["extract"] > 1 and counts["match"] > 2:  # those that keep up
+        if counts["extract"] > 1 and counts["match"] > 2:  # the plans without a growing backlog
             engine = engine_on(tuple(counts.values()))
             engine.start()
             engine.advance(20_000.0)
@@ -177,7 +177,7 @@ def test_gigk_chooses_right_where_mmk_chooses_wrong(tmp_path: Path) -> None:
     assert chosen == {"mmk": (3, 3, 1), "gigk": (2, 4, 1)}
 
 
-# ---- what policies did on dataflows that are not the paper's
+# ---- dataflows that are not in the paper
 
 
 def test_no_slot_is_released_while_the_target_is_missed(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_no_slot_is_released_at_the_moment_when_the_load_returns(tmp_path: Path)
         operators={
             name: OperatorBehaviour(service_s=Exponential(mean=0.1 / rate)) for name, rate in STEPS_SERVICE.items()
         },
-        # A window ends a second after the new rows have begun.
+        # A window ends one second after the rate has changed.
         sources={"frames": SourceBehaviour(rates=((0.0, 60.0), (300.0, 0.0), (1010.0, 60.0)))},
     )
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"extract": 3, "match": 3, "aggregate": 1}), seed=1)
@@ -225,7 +225,7 @@ def test_rows_that_go_one_way_or_the_other_are_counted_once(tmp_path: Path) -> N
     operators["a"] = OperatorBehaviour(service_s=Exponential(mean=0.02), routes={"b": 0.9, "c": 0.1})
     engine = SimulatedEngine(flow, Behaviour(operators=operators), plan=plan_of(flow, {"a": 2, "b": 2, "c": 6}), seed=1)
     changes(engine, Ds2(), tmp_path, windows=8, window_s=100.0, smoothed=3)
-    # 20, 18 and 2 rows/s: 0.4, 0.36 and 1 replicas' worth, with some noise about the last.
+    # 20, 18 and 2 rows/s occupy 0.4, 0.36 and 1 replicas; the last value is noisy.
     assert engine.plan.replicas["a"] == engine.plan.replicas["b"] == 1 and engine.plan.replicas["c"] in (1, 2)
 
 
@@ -244,7 +244,7 @@ def test_a_loop_that_few_rows_take_has_a_plan(tmp_path: Path) -> None:
     )
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, {"a": 4, "b": 4}), seed=1)
     changes(engine, Ds2(), tmp_path, windows=8, window_s=100.0, smoothed=3)
-    # 20 / 0.7 = 28.6 rows/s through both: 1.43 and 0.57 replicas' worth.
+    # 20 / 0.7 = 28.6 rows/s pass both operators and occupy 1.43 and 0.57 replicas.
     assert engine.plan.replicas == {"a": 2, "b": 1, "out": 1}
 
 
@@ -258,7 +258,7 @@ def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
         for name in ("left", "right")
     ]
     flow.keyed("join", lambda left, right: left, keys=["n"], inputs=sides).sink("out", penstock.noop())
-    costs = {"map_left": 0.0006, "map_right": 0.0006, "join": 0.0003}  # 0.6 slots each, one after another
+    costs = {"map_left": 0.0006, "map_right": 0.0006, "join": 0.0003}  # 0.6 slots each, one after the other
     behaviour = Behaviour(
         operators={name: OperatorBehaviour(service_s=Fixed(value=s)) for name, s in costs.items()},
         batch=SimulatedBatchCosts(target_s=2.0),
@@ -269,10 +269,10 @@ def test_stages_of_a_query_take_turns(policy: Policy, tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         simulate(policy, engine, store, settings, clock=engine.clock, duration=Duration(windows=120, window_s=10.0))
     busy = sum(costs[name] * (2000 if name == "join" else 1000) / k for name, k in engine.plan.replicas.items())
-    assert busy < (1.2 if isinstance(policy, Stela) else 1.0)  # which calls nothing else congested
+    assert busy < (1.2 if isinstance(policy, Stela) else 1.0)  # Stela reports no other congested operator
 
 
-# ---- what the model does not know
+# ---- effects that the model does not contain
 
 
 def test_nothing_is_learned_of_the_model_while_a_backlog_drains(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_nothing_is_learned_of_the_model_while_a_backlog_drains(tmp_path: Path) 
 
 
 def test_what_is_in_the_way_is_said_in_seconds_of_the_user(tmp_path: Path) -> None:
-    """It takes four times as long as the model says, for which 0.2 s are 0.05 s."""
+    """Latencies are four times those of the model, so 0.2 s correspond to 0.05 s in the model."""
     clock = FakeClock()
     engine = scripted_engine(clock, slower=lambda plan: 4.0)
     policy = Drs(DrsSettings(goal=FewestSlots(max_s=0.25, aim=0.8)))
@@ -308,7 +308,7 @@ def test_what_is_in_the_way_is_said_in_seconds_of_the_user(tmp_path: Path) -> No
 
 
 def test_a_latency_that_no_model_explains_gets_slots_all_the_same(tmp_path: Path) -> None:
-    """One row in a hundred comes through, to an operator with one busy replica: the model sees little of its wait."""
+    """One row in a hundred reaches an operator with one busy replica, so its waiting has little weight in the model."""
     flow = penstock.Dataflow("sieve")
     rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1000.0))
     few = rows.keyed("sift", lambda frame: frame, keys=["n"], columns=["n", "m"])

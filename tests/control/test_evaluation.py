@@ -1,4 +1,4 @@
-"""What a change promised, what came of it, and what becomes of those that did not keep their word."""
+"""Evaluation of changes: the expectation is compared with measurements, and failed changes are rolled back."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_change_that_does_not_bring_what_it_promised_is_rolled_back(tmp_path: 
 
 def test_no_roll_back_goes_beyond_a_bound(tmp_path: Path) -> None:
     clock = FakeClock()
-    start = {"extract": 5, "match": 5, "aggregate": 2}  # 12 slots, and it was started with more than are allowed
+    start = {"extract": 5, "match": 5, "aggregate": 2}  # 12 slots, which is more than the bound
     engine = scripted_engine(clock, counts=start, slower=lambda plan: 3.0 if plan.replicas["match"] < 5 else 1.0)
     policy = Cooldown(Bounded(changing(match=4), max_slots=11), seconds=0.0)
     rows = drive(tmp_path, engine, clock, policy, windows=12, smoothing=MovingAverage(2))
@@ -86,7 +86,7 @@ def test_a_roll_back_that_fails_is_tried_again_and_refutes_nothing_good(tmp_path
     if refusals == 1:
         assert [row.applied for row in back] == ["failed", "ok"]
         assert first.verdict == "rolled back" and engine.plan == before
-    else:  # three times, and then it is left as it is
+    else:  # after three attempts the plan stays
         assert [row.applied for row in back] == ["failed"] * 3
         assert first.verdict == "fell short" and engine.plan != before
 
@@ -105,7 +105,9 @@ def test_no_plan_takes_in_more_than_comes() -> None:
 
 def test_a_release_has_to_do_no_harm_and_no_more() -> None:
     before = PlanOutcome(slots=24, latency_s=0.0806, rows_per_s=95.0)
-    expected = PlanOutcome(slots=20, latency_s=0.0789, rows_per_s=100.0)  # a little better besides, and a few more rows
+    expected = PlanOutcome(
+        slots=20, latency_s=0.0789, rows_per_s=100.0
+    )  # slightly lower latency, and slightly more rows
     seen = [PlanOutcome(slots=20, latency_s=stay_s, rows_per_s=95.0) for stay_s in (0.0808, 0.12, 0.13)]
     assert [expectation_met(before, expected, outcome, tolerance=0.5) for outcome in seen] == [True, True, False]
     within = msgspec.structs.replace(expected, at_most_s=0.1)
@@ -122,7 +124,7 @@ def test_a_load_that_is_not_known_has_not_changed() -> None:
 
 @pytest.mark.parametrize("micro_batch", [False, True])
 def test_rows_that_wait_behind_a_source_are_not_taken_in(tmp_path: Path, micro_batch: bool) -> None:
-    """A plan that promises 30 rows/s; four in five of them come to 'match', which does 13.5."""
+    """The plan is expected to serve 30 rows/s; 'match' receives four fifths of them and serves 13.5."""
     clock = FakeClock()
     engine = scripted_engine(
         clock, rate=30.0, counts={"extract": 8, "match": 2, "aggregate": 1}, selectivity={"extract": 0.8}
@@ -159,8 +161,8 @@ def test_rows_that_wait_behind_a_source_are_not_taken_in(tmp_path: Path, micro_b
     if not micro_batch:
         assert change.before.rows_per_s == pytest.approx(9.0 / 0.8)
         assert change.observed.rows_per_s == pytest.approx(13.5 / 0.8)
-        assert change.verdict == "fell short"  # but not rolled back to a plan that takes in still less
-    else:  # what was read was read by a batch
+        assert change.verdict == "fell short"  # but not rolled back to a plan with even lower throughput
+    else:  # rows are only read by batches
         assert change.before.rows_per_s == change.observed.rows_per_s == 30.0
 
 
@@ -229,7 +231,7 @@ def test_a_kept_promise_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [0.9, 1.0, 1.1], ids=["better", "the same", "worse"])
 def test_only_what_gets_better_is_waited_for(tmp_path: Path, step: float) -> None:
-    """It promised half of the latency, and begins with twice of it."""
+    """The change was expected to halve the latency, but the latency doubles at first."""
     clock = FakeClock()
     engine = scripted_engine(clock)
     engine.slower = lambda plan: 2.0 * step ** ((clock.time() - 1000.0) // 60.0) if engine.applied else 1.0
@@ -255,7 +257,7 @@ def test_a_load_that_changed_meanwhile_cannot_be_judged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rate", "verdict"), [(6.0, "rolled back"), (6.5, "load changed")])
 def test_slots_are_not_taken_back_for_what_more_rows_have_done(rate: float, verdict: str, tmp_path: Path) -> None:
-    """8% more rows are no other load, but to go back to fewer slots would be no help against them."""
+    """8 % more rows do not count as another load, but a return to fewer slots would not help."""
     clock = FakeClock()
     engine = scripted_engine(clock, slower=lambda plan: 1.5 if plan.replicas["match"] > 3 else 1.0)
     engine.rate = lambda at_s: 6.0 if at_s < 190 else rate
@@ -277,7 +279,7 @@ def test_a_backlog_from_before_is_waited_for(tmp_path: Path) -> None:
 
 
 def ended_within(start_s: float, backlog: int, batch_s: float | None) -> Window:
-    """Ten seconds at 840 rows/s, in which at most one batch has ended."""
+    """Return a window of ten seconds at 840 rows/s, in which at most one batch has ended."""
     return Window(
         start_s=start_s,
         end_s=start_s + 10.0,
@@ -304,7 +306,7 @@ def ended_within(start_s: float, backlog: int, batch_s: float | None) -> Window:
 @pytest.mark.parametrize(
     ("batch_s", "backlogs", "drains"),
     [
-        # As a simulation had it: a batch takes 51 s, and all that came meanwhile is taken up by the next one.
+        # Values of a simulation: a batch takes 51 s, and the next one reads all rows that arrived during this time.
         (51.0, (24_315, 32_784, 41_340, 6_533, 14_967), False),
         (10.0, (90_000, 80_000, 70_000, 60_000, 50_000), True),
     ],

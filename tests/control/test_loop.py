@@ -1,4 +1,4 @@
-"""The loop on an engine in memory and a fake clock: what it records, what it survives, why it ends."""
+"""The loop on an engine in memory with a fake clock: records, errors and ends of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def double(rows: int | None = 1000, rows_per_s: float = 50.0) -> penstock.Datafl
 
 @dataclass
 class Bench:
-    """A run with everything it needs, and a way to ask it for something at a moment of its time."""
+    """A run with its engine and store, and requests to it at given times."""
 
     engine: MemoryEngine
     store: Store
@@ -69,7 +69,7 @@ def test_all_input_is_processed_and_every_window_recorded(bench: Bench) -> None:
     assert bench.engine.rows == [{"n": 2 * number} for number in range(1000)]
     kept = [window for _, window in bench.store.windows()]
     assert kept == [window for window, _ in seen]
-    assert len(kept) == 10  # 1000 rows at 50 a second are 20 s
+    assert len(kept) == 10  # 1000 rows at 50 rows/s take 20 s
     assert [round(window.end_s - window.start_s, 6) for window in kept] == [2.0] * 10
     assert all(before.end_s == after.start_s for before, after in itertools.pairwise(kept))
     assert not bench.engine.running
@@ -79,7 +79,7 @@ def test_all_input_is_processed_and_every_window_recorded(bench: Bench) -> None:
 
 def test_the_last_window_has_all_that_was_read_before_the_end(bench: Bench) -> None:
     def idle() -> bool:
-        """As of an engine that looks twice, and reads on between two looks."""
+        """The engine reads rows between two calls of `observe`."""
         bench.clock.sleep(0.5)
         return bench.engine.idle()
 
@@ -151,7 +151,7 @@ def test_the_rate_can_be_changed(bench: Bench) -> None:
     bench.ask_at(2.0, Rate(source="numbers", rows_per_s=150.0))
     bench.run(until=bench.engine.idle)
     assert bench.answer().ok
-    # 100 rows in the first 2 s, then 900 at 150 a second: 8 s instead of 20.
+    # 100 rows in the first 2 s, then 900 rows at 150 rows/s: 8 s instead of 20.
     assert bench.clock.time() == pytest.approx(1008.0, abs=0.5)
 
 
@@ -177,7 +177,7 @@ def test_stop_is_answered_after_the_engine_has_stopped(bench: Bench) -> None:
     assert bench.run() == Stopped(reason="asked to stop")
     assert bench.answer() == Answer(ok=True, text="stopped")
     assert not bench.engine.running
-    # The last window is not lost: 5 s at 50 rows a second.
+    # The last window is not lost: 5 s at 50 rows/s.
     windows = [window for _, window in bench.store.windows()]
     assert sum(window.operator("twice").rows_in or 0 for window in windows) == pytest.approx(250, abs=6)
 
@@ -247,7 +247,7 @@ def test_an_error_of_the_viewer_stops_the_engine(bench: Bench) -> None:
 
 
 def test_slots_that_are_lost_are_on_record(bench: Bench) -> None:
-    """What is there is what status shows and what is paid for."""
+    """The status and the cost use the actual slots."""
     fewer = bench.engine.plan.replace(slots=1)
 
     def recover() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The policy that follows the load with executors: by hand, on the simulated engine, and in recommend mode."""
+"""The policy that scales executors with the load: single decisions, the simulated engine, and recommend mode."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.applications import waiting
 from tests.support.driving import drive
 from tests.support.situations import situations
 
-EACH_PER_S = 100.0  # rows/s of an executor of one slot: 10 ms a row
+EACH_PER_S = 100.0  # rows/s of an executor with one slot: 10 ms per row
 CAPACITY = tuple(0.9 * EACH_PER_S * m for m in range(1, 7))
 
 
@@ -81,7 +81,7 @@ def simulated(
 
 
 def situation_at(rate: float, slots: int, *, backlog: float = 0.0) -> Situation:
-    """Of the simulated engine in a steady state; the backlog is put in by hand."""
+    """Return a situation of the simulated engine in its steady state, with the given backlog."""
     engine = engine_at(((0.0, rate),), slots)
     engine.start()
     for _ in range(3):
@@ -106,10 +106,10 @@ def situation_at(rate: float, slots: int, *, backlog: float = 0.0) -> Situation:
 
 @pytest.mark.parametrize(("rate", "executors"), [(80.0, 1), (100.0, 2), (260.0, 3), (271.0, 4), (530.0, 6)])
 def test_the_fewest_that_cover_the_rate(rate: float, executors: int) -> None:
-    # 90 rows/s each, carefully: ceil(rate / 90).
+    # An executor counts as 90 rows/s: ceil(rate / 90).
     at = situation_at(rate, slots=executors + 1 if executors < 6 else 5)
     memory: dict[str, float] = {}
-    for _ in range(3):  # fewer are taken when they have sufficed for three turns
+    for _ in range(3):  # executors are released when fewer have sufficed in three turns
         decision, updated = policy().decide(at, memory)
         memory = dict(updated)
     assert isinstance(decision, Change) and decision.plan.slots == executors
@@ -148,14 +148,14 @@ def test_more_than_may_be_used_are_let_go() -> None:
 
 
 def test_fewer_have_not_sufficed_while_not_even_these_did() -> None:
-    # 80 rows/s need one of three; in the third turn 200 rows wait that did not wait before.
+    # 80 rows/s need one of three executors; in the third turn there is a new backlog of 200 rows.
     memory: dict[str, float] = {}
     released = []
     for backlog in (0.0, 0.0, 200.0, 0.0, 0.0):
         decision, updated = policy().decide(situation_at(80.0, slots=3, backlog=backlog), memory)
         memory = dict(updated)
         released.append(isinstance(decision, Change))
-    assert released == [False, False, False, False, True]  # the third and the two after it, which drained
+    assert released == [False, False, False, False, True]  # the third turn and the two turns that drained the backlog
 
 
 def test_a_rising_load_is_foreseen() -> None:
@@ -179,14 +179,14 @@ def forecasts(rates: list[tuple[float, float]], lead_s: float) -> list[float]:
 
 
 def test_a_fall_is_not_followed_by_a_rise_that_nobody_saw() -> None:
-    """A load that ends within six seconds, a release that takes half a minute, and what is left after it."""
+    """The load ends within six seconds, and the release of executors takes half a minute."""
     before = [(2.0 * turn, 100.0) for turn in range(5)] + [(10.0, 73.0), (12.0, 46.0), (14.0, 20.0)]
     after = [(53.0 + 2.0 * turn, 20.0) for turn in range(20)]
     assert max(forecasts(before + after, 30.0)[-len(after) :]) < 25.0
 
 
 def test_what_is_foreseen_does_not_depend_on_how_often_one_looks() -> None:
-    """Of a step from 100 to 300 rows/s: windows of a second made 1,600 of it for thirty seconds ahead, of ten 430."""
+    """After a step from 100 to 300 rows/s, one-second windows predicted 1,600 rows/s and ten-second windows 430."""
     peaks = []
     for window_s in (1.0, 2.0, 5.0, 10.0):
         turns = [window_s * turn for turn in range(round(240.0 / window_s))]
@@ -196,7 +196,7 @@ def test_what_is_foreseen_does_not_depend_on_how_often_one_looks() -> None:
 
 @pytest.mark.parametrize(("falls_per_s", "turns"), [(0.0, 4), (0.1, 4), (2.0, 2)])
 def test_fewer_are_taken_sooner_while_the_load_falls(falls_per_s: float, turns: int) -> None:
-    """At 250 rows/s or less, of which a fall by 0.1 rows/s a second is 1% in the 30 s that are looked ahead."""
+    """At 250 rows/s or less, a decrease of 0.1 rows/s per second is about 1 % within the lead time of 30 s."""
     fewer = policy(stable_turns=4, lead_s=30.0)
     at = situation_at(300.0, slots=4)
     assert at.window is not None and at.latest is not None
@@ -213,7 +213,7 @@ def test_fewer_are_taken_sooner_while_the_load_falls(falls_per_s: float, turns: 
 
 
 def test_a_model_that_promised_too_much_is_learned_from() -> None:
-    # It says 90 rows/s an executor, but a row takes 20 ms: 50.
+    # The model says 90 rows/s per executor, but a row takes 20 ms: 50 rows/s.
     engine = engine_at(((0.0, 85.0),), 1, row_s=0.02)
     decided = policy(catch_up_s=600.0)
     engine.start()
@@ -237,10 +237,10 @@ def test_a_model_that_promised_too_much_is_learned_from() -> None:
 
 @pytest.mark.parametrize(("rate", "enough"), [(120.0, 2), (300.0, 4)])
 def test_a_model_that_promises_too_much_is_not_believed_over_and_over(rate: float, enough: int, tmp_path: Path) -> None:
-    """Capacity 30% too high, as guarded and averaged as from the command line: one turn is all that a plan gets.
+    """The modelled capacity is 30 % too high, with the guards and averages of the command line.
 
-    120 rows/s are more than one executor can and less than it is said to; on three for 300 rows/s, which they just
-    manage, nothing that has piled up is ever worked off.
+    120 rows/s exceed the real capacity of one executor but not the modelled one. Three executors just serve 300 rows/s,
+    so an existing backlog never drains.
     """
     believed = policy(capacity=tuple(1.3 * EACH_PER_S * m for m in range(1, 7)))
     engine = engine_at(((0.0, rate),), 2)
@@ -253,7 +253,7 @@ def test_a_model_that_promises_too_much_is_not_believed_over_and_over(rate: floa
 @pytest.mark.parametrize("mode", ["fluid", "row-by-row", "micro-batch"])
 @pytest.mark.parametrize("step_s", [300.0, 305.0, 309.0], ids=["between windows", "within one", "at its end"])
 def test_a_step_above_what_the_plan_is_for_is_no_fault_of_the_model(mode: str, step_s: float, tmp_path: Path) -> None:
-    # The capacity is the truth, 10 ms a row: there is nothing to learn, however far behind it falls.
+    # The capacity is exact (10 ms per row), so the policy must learn nothing from a backlog.
     given = engine_at(((0.0, 80.0), (step_s, 900.0), (step_s + 300.0, 80.0)), 2)
     engine = SimulatedEngine(given.flow, given.behaviour, plan=given.plan, mode=mode)
     exact = policy(capacity=tuple(EACH_PER_S * m for m in range(1, 7)), stable_turns=5)
@@ -301,7 +301,7 @@ def test_a_load_with_a_peak_is_followed_with_fewer_executors_and_few_violations(
     follows = policy(stable_turns=4)
     sums, changes = simulated(follows, engine, tmp_path, windows=720, smoothed=2, warm_up_s=10.0, max_s=5.0)
     assert sums.violations is not None and sums.violations <= 0.01 * sums.windows
-    assert sums.slot_seconds <= 0.7 * 6 * sums.seconds  # a static plan for the peak takes six all the time
+    assert sums.slot_seconds <= 0.7 * 6 * sums.seconds  # a static plan for the peak always has six executors
     assert {row.new.slots for row in changes if row.new is not None} >= {3, 4, 5, 6}
     assert sums.rolled_back == 0
 
@@ -320,12 +320,12 @@ def test_recommending_changes_nothing(tmp_path: Path) -> None:
     )
     assert engine.plan.slots == 1
     recommended = [row for row in rows if row.applied == "recommended"]
-    # After 30 s 7,500 of 350 rows/s wait, and are to be gone in 120 s: 412.5 rows/s, of 90 each.
+    # After 30 s the backlog is 7,500 rows, to be drained in 120 s: 350 + 62.5 = 412.5 rows/s, of 90 each.
     assert recommended and recommended[0].new is not None and recommended[0].new.slots == 5
 
 
 class Stingy(SimulatedEngine):
-    """A cluster that has three executors, whatever it is asked for."""
+    """A cluster that has three executors for any request."""
 
     asked: list[int]
 
@@ -373,7 +373,7 @@ def test_what_waits_behind_a_cut_is_a_backlog(tmp_path: Path) -> None:
     engine.observe()
     engine.advance(10.0)
     window = engine.observe()
-    # 250 rows/s come and 200 are done: after 300 s some 15,000 wait, all of them at the cut.
+    # 250 rows/s arrive and 200 are served: after 300 s about 15,000 rows wait, all at the cut.
     at = Situation(now_s=window.end_s, topology=Topology.of(flow), plan=plan, window=window, latest=window, max_slots=6)
     how = MstSettings(
         capacity=(90.0, 180.0, 270.0), slots_per_executor=2, max_executors=3, catch_up_s=120.0, stable_turns=1

@@ -1,4 +1,4 @@
-"""What is made of a load that no plan so far has kept up with, on simulated rows."""
+"""Policies under a load that no previous plan could serve, on simulated rows."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_a_row_that_waits_counts_once() -> None:
     )
     came, gone = (window.operator(name).rows_in_total for name in ("frames", "logos"))
     assert came is not None and gone is not None and came - gone > 1_000
-    assert came - gone - 10 <= situation.backlog_rows(window) <= came - gone  # ten of them may be served at the moment
+    assert came - gone - 10 <= situation.backlog_rows(window) <= came - gone  # ten of them may be in service
 
 
 @pytest.mark.parametrize("seed", [4, 5, 7])
 def test_a_replica_that_does_not_suffice_alone_is_not_taken_back_under_an_overload(seed: int, tmp_path: Path) -> None:
-    """Extraction and matching are both too small: more of one shows only when the other has grown, too."""
+    """Extraction and matching both have too few replicas: more replicas of one help only if the other grows too."""
     engine = logos(7, 8, 1, seed=seed)
     rows = drive(tmp_path, engine, engine.clock, Stela(), windows=60, window_s=30.0, warm_up_s=30.0, max_slots=22)
     assert {row.reason_code for row in rows if row.kind == "change"} == {"congestion"}

@@ -1,4 +1,4 @@
-"""What each policy is known for, by hand or by brute force."""
+"""The characteristic decisions of each policy, computed by hand or by brute force."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.situations import situation_of
 
 
 def test_threshold_gives_one_task_to_the_busiest() -> None:
-    # 9 rows/s at 5 and 4.5 rows/s a replica: 90% and 100% of two replicas each.
+    # 9 rows/s at 5 and 4.5 rows/s per replica use 90 % and 100 % of two replicas each.
     decision, _ = Threshold().decide(situation_of("video", (2, 2, 1), 9.0, 12), {})
     assert isinstance(decision, Change)
     assert decision.plan.replicas == {"extract": 2, "match": 3, "aggregate": 1}
@@ -44,7 +44,7 @@ def test_threshold_takes_nothing_away() -> None:
 
 @pytest.mark.parametrize("rate", [3.0, 9.0, 20.0])
 def test_ds2_is_optimal_in_one_step_from_anywhere(rate: float) -> None:
-    # ceil(rate / 5), ceil(rate / 4.5), 1: what each operator has to take in, over what a replica can.
+    # ceil(rate / 5), ceil(rate / 4.5), 1: the required rate of each operator over the rate of a replica.
     expected = {"extract": math.ceil(rate / 5), "match": math.ceil(rate / 4.5), "aggregate": 1}
     for counts in ((1, 2, 2), (6, 6, 6), (1, 6, 2)):
         decision, _ = Ds2().decide(situation_of("video", counts, rate, 24), {})
@@ -53,7 +53,7 @@ def test_ds2_is_optimal_in_one_step_from_anywhere(rate: float) -> None:
 
 
 def test_ds2_does_not_flap_where_the_work_is_that_of_an_integer(tmp_path: Path) -> None:
-    """9 rows/s at 4.5 a replica are the work of two, and measured as a little more or less."""
+    """9 rows/s at 4.5 rows/s per replica need exactly two; measurements vary around this value."""
     clock, flow = FakeClock(), video()
     noise = (0.0, 0.2, -0.2, 0.15, -0.1, 0.1, -0.2)
     engine = QueueingEngine(
@@ -66,13 +66,13 @@ def test_ds2_does_not_flap_where_the_work_is_that_of_an_integer(tmp_path: Path) 
     rows = drive(tmp_path, engine, clock, Ds2(), windows=60, smoothing=MovingAverage(1))
     assert engine.plan.replicas == {"extract": 2, "match": 3, "aggregate": 1}
     assert len([row for row in rows if row.kind == "change"]) <= 2
-    engine.set_rate("in", 8.0)  # 1.78 replicas of match: two have room for that
+    engine.set_rate("in", 8.0)  # 1.78 replicas of match: two suffice
     drive(tmp_path, engine, clock, Ds2(), windows=3, smoothing=MovingAverage(1))
     assert engine.plan.replicas["match"] == 2
 
 
 def fan(rates: dict[str, float]) -> Situation:
-    """head feeds a and b, which feed a sink each; b's sink gets three times as much."""
+    """head feeds a and b, each of which feeds a sink; the sink of b gets three times as many rows."""
     flow = penstock.Dataflow("fan")
     source = flow.source("in", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
     head = source.keyed("head", lambda frame: frame, keys=["n"], columns=["n", "m"])
@@ -95,22 +95,22 @@ def fan(rates: dict[str, float]) -> Situation:
 
 
 def test_stela_prefers_the_congested_operator_that_reaches_the_most_output() -> None:
-    # Of a at 2 rows/s and b at 6, both get 12: b's sink is the larger share of the output, 6 of 8.
+    # a serves 2 rows/s and b serves 6; both receive 12. The sink of b has the larger share of the output, 6 of 8.
     decision, _ = Stela().decide(fan({"head": 100.0, "a": 2.0, "b": 6.0}), {})
     assert isinstance(decision, Change)
     assert decision.plan.replicas == {"head": 1, "a": 1, "b": 2}
     assert decision.inputs["b.etp"] == pytest.approx(0.75)
-    # With b doubled it is no longer congested, and a is next.
+    # b is no longer congested with twice the replicas, and a is next.
     decision, _ = Stela(attempts=2).decide(fan({"head": 100.0, "a": 2.0, "b": 6.0}), {})
     assert isinstance(decision, Change) and decision.plan.replicas == {"head": 1, "a": 2, "b": 2}
-    # A congested operator upstream reaches nothing over congested ones, and everything over the others.
+    # An upstream congested operator reaches outputs only through operators that are not congested.
     decision, _ = Stela().decide(fan({"head": 8.0, "a": 100.0, "b": 100.0}), {})
     assert isinstance(decision, Change) and decision.plan.replicas["head"] == 2
     assert decision.inputs["head.etp"] == pytest.approx(1.0)
 
 
 def test_stela_sees_a_congestion_that_the_load_has_left_behind() -> None:
-    """200 rows/s came for ten minutes, and 20 do now; match does 40 rows/s, and extract sends it what it can, 100."""
+    """200 rows/s arrived for ten minutes, now 20 arrive; match serves 40 rows/s, and extract sends it 100 rows/s."""
     clock, flow = FakeClock(), video()
     engine = QueueingEngine(
         flow,
@@ -131,8 +131,12 @@ def test_stela_sees_a_congestion_that_the_load_has_left_behind() -> None:
     )
     decision, _ = Stela().decide(at, {})
     assert isinstance(decision, Change) and decision.reason_code is Reason.CONGESTION
-    assert decision.plan.replicas == {"extract": 1, "match": 2, "aggregate": 1}  # extract reaches the sink over match
-    # When extract is done with what waited, nothing arrives in excess, but match still has its rows to work off.
+    assert decision.plan.replicas == {
+        "extract": 1,
+        "match": 2,
+        "aggregate": 1,
+    }  # extract reaches the sink through match
+    # When extract has drained its backlog, no excess arrives, but match still has a backlog.
     clock.sleep(1_500.0)
     engine.observe()
     clock.sleep(60.0)
@@ -143,7 +147,7 @@ def test_stela_sees_a_congestion_that_the_load_has_left_behind() -> None:
     )
     decision, _ = Stela().decide(replace(at, now_s=clock.time(), window=window, latest=window), {})
     assert isinstance(decision, Change) and decision.binding == "match"
-    # And when that is gone, it is well.
+    # When this backlog is drained, nothing is congested.
     clock.sleep(7_200.0)
     engine.observe()
     clock.sleep(60.0)
@@ -156,7 +160,7 @@ def test_stela_sees_a_congestion_that_the_load_has_left_behind() -> None:
 
 
 def test_what_is_learned_corrects_predictions(tmp_path: Path) -> None:
-    """An engine twice as slow as any model: the fewest slots for 1 s are those for 0.5 s of the model."""
+    """The engine is twice as slow as the model, so the fewest slots for 1 s are those for 0.5 s in the model."""
     clock, flow = FakeClock(), video()
     engine = QueueingEngine(
         flow,
@@ -187,7 +191,7 @@ def settled_s(rate: float, work: float, k: int) -> float:
 
 
 def test_micro_batch_finds_the_finite_best_of_each_query(tmp_path: Path) -> None:
-    """a = 0.1 s, b = 0.02 s: more replicas than the best make it slower. Brute force over all plans of 20 slots."""
+    """Too many replicas increase the latency (a = 0.1 s, b = 0.02 s). Brute force over all plans of 20 slots."""
     clock, flow = FakeClock(), video()
     service = {"extract": 5.0, "match": 4.5, "aggregate": 100.0}
     engine = QueueingEngine(
@@ -226,7 +230,7 @@ def test_beyond_the_slots_there_are_it_says_what_it_would_ask_for() -> None:
 
 @pytest.mark.parametrize("room", [0.0, 0.05])
 def test_slots_are_released_with_room_for_more_rows(room: float) -> None:
-    """8.8 rows/s keep two replicas of 4.5 rows/s busy for 98%: within 8 s in the mean, and beyond them with 9.24."""
+    """8.8 rows/s keep two replicas of 4.5 rows/s 98 % busy with a mean below 8 s; 9.24 rows/s are too many for them."""
     service = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
     visits = dict.fromkeys(service, 1.0)
     every = [dict(zip(service, counts, strict=True)) for counts in product(range(1, 5), range(1, 5), [1])]
@@ -234,12 +238,12 @@ def test_slots_are_released_with_room_for_more_rows(room: float) -> None:
     goal = FewestSlots(max_s=8.0, min_s=7.0, room=room)
     decision, _ = Drs(DrsSettings(goal=goal)).decide(situation_of("video", (4, 4, 1), 8.8, 24), {})
     assert isinstance(decision, Change) and sum(decision.plan.replicas.values()) == fewest == (5 if room == 0.0 else 6)
-    # What it promises is of the rows that come.
+    # The expectation refers to the current rate.
     assert decision.expected.latency_s == pytest.approx(mean_s(visits, 8.8, service, decision.plan.replicas), rel=0.02)
 
 
 def test_slots_are_split_for_the_rows_that_come_by_now() -> None:
-    """After a quiet time 36 rows/s come: the split that was best for 12 of them would not do."""
+    """After a low load 36 rows/s arrive; the best split for 12 rows/s would not suffice."""
     flow, clock = video(), FakeClock()
     service = {"extract": 50.0, "match": 20.0, "aggregate": 1 / 0.03}
     start = {"extract": 2, "match": 3, "aggregate": 1}
@@ -271,7 +275,7 @@ def test_slots_are_split_for_the_rows_that_come_by_now() -> None:
 
 @pytest.mark.parametrize("goal", [FewestSlots(max_s=2.5), LeastLatency()])
 def test_the_best_for_a_quiet_time_is_not_planned_for_when_rows_return(goal: FewestSlots | LeastLatency) -> None:
-    """In micro-batches few rows are done soonest by few tasks; with eight times as many those would not keep up."""
+    """In micro-batches, few tasks are fastest for few rows, but they could not serve eight times as many rows."""
     flow, clock = video(), FakeClock()
     engine = QueueingEngine(
         flow,
@@ -299,7 +303,9 @@ def test_the_best_for_a_quiet_time_is_not_planned_for_when_rows_return(goal: Few
         micro_batch=True,
     )
     quiet, _ = Drs(DrsSettings(goal=goal)).decide(replace(at, latest=then), {})
-    assert isinstance(quiet, Change) and quiet.plan.replicas["match"] < 4  # in turns 40 rows/s are the work of four
+    assert (
+        isinstance(quiet, Change) and quiet.plan.replicas["match"] < 4
+    )  # the stages take turns, so 40 rows/s need four
     decision, _ = Drs(DrsSettings(goal=goal)).decide(at, {})
     assert isinstance(decision, Hold) or (decision.plan.replicas["match"] > 4 and "extract" not in decision.plan.cuts)
 

@@ -1,4 +1,4 @@
-"""Asking a run from another process: real processes, killed by their id."""
+"""Requests to a run from another process, with real processes that are killed by their id."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def silent(tmp_path: Path) -> subprocess.Popen[bytes]:
-    """A process that holds the directory and answers nothing."""
+    """A process that owns the directory and never answers."""
     process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"\n"
     yield process  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What a dataflow refuses, and says, when it is declared."""
+"""Checks of a dataflow during its declaration, and their error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions by Joker's rules: the examples that go with the paper, its applications, and what must hold of any graph."""
+"""Regions by the rules of Joker: examples and applications of the paper, and properties of any graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import penstock
 from penstock.apps import finance, netmon, wordcount
 from penstock.dataflow import Dataflow, Kind, Region, regions
 
-Op = tuple[str, set[str]]  # SL with the fields that it needs, or PS with its keys
+Op = tuple[str, set[str]]  # SL with its required fields, or PS with its keys
 
 
 def same(df: object) -> object:
@@ -19,7 +19,7 @@ def same(df: object) -> object:
 
 
 def chain(*operators: Op) -> Dataflow:
-    """A source and these operators in a row."""
+    """Return a chain of a source and these operators."""
     flow = penstock.Dataflow("chain")
     stream = flow.source("source", penstock.spark_source(same))
     for number, (kind, names) in enumerate(operators):
@@ -34,7 +34,7 @@ def chain(*operators: Op) -> Dataflow:
 
 
 def shape(flow: Dataflow) -> list[tuple[str, tuple[str, ...], int]]:
-    """(kind, keys, operators other than the sink) of the regions behind the source."""
+    """Return (kind, keys, number of operators without the sink) of the regions after the source."""
     replicated = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
     return [
         (str(region.kind), region.keys, len([name for name in region.operators if name != "out"]))
@@ -131,7 +131,7 @@ def test_of_any_chain_regions_are_a_partition_in_order_and_every_operator_fits_i
             if region.kind is Kind.KEYED and operator.kind is Kind.STATELESS:
                 assert operator.fields is not None and set(region.keys) <= operator.fields
     for before, after in itertools.pairwise(parts):
-        # Longest: the first operator of a keyed region did not fit the keyed region before it.
+        # Regions are maximal: the first operator of a keyed region did not fit into the keyed region before it.
         first = flow[after.operators[0]]
         if before.kind is Kind.KEYED and first.kind is Kind.KEYED:
             assert not set(before.keys) <= set(first.keys)

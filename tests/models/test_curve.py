@@ -48,7 +48,7 @@ def any_curve(draw: st.DrawFn) -> Curve:
 
 
 def test_inverse_does_not_round_past_the_answer() -> None:
-    """(5.92 - 0.8) / (7.2 - 0.8) of ten threads is 8 and a last digit, though 9 threads do 5.92."""
+    """(5.92 - 0.8) / (7.2 - 0.8) of ten threads is 8 plus a rounding error, although 9 threads serve 5.92."""
     line = curve_from_points({1: point(0.8), 11: point(7.2)})
     assert line.threads_for(line.at(9).rows_per_s) == 9
 

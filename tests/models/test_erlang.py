@@ -17,7 +17,7 @@ def exact_b(servers: int, load: Fraction) -> Fraction:
 
 
 def decimal_b(servers: int, load: float) -> Decimal:
-    """1/B = sum_j c (c-1) ... (c-j+1) / a^j, in 40 digits: another road than the recursion, and no overflow."""
+    """1/B = sum_j c (c-1) ... (c-j+1) / a^j in 40 digits: independent of the recursion and without overflow."""
     getcontext().prec = 40
     a, term, total = Decimal(load), Decimal(1), Decimal(1)
     for j in range(servers):
@@ -30,7 +30,7 @@ def decimal_b(servers: int, load: float) -> Decimal:
 
 @pytest.mark.parametrize(("trunks", "load"), [(10, 4.461), (20, 12.03), (50, 37.90), (100, 84.06)])
 def test_erlang_b_table_at_one_per_cent(trunks: int, load: float) -> None:
-    """The rows for 1% loss of the table that every teletraffic text prints."""
+    """Rows of the standard Erlang B table for 1 % loss."""
     assert erlang_b(trunks, load) == pytest.approx(0.01, rel=2e-3)
 
 
@@ -82,7 +82,7 @@ def test_servers_without_end_lose_nothing() -> None:
 
 
 def test_overload_loses_the_surplus() -> None:
-    """Fluid limit: with c servers and a load of 3c, two thirds are lost."""
+    """In the fluid limit, c servers under a load of 3c lose two thirds of it."""
     assert erlang_b(100_000, 300_000.0) == pytest.approx(2 / 3, abs=1e-4)
 
 

@@ -30,7 +30,7 @@ def test_scvs_of_one_are_mmk(load: float, more: int, approximation: str) -> None
 @given(st.floats(0.02, 80), scvs, scvs, st.sampled_from(["whitt", "drs"]))
 @settings(deadline=None)
 def test_decreasing_convex_and_drops_are_differences(load: float, ca2: float, cs2: float, approximation: str) -> None:
-    """What the greedy planner stands on; for Whitt's formula it is observed, not proven."""
+    """The greedy planner requires convexity; for Whitt's formula it is observed, not proven."""
     queue = GIGk(
         arrival_per_s=load,
         service_per_s=1.0,
@@ -55,7 +55,7 @@ def test_one_server_poisson_is_near_pollaczek_khinchine(rho: float, cs2: float) 
 @given(st.integers(1, 20), scvs, scvs)
 @settings(deadline=None)
 def test_heavy_traffic(k: int, ca2: float, cs2: float) -> None:
-    """As rho -> 1, E[W] (1 - rho) k mu -> (ca2 + cs2) / 2 whatever the laws (Kingman, Koellerstroem)."""
+    """For rho -> 1, E[W] (1 - rho) k mu -> (ca2 + cs2) / 2 for all distributions (Kingman, Koellerstroem)."""
     rho = 1 - 1e-6
     queue = GIGk(arrival_per_s=rho * k, service_per_s=1.0, arrival_scv=ca2, service_scv=cs2)
     assert (queue.mean_s(k) - 1.0) * (1 - rho) * k == pytest.approx((ca2 + cs2) / 2, rel=1e-3, abs=1e-6)
@@ -75,7 +75,7 @@ def test_nothing_varies() -> None:
     assert next(clockwork.drops_s(3)) == 0.0
 
 
-CASES = [  # arrivals, servers, ca2, cs2, what the mean and p95 may be off by
+CASES = [  # arrivals, servers, ca2, cs2, tolerance of the mean and of p95
     (2.4, 3, 0.25, 0.25, 0.03, 0.05),
     (4.0, 5, 1.0, 0.0, 0.02, 0.06),
     (2.0, 3, 0.0, 1.0, 0.04, 0.03),

@@ -22,7 +22,7 @@ queries = st.builds(
 
 
 def test_it_settles_where_batches_repeat_themselves() -> None:
-    """Played out: each batch takes the rows that came during the one before."""
+    """Simulate the query: each batch reads the rows that arrived during the previous one."""
     query = MicroBatch(arrival_per_s=3000.0, batch_s=0.2, row_s=0.001, replica_s=0.02, slots=16)
     batch = 10.0
     for _ in range(500):
@@ -35,7 +35,9 @@ def test_latency_of_rows_played_out() -> None:
     query = MicroBatch(arrival_per_s=1000.0, batch_s=0.2, row_s=0.001, replica_s=0.02)
     settled = query.steady_batch_s(3)
     arrivals = np.arange(0.0, 1000 * settled, 0.001)
-    latencies = (np.floor(arrivals / settled) + 2) * settled - arrivals  # out at the end of the batch after its own
+    latencies = (
+        np.floor(arrivals / settled) + 2
+    ) * settled - arrivals  # a row leaves at the end of the batch that reads it
     assert latencies.mean() == pytest.approx(query.mean_s(3), rel=1e-3)
     assert latencies.var() == pytest.approx(query.variance_s2(3), rel=1e-2)
     assert np.quantile(latencies, 0.95) == pytest.approx(query.quantile_s(3, 0.95), rel=1e-3)
@@ -121,7 +123,7 @@ def test_best_replicas_of_stages_by_brute_force(
         assert query.latency_s(rate, query.best_replicas(rate)) == pytest.approx(1.5 * shortest, rel=1e-9)
 
 
-# ---- fitted
+# ---- fitting
 
 TRUTH = MicroBatch(arrival_per_s=0.0, batch_s=0.15, row_s=0.0008, replica_s=0.025)
 DESIGN = [(n, k) for n in (50, 800, 4000) for k in (1, 2, 4, 8)]
@@ -132,7 +134,7 @@ def noisy(rng: np.random.Generator, sd: float) -> list[BatchSample]:
 
 
 def test_intervals_cover_as_often_as_they_say() -> None:
-    """500 experiments of 12 batches: each 90% interval holds the truth in 90% of them, give or take 3 sigma."""
+    """In 500 experiments of 12 batches, each 90 % interval contains the true value in 90 % of them, within 3 sigma."""
     rng = np.random.default_rng(8)
     rate, k, rows = 2000.0, 4, 2000
     latency = TRUTH.at_rate(rate).mean_s(k)
@@ -151,7 +153,7 @@ def test_intervals_cover_as_often_as_they_say() -> None:
 
 
 def test_no_parameter_is_negative() -> None:
-    """With a true b of 0, least squares would go below it in half of all experiments."""
+    """If the true b is 0, unbounded least squares would be negative in half of all experiments."""
     rng = np.random.default_rng(4)
     free = MicroBatch(arrival_per_s=0.0, batch_s=0.15, row_s=0.0008, replica_s=0.0)
     clipped = 0

@@ -16,7 +16,7 @@ loads = st.tuples(st.floats(0.01, 60), st.floats(0.05, 20), st.integers(0, 12))
 
 
 def test_gross_and_harris() -> None:
-    """Their clinic: 6 patients an hour, 3 an hour each of 3 doctors; 28.9 minutes in all, and P(wait) = 4/9."""
+    """Example of the clinic: 6 patients per hour, 3 doctors with 3 patients per hour; 28.9 minutes, P(wait) = 4/9."""
     clinic = MMk(arrival_per_s=6.0, service_per_s=3.0)
     assert clinic.mean_s(3) == pytest.approx(0.481481, abs=1e-6)
 
@@ -62,12 +62,12 @@ def test_quantile_and_miss_are_inverse(load: tuple[float, float, int], p: float)
 @given(loads)
 @settings(deadline=None, max_examples=30)
 def test_moments_are_those_of_the_law(load: tuple[float, float, int]) -> None:
-    """E[T] and E[T^2] by integrating P(T > t), also where theta meets mu."""
+    """E[T] and E[T^2] by integration of P(T > t), also for theta = mu."""
     arrival, service, more = load
     queue = MMk(arrival_per_s=arrival, service_per_s=service)
     k = queue.least_stable() + more
     if k - arrival / service < 0.05:
-        return  # a tail of hundreds of service times: the quadrature, not the model, gives up
+        return  # the tail spans hundreds of service times, and the quadrature fails
     scale = queue.quantile_s(k, 0.999999)
 
     def integral(power: int) -> float:

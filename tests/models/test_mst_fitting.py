@@ -1,4 +1,4 @@
-"""Candidates, non-negative least squares, the subset search."""
+"""Curve families, non-negative least squares, and the subset search."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_running_maximum(values: list[float]) -> None:
 
 
 def brute_force(apps: list[ThroughputSamples], max_vms: int, sizes: list[int]) -> tuple[tuple[int, ...], float]:
-    """The recipe of phase 1 with loops and scipy."""
+    """Phase 1 of the paper with loops and scipy."""
     vms = np.array(apps[0].vms, dtype=float)
     best, best_rmse = (), np.inf
     for size in sizes:

@@ -1,4 +1,4 @@
-"""Selection, validation points, and whether intervals cover what they promise."""
+"""Curve selection, validation points, and the coverage of intervals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_crossings_are_the_counts_just_past_them() -> None:
     m = np.arange(1.0, 11)
     assert crossings(np.stack([m, np.full(10, 5.5)])) == [6]
     assert crossings(np.stack([m, m + 1])) == []
-    assert crossings(np.stack([m, np.full(10, 5.0)])) == [6]  # they meet on 5, and have changed places on 6
+    assert crossings(np.stack([m, np.full(10, 5.0)])) == [6]  # the curves are equal at 5 and have crossed at 6
     assert crossings(np.stack([m, m * (1 + 1e-15), m])) == []
 
 
@@ -117,7 +117,7 @@ def test_mape_is_over_single_samples() -> None:
     assert mape(np.array([15.0, 30.0]), samples) == pytest.approx(100 * (0.5 + 0.25 + 0.25) / 3)
 
 
-# Nominal 80% and 90%; 6 truths x 14 sets x 8 VM counts. Empirical, with these seeds, printed by `pytest -s`.
+# Nominal coverage of 80 % and 90 %; 6 true curves x 14 sample sets x 8 VM counts. `pytest -s` prints the observed one.
 @pytest.mark.parametrize("between", [0.0, 0.05])
 def test_intervals_cover_what_they_promise(between: float) -> None:
     rng = np.random.default_rng(11)
@@ -137,7 +137,7 @@ def test_intervals_cover_what_they_promise(between: float) -> None:
             above += [capacity[m - 1] <= mean for m, mean in means.items()]
     coverage = {level: float(np.mean(hit)) for level, hit in hits.items()}
     print(f"between {between}: coverage {coverage}, capacity at 90% held {np.mean(above):.3f}")
-    # Some coverage beyond the promise is the price of few counts (6 to tell curve from scatter); less than it is not.
+    # Because of the few counts (6 to separate curve and scatter), the coverage may exceed the nominal value.
     assert 0.77 <= coverage[0.8] <= 0.93
     assert 0.87 <= coverage[0.9] <= 0.98
     assert np.mean(above) >= 0.87
@@ -175,8 +175,10 @@ def test_one_sample_a_count_still_gives_an_interval() -> None:
 
 
 def test_intervals_of_few_single_samples_are_not_much_surer_than_they_may_be() -> None:
-    """As `mst measure --executors 1,2,4` makes them. The best of six curves runs closer to three points than the truth
-    does, so that its residuals alone cover 63% of new samples instead of 90%."""
+    """Samples as from `mst measure --executors 1,2,4`.
+
+    The best of six curves is closer to three points than the true curve, so its residuals alone would cover 63 % of new
+    samples instead of 90 %."""
     rng = np.random.default_rng(12)
     hits: list[bool] = []
     for name in ("linear", "amdahl", "usl", "power"):
@@ -206,7 +208,7 @@ def test_one_trial_that_went_wrong_does_not_count_for_more_than_it_is_off(factor
 
 
 def test_measurements_count_near_where_they_were_taken() -> None:
-    """No candidate has a dent; four exact samples on 32 VMs say that there is one, and nothing about 128 VMs."""
+    """No curve family has a local minimum; four exact samples show one at 32 VMs, and nothing at 128 VMs."""
     counts = (1, 2, 4, 8, 16, 32, 64)
     dented = ThroughputSamples.of("a", {m: [3.0 * m * (0.7 if m == 32 else 1.0)] * 4 for m in counts})
     at_dent, beside, far = fit_mst(dented, max_vms=256).predict([32, 33, 256])

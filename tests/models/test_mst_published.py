@@ -1,4 +1,4 @@
-"""The MST paper's own numbers, from its authors' measurements, which this repository does not ship."""
+"""Published numbers of the MST paper, from measurements of its authors that are not part of this repository."""
 
 from __future__ import annotations
 

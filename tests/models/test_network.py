@@ -30,7 +30,7 @@ def streams(*arcs: tuple[str | None, str, float]) -> list[TrafficStream]:
 
 
 def test_split_join_and_feedback_by_hand() -> None:
-    """The shape of the print's figure 2: A splits to B and C, C and D join in E, E feeds a part back to A."""
+    """The topology of figure 2 of the paper: A splits to B and C, C and D join in E, E feeds a part back to A."""
     arcs = streams(
         (None, "A", 1.0),
         ("A", "B", 0.5),
@@ -60,7 +60,7 @@ def networks(draw: st.DrawFn) -> tuple[list[str], list[TrafficStream]]:
 @given(networks(), st.floats(0.1, 1000))
 @settings(deadline=None)
 def test_rates_are_the_sum_of_all_walks(network: tuple[list[str], list[TrafficStream]], external: float) -> None:
-    """lambda = sum over walks from outside of the product of their gains, walked here step by step."""
+    """lambda is the sum over all walks from outside of the products of their gains, computed step by step."""
     names, arcs = network
     try:
         rates = solve_traffic(names, arcs, external).arrival_per_s
@@ -93,7 +93,7 @@ def test_growing_loops_are_named() -> None:
 
 
 def test_loops_that_grow_only_together() -> None:
-    """Two loops of gain 0.6 through one station: neither grows alone, both together do."""
+    """Two loops of gain 0.6 pass one station: each loop alone converges, both together grow."""
     arcs = streams((None, "a", 1.0), ("a", "b", 0.6), ("b", "a", 1.0), ("a", "c", 0.6), ("c", "a", 1.0))
     with pytest.raises(UnstableError, match=r"The loops through a, b, c .* together multiply rows by 1\.09"):
         solve_traffic(["a", "b", "c"], arcs, 1.0)
@@ -122,7 +122,7 @@ def test_visits_to_a_loop_are_geometric() -> None:
 
 
 def test_covariance_of_visits_against_sampled_families() -> None:
-    """Routing at random (a), several rows with a fraction (b), a loop (c)."""
+    """Random routing (a), several rows with a fraction (b), a loop (c)."""
     arcs = streams((None, "a", 1.0), ("a", "b", 0.3), ("a", "c", 0.5), ("b", "c", 2.4), ("c", "c", 0.2))
     traffic = solve_traffic(["a", "b", "c"], arcs, 1.0)
     rng = np.random.default_rng(2)
@@ -145,11 +145,11 @@ def test_covariance_of_visits_against_sampled_families() -> None:
     assert np.cov(sampled.T) == pytest.approx(traffic.visit_law().covariance, rel=0.06, abs=0.03)
 
 
-# ---- variability inside
+# ---- variability within the network
 
 
 def scv_chain(ca2: float, cs2: float, rho: float, servers: int = 1, gain: float = 1.0) -> float:
-    """SCV at the door of the second of two stations."""
+    """Return the SCV of arrivals at the second of two stations."""
     traffic = solve_traffic(["a", "b"], streams((None, "a", 1.0), ("a", "b", gain)), 1.0)
     return propagated_scv(
         traffic,
@@ -163,10 +163,10 @@ def scv_chain(ca2: float, cs2: float, rho: float, servers: int = 1, gain: float 
 @given(st.floats(0, 4), st.floats(0.2, 4))
 @settings(deadline=None)
 def test_qna_limits_of_a_departure(ca2: float, cs2: float) -> None:
-    assert scv_chain(ca2, cs2, rho=0.0) == pytest.approx(ca2)  # an idle station passes its arrivals on
-    assert scv_chain(ca2, cs2, rho=1.0) == pytest.approx(cs2)  # a saturated one sends out its services
-    assert scv_chain(ca2, cs2, rho=1.0, servers=10**8) == pytest.approx(1.0, abs=1e-3)  # of many servers: Poisson
-    assert scv_chain(ca2, cs2, rho=0.5, gain=1e-6) == pytest.approx(1.0, abs=1e-5)  # what is left of thinning: Poisson
+    assert scv_chain(ca2, cs2, rho=0.0) == pytest.approx(ca2)  # the departures of an idle station are its arrivals
+    assert scv_chain(ca2, cs2, rho=1.0) == pytest.approx(cs2)  # the departures of a saturated station are its services
+    assert scv_chain(ca2, cs2, rho=1.0, servers=10**8) == pytest.approx(1.0, abs=1e-3)  # many servers: Poisson
+    assert scv_chain(ca2, cs2, rho=0.5, gain=1e-6) == pytest.approx(1.0, abs=1e-5)  # strong thinning: Poisson
     assert scv_chain(1.0, 1.0, rho=0.7) == pytest.approx(1.0)  # Burke: M/M/k departures are Poisson
 
 
@@ -195,7 +195,9 @@ def test_qna_join_of_many_is_poisson_and_of_one_is_itself() -> None:
     )
     departure = 1 + 0.81 * 8.0  # ca2 is near 1 after a thinning to a fiftieth
     assert light["join"] == pytest.approx(1.0, abs=0.06)
-    assert heavy["join"] == pytest.approx(departure, rel=0.01)  # heavy traffic sees the long run: nothing is smoothed
+    assert heavy["join"] == pytest.approx(
+        departure, rel=0.01
+    )  # heavy traffic depends on the long-run variability, which is not smoothed
 
 
 def test_a_jackson_network_with_a_loop_stays_at_one() -> None:
@@ -213,7 +215,7 @@ def test_scvs_are_asked_for_by_name() -> None:
         propagated_scv(traffic, service_scv={}, utilisation={"a": 0.5}, servers={"a": 1})
 
 
-# ---- latency of the whole
+# ---- latency of the network
 
 
 def modelled(traffic: Traffic, service_per_s: list[float], servers: list[int]) -> NetworkLatency:
@@ -267,8 +269,10 @@ def test_simulated_network(name: str) -> None:
 
 @pytest.mark.parametrize(("gain", "off"), [(2, 0.12), (6, 0.25)])
 def test_simulated_fan_out(gain: int, off: float) -> None:
-    """Rows begotten together arrive in batches and wait together. Two-moment flows know the batches only in the long
-    run, so the model comes out low, the more the larger they are: the widest of our approximations."""
+    """Rows of one parent arrive in batches and wait together.
+
+    Two-moment flows describe batches only in the long run, so the model underestimates, more for larger batches.
+    This is the least accurate approximation."""
     rng = np.random.default_rng(17)
     traffic = solve_traffic(["a", "b"], streams((None, "a", 1.0), ("a", "b", float(gain))), 1.5)
     service, servers = {"a": 2.5, "b": 1.0 * gain}, {"a": 1, "b": 2}
@@ -291,7 +295,7 @@ def test_simulated_fan_out(gain: int, off: float) -> None:
 @given(st.floats(0.3, 40), st.integers(0, 6))
 @settings(deadline=None, max_examples=40)
 def test_gamma_law_against_the_exact_one_of_mmk(load: float, more: int) -> None:
-    """One station, one visit: how far the two-moment law is off the exact quantiles."""
+    """One station and one visit: error of the two-moment distribution compared with exact quantiles."""
     queue = MMk(arrival_per_s=load, service_per_s=1.0)
     k = queue.least_stable() + more
     whole = network_latency(Visits.of_means(np.array([1.0])), [next(queue.moments(k))])

@@ -1,4 +1,4 @@
-"""What the planners rely on, for every station model alike."""
+"""The contract of station models: the properties that the planners require."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_least_stable_is_where_capacity_passes_the_arrivals(station: Any4) -> No
 def test_gains_shrink_until_there_are_none(station: Any4) -> None:
     drops = list(islice(station.drops_s(least(station)), 25))
     useful = [drop for drop in drops if drop > 0]
-    assert drops[: len(useful)] == useful  # none after the first that loses
+    assert drops[: len(useful)] == useful  # no gain after the first loss
     assert all(a >= b for a, b in pairwise(useful))
 
 
@@ -80,7 +80,7 @@ def test_quantiles_rise_and_agree_with_misses_and_mean(station: Any4) -> None:
     assert all(a < b for a, b in pairwise(quantiles))
     assert [station.miss_probability(k, q) for q in quantiles] == pytest.approx([1 - p for p in levels], rel=1e-5)
     assert station.miss_probability(k, 0.0) == 1.0
-    # E[T] is the mean of the quantiles, Var[T] that of their squares about it.
+    # E[T] is the mean of the quantiles, and Var[T] is the mean of their squared deviations.
     inner = [station.quantile_s(k, p) for p in (np.arange(200) + 0.5) / 200]
     assert np.mean(inner) == pytest.approx(station.mean_s(k), rel=0.01)
     assert np.var(inner) == pytest.approx(station.variance_s2(k), rel=0.1)

@@ -1,4 +1,4 @@
-"""Plans: the default one, what is refused, where cuts are needed, and what a difference says."""
+"""Plans: the default plan, validation, required cuts, and differences."""
 
 from __future__ import annotations
 

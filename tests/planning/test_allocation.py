@@ -93,7 +93,7 @@ def test_an_operator_without_rows_still_has_a_thread() -> None:
 
 
 def _lsa_by_the_loop(rate: Fraction, curve: Curve) -> tuple[int, float, float]:
-    """Algorithm LSA as printed, thread by thread."""
+    """Algorithm LSA as published, thread by thread."""
     threads, cpu, memory = 0, 0.0, 0.0
     single = curve.single
     while rate >= single.rows_per_s:
@@ -106,7 +106,7 @@ def _lsa_by_the_loop(rate: Fraction, curve: Curve) -> tuple[int, float, float]:
 
 
 def _mba_by_the_loop(rate: Fraction, curve: Curve) -> tuple[int, float, float]:
-    """Algorithm MBA as printed, slot by slot, with a search for its inverse."""
+    """Algorithm MBA as published, slot by slot, with a search for its inverse."""
     threads, cpu, memory = 0, 0.0, 0.0
     peaks = {n: curve.at(n).rows_per_s for n in range(1, 13)}
     best = min(n for n, peak in peaks.items() if peak == max(peaks.values()))
@@ -128,7 +128,7 @@ def test_both_methods_do_what_the_printed_loops_do(instance: tuple[Flow, float, 
         for allocated in method(dag, rate, curves).operators:
             wanted = rate * gains(dag)[allocated.operator]
             times = wanted / allocated.bundle.rows_per_s
-            # The loop knows no rounding: leave out multiples that are whole but for some, and none at all.
+            # The loop does not round, so exclude multiples that are whole except for a rounding error, and zero.
             if not (times == round(times) > 0 or abs(times - round(times)) > 1e-9):
                 continue
             threads, cpu, memory = by_the_loop(Fraction(wanted), curves[allocated.operator])

@@ -1,4 +1,4 @@
-"""Schedules: what they cost, when they fall short, and how the policies choose."""
+"""Schedules: costs, violations, and the choices of the policies."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def test_a_late_change_violates_for_the_delay_and_both_sets_of_vms_are_paid() ->
     assert outcome.violations == pytest.approx(60 / (3 * HOUR))
     # 1 h + 2 h + 1 h, and in the third interval the second VM for another minute
     assert outcome.cost_per_h == pytest.approx((4 + 1 / 60) / 3)
-    # 10 too much for 60 s: 600 at the delay's end; capacity equals load until the third interval, where 10 a second
-    # drain for its first minute (2 VMs): behind for the whole second interval and 60 s.
+    # An excess of 10 rows/s for 60 s leaves a backlog of 600 after the delay. Capacity equals load until interval three,
+    # when 2 VMs drain 10 rows/s for a minute. There is a backlog in the whole second interval and for 60 s.
     assert outcome.behind == pytest.approx((HOUR + 60) / (3 * HOUR))
-    assert outcome.worst_lag_s == pytest.approx(60.0)  # 600 at 10 a second
+    assert outcome.worst_lag_s == pytest.approx(60.0)  # 600 rows at 10 rows/s
 
 
 def test_vms_ordered_ahead_avoid_the_violation_for_a_minutes_pay() -> None:
@@ -115,7 +115,7 @@ def test_vms_ordered_ahead_avoid_the_violation_for_a_minutes_pay() -> None:
 
 def test_a_backlog_drains() -> None:
     truth = np.array([10.0, 40.0])
-    # an hour 5 above capacity: 18,000; then 30 to spare: gone after 600 s
+    # one hour at 5 rows/s above capacity: 18,000 rows; then 30 rows/s of spare capacity drain them in 600 s
     trace = Trace(rates=(15.0, 10.0), interval_s=HOUR)
     schedule = ElasticSchedule(policy="s", vms=np.array([1, 2]), ready=np.array([1, 2]))
     outcome = simulate(trace, schedule, truth, RentalTerms(delay_s=0))
@@ -150,7 +150,7 @@ def test_ground_truth_never_violates_and_nothing_that_never_violates_is_cheaper(
     peak = simulate(trace, static("p", trace, truth, max(trace.rates)), truth, terms)
     assert ideal.violations == peak.violations == 0
     assert ideal.cost_per_h < peak.cost_per_h
-    # the fewest VMs that suffice, hour by hour: no delay, nothing else to pay
+    # the fewest VMs that suffice in each hour, without delay and other costs
     fewest = [next(m for m in range(1, 65) if truth[m - 1] >= rate) for rate in trace.rates]
     assert ideal.cost_per_h == pytest.approx(0.10 * sum(fewest) / len(fewest))
 
@@ -220,7 +220,7 @@ def test_rehearsals_reach_the_planned_peak() -> None:
 
 
 def stepped_app(seed: int) -> ThroughputSamples:
-    """Two VMs a step, and a roof: what Models 1 and 2 cannot bend to."""
+    """A curve with steps of two VMs and an upper limit, which Models 1 and 2 cannot represent."""
     rng = np.random.default_rng(seed)
     counts = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
     return ThroughputSamples.of(
@@ -230,7 +230,7 @@ def stepped_app(seed: int) -> ThroughputSamples:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_ours_is_cheaper_than_the_papers_at_no_more_violations(seed: int) -> None:
-    """The synthetic twin of the benchmark: Model 1 as the paper fits it, and ours, on held-out days."""
+    """A synthetic version of the benchmark: the paper's Model 1 and Penstock's model on held-out days."""
     comparison = compare(
         daily(20, seed=5),
         stepped_app(seed),

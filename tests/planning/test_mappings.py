@@ -1,4 +1,4 @@
-"""What every mapping keeps, and what each does, against the printed algorithms written out plainly."""
+"""Invariants of all mappings, and each mapping compared with a direct implementation of its paper."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_sam_keeps_slots_within_capacity_bundles_apart_and_few_slots_mixed(insta
             cpu[slot] += c
             memory[slot] += m
         full = slots[: allocated.bundles * allocated.bundle.threads]
-        assert Counter(full) == dict.fromkeys(full, allocated.bundle.threads)  # a bundle is whole on its slot
+        assert Counter(full) == dict.fromkeys(full, allocated.bundle.threads)  # a bundle is never split between slots
         assert not set(full) & mixed_slots(placement)
     assert max([*cpu.values(), *memory.values()]) <= 100 + 1e-6
 
@@ -92,7 +92,7 @@ def test_rsm_keeps_memory_within_slots_and_cpu_within_vms(method: str, instance:
 
 
 def _sam_plainly(allocation: Allocation, cluster: VmCluster) -> dict[str, list[int]] | None:
-    """Algorithm SAM with nothing but lists that are searched from end to end."""
+    """Algorithm SAM with linear searches in lists."""
     free = [(100.0, 100.0)] * cluster.slots
     state = ["empty"] * cluster.slots
     opened: list[int] = []
@@ -146,7 +146,7 @@ def test_sam_does_what_the_printed_algorithm_does(instance: Instance, sizes: lis
     if expected is None:
         with pytest.raises(PlacementError) as failure:
             sam(allocation, cluster, curves)
-        # What it says would do does, and one fewer does not.
+        # The required slots suffice, and one fewer does not.
         more = failure.value.more_slots
         assert _sam_plainly(allocation, cluster.with_one_slot_vms(more)) is not None
         assert _sam_plainly(allocation, cluster.with_one_slot_vms(more - 1)) is None
@@ -174,7 +174,7 @@ def _rsm_plainly(allocation: Allocation, cluster: VmCluster, weights: DistanceWe
                 if v != last:
                     net = 0.5 if cluster.vms[v].size.rack == cluster.vms[last].size.rack else 1.0
                 off_memory, off_cpu = m - memory[v], c - cpu[v]
-                # No root: it changes no order, but would round near distances to equal ones.
+                # No square root: it would not change the order, but would round close distances to equal ones.
                 return (
                     weights.memory * (off_memory * off_memory)
                     + weights.cpu * (off_cpu * off_cpu)
@@ -210,7 +210,7 @@ def test_rsm_does_what_the_printed_algorithm_does(
 ) -> None:
     dag, rate, curves = instance
     allocation = METHODS[method](dag, rate, curves)
-    assume(allocation.threads <= 40)  # the plain algorithm is slow
+    assume(allocation.threads <= 40)  # the direct implementation is slow
     cluster = cluster_of(*sizes)
     expected = _rsm_plainly(allocation, cluster, weights)
     if expected is None:
@@ -236,9 +236,9 @@ def test_rsm_does_what_the_printed_algorithm_does_on_the_micro_dags(method: str,
 
 
 def test_dsm_goes_round_as_the_paper_draws_it() -> None:
-    """Blue's five on slots 1-5, orange from slot 6 round to the first ones, three yellow, green on slots 1-5 again.
+    """Blue's five threads are on slots 1-5, orange from slot 6 on, then three yellow, and green on slots 1-5 again.
 
-    The counts are lost in print; green starting over at slot 1 makes orange's four.
+    The figure does not state the counts; orange has four, because green starts at slot 1 again.
     """
     names = ("blue", "orange", "yellow", "green")
     counts = (5, 4, 3, 5)
@@ -249,10 +249,10 @@ def test_dsm_goes_round_as_the_paper_draws_it() -> None:
 
 
 def test_sam_places_bundles_as_the_paper_draws_it() -> None:
-    """Full bundles of 2, 3, 3 and 4 threads, of 5, 4, 3 and 5.
+    """5, 4, 3 and 5 threads in bundles of 2, 3, 3 and 4.
 
-    Sweep one: a full bundle of each. Sweep two: blue's second bundle, orange's and green's rests on one slot. Sweep
-    three: blue's rest, on that slot too.
+    Sweep one places a full bundle of each. Sweep two places blue's second bundle, and the rests of orange and green on
+    one slot. Sweep three places the rest of blue on the same slot.
     """
     spec = {"blue": (2, 5), "orange": (3, 4), "yellow": (3, 3), "green": (4, 5)}
     curves = {name: curve({1: (1, 20, 20), best: (10, 90, 90)}) for name, (best, _) in spec.items()}
@@ -272,8 +272,10 @@ def test_sam_places_bundles_as_the_paper_draws_it() -> None:
 
 
 def test_sam_fits_where_allocated_and_needs_one_more_slot_at_two_hundred() -> None:
-    """No two of the rests of 54.6, 79.2 and 54.2% CPU share a slot. (The paper, with a source and a sink to place and
-    curves not all published, saw its one more slot at 50 rows/s instead.)
+    """No two of the rests of 54.6, 79.2 and 54.2 % CPU fit on one slot.
+
+    (The paper needs its additional slot at 50 rows/s. It also places a source and a sink, and not all curves are
+    published.)
     """
     assert [place(mba(LINEAR, rate, CURVES), CURVES, sizes=ONE)[1] for rate in (50, 100, 200)] == [0, 0, 1]
 
@@ -282,7 +284,7 @@ def test_published_rsm_needs_more_slots_than_lsa_allocates_at_two_hundred() -> N
     allocation = lsa(LINEAR, 200, CURVES)
     assert allocation.slots == 25
     placement, extra = place(allocation, CURVES, mapping="rsm", sizes=D)
-    assert extra >= 1  # how many is lost in print
+    assert extra >= 1  # the paper does not state the number
     with pytest.raises(
         PlacementError, match=r"rsm cannot place 1 thread of operator '.*' on 25 slots: it needs .*memory"
     ):
@@ -304,7 +306,7 @@ def test_sam_bundles_the_threads_that_lsa_counted_one_by_one() -> None:
 
 
 def test_a_tied_best_fit_needs_as_many_slots_wherever_the_slots_are() -> None:
-    """Two open slots with the same sum free, split otherwise: which one is taken must not hang on slot numbers."""
+    """Two open slots have equal free sums with different parts; the choice must not depend on slot numbers."""
     curves = {
         "a": curve({1: (1, 60, 20)}),
         "b": curve({1: (1, 20, 60)}),
@@ -343,12 +345,12 @@ def test_no_slots_at_all(map_it: object) -> None:
 
 
 def test_rsm_stays_in_the_rack_when_the_network_weighs_more() -> None:
-    """The first VM is full after one thread; the next is farther in free resources but in the same rack."""
+    """The first VM is full after one thread; the next has a larger resource distance but is in the same rack."""
     curves = {"a": curve({1: (10, 100, 100)})}
     allocation = lsa(flow((None, "a")), 20, curves)
     cluster = cluster_of((1, 0), (1, 1), (3, 0))
     assert rsm(allocation, cluster).slot_of["a"] == (0, 1)
-    # 200^2 + 200^2 + 0.5^2 w against w: even at w = 106,667.
+    # 200^2 + 200^2 + 0.5^2 w compared with w: equal at w = 106,667.
     assert rsm(allocation, cluster, DistanceWeights(network=1.0e5)).slot_of["a"] == (0, 1)
     assert rsm(allocation, cluster, DistanceWeights(network=1.1e5)).slot_of["a"] == (0, 2)
     assert rsm(allocation, cluster, DistanceWeights(network=0)).slot_of["a"] == (0, 1)

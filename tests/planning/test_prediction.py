@@ -30,7 +30,7 @@ def on_slots(*counts: int, operator: str = "table") -> Placement:
 
 
 def test_published_shuffle_overloads_the_partial_bundle_of_the_table_task() -> None:
-    """60 + 60 + 40 threads at 100 rows/s: shuffle sends 37.5, 37.5 and 25, and the last slot does only 20."""
+    """60 + 60 + 40 threads at 100 rows/s: shuffle sends 37.5, 37.5 and 25, and the last slot serves only 20."""
     placement = on_slots(60, 60, 40)
     assert [100 * part for part in shares({0: 60, 1: 60, 2: 40}, CURVES["table"], SHUFFLE).values()] == [37.5, 37.5, 25]
     assert predict(TABLE, placement, CURVES, SHUFFLE).rows_per_s == pytest.approx(20 * 160 / 40)
@@ -103,7 +103,7 @@ def placements(draw: st.DrawFn) -> tuple[Flow, dict[str, Curve], Placement]:
 def test_at_the_predicted_rate_no_thread_gets_more_than_its_slot_does_and_one_gets_all(
     case: tuple[Flow, dict[str, Curve], Placement],
 ) -> None:
-    """Counted row by row for each thread, without shares or groups."""
+    """The expected use is the sum over threads, without shares or groups."""
     dag, curves, placement = case
     gain = gains(dag)
     for routing in Routing:
@@ -114,7 +114,9 @@ def test_at_the_predicted_rate_no_thread_gets_more_than_its_slot_does_and_one_ge
         worst, cpu = 0.0, Counter[int]()
         for name, slots in placement.slot_of.items():
             together = Counter(slots)
-            does = [curves[name].at(together[slot]).rows_per_s / together[slot] for slot in slots]  # a thread's part
+            does = [
+                curves[name].at(together[slot]).rows_per_s / together[slot] for slot in slots
+            ]  # the part of one thread
             rate = prediction.rows_per_s * gain[name]
             gets = (
                 [rate / len(slots)] * len(slots)

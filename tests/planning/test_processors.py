@@ -62,13 +62,13 @@ def workloads(draw: st.DrawFn, bounded: bool = True) -> OperatorNetwork:
 
 
 def allocations(network: OperatorNetwork, budget: int) -> Iterator[tuple[int, ...]]:
-    """All of them within bounds and budget."""
+    """Return all allocations within bounds and budget."""
     ranges = [range(o.min_processors, min(o.max_processors or budget, budget) + 1) for o in network.operators]
     return (counts for counts in itertools.product(*ranges) if sum(counts) <= budget)
 
 
 def mean_s(network: OperatorNetwork, counts: tuple[int, ...]) -> float:
-    """Equation 4, station by station, infinite where one does not keep up."""
+    """Equation 4, station by station; infinite if a station is unstable."""
     total = 0.0
     for operator, k in zip(network.operators, counts, strict=True):
         least = operator.station.least_stable()
@@ -89,7 +89,7 @@ def saturates_per_s(network: OperatorNetwork, counts: tuple[int, ...]) -> float:
 # ---- brute force
 
 
-# Two that saturate at the same rate but for rounding: a processor more for one would bring nothing.
+# Two stations saturate at the same rate except for rounding; one more processor for one of them has no effect.
 NEARLY_TIED = OperatorNetwork(
     external_per_s=1.0,
     operators=(
@@ -123,7 +123,7 @@ def test_assign_is_optimal(network: OperatorNetwork, more: int) -> None:
         assert plan.latency() is None
         assert plan.binding is not None
         assert plan.max_external_per_s == pytest.approx(highest, rel=1e-9)
-        # The others are shrunk to what the binding one lets through.
+        # The other operators are reduced to the throughput of the bottleneck.
         assert plan.total == min(sum(c) for c in everything if saturates_per_s(network, c) >= highest * (1 - 1e-12))
 
 
@@ -203,21 +203,21 @@ def network(external: float, **operators: StationModel) -> OperatorNetwork:
 
 
 def test_the_budget_is_used_to_the_last_and_no_further() -> None:
-    """The loop as printed runs while the sum is <= K, and so ends at K + 1."""
+    """The published loop runs while the sum is <= K, so it ends at K + 1."""
     video = network(13.0, extract=mmk(13, 1.8), match=mmk(13, 1.6), aggregate=mmk(13, 200))
     for budget in (19, 20, 22, 50):
         assert assign_processors(video, budget).total == budget
 
 
 def test_lower_bound_counts_visits() -> None:
-    """Printed as sum 1/mu = 0.2 s here; each row makes three at 'count', so nothing gets below 0.4 s."""
+    """The published bound is sum 1/mu = 0.2 s; each row makes three at 'count', so the real bound is 0.4 s."""
     words = network(8.0, split=mmk(8, 10), count=mmk(24, 10))
     plan = min_processors(words, 0.3)
     assert not plan.feasible
     assert plan.binding == "count"
     assert plan.needs is not None and plan.needs.processors is None
     assert "is at best 0.4 s instead of 0.3 s, with any number of processors" in plan.needs.reason
-    assert mean_s(words, plan.counts) <= 1.02 * 0.4  # what comes back is within reach of the floor, and not absurd
+    assert mean_s(words, plan.counts) <= 1.02 * 0.4  # the result is close to the bound and plausible
     assert plan.total < 20
     assert min_processors(words, 0.401).feasible
 
@@ -230,7 +230,7 @@ def test_single_station_thresholds() -> None:
 
 
 def test_a_huge_latency_at_the_start_does_not_blur_the_target() -> None:
-    """rho = 1 - 1e-9 at the start: gains summed from there would carry an error of 1e-7 s."""
+    """rho = 1 - 1e-9 at the start: a sum of gains from there would have an error of 1e-7 s."""
     edge = network(1.0, hot=mmk(3.0 * (1 - 1e-9), 1.0), cold=mmk(1.0, 2.0))
     for counts in [(5, 2), (6, 3)]:
         best = assign_processors(edge, sum(counts))
@@ -248,7 +248,7 @@ def test_micro_batch_is_not_pushed_past_its_best() -> None:
     assert min_processors(network(2000.0, query=query), floor * 1.001).feasible
 
 
-# ---- what cannot be met
+# ---- infeasible targets
 
 
 def test_budget_too_small_for_the_rate() -> None:
@@ -262,7 +262,7 @@ def test_budget_too_small_for_the_rate() -> None:
 
 
 def test_a_capped_operator_shrinks_the_others() -> None:
-    """'global' cannot run in parallel and lets 5 rows/s through: the others are sized for 5, not for 50."""
+    """'global' cannot run in parallel and serves 5 rows/s, so the others are sized for 5 rows/s, not for 50."""
     capped = OperatorNetwork(
         external_per_s=50.0,
         operators=(
@@ -374,8 +374,7 @@ def test_bad_input() -> None:
 
 
 def test_large_and_mixed() -> None:
-    """A hundred operators: no single processor moved anywhere else would be better, which for convex curves is the
-    optimum."""
+    """No move of a single processor among a hundred operators is better, which proves the optimum for convex curves."""
     rng = np.random.default_rng(3)
     many = OperatorNetwork(
         external_per_s=100.0,

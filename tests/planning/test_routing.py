@@ -21,7 +21,7 @@ D = [VmSize(name=f"D{n}", slots=2 ** (n - 1), price_per_h=0.1) for n in (1, 2, 3
 
 @st.composite
 def placements(draw: st.DrawFn) -> Placement:
-    """Blob and table threads anywhere on up to four VMs in two racks."""
+    """Draw a placement of blob and table threads on up to four VMs in two racks."""
     sizes = [
         VmSize(name="v", slots=draw(st.integers(1, 2)), rack=draw(st.integers(0, 1)))
         for _ in range(draw(st.integers(1, 4)))
@@ -58,7 +58,7 @@ def test_every_slot_sends_all_it_has_and_gets_what_it_can_do(placement: Placemen
 @given(placements())
 @settings(max_examples=40, deadline=None)
 def test_no_table_keeps_rows_nearer(placement: Placement) -> None:
-    """Against the transport problem solved outright, with costs that rise from slot to VM to rack to elsewhere."""
+    """Compare with an exact solution of the transport problem, with costs that increase with the distance."""
     groups, cluster = placement.groups(), placement.cluster
     rack = [cluster.vms[vm].size.rack for vm in cluster.vm_of_slot]
 

@@ -37,7 +37,7 @@ def test_no_method_and_mapping_takes_fewer_slots(instance: Instance) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.data(), instances())
 def test_no_placement_whatever_that_sustains_a_rate_has_fewer_slots(data: st.DataObject, instance: Instance) -> None:
-    """Any placement: take the rate it sustains within its slots, and ask for the bound at that rate."""
+    """The bound at the rate that any placement sustains is at most the slots of this placement."""
     dag, _, curves = instance
     cluster = acquire(data.draw(st.integers(1, 5)), [ONE_SLOT])
     slot = st.integers(0, cluster.slots - 1)
@@ -62,7 +62,7 @@ def test_two_halves_fill_one_slot_and_three_do_not() -> None:
 
 
 def test_lsa_below_the_sustaining_bound_does_not_sustain() -> None:
-    """34 lone table threads would fit one slot by LSA's reckoning; one slot does 40 rows/s at best."""
+    """LSA places 34 table threads on one slot, but one slot serves at most 40 rows/s."""
     only = flow((None, "table"))
     allocation = lsa(only, 100, CURVES)
     assert (allocation.slots, slot_bounds(only, 100, CURVES)) == (1, SlotBounds(any_method=1, sustaining=3))

@@ -73,7 +73,7 @@ def test_streams_are_another_way_to_give_the_rates() -> None:
 
 
 def test_propagated_variability_sees_the_batches() -> None:
-    """Each line makes three words at once: their arrivals vary more than a Poisson stream's, and need more."""
+    """Each line makes three words at once. Their arrivals vary more than a Poisson stream and need more processors."""
     poisson = plan_stations(read(streamed()), latency_s=0.5)
     batches = plan_stations(read(streamed(arrival_scv=None)), latency_s=0.5)
     assert batches.feasible and batches.total > poisson.total

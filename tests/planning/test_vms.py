@@ -18,7 +18,7 @@ D = [VmSize(name=f"D{n}", slots=2 ** (n - 1), price_per_h=0.1 * 2 ** (n - 1)) fo
         (0, []),
         (1, ["D1"]),
         (2, ["D2"]),
-        (3, ["D3"]),  # no size of 3: the smallest that holds them
+        (3, ["D3"]),  # there is no size of 3, so the smallest sufficient size is used
         (4, ["D3"]),
         (5, ["D3", "D1"]),
         (14, ["D3", "D3", "D3", "D2"]),
@@ -56,7 +56,7 @@ def test_of_equal_sizes_the_cheaper_and_then_the_first() -> None:
 
 def test_unknown_price_is_not_zero() -> None:
     assert acquire(2, [VmSize(name="x", slots=1)]).price_per_h is None
-    assert cheapest_price_per_h(2, [VmSize(name="x", slots=1), *D]) is not None  # D1 is as large and has a price
+    assert cheapest_price_per_h(2, [VmSize(name="x", slots=1), *D]) is not None  # D1 has the same size and a price
     assert cheapest_price_per_h(2, [VmSize(name="x", slots=8), *D]) is None
 
 

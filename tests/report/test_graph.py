@@ -18,7 +18,7 @@ def summary(name: str, inputs: tuple[str, ...] = (), feedback: tuple[str, ...] =
 
 @st.composite
 def dataflows(draw: st.DrawFn) -> list[OperatorSummary]:
-    """Each operator reads some of those before it, so that there is no cycle."""
+    """Draw operators that read only earlier ones, so that there is no cycle."""
     summaries: list[OperatorSummary] = []
     for number in range(draw(st.integers(1, 9))):
         before = [summary.operator for summary in summaries]
@@ -52,7 +52,7 @@ def test_boxes_lie_apart_and_edges_go_forward(operators: list[OperatorSummary]) 
 @settings(deadline=None)
 @given(dataflows())
 def test_no_edge_passes_behind_a_box(operators: list[OperatorSummary]) -> None:
-    """Where an edge crosses the middle of a layer, its lane is nobody's."""
+    """Where an edge crosses the middle of a layer, its lane contains no box."""
     graph = layout(operators)
     for edge in graph.edges:
         points = numbers(edge.across)
@@ -80,7 +80,7 @@ def test_a_chain_a_join_and_a_loop() -> None:
         ("b", "c"): "inside",
         ("c", "d"): "inside",
     }
-    assert graph.lanes == 2.4  # b, the edge from a to c beside it, and the way back
+    assert graph.lanes == 2.4  # b, the edge from a to c beside it, and the loop
 
 
 def test_where_nothing_says_what_feeds_what() -> None:

@@ -1,4 +1,4 @@
-"""The page in a real browser: light and dark, on a phone and on a desk."""
+"""The page in a real browser: light and dark, on a phone and on a desktop."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.browser
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
-# Boxes that stick out of the window, but for what is in a part that scrolls by itself.
+# Boxes outside the window, except in elements that scroll.
 STICKING_OUT = """() => [...document.body.querySelectorAll("*")].filter(one => {
     const box = one.getBoundingClientRect();
     return box.width && !one.closest(".scroll, .graph, svg") && (box.right > innerWidth + 1 || box.left < -1);
 }).map(one => one.outerHTML.slice(0, 200))"""
 
-# Labels of the axes and of changes that lie on top of each other.
+# Labels of axes and of changes that overlap.
 OVERLAPPING = """() => [...document.querySelectorAll(".plot, .labels")].flatMap(plot => {
     const boxes = [...plot.querySelectorAll(".x, .y, .chip")].map(one => one.getBoundingClientRect())
         .filter(one => one.width);
@@ -55,7 +55,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With everything on it that there can be, under a name that would do harm if it could."""
+    """Write a page with all possible parts, whose names contain markup."""
     at = tmp_path_factory.mktemp("run")
     eventful(at, name=HOSTILE)
     trials = {1: [950.0, 1010.0], 2: [1900.0, 1850.0], 3: [2700.0, 2790.0]}
@@ -79,7 +79,7 @@ def test_it_reads_well(browser: Browser, page_file: Path, width: int, scheme: st
     page.on("dialog", lambda dialog: said.append(dialog.message))
     page.on("request", lambda request: asked_for.append(request.url))
     page.goto(page_file.as_uri())
-    for details in page.query_selector_all("details"):  # what is folded has to read well too
+    for details in page.query_selector_all("details"):  # folded parts are checked too
         details.evaluate("one => one.open = true")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(STICKING_OUT) == []
@@ -95,7 +95,7 @@ def test_it_reads_well(browser: Browser, page_file: Path, width: int, scheme: st
 
 
 def _accessible(page: Page) -> None:
-    """Contrast, names, landmarks and the rest of what axe knows of WCAG."""
+    """Contrast, names, landmarks and the other WCAG rules of axe."""
     violations = Axe().run(page).response["violations"]
     assert [
         (violation["id"], [node["html"][:160] for node in violation["nodes"]][:3]) for violation in violations

@@ -1,4 +1,4 @@
-"""`penstock report` on generated stores: what it says, and that it says it of any store."""
+"""`penstock report` on generated stores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUN = RunStart(dataflow="wordcount", flow_file="wordcount.py", pid=1, master="lo
 
 
 class Parsed(HTMLParser):
-    """Tags with their attributes, and all text."""
+    """Collect tags with their attributes, and all text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def printed(*arguments: object, fails: bool = False) -> str:
 
 
 def page_of(at: Path) -> Parsed:
-    """Made by the command, and self-contained."""
+    """Write a page with the command and assert that it is self-contained."""
     printed(at)
     text = (at / "report.html").read_text()
     page = Parsed(text)
@@ -106,7 +106,7 @@ def test_a_run_that_hardly_began(tmp_path: Path, windows: int, ended: bool) -> N
         if ended:
             store.end_run(at_s=START_S + 60, reason="asked to stop")
         else:
-            store._run = None  # closed without a word, as after kill -9
+            store._run = None  # without an end, as after kill -9
     page = page_of(tmp_path)
     assert ("No windows yet" in page.text) is (windows == 0)
     assert ("asked to stop" if ended else "killed") in page.text
@@ -124,7 +124,7 @@ def test_no_store_or_a_broken_one_is_one_error(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "store.sqlite") as db:
         db.execute("UPDATE windows SET body = 'no window' WHERE id = 40")
     assert "is corrupt or is not a Penstock store" in printed(tmp_path, fails=True)
-    assert (tmp_path / "report.html").read_bytes() == b""  # what was there is still there
+    assert (tmp_path / "report.html").read_bytes() == b""  # the existing file is unchanged
     (tmp_path / "store.sqlite").write_bytes(b"no database" * 1000)
     assert "is corrupt or is not a Penstock store" in printed(tmp_path, fails=True)
 
@@ -141,7 +141,7 @@ def test_an_hour_is_small_and_keeps_its_peaks(tmp_path: Path) -> None:
         store.run_started(plan())
         for number in range(1800):
             store.add_window(window_at(number, latency_s=60.0 if number == 777 else 0.5))
-            # Changing all the time, and never for the same reason: the most there can be to show.
+            # Changes in every window with different reasons give the largest possible page.
             decision, change = changed(START_S + 2 * number, "kept", count=2 + number % 3)
             store.add_decision(
                 decision if number % 2 else decided(START_S + 2 * number, reason_code=f"reason {number % 5}")
@@ -171,7 +171,7 @@ def test_a_resumed_run_is_drawn_without_the_time_between(tmp_path: Path) -> None
 
 
 def test_rows_of_the_moment_of_a_change_count(tmp_path: Path) -> None:
-    """They are in the next window's total, and in no window's own count."""
+    """These rows are in the total of the next window, but not in the count of any window."""
     with Store(tmp_path) as store:
         store.begin_run(RUN)
         store.run_started(plan())
@@ -185,7 +185,7 @@ def test_rows_of_the_moment_of_a_change_count(tmp_path: Path) -> None:
 
 
 def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
-    """2 slots for 100 s, then 4 for 50 s: 400 slot-seconds, which at 0.9 a slot and hour are 0.1."""
+    """2 slots for 100 s, then 4 for 50 s: 400 slot-seconds, which cost 0.1 at 0.9 per slot and hour."""
     with Store(tmp_path) as store:
         store.begin_run(RUN)
         store.run_started(plan(slots=2))
@@ -203,7 +203,7 @@ def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
 
 
 def test_executor_seconds_where_it_is_known_what_an_executor_has(tmp_path: Path) -> None:
-    """2 slots for 100 s, then 5 for 50 s, on executors of 2: 1 for 100 s and 3 for 50 s."""
+    """2 slots for 100 s, then 5 for 50 s, on executors of 2 slots: 1 executor for 100 s and 3 for 50 s."""
     with Store(tmp_path) as store:
         store.begin_run(msgspec.structs.replace(RUN, slots_per_executor=2))
         store.run_started(plan(slots=2))
@@ -257,7 +257,7 @@ def without_result(why: str) -> Trial:
 
 
 def study_in(at: Path, *, paced: bool = False) -> None:
-    """1000 rows/s an executor; a trial takes 10 s."""
+    """An executor serves 1000 rows/s; a trial takes 10 s."""
     with Store(at) as store:
         store.begin_run(msgspec.structs.replace(RUN, dataflow="grep", kind="study"))
         keys = [("mst", m, repeat, 1000.0 * m * noise) for m in (1, 2, 3) for repeat, noise in enumerate((0.99, 1.01))]
@@ -294,7 +294,7 @@ def test_a_study_is_shown_with_its_curve_and_what_it_cost(tmp_path: Path) -> Non
     assert made.cost.slot_seconds == 360.0 and made.cost.money == pytest.approx(0.36)
     text = page_of(tmp_path).text
     assert "grep, rows/s" in text and "grep, paced, rows/s" in text and "180 executor-seconds" in text
-    assert "no executors" in text and made.trials_in_all == 8  # one has no result, and why
+    assert "no executors" in text and made.trials_in_all == 8  # one trial has no result, with its reason
 
 
 def test_a_study_whose_trials_have_no_result_says_why(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""DRS on Spark, through the loop: the rate steps up and down, slots follow it, and the output stays exact."""
+"""DRS on Spark with the control loop: slots follow steps of the rate, and the output is exact."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from penstock.measure.window import Window
 from penstock.plan import Plan
 from penstock.store import RunStart, Store
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak]  # minutes of a load that comes and goes
+pytestmark = [pytest.mark.spark, pytest.mark.soak]  # minutes with a varying load
 
-CAMERAS = 256  # enough for state partitions to be about equal
-LOW, HIGH = 20.0, 120.0  # rows/s; one replica takes 100 at most
+CAMERAS = 256  # enough for state partitions of about equal size
+LOW, HIGH = 20.0, 120.0  # rows/s; one replica serves at most 100
 TARGET_S, RELEASE_BELOW_S = 10.0, 6.0
 SLOTS = 16
 FEW = {"extract": 1, "match": 1, "describe": 1}
@@ -65,7 +65,7 @@ def match(df: DataFrame) -> DataFrame:
 
 
 def waiting() -> Dataflow:
-    """Three operators that wait for something else than the processor, so that 16 slots are 16 slots on two cores."""
+    """Return three operators that sleep, so that 16 slots work in parallel on two cores."""
     flow = penstock.Dataflow("waiting")
     frames = flow.source("frames", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=5))
     features = frames.rows("extract", extract, schema="n bigint, camera bigint")
@@ -82,19 +82,19 @@ def spark() -> Iterator[SparkSession]:
 
 
 class Load:
-    """Up once the run has settled, down once the target is met again, and to nothing once slots were released."""
+    """Raise the rate after the start, lower it when the target is met again, and end it when slots were released."""
 
     def __init__(self, engine: SparkEngine, store: Store) -> None:
         self._engine, self._store = engine, store
         self._pace = PaceFile(engine.run / "sources" / "frames.pace.json")
-        self.phases = {"start": 0.0}  # -> when it began
+        self.phases = {"start": 0.0}  # -> start time
 
     def seen(self, window: Window, plan: Plan) -> None:
         (*_, phase), (*_, since_s) = self.phases, self.phases.values()
         rows = [row for _, row in self._store.decisions() if row.at_s > since_s]
         done = {row.reason_code: row for row in rows if row.applied == "ok"}
         last = rows[-1].reason_code if rows else None
-        if phase == "start" and window.latency is not None:  # workers are up
+        if phase == "start" and window.latency is not None:  # workers have started
             self._step("low", LOW)
         elif phase == "low" and last == "within-target" and plan.replicas == FEW:
             self._step("high", HIGH)
@@ -104,7 +104,7 @@ class Load:
             self._step("nothing", 0.0)
 
     def over(self) -> bool:
-        """Nothing more comes, and nothing is on its way."""
+        """Return whether no more rows arrive and none is in progress."""
         return "nothing" in self.phases and len(self._engine.rows("out")) >= self.appended()
 
     def appended(self) -> int:
@@ -134,7 +134,7 @@ def test_slots_follow_the_rate_and_nothing_is_lost(spark: SparkSession, tmp_path
         rows = [row for _, row in store.decisions()]
         errors = store.errors()
     assert errors == []
-    # As in one batch over all rows: each row once, and the rows of a camera numbered without a gap.
+    # The output equals that of one batch: each row once, and the rows of a camera are numbered without gaps.
     out, appended = engine.rows("out"), load.appended()
     assert Counter(row["n"] for row in out) == Counter(range(appended))
     by_camera = Counter(n % CAMERAS for n in range(appended))

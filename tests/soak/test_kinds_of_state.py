@@ -1,4 +1,4 @@
-"""Every other kind of state that Spark keeps, under changes of its replicas: 2 -> 3 -> 1 -> 4."""
+"""The other kinds of Spark state under changes of replicas: 2 -> 3 -> 1 -> 4."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELAY_S, GAP_S = 10, 60
 
 
 def events(flow: Dataflow, key: str) -> penstock.Stream:
-    """One event every two seconds; `key` is an expression of its number n."""
+    """Return events at intervals of two seconds; `key` is an expression of the number n."""
     numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=ROWS, rows_per_s=800))
     rows = numbers.stateless(
         "rows", lambda df: df.selectExpr("n", f"{key} as k", f"timestamp_seconds({BEGAN} + 2 * n) as ts")
@@ -33,7 +33,7 @@ def events(flow: Dataflow, key: str) -> penstock.Stream:
 
 
 def closed(last_s: int) -> bool:
-    """Whether the last watermark has passed what ended GAP_S after that second."""
+    """Return whether the last watermark has passed the end of a session, GAP_S after this second."""
     return last_s + GAP_S <= 2 * (ROWS - 1) - DELAY_S
 
 
@@ -79,7 +79,7 @@ def test_duplicates_within_the_watermark(spark: SparkSession, tmp_path: Path) ->
 
 
 class Collections(StatefulProcessor):
-    """Every row into a list, a map by remainder, and a count."""
+    """Keep every row in a list, in a map by remainder, and in a count."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.all = handle.getListState("all", "n bigint")
@@ -118,7 +118,7 @@ def test_lists_and_maps(spark: SparkSession, tmp_path: Path) -> None:
 
 
 class Silence(StatefulProcessor):
-    """Tells how many rows a key had once it has been silent for a while."""
+    """Return the number of rows of a key after a time without rows."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle

@@ -1,4 +1,4 @@
-"""A broker that is stopped, killed or frozen at random while plans change at random: no row is lost or doubled."""
+"""Random outages of the broker during random plan changes: no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_random_outages_cost_no_row(broker: Broker, spark: SparkSession, tmp_pat
             plan = random_plan(flow, chance)
             try:
                 engine.apply(plan)
-            except penstock.PenstockError as error:  # the old one is in force
+            except penstock.PenstockError as error:  # the old plan stays in force
                 print(f"{kind} for {seconds:.0f} s: {error}")
                 assert engine.plan != plan
             away.join()

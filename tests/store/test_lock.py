@@ -54,7 +54,7 @@ def test_a_zombie_runs_nothing() -> None:
     seen = Owner(pid=process.pid, create_time_s=psutil.Process(process.pid).create_time())
     assert seen.alive()
     process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet collected
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet reaped
     assert not seen.alive()
     process.communicate()
 

@@ -239,7 +239,7 @@ def test_ending_a_run_that_never_began(tmp_path: Path) -> None:
 def test_a_run_that_never_came_to_the_loop_is_not_left_open(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), Store(tmp_path) as store:
         store.begin_run(RUN)
-        raise ZeroDivisionError  # such as an engine that could not be made
+        raise ZeroDivisionError  # for example because the engine could not be created
     with StoreReader(tmp_path) as reader:
         run = reader.last_run()
     assert run is not None and run.stop_reason == "an error before it started"

@@ -1,4 +1,4 @@
-"""When two files are the same program."""
+"""Fingerprints: equality of programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MST measured on the simulated engine, whose capacity is known in closed form; and a study that is interrupted."""
+"""MST on the simulated engine, whose capacity has a closed form, and interrupted studies."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def engine_of(executors: int, *, mode: str, seed: int = 0) -> SimulatedEngine:
 
 
 class Poisoned(SimulatedEngine):
-    """A query that ends at the same row each time; nobody calls it hopeless before it was started again three times."""
+    """A query that always fails at the same row; the engine gives up after three restarts."""
 
     starts = 0
 
@@ -102,7 +102,7 @@ def test_both_definitions_find_the_capacity(tmp_path: Path, mode: str) -> None:
         study_in(store, mode).run([1, 3], paced=True)
         trials = {(trial.study, trial.executors): trial for trial in store.trials()}
     for executors in (1, 3):
-        capacity = executors * SLOTS_EACH / WAIT_S  # slots over seconds a row
+        capacity = executors * SLOTS_EACH / WAIT_S  # slots over seconds per row
         first, second = trials[SATURATED, executors], trials[PACED, executors]
         assert first.converged and second.converged
         assert first.rows_per_s == pytest.approx(capacity, rel=0.1)
@@ -112,7 +112,7 @@ def test_both_definitions_find_the_capacity(tmp_path: Path, mode: str) -> None:
 def chain_study(
     store: Store, mode: str, costs: dict[str, float], each: int, by: ReplicaPolicy | None = None
 ) -> MstStudy:
-    """Keyed operators in a row, each a query of its own, on 4 executors."""
+    """Return a chain of keyed operators in separate queries, on 4 executors."""
     flow = penstock.Dataflow("chain")
     stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
     for number, name in enumerate(costs):
@@ -146,7 +146,7 @@ def test_the_slowest_of_several_queries_is_what_is_measured(
 
 
 def two_sources() -> tuple[Dataflow, Plan]:
-    """Of orders and clicks, each with an operator and a query of its own."""
+    """Return an engine with the sources orders and clicks; each has its own operator and query."""
     flow = penstock.Dataflow("two")
     for name, rate in (("orders", 10.0), ("clicks", 1000.0)):
         stream = flow.source(name, penstock.generate(lambda n: n, schema="n bigint", rows_per_s=rate))
@@ -173,7 +173,7 @@ def test_sources_come_in_the_mix_that_is_declared(tmp_path: Path, mode: str) -> 
     with begun(tmp_path) as store:
         study_of(store, clock, fresh).run([2])
         (trial,) = store.trials()
-    # Clicks take 4,000 rows/s, orders 40: of 1,010 rows 10 are orders, so clicks are what holds both back.
+    # Clicks are served at 4,000 rows/s, orders at 40. 10 of 1,010 rows are orders, so clicks are the bottleneck.
     assert trial.converged and trial.rows_per_s == pytest.approx(4_000 * 1010 / 1000, rel=0.1)
 
 
@@ -204,7 +204,7 @@ def test_batches_that_last_longer_than_windows_do_not_hide_what_piles_up(rows_pe
 
 
 def test_what_was_before_a_step_does_not_count() -> None:
-    """Three windows of one replica, three of two: four of the five differences between them are small."""
+    """Three windows of one replica, then three of two: four of the five differences are small."""
     clock = Time()
     flow = waiting_bound()
     behaviour = Behaviour(
@@ -231,7 +231,7 @@ def test_what_was_before_a_step_does_not_count() -> None:
     "error", [penstock.PenstockError("'out' failed while it was drained: job 8 cancelled"), ConnectionRefusedError()]
 )
 def test_what_fails_while_it_is_interrupted_is_no_error(error: Exception) -> None:
-    """PySpark cancels its jobs on Ctrl-C, and a query that is drained then fails; a SIGTERM to all ends the JVM."""
+    """On Ctrl-C, PySpark cancels its jobs and a draining query fails; a SIGTERM to the process group ends the JVM."""
     engine = engine_of(1, mode="row-by-row")
 
     def failed() -> None:
@@ -321,7 +321,7 @@ def test_a_budget_goes_to_the_ends_first_and_then_where_least_is_known(tmp_path:
     assert next_trial("a", [trial_of(1, 100.0)], allowed, 8) == PlannedTrial(executors=4, repeat=0)
     noisy = [trial_of(1, 100.0), trial_of(1, 101.0, 1), trial_of(4, 250.0), trial_of(4, 390.0, 1)]
     planned = next_trial("a", noisy, allowed, 8)
-    assert planned.executors in (2, 3)  # nothing was measured there
+    assert planned.executors in (2, 3)  # there is no measurement
     with begun(tmp_path) as store:
         study_in(store, "row-by-row").spend(4, allowed, predict=8)
         done = store.trials()
@@ -337,7 +337,10 @@ def test_a_budget_is_of_trials_with_a_result(tmp_path: Path) -> None:
 
         seen: list[tuple[int, int]] = []
         replace(study, fresh=fewer).spend(2, [2, 3], predict=4, on=lambda _, done, total: seen.append((done, total)))
-        assert [trial.rows_per_s for trial in store.trials()] == [None, None]  # and it does not try for ever
+        assert [trial.rows_per_s for trial in store.trials()] == [
+            None,
+            None,
+        ]  # and the study does not repeat them endlessly
         study.spend(2, [2, 3], predict=4)
         made = [trial.executors for trial in store.trials() if trial.rows_per_s is not None]
         study.spend(2, [2, 3], predict=4)
@@ -372,7 +375,7 @@ def test_latency_that_grows_is_told_from_noise() -> None:
     assert not latency_grows(times, [1.0 + error for error in noise])
     assert latency_grows(times, [1.0 + 0.1 * at + error for at, error in zip(times, noise, strict=True)])
     assert not latency_grows(times, [5.0 - 0.1 * at for at in times])
-    assert latency_slope([0.0, 1.0], [0.0, 9.0]) == (0.0, 1.0)  # two points are a line whatever they are
+    assert latency_slope([0.0, 1.0], [0.0, 9.0]) == (0.0, 1.0)  # two points always form a line
 
 
 @pytest.mark.parametrize("paced", [False, True])

@@ -1,4 +1,4 @@
-"""What was preloaded, measured on the simulated engine: read again until its rate has converged, and never misread."""
+"""Preloaded sources on the simulated engine: they are read repeatedly until the rate has converged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.trial_clock import SLOTS_EACH, WAIT_S, Time
 
 
 class Preloaded(SimulatedEngine):
-    """Its sources have no rate: what is there is there, however fast it is taken."""
+    """The sources have no rate: all rows are available from the start."""
 
     def set_rate(self, source: str, rows_per_s: float) -> None:
         raise PenstockError(f"'{source}' has no rate")
@@ -39,7 +39,7 @@ def readings_of(
     kind: type[Preloaded] = Preloaded,
     mode: str = "micro-batch",
 ) -> tuple[Callable[[Plan | None], Preloaded], Time, list[Preloaded]]:
-    """20 ms a row, in batches of so many where there are batches."""
+    """A row takes 20 ms; in micro-batch mode, batches have the given size."""
     clock, starts = Time(), list[Preloaded]()
     names = [operator.name for operator in flow.operators if operator.kind not in (Kind.SOURCE, Kind.SINK)]
     behaviour = Behaviour(
@@ -62,8 +62,8 @@ def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int, severa
     measured = measure_saturated(fresh, Saturation(window_s=5.0, warm_up=warm_up), clock)
     assert measured.rows_per_s == pytest.approx(SLOTS_EACH / WAIT_S, rel=0.03)
     assert measured.converged is several, measured.reason
-    assert several or "each sample is one batch" in str(measured.reason)  # which has the start of a query in it
-    assert len(starts) > 1  # 15 s and less make no five windows
+    assert several or "each sample is one batch" in str(measured.reason)  # contains the start of a query
+    assert len(starts) > 1  # 15 s give fewer than five windows
 
 
 @pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
@@ -71,7 +71,7 @@ def test_a_source_that_has_ended_is_not_waited_for(mode: str) -> None:
     fresh, clock, starts = readings_of(few(100), mode=mode)
     measured = measure_saturated(fresh, Saturation(window_s=5.0), clock)
     assert measured.rows_per_s is None and "ran out of rows; preload more rows" in str(measured.reason)
-    assert sum(start.clock.time() for start in starts) <= 45.0  # 100 rows of 20 ms are through in a second, each time
+    assert sum(start.clock.time() for start in starts) <= 45.0  # each reading of 100 rows of 20 ms takes one second
 
 
 @pytest.mark.parametrize("rows_per_s", [20.0, 60.0])
@@ -83,7 +83,7 @@ def test_a_topic_that_somebody_still_writes_to_is_not_measured_by_what_comes(row
 
 @pytest.mark.parametrize("rows", [400, 1000, 1600, 2400, 3000, 20_000])
 def test_a_query_that_has_the_slots_of_one_that_has_ended_is_no_measure(rows: int) -> None:
-    """Two queries of 20 ms a row share two slots: 50 rows/s, and 100 for the one that is left at the end."""
+    """Two queries of 20 ms per row share two slots: 50 rows/s, and 100 rows/s for the last one alone."""
     flow = penstock.Dataflow("pair")
     stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1e6, rows=rows))
     first = stream.keyed("one", lambda frame: frame, keys=["n"], columns=["n", "m"])
@@ -95,7 +95,7 @@ def test_a_query_that_has_the_slots_of_one_that_has_ended_is_no_measure(rows: in
 
 
 class Losing(Preloaded):
-    """The first of them goes on with half of its slots after a while, as when an executor is lost for good."""
+    """The first reading continues with half of its slots, as after the permanent loss of an executor."""
 
     lost = False
 

@@ -1,4 +1,4 @@
-"""Dataflows for tests of policies: the two applications of the DRS paper without their work, and a chain that waits."""
+"""Dataflows for tests of policies: the two applications of the DRS paper without work, and a chain that sleeps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plan_of(flow: penstock.Dataflow, counts: Mapping[str, int], slots: int = 22)
 
 
 def allocations(names: list[str], total: int) -> Iterator[dict[str, int]]:
-    """All that use exactly so many."""
+    """Return all allocations with this total."""
     for counts in product(range(1, total), repeat=len(names)):
         if sum(counts) == total:
             yield dict(zip(names, counts, strict=True))
@@ -39,7 +39,7 @@ def allocations(names: list[str], total: int) -> Iterator[dict[str, int]]:
 def mean_s(
     visits: Mapping[str, float], external: float, service: Mapping[str, float], counts: Mapping[str, int]
 ) -> float:
-    """E[T] of an open Jackson network, station by station; infinite where one does not keep up."""
+    """Return E[T] of an open Jackson network; infinite if a station is unstable."""
     total = 0.0
     for name, k in counts.items():
         arrival = visits[name] * external

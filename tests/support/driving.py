@@ -1,4 +1,4 @@
-"""Runs the real loop, with the real store, on an engine and a clock that are not real."""
+"""Run the real loop and store on a fake engine and a fake clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.store import DecisionRecord, RunStart, Store
 
 
 class Coarse:
-    """A clock whose sleeps take a quarter of a window at least: nobody asks anything of these runs in between."""
+    """A clock whose sleeps take at least a quarter of a window, because these runs receive no requests."""
 
     def __init__(self, clock: Clock, least_s: float) -> None:
         self.time, self.monotonic = clock.time, clock.monotonic
@@ -35,10 +35,10 @@ def drive(
     windows: int,
     window_s: float = 60.0,
     smoothing: Smoothing | None = None,
-    at_window: dict[int, Any] | None = None,  # number of a window -> what happens when it has been observed
+    at_window: dict[int, Any] | None = None,  # number of a window -> action after its observation
     **settings: Any,
 ) -> list[DecisionRecord]:
-    """So many windows; the decisions in their order."""
+    """Run the loop for this number of windows and return the decisions in order."""
     seen = 0
 
     def look(*_: object) -> None:

@@ -26,13 +26,13 @@ ROWS = 1_500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One kind of engine. `flow` makes the small dataflow with so many rows, appended at this rate."""
+    """One kind of engine. `flow` creates the small dataflow with a number of rows and a rate."""
 
     flow: Callable[[int, float], Dataflow]
-    engine: Callable[[Dataflow], RunnableEngine]  # a new one, not started
-    pass_time: Callable[[RunnableEngine], None]  # a little of it
+    engine: Callable[[Dataflow], RunnableEngine]  # creates an engine that is not started
+    pass_time: Callable[[RunnableEngine], None]  # lets a short time pass
     delivered: Callable[[RunnableEngine], int]  # rows that reached the sink
-    patience: int = 2_000  # how often that before something is taken to hang
+    patience: int = 2_000  # calls of `pass_time` before a check fails
 
     def wait(self, engine: RunnableEngine, condition: Callable[[], bool]) -> None:
         for _ in range(self.patience):
@@ -85,7 +85,7 @@ def rows_read(window: Window) -> int:
 
 
 def reads_on(subject: Subject, engine: RunnableEngine) -> Window:
-    """Until some rows have gone through since now, or all have."""
+    """Wait until more rows have reached the sink, or all rows have."""
     seen = [engine.observe()]
     before = rows_read(seen[0])
 

@@ -1,7 +1,7 @@
-"""An engine in memory: rows of `generate` sources really flow through row functions, at the pace of replicas and time.
+"""An engine in memory: rows of `generate` sources pass real row functions, as fast as the replicas allow.
 
-It takes chains source -> rows... -> memory sink, on a clock that may be a fake one. No Spark, no threads: the work that
-a span of time allows is done when `observe` or `idle` is called.
+It supports chains source -> rows... -> memory sink, and any clock. It uses neither Spark nor threads: calls of
+`observe` and `idle` process the rows that the elapsed time allows.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class MemoryEngine:
         self.plan = validated(flow, self.plan)
         self.clock = clock
         self.running = False
-        self.rows: list[Any] = []  # what reached the sink
-        self.refuse_slots: int | None = None  # a plan with so many slots fails half-way and is rolled back
+        self.rows: list[Any] = []  # rows that reached the sink
+        self.refuse_slots: int | None = None  # a plan with this number of slots fails and is rolled back
         self.broken: list[Exception] = []  # raised by the next calls of observe
         self.failed: str | None = None
         (self._source,) = (operator for operator in flow.operators if isinstance(operator.source, Generate))
@@ -55,7 +55,7 @@ class MemoryEngine:
         self._counts = {"read": 0, "written": 0}
 
     def _work(self) -> None:
-        """Appends and processes what the time since the last call allows."""
+        """Append and process the rows that the time since the last call allows."""
         span = self.clock.time() - self._seen
         self._seen += span
         source = self._source.source
@@ -148,7 +148,7 @@ class MemoryEngine:
 
 
 class FakeClock:
-    """Time passes when somebody sleeps; `at` are things that happen at a moment of it."""
+    """A clock that advances only in `sleep`; `at` maps times to actions."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0

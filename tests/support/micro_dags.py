@@ -45,8 +45,8 @@ def flow(*streams: tuple[str | None, str]) -> Flow:
 
 
 LINEAR = flow((None, "parse"), ("parse", "pi"), ("pi", "write"), ("write", "blob"), ("blob", "table"))
-# Which task stands where is only drawn in the paper. Its text says that the blob task gets the rate of the dataflow in
-# all three, the table task too in the diamond, and that the star's hub gets twice the rate.
+# Only a figure of the paper shows the positions of the tasks. According to its text, the blob task gets the rate of the
+# dataflow in all three, the table task too in the diamond, and the hub of the star gets twice the rate.
 DIAMOND = flow(
     (None, "parse"),
     ("parse", "write"),

@@ -1,4 +1,4 @@
-"""`penstock` with the engine in memory in Spark's place, for tests of commands that run something."""
+"""The `penstock` command with the engine in memory instead of Spark, for tests of commands that start a run."""
 
 from __future__ import annotations
 

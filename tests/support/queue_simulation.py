@@ -1,4 +1,4 @@
-"""Queues played out row by row, to hold the formulas against. Knows nothing of them."""
+"""Queues simulated row by row, as a reference for the formulas. The simulation does not use them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def times(rng: np.random.Generator, mean_s: float, scv: float, size: int) -> np.ndarray:
-    """Gamma below an SCV of 1 (constant at 0), balanced hyperexponential above."""
+    """Draw from a gamma distribution for an SCV below 1 (constant for 0), otherwise a balanced hyperexponential one."""
     if scv == 0:
         return np.full(size, mean_s)
     if scv <= 1:
@@ -29,7 +29,7 @@ def station_latencies_s(
     cs2: float,
     rows: int,
 ) -> np.ndarray:
-    """First come, first served, `servers` servers; the first tenth is left out as warm-up."""
+    """Simulate first come, first served with `servers` servers; the first tenth is warm-up and left out."""
     arrivals = np.cumsum(times(rng, 1 / arrival_per_s, ca2, rows)).tolist()
     services = times(rng, 1 / service_per_s, cs2, rows).tolist()
     free = [0.0] * servers
@@ -50,12 +50,12 @@ def network_latencies_s(
     children: Callable[[int], list[int]],
     rows: int,
 ) -> np.ndarray:
-    """Poisson rows enter at one station; each row served begets `children(station)`. Exponential service.
+    """Simulate a network: Poisson rows enter at one station, and each served row creates `children(station)`.
 
-    A row's latency is the sum of what it and all that is derived from it spend at stations.
+    Service is exponential. The latency of a row is the sum of the times that it and all derived rows spend at stations.
     """
     serial = itertools.count()
-    events: list[tuple[float, int, int, int, float]] = []  # time, order, station (-1: enters), row, when it came
+    events: list[tuple[float, int, int, int, float]] = []  # time, order, station (-1: enters), row, arrival time
     queues: list[list[tuple[int, float]]] = [[] for _ in servers]
     heads = [0] * len(servers)
     busy = [0] * len(servers)

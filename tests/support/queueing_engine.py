@@ -1,8 +1,8 @@
-"""An engine whose behaviour is that of queueing formulas, on a clock that may be a fake one. No threads, no rows.
+"""An engine that behaves like queueing formulas, with any clock, without threads and rows.
 
-Rates, backlogs and latencies follow from arrivals, service times and replicas: a region that keeps up has the latency of
-its queue in the steady state, one that does not has a backlog that grows and a latency to match, and a change of plan
-stops everything for a while. The formulas here are those of textbooks, written out, and owe nothing to the package.
+Rates, backlogs and latencies follow from arrivals, service times and replicas. A stable region has the steady-state
+latency of its queue. An unstable region has a growing backlog and the latency that follows from it. A plan change stops
+all regions for a while. The formulas are those of textbooks and do not use the package.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEP_S = 5.0
 
 
 def mmk_latency_s(arrival_per_s: float, service_per_s: float, servers: int) -> float:
-    """Erlang's delay formula, with its factorials."""
+    """Return Erlang's delay formula, computed with factorials."""
     load = arrival_per_s / service_per_s
     waiting = load**servers / math.factorial(servers) / (1 - load / servers)
     delayed = waiting / (sum(load**k / math.factorial(k) for k in range(servers)) + waiting)
@@ -42,12 +42,12 @@ class QueueingEngine:
         rate: Rate,
         service_per_s: Mapping[str, float],
         selectivity: Mapping[str, float] | None = None,
-        scv: Mapping[str, tuple[float, float]] | None = None,  # region -> of arrivals and of service, as measured
+        scv: Mapping[str, tuple[float, float]] | None = None,  # region -> measured SCV of arrivals and of service
         latency_s: LatencyS | None = None,
         pause_s: float = 0.0,
-        batch_s: float | None = None,  # given: it works in micro-batches, and an empty one takes so long
+        batch_s: float | None = None,  # duration of an empty batch; None: no micro-batches
         replica_s: float = 0.0,
-        slower: Callable[[Plan], float] = lambda plan: 1.0,  # what no model knows: a factor on all latencies
+        slower: Callable[[Plan], float] = lambda plan: 1.0,  # a factor on all latencies that no model contains
     ) -> None:
         plan = validated(flow, plan)
         self.flow, self.plan, self.clock = flow, plan, clock
@@ -59,7 +59,7 @@ class QueueingEngine:
         self.applied: list[Plan] = []
         self.refused: Callable[[Plan], bool] = lambda plan: False
         self.broken = False  # observe raises
-        self.blind = False  # costs are not known
+        self.blind = False  # costs are unknown
         self._regions = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
         self._home = {name: region.name for region in self._regions for name in region.operators}
         self._sources = [operator.name for operator in flow.operators if operator.kind is Kind.SOURCE]
@@ -98,7 +98,7 @@ class QueueingEngine:
             self._add(f"{name}.in", came * step_s)
             self._add(f"{name}.done", done * step_s)
             if working:
-                # So near to saturation a queue would take hours to its steady state.
+                # This close to saturation, a queue would need hours to reach its steady state.
                 settles = 0 < came < 0.98 * able
                 steady = self._latency_s(name, came, k) if settles else 1 / self.service_per_s[name]
                 latency += visits[name] * (steady + self._backlog[name] / able)
@@ -113,7 +113,7 @@ class QueueingEngine:
 
     @cached_property
     def _visits(self) -> dict[str, float]:
-        """By repeated substitution: loops return less than they take."""
+        """Solve by repeated substitution, which converges because loops return fewer rows than they receive."""
         visits = {region.name: 0.0 for region in self._regions}
         gain = {
             region.name: math.prod(self.selectivity.get(name, 1.0) for name in region.operators)
@@ -209,7 +209,7 @@ class QueueingEngine:
         else:
             region = self._home[name]
             k, done = self.plan.replicas[region], sums.get(f"{region}.done", 0.0) / span_s
-            # The first operator of a region does its work, the others behind it cost nothing.
+            # The first operator of a region does all work; the others cost nothing.
             cost = (1 / self.service_per_s[region]) if name == region else 0.0
             arrival_scv, service_scv = self.scv.get(region, (None, None))
             known |= {

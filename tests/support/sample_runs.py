@@ -1,4 +1,4 @@
-"""Stores of runs that never were, with everything in them that a report may show."""
+"""Stores of invented runs with all parts that a report can show."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def decided(at_s: float, **changes: object) -> DecisionRecord:
 
 
 def changed(at_s: float, verdict: str, *, count: int) -> tuple[DecisionRecord, PlanChange]:
-    """A decision that was carried out, and the change that it led to."""
+    """Return a decision that was applied, and its plan change."""
     new = plan(count=count)
     decision = decided(
         at_s,
@@ -87,7 +87,7 @@ def changed(at_s: float, verdict: str, *, count: int) -> tuple[DecisionRecord, P
 
 
 def eventful(at: Path, *, name: str = "wordcount", windows: int = 60) -> None:
-    """Two starts, changes kept, rolled back and refused, a recommendation, errors; `name` wherever a name can be."""
+    """Write two starts, kept, rolled back and refused changes, a recommendation and errors; all names are `name`."""
     declared = (
         *chain("lines", "split", "count", "out"),
         OperatorDeclaration(operator=name, kind="keyed", inputs=("split", "count"), feedback=("count",)),

@@ -1,4 +1,4 @@
-"""Windows with believable numbers, for tests that keep or show them."""
+"""Windows with plausible numbers, for tests that store or show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy by a script, and the engine that it acts on in tests of the controller."""
+"""A scripted policy, and the engine for tests of the controller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def scripted_engine(
 
 @dataclass(frozen=True)
 class Scripted:
-    """Decides by a function of the situation; for what the loop makes of decisions."""
+    """A policy that decides by a function of the situation, for tests of the loop."""
 
     decides: Callable[[Situation], Decision]
     name: str = field(default="scripted", init=False)
@@ -41,7 +41,7 @@ class Scripted:
 
 
 def changing(**counts: int) -> Scripted:
-    """Always wants these replicas, and promises half the latency."""
+    """Return a policy that always requests these replicas and expects half the latency."""
 
     def decides(situation: Situation) -> Decision:
         plan = situation.plan.replace(replicas=situation.plan.replicas | counts)

@@ -1,4 +1,4 @@
-"""Runs a dataflow to its end while its plan is changed, and random plans to change it to."""
+"""Run a dataflow to its end under plan changes, and draw random plans."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SLOTS = 2
 
 
 def plan_of(flow: Dataflow, replicas: dict[str, int], wished: set[str]) -> Plan:
-    """The plan with these replicas and cuts, and with the cuts that it cannot do without."""
+    """Return the plan with these replicas and cuts, and with all required cuts."""
     cuts = frozenset(wished | required_cuts(flow, replicas).keys())
     return Plan(dataflow=flow.name, cuts=cuts, replicas=replicas, slots=SLOTS)
 
 
 def plans(flow: Dataflow) -> st.SearchStrategy[Plan]:
-    """Any valid plan: each region's replicas and each possible cut by itself."""
+    """Draw a valid plan; the replicas of each region and each possible cut are independent."""
     parallel = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
     replicas = st.fixed_dictionaries(
         {region.name: st.integers(1, MAX_REPLICAS) if region.replicable else st.just(1) for region in parallel}
@@ -36,7 +36,7 @@ def plans(flow: Dataflow) -> st.SearchStrategy[Plan]:
 
 
 def random_plan(flow: Dataflow, chance: random.Random) -> Plan:
-    """The same, for where hypothesis cannot look."""
+    """Draw a valid plan without hypothesis."""
     parallel = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
     replicas = {region.name: chance.randint(1, MAX_REPLICAS) if region.replicable else 1 for region in parallel}
     wished = {operator.name for operator in flow.operators if operator.kind is not Kind.SINK and chance.random() < 0.4}
@@ -54,20 +54,20 @@ def wait_until(condition: Callable[[], bool], engine: SparkEngine, timeout_s: fl
 
 
 def rows_read(engine: SparkEngine) -> int:
-    """How far the queries have read their numbered sources, in rows."""
+    """Return the number of rows that the queries have read from their numbered sources."""
     return sum(engine.position(query, source).get("row", 0) for query in engine.queries for source in query.inputs)
 
 
 def play(engine: SparkEngine, changes: Iterable[Plan]) -> None:
-    """Applies the plans one after the other while rows flow, then lets the run come to its end."""
+    """Apply the plans one after the other while rows are processed, then wait for the end of the run."""
 
     def rests() -> bool:
-        engine.observe()  # as a run does all the time: what has been read is forgotten
+        engine.observe()  # rows that were read are deleted, as in a run
         return engine.idle()
 
     for plan in changes:
         before = rows_read(engine)
-        # A change in the middle of things: some rows have gone through since the last one, or all have.
+        # A change during processing: some rows were processed since the last change, or all were.
         wait_until(lambda before=before: rows_read(engine) > before or rests(), engine)
         engine.observe()
         engine.apply(plan)

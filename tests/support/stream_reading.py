@@ -1,4 +1,4 @@
-"""Reads a source or channel through a streaming query, as the contract suites of both families do."""
+"""Read a source or channel through a streaming query, for the contract suites of both families."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def commit_generation(run: Path, generation: int) -> None:
 
 
 class ReadingQuery:
-    """A query that collects all rows from an offset on."""
+    """Return a query that collects all rows from an offset on."""
 
     def __init__(self, spark: SparkSession, read: Read, options: ReaderOptions, start: Offset) -> None:
         save_start_offsets(options.run, options.query, {NAME: start})

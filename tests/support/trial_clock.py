@@ -1,4 +1,4 @@
-"""What simulated trials share: their clock, and the cost of a row."""
+"""The clock and the cost per row of simulated trials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SLOTS_EACH = 2
 
 
 class Time:
-    """Of whichever engine is measured now."""
+    """The clock of the engine that is being measured."""
 
     engine: SimulatedEngine
 

@@ -1,4 +1,4 @@
-"""What becomes of a run whose dataflow was edited before it is resumed, and of functions that hide their state."""
+"""Runs whose dataflow was edited before they are resumed, and functions with hidden state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_run_goes_on_with_edited_functions_rates_and_rows_and_refuses_other_co
         finally:
             engine.stop()
 
-    mine = F.max("a").alias("most")  # an observation of the user's own is none of Penstock's
+    mine = F.max("a").alias("most")  # an observation of the user is not one of Penstock's
     said, _ = run(pairs(lambda df: df.select("a", "b").observe("rows_mine", mine), rows=20))
     assert said == ()
     said, rows = run(pairs(lambda df: df.select("b", "a"), rows=50, rows_per_s=5_000))

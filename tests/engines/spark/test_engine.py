@@ -1,4 +1,4 @@
-"""The engine: shapes of dataflows, what a change leaves alone, and resuming."""
+"""The engine: topologies of dataflows, queries that a change does not affect, and resuming."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_fan_out_several_inputs_a_global_state_and_a_user_s_sink(spark: SparkSes
 
 
 def test_ctrl_c_is_for_who_runs_the_queries(spark: SparkSession) -> None:
-    """PySpark's own handler cancels the jobs below queries, which then end with an error of theirs."""
+    """PySpark's own handler would cancel the jobs of queries, and the queries would fail."""
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -176,7 +176,7 @@ def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tm
 
 
 def test_columns_keep_names_that_spark_takes_for_others(spark: SparkSession, tmp_path: Path) -> None:
-    """With a dot, or the same but for case: through cuts, row functions, watermarks and a sink."""
+    """Names contain a dot or differ only in case; rows pass cuts, row functions, watermarks and a sink."""
 
     def mirrored(row: dict[str, Any]) -> dict[str, Any]:
         return row | {"A.B": -row["a.b"]}

@@ -1,4 +1,4 @@
-"""Event time over cuts: no row that is on time is taken for late, and windows close as they would without the cut."""
+"""Event time across cuts: no row on time is treated as late, and windows close as without the cut."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.spark_runs import engine_for, plan_of, play, wait_until
 pytestmark = pytest.mark.spark
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-ROWS = 600  # one a second, and at the end one that is far ahead
+ROWS = 600  # one row per second, and a last one that is far ahead
 
 
 def moment(n: int) -> tuple[datetime, int]:
@@ -39,9 +39,9 @@ def counted(by: str, window_s: int, add: str) -> Any:
 
 
 def test_windows_of_windows_close_and_lose_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """The event time goes on behind the first window by itself, and the filter hides the last rows from the second.
+    """Event time continues after the first window, and the filter hides the last rows from the second window.
 
-    It also goes on behind a Python function, where Spark itself takes no column for event time.
+    It also continues after a Python function, where Spark itself has no event-time column.
     """
     flow = penstock.Dataflow("twice")
     rows = flow.source("rows", penstock.generate(moment, schema="ts timestamp, k int", rows=ROWS, rows_per_s=150))
@@ -63,13 +63,13 @@ def test_windows_of_windows_close_and_lose_nothing(spark: SparkSession, tmp_path
 
 
 def test_no_row_is_late_by_a_mark_before_it(spark: SparkSession, tmp_path: Path) -> None:
-    """Windows that close all at once come through the channel after the times that closed them."""
+    """Windows that close at the same time pass the channel after the rows that closed them."""
     rows = 2_000
     flow = finance.flow(output=penstock.memory(), rows=rows, rows_per_s=100_000)
     engine = engine_for(flow, spark, tmp_path / "run", max_batch_rows=700)
     try:
         engine.start()
-        wait_until(engine.idle, engine)  # nobody observes, and so nothing is forgotten
+        wait_until(engine.idle, engine)  # there is no observation, so nothing is deleted
         folder = next(query.appends_to for query in engine.queries if query.pipeline == "vwap")
         log = Log(tmp_path / "run" / "channels" / folder)
         watermark_s, seen = float("-inf"), 0
@@ -99,12 +99,12 @@ def test_streams_with_a_watermark_each_are_not_united(spark: SparkSession, tmp_p
         engine_for(flow, spark, tmp_path / "run").start()
 
 
-LEFT = 200  # rows, one a second, of which every other one finds its like; the last is far ahead
-EPOCH = datetime(1970, 1, 2, tzinfo=UTC)  # in ms it fits an Integer of Java's, where Spark wants a Long
+LEFT = 200  # rows, one per second; every second row has a match, and the last one is far ahead
+EPOCH = datetime(1970, 1, 2, tzinfo=UTC)  # in ms the value fits into a Java Integer, but Spark requires a Long
 
 
 def outer_join() -> penstock.Dataflow:
-    """Of a stream that is at its end at once, and of one that hardly begins before it is told to."""
+    """Join a stream that ends at once with one that starts only on request."""
 
     def left(n: int) -> tuple[int, datetime]:
         return n, EPOCH + timedelta(seconds=n if n < LEFT else 100_000)
@@ -126,8 +126,8 @@ def outer_join() -> penstock.Dataflow:
     return flow
 
 
-def await_left(engine: Any) -> None:
-    """Until the join has taken all of the stream that has ended."""
+def await_ended_stream(engine: Any) -> None:
+    """Wait until the join has read all rows of the ended stream."""
 
     def taken() -> bool:
         at = {source.origin: engine.position(query, source) for query in engine.queries for source in query.inputs}
@@ -157,7 +157,7 @@ def test_an_input_that_has_ended_holds_up_nothing_after_a_change(
     engine = engine_for(flow, spark, tmp_path / "run", plan_of(flow, {"join": 2}, before))
     try:
         engine.start()
-        await_left(engine)
+        await_ended_stream(engine)
         engine.apply(plan_of(flow, {"join": replicas}, after))
         assert outer_rows(engine) == OUTER
     finally:
@@ -165,12 +165,12 @@ def test_an_input_that_has_ended_holds_up_nothing_after_a_change(
 
 
 def test_an_input_that_has_ended_holds_up_nothing_after_a_stop(spark: SparkSession, tmp_path: Path) -> None:
-    """Twice: the second start has seen no row of it at all."""
+    """The run is started three times; only the first start reads rows of the ended stream."""
     for start in range(3):
         engine = engine_for(outer_join(), spark, tmp_path / "run")
         try:
             engine.start()
-            await_left(engine)
+            await_ended_stream(engine)
             if start == 2:
                 assert outer_rows(engine) == OUTER
         finally:
@@ -182,5 +182,5 @@ def test_a_spark_that_does_not_show_its_watermarks_is_no_error(
 ) -> None:
     watermarks = InputWatermarks(tmp_path, {"left": object(), "right": object()})
     for _ in range(2):
-        watermarks.save(object())  # has none of the methods that are asked for
+        watermarks.save(object())  # lacks the methods that are called
     assert [record.levelname for record in caplog.records] == ["WARNING"]

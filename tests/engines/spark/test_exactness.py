@@ -1,4 +1,4 @@
-"""The first promise: the output is that of one batch over the same input, whatever plans it ran under."""
+"""Exactness: under any sequence of plans, the output equals that of one batch over the same input."""
 
 from __future__ import annotations
 

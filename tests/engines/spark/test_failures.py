@@ -1,4 +1,4 @@
-"""What goes wrong on Spark, and what is left of it: the old plan, every row, and a word about the cause."""
+"""Failures on Spark: the old plan stays in force, no row is lost, and the error names its cause."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def test_a_failed_change_leaves_the_old_plan_and_every_row(
         def refuse(*_: Any) -> None:
             raise OSError("no space left")
 
-        with monkeypatch.context() as patched:  # the middle of the change: queries are stopped, state is being moved
+        with (
+            monkeypatch.context() as patched
+        ):  # the middle of the change: queries are stopped, and state is being repartitioned
             patched.setattr(type(spark._streamingCheckpointManager), "repartition", refuse)
             with pytest.raises(penstock.PenstockError, match="OSError: no space left. The old plan is in force again"):
                 engine.apply(cut)
@@ -61,7 +63,7 @@ def test_a_failed_change_leaves_the_old_plan_and_every_row(
             return query
 
         prepare = Changeover._prepare
-        with monkeypatch.context() as patched:  # a query that Spark cannot take up, which it says when it has started
+        with monkeypatch.context() as patched:  # a query that Spark refuses only after its start
             patched.setattr(Changeover, "_prepare", spoil)
             with pytest.raises(penstock.PenstockError, match="Pipeline 'out' does not start: "):
                 engine.apply(cut)
@@ -136,7 +138,7 @@ def test_executors_that_do_not_come_back_are_not_counted_on(
         there = {"one": ExecutorCounts(planned=2, requested=2, registered=("1",))}
         engine._executors = SimpleNamespace(slots_per_executor=1, counts=lambda: there["one"])
         engine._drift.patience_s = 0.2
-        assert engine.recover() == () and engine.plan.slots == 2  # it may come back
+        assert engine.recover() == () and engine.plan.slots == 2  # the executor may return
         wait_until(lambda: engine.plan.slots == 1 or bool(engine.recover()), engine)
         assert engine.plan.slots == 1 and engine.plan.replicas == {"work": 2}
         there["one"] = ExecutorCounts(planned=2, requested=2, registered=("1", "7"))
@@ -149,7 +151,7 @@ def test_executors_that_do_not_come_back_are_not_counted_on(
 def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_still(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first row of its kind fails once, as a lost worker would; the second fails whenever it comes."""
+    """The first bad row fails once, like a lost worker; the second fails in every attempt."""
     monkeypatch.setattr(retries, "RETRY_DELAYS_S", (0.0, 0.1, 0.2))
     stumbled, healed = tmp_path / "stumbled", tmp_path / "healed"
 
@@ -185,7 +187,7 @@ def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_s
 
 
 def comes_to_its_end(engine: SparkEngine, rows: int) -> None:
-    """With each of so many rows once."""
+    """Assert that the output contains each row once."""
     wait_until(engine.idle, engine)
     assert Counter(row["n"] for row in engine.rows("out")) == Counter(range(rows))
 
@@ -215,7 +217,7 @@ def test_a_plan_that_is_in_force_stays_also_where_the_old_one_cannot_be_cleared_
 def test_a_change_that_failed_leaves_nothing_in_the_way_of_the_same_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first try's query makes its first batch, which is empty, and is stopped; the second's has the same name."""
+    """The query of the first attempt runs an empty batch and is stopped; the second query has the same name."""
     flow = penstock.Dataflow("again")
     first = numbers(flow, 900, rows_per_s=200).stateless("first", lambda df: df)
     first.stateless("second", lambda df: df).sink("out", penstock.memory())

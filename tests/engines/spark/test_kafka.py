@@ -1,4 +1,4 @@
-"""Kafka as source, sink and channel, on a real broker: exact, whatever happens to the driver and to the broker."""
+"""Kafka as source, sink and channel on a real broker: exact output after failures of the driver and the broker."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession
         broker.stop()
         down.set()
         observed.wait()
-        time.sleep(20)  # the plan change begins meanwhile
+        time.sleep(20)  # the plan change begins during this time
         broker.start()
 
     try:
@@ -98,7 +98,7 @@ def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession
         changed = plan_of(flow, {"split": 1, "count": 3}, {"lines", "split"})
         try:
             engine.apply(changed)
-        except penstock.PenstockError:  # a broker that is slow to come back: the old plan is in force
+        except penstock.PenstockError:  # the broker returns late, so the old plan stays in force
             outage.join()
             assert engine.plan == cut
             engine.apply(changed)
@@ -115,7 +115,7 @@ def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession
 
 
 def test_a_sink_goes_on_when_its_broker_was_away_between_batches(broker: Broker, tmp_path: Path) -> None:
-    """Its client never hears of the coordinator again, and keeps to no limit of its own."""
+    """The client never finds the coordinator again, and it has no time limit."""
     topic = Topic(KafkaCluster(bootstrap_servers=broker.bootstrap_servers), f"between-{time.time_ns()}")
     topic.create(2)
     sink = KafkaSink(
@@ -194,13 +194,15 @@ def test_what_is_read_of_a_cut_is_deleted(broker: Broker, spark: SparkSession, t
         engine.start()
         wait_until(engine.idle, engine)
         latency = engine.observe().latency
-        assert latency is not None and latency.rows == ROWS  # by the records' own times
+        assert latency is not None and latency.rows == ROWS  # computed from the timestamps of the records
         names = Topic(cluster, lines)._admin().list_topics(timeout=60).topics
         (cut,) = [Topic(cluster, name) for name in set(names) - others if name.endswith("-split_g1")]
         left = sum(cut.ends().values())
         wait_until(lambda: left - sum(cut.starts().values()) < left / 2, engine)  # all but the last append
         engine.apply(plan_of(flow, {"split": 1, "count": 1}, set()))
-        engine.apply(plan_of(flow, {"split": 1, "count": 2}, set()))  # what the plan before last had goes now
+        engine.apply(
+            plan_of(flow, {"split": 1, "count": 2}, set())
+        )  # rows of the plan before the last one are deleted now
         wait_until(lambda: cut.name not in cut._admin().list_topics(timeout=60).topics, engine)
     finally:
         engine.stop()

@@ -1,4 +1,4 @@
-"""kill -9 of the driver at any moment, also in the middle of a plan change: resumed, the output is exact."""
+"""kill -9 of the driver at any time, also during a plan change: after resuming, the output is exact."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def wait_for(path: Path, driver: subprocess.Popen[bytes]) -> None:
 
 
 def run_and_kill(app: str, at: Path, kills: int, chance: random.Random, inside: bool) -> int:
-    """Starts the driver again and again, killing it after a random while; returns how often it was killed.
+    """Start the driver repeatedly, kill it after a random time, and return the number of kills.
 
-    With `inside` that is a while after a change of plan was begun, which takes longer.
+    If `inside` is set, the random time begins with a plan change.
     """
     killed = 0
     _, how = APPS[app]

@@ -38,7 +38,7 @@ class Durations:
         self._folder = folder
 
     def sleep(self, seconds: float, rows: int = 1) -> None:
-        """Sleep, and note how long it really took for so many rows."""
+        """Sleep for these rows, and record the actual duration."""
         began = time.perf_counter()
         time.sleep(seconds)
         with (self._folder / str(os.getpid())).open("a") as file:
@@ -92,12 +92,12 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
             if engine.generation == 1 and (window.operator("thirds").rows_out_total or 0) > 0:
                 engine.apply(
                     penstock.rescaled(flow, engine.plan, {"count": 3})
-                )  # what a change interrupts is counted too
+                )  # rows that a change interrupts count too
             elif idle:
                 break
             assert engine.failure() is None and time.monotonic() < deadline
             time.sleep(0.5)
-        window = engine.observe()  # in which nothing happened: what it says is of all rows
+        window = engine.observe()  # a window without rows: its values are those of all rows
         shown = {operator.operator: operator for operator in window.operators}
     finally:
         engine.stop()
@@ -123,12 +123,10 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
     assert shown["odd_thrice"].seconds_per_row == pytest.approx(row_s, rel=0.15)
     assert shown["thirds"].seconds_per_row == pytest.approx(by_batch.seconds_per_row(), rel=0.15)
     assert shown["odd_thrice"].true_rows_per_s == pytest.approx(1 / row_s, rel=0.15)
-    assert shown["odd_thrice"].service_scv is not None and shown["thirds"].service_scv is None  # of row functions only
-    assert (
-        sum(latency.rows for latency in latencies) == ROWS
-    )  # each row's stay is counted once, from its append to its result
+    assert shown["odd_thrice"].service_scv is not None and shown["thirds"].service_scv is None  # not a row function
+    assert sum(latency.rows for latency in latencies) == ROWS  # each row counts once, from its append to its result
     assert all(0 < latency.p50_s <= latency.p95_s <= latency.p99_s for latency in latencies)
-    assert 0.9 * ROWS <= appended <= ROWS  # the first few may have been appended before the meter was there
+    assert 0.9 * ROWS <= appended <= ROWS  # the first rows may have been appended before the meter started
     assert shown["numbers"].backlog_rows == 0 and shown["native"].backlog_rows is None
 
 
@@ -214,18 +212,18 @@ def test_each_input_has_its_own_backlog(spark: SparkSession, tmp_path: Path) -> 
 
 
 def wait_by_turns(row: dict[str, int]) -> dict[str, float]:
-    """Every fourth row takes four times as long; what each took goes out with it, so that the truth is known."""
+    """Every fourth row takes four times as long. The actual duration of each row is part of the output."""
     began = time.perf_counter()
     time.sleep(0.004 if row["n"] % 4 == 0 else 0.001)
     return row | {"took_s": time.perf_counter() - began}
 
 
 def test_one_row_in_n_tells_mean_and_spread_of_all(spark: SparkSession) -> None:
-    timing = Timing(spark.sparkContext, every=4)  # the very period of the rows
+    timing = Timing(spark.sparkContext, every=4)  # the sampling period equals the period of the rows
     numbers = spark.range(ROWS).select(F.col("id").alias("n"))
     timed = apply_rows(numbers, "wait", wait_by_turns, "n bigint, took_s double", timing)
     pulls, took_s = [], []
-    for _ in range(2):  # pulled from time to time: what one pull has seen, the next has not
+    for _ in range(2):  # each pull returns only the samples since the previous pull
         took_s += [row.took_s for row in timed.collect()]
         pulls.append(timing.pull())
     moments = service_moments(pull.sample for pull in pulls)

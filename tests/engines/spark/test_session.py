@@ -1,4 +1,4 @@
-"""What Spark says when it fails, in one sentence."""
+"""Errors of Spark in one sentence."""
 
 from __future__ import annotations
 

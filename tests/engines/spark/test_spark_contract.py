@@ -23,7 +23,7 @@ def flow(rows: int, rows_per_s: float) -> Dataflow:
         "numbers", penstock.generate(lambda n: n, schema="n bigint", rows=rows, rows_per_s=rows_per_s)
     )
     doubled = numbers.stateless("double", lambda df: df.selectExpr("n * 2 as m"))
-    # A key for each row, so that a change of a count goes out for each row, however rows fall into batches.
+    # Each row has its own key, so each row causes one output row in any batch.
     doubled.keyed("count", lambda df: df.groupBy("m").count(), keys=["m"]).sink("out", penstock.memory())
     return flow
 

@@ -1,4 +1,4 @@
-"""Keyed state survives a change of its replicas, whichever of Spark's ways it is kept in."""
+"""Keyed state of every Spark API survives a change of its replicas."""
 
 from __future__ import annotations
 

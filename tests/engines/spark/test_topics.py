@@ -1,4 +1,4 @@
-"""Topics: loaded, measured, poisoned, missing, deleted and created again, on a real broker and by its commands."""
+"""Topics on a real broker: loading, measuring, poison records, and missing or recreated topics."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
         while engine.failure() is None and time.monotonic() < deadline:
             engine.recover()
             time.sleep(0.1)
-        # Which of two replicas comes to its first one first is open.
+        # Either replica may reach its first poison record first.
         assert re.search(
             r"record 1[0-3] of partition 0 of topic 'poison' cannot be read as json", str(engine.failure())
         )
@@ -119,7 +119,7 @@ def test_mistakes_get_one_sentence(
 def test_a_topic_that_ends_before_what_was_read_of_it_is_not_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that was deleted and created again: its records are not those that are still to come."""
+    """The topic seems to be deleted and created again, so its records are not the expected ones."""
     monkeypatch.setattr(kafka_source, "_SHORTENED_TIMEOUT_S", 0.2)
     (tmp_path / "plan.json").write_text('{"generation": 1}')
     options = ReaderOptions(
@@ -133,9 +133,9 @@ def test_a_topic_that_ends_before_what_was_read_of_it_is_not_the_same(
     fewer = {"0": 0, "1": 0}
     assert reader.latestOffset(fewer, ReadAllAvailable()) == fewer
     start = {"0": 1_000}
-    assert reader.latestOffset(start, ReadAllAvailable()) == start  # a broker that has just come back may mean well
+    assert reader.latestOffset(start, ReadAllAvailable()) == start  # temporary after a restart of a broker
     time.sleep(0.3)
-    for ends in (None, {0: 700}):  # and so it may when it was away once more
+    for ends in (None, {0: 700}):  # also after another restart
         reader._ends = SimpleNamespace(poll=lambda ends=ends: ends)
         assert reader.latestOffset(start, ReadAllAvailable()) == start
     time.sleep(0.3)
@@ -172,7 +172,7 @@ def test_a_topic_that_is_deleted_or_created_again_is_not_the_same(
         source("another").resume({})
     topic.delete()
     deadline = time.monotonic() + 500
-    while "Topic 'again' was deleted at" not in (said := told(running.available)):  # at first it may come back
+    while "Topic 'again' was deleted at" not in (said := told(running.available)):  # at first the topic may return
         assert time.monotonic() < deadline, said
     topic.create(1)
     fill(broker.bootstrap_servers, "again", str, range(20))
@@ -200,7 +200,7 @@ def test_a_load_is_exact(broker: Broker) -> None:
         before = sum(Topic(cluster, "load").ends().values())
         assert load(Topic(cluster, "load"), wordcount.generator, schedule, limit_s=seconds).rows == rows
         assert sum(Topic(cluster, "load").ends().values()) - before == rows
-    assert Topic(cluster, "load").create(8) == 2  # it is there already
+    assert Topic(cluster, "load").create(8) == 2  # it exists already
     before = sum(Topic(cluster, "load").ends().values())
     with pytest.raises(
         penstock.PenstockError,

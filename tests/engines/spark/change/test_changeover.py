@@ -1,4 +1,4 @@
-"""What a change of plan hands on, without Spark."""
+"""State that a plan change transfers, without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.plan import default_plan, pipelines
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_only_what_is_there_is_repartitioned(tmp_path: Path, keeps: bool) -> None:
-    """The function of a keyed operator may keep no state, and Spark refuses to repartition none."""
+    """The function of a keyed operator may keep no state, and Spark cannot repartition missing state."""
     flow = penstock.Dataflow("stateless_after_all")
     numbers = flow.source("numbers", penstock.generate(int, schema="n bigint", rows=10))
     numbers.keyed("same", lambda df: df, keys=["n"]).sink("out", penstock.memory())

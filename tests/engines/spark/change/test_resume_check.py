@@ -1,4 +1,4 @@
-"""What of a dataflow may change before a run is resumed, and what a start that never came to be leaves behind."""
+"""Allowed changes of a dataflow before a run is resumed, and files that a failed start leaves."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_a_reader_starts_in_the_middle_and_rows_that_were_read_can_be_deleted(
         query.await_rows(10)
     assert sorted(row.n for row in query.rows) == list(range(10, 20))
     channel.delete_before(channel.end())
-    assert channel.append(rows(spark, 10, 20), "q.00000001") == 10  # its key is still known
+    assert channel.append(rows(spark, 10, 20), "q.00000001") == 10  # the channel still knows its key
     channel.append(rows(spark, 20, 25), "q.00000002")
     assert channel.end() == {"entry": 3}
     assert channel.rows_between({"entry": 2}, channel.end()) == 5

@@ -1,4 +1,4 @@
-"""A cut in Kafka: what goes into a record, and what a crash leaves of a topic."""
+"""A cut in Kafka: the content of records, and topics after a crash."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOWHERE = KafkaCluster(bootstrap_servers="127.0.0.1:1")
 
 
 class Kept:
-    """A producer that keeps what it is given, and confirms it when it is flushed."""
+    """A producer that stores messages and confirms them on flush."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
@@ -77,7 +77,7 @@ def test_a_topic_that_the_client_knows_to_be_gone_is_told(monkeypatch: pytest.Mo
 
 
 def test_a_topic_is_known_before_it_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A driver that is killed meanwhile finds it when it is resumed, and deletes it."""
+    """If the driver is killed during the creation, the resumed driver finds the topic and deletes it."""
     created: list[str] = []
     folder = tmp_path / "channels" / "split_g1"
 
@@ -96,7 +96,7 @@ def test_a_topic_is_known_before_it_is_there(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_a_cut_is_never_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster may compact what does not say otherwise, and a batch that is tried again has the same keys."""
+    """The cluster may compact topics by default, and a repeated batch has the same keys."""
     asked: dict[str, str] = {}
     monkeypatch.setattr(topic_store.Topic, "create", lambda self, partitions, **config: asked.update(config))
     TopicStore(NOWHERE, "t", 4, ()).create()

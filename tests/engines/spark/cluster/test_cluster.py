@@ -1,4 +1,4 @@
-"""A real cluster of processes: executors come, go and are killed under a running pipeline, and the output is exact."""
+"""A real cluster of processes: executors start, stop and are killed during a run, and the output is exact."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def waited(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def counting() -> Dataflow:
-    """Rows without end, until the rate is set to 0."""
+    """A source that appends rows until the rate is set to 0."""
     flow = penstock.Dataflow("counting")
     numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=60))
     keys = numbers.rows("wait", waited, schema="key bigint")
@@ -74,7 +74,7 @@ def started(spark: SparkSession, at: Path, slots: int, **how: Any) -> SparkEngin
 
 
 def resized(engine: SparkEngine, executors: int) -> penstock.Plan:
-    """Executors and replicas together."""
+    """Return the plan with this number of executors and replicas."""
     plan = penstock.rescaled(engine.flow, engine.plan, {"wait": executors, "count": executors})
     return plan.replace(slots=executors)
 
@@ -85,7 +85,7 @@ def reads_on(engine: SparkEngine) -> None:
 
 
 def check_exact(engine: SparkEngine) -> None:
-    """Every row that was ever appended is counted once: the last counts are those of a batch over the same rows."""
+    """Assert that each appended row is counted once: the last counts equal those of a batch over the same rows."""
     engine.set_rate("numbers", 0.0)
 
     def through() -> bool:
@@ -124,7 +124,7 @@ def executor_processes(up: SparkCluster) -> list[psutil.Process]:
     executors = []
     for number in range(WORKERS):
         for process in daemon(up, f"worker-{number}").children():
-            with suppress(psutil.NoSuchProcess):  # as one that the script which became this worker has left unreaped
+            with suppress(psutil.NoSuchProcess):  # for example a zombie of the script that started this worker
                 if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
                     executors.append(process)
     return executors
@@ -133,7 +133,7 @@ def executor_processes(up: SparkCluster) -> list[psutil.Process]:
 def eventually(condition: Callable[[], bool], timeout_s: float = 500.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "what was waited for did not happen"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.2)
 
 
@@ -158,10 +158,10 @@ def test_executors_and_replicas_grow_and_shrink_together_and_every_row_counts_on
         two = resized(engine, 2)
         assert engine.apply(two).plan == engine.plan == two
         left = engine.executors.counts()
-        assert len(left.registered) == 2 and first in left.registered  # the newest go
+        assert len(left.registered) == 2 and first in left.registered  # the newest executors stop
         eventually(lambda: len(executor_processes(up)) == 2)
         reads_on(engine)
-        only = engine.plan.replace(slots=3)  # no query is touched by executors alone
+        only = engine.plan.replace(slots=3)  # a change of executors alone restarts no query
         assert engine.apply(only).stopped == ()
         assert len(engine.executors.counts().registered) == 3
         check_exact(engine)
@@ -183,7 +183,7 @@ def test_a_killed_executor_and_a_killed_worker_are_replaced_and_nothing_is_lost(
         before = set(engine.executors.counts().registered)
         victim.kill()
         wait_until(lambda: before != set(now := engine.executors.counts().registered) and len(now) == 2, engine)
-        eventually(lambda: cluster.status(up.at).is_healthy)  # the worker has been started again
+        eventually(lambda: cluster.status(up.at).is_healthy)  # the worker was restarted
         reads_on(engine)
         check_exact(engine)
     finally:
@@ -225,17 +225,17 @@ def test_executors_that_are_lost_while_they_warm_up_are_not_waited_for_without_e
 ) -> None:
     executors = negotiator_of(on_cluster, patience_s=240.0)
     executors.resize(1)
-    negotiator_of(on_cluster, patience_s=240.0, warms_up=False).resize(2)  # a cold one registers, however long it takes
+    negotiator_of(on_cluster, patience_s=240.0, warms_up=False).resize(2)  # a cold executor registers
     executors.patience_s = 5.0  # type: ignore[attr-defined]
 
-    def lost(*_: Any) -> Iterator[Any]:  # as a job sees it: none of its tasks ends
+    def lost(*_: Any) -> Iterator[Any]:  # a frozen executor: none of its tasks ends
         time.sleep(600.0)
         return iter([])
 
     monkeypatch.setattr("penstock.engines.spark.executors.warm_up._wait", lost)
     assert executors.resize(2) == 2
     executors.patience_s = 240.0  # type: ignore[attr-defined]
-    assert executors.resize(1) == 1  # and nothing is left running that would hold its slots
+    assert executors.resize(1) == 1  # no job still occupies its slots
 
 
 def test_a_run_goes_on_without_the_master_and_can_be_resized_when_it_is_back(
@@ -290,7 +290,7 @@ def test_a_watched_program_gets_the_executors_that_its_load_needs_and_keeps_no_o
     on_cluster: SparkSession, tmp_path: Path
 ) -> None:
     def slowly(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """100 rows/s a slot."""
+        """A slot serves 100 rows/s."""
         for frame in frames:
             time.sleep(0.01 * len(frame))
             yield frame

@@ -1,4 +1,4 @@
-"""Who starts a cluster and goes away before it is up leaves nothing behind."""
+"""If the starter of a cluster ends before the cluster is ready, no process remains."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_interrupted_start_leaves_no_supervisor(tmp_path: Path, monkeypatch: 
 
 @pytest.fixture
 def signals() -> Iterator[None]:
-    """A supervisor has a process, and its signals, to itself."""
+    """A supervisor has its own process, so it can handle its signals."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
@@ -55,7 +55,7 @@ def test_a_starter_that_is_killed_before_all_is_up_is_followed(tmp_path: Path, m
         return started[-1]
 
     monkeypatch.setattr(daemons, "start_master", sleeping)
-    monkeypatch.setattr(supervisor, "workers_alive", lambda _: None)  # the master is not up yet
+    monkeypatch.setattr(supervisor, "workers_alive", lambda _: None)  # the master is not ready yet
     monkeypatch.setattr(supervisor, "_CHECK_INTERVAL_S", 0.01)
     gone = subprocess.Popen(["true"])
     killed = Owner(pid=gone.pid, create_time_s=psutil.Process(gone.pid).create_time())
@@ -84,12 +84,12 @@ def test_a_directory_with_a_blank_in_its_name_is_one_word(tmp_path: Path, monkey
     monkeypatch.setattr(subprocess, "Popen", lambda *_, env, **__: given.update(env))
     at = tmp_path / 'my "runs"'
     daemons.start_master(at, port=1, web_port=2)
-    # Spark's launcher takes words apart as a shell does.
+    # Spark's launcher splits words like a shell.
     assert shlex.split(given["SPARK_MASTER_OPTS"])[1:] == [f"-Dspark.deploy.recoveryDirectory={at}/recovery"]
 
 
 def test_the_copy_of_a_directory_is_nobody_s_cluster(tmp_path: Path) -> None:
-    """Whoever stops or starts a cluster there does not end the one that was copied."""
+    """Starting or stopping a cluster in the copy does not end the original cluster."""
     with subprocess.Popen(["sleep", "60"]) as theirs:
         process = Owner(pid=theirs.pid, create_time_s=psutil.Process(theirs.pid).create_time())
         ClusterRecord(

@@ -1,4 +1,4 @@
-"""Clocks around a user's Python functions leave these as they are."""
+"""Clocks around the Python functions of a user do not change their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_processor_that_is_handed_over_again_has_one_clock() -> None:
     echo, clocks = Echo(), [Timing(Context(), every=1) for _ in range(3)]
     handed_over = [_over_processor(timing, echo) for timing in clocks]
     assert "handleInputRows" not in vars(echo)
-    handed_over[-1].init("state")  # as Spark does with what it is handed
+    handed_over[-1].init("state")  # Spark also calls `init` on the processor
     assert list(handed_over[-1].handleInputRows("k", iter([1, 2]), None)) == [("state", 1), ("state", 2)]
     assert [timing.seconds.value > 0 for timing in clocks] == [False, False, True]
 

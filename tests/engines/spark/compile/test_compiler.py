@@ -1,4 +1,4 @@
-"""A function of the user's that fails while it builds its DataFrame."""
+"""Compilation of a dataflow: errors of user functions, and replicas of their inputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_function_that_fails_is_told_with_its_line() -> None:
 
 
 def test_all_inputs_together_give_the_replicas_of_an_operator() -> None:
-    """Where the function puts them together, nobody could mend it behind: its work would be done by then."""
+    """A repartition after a function that unites its inputs would be too late, because its work is already done."""
     flow = penstock.Dataflow("several")
     sources = [flow.source(name, penstock.generate(int, schema="n bigint", rows=1)) for name in ("a", "b", "c")]
     flow.stateless("both", lambda a, b, c: a, inputs=sources).sink("out", penstock.noop())
@@ -43,6 +43,6 @@ def test_all_inputs_together_give_the_replicas_of_an_operator() -> None:
 
     for replicas, expected in [(5, [2, 2, 1]), (3, [1, 1, 1]), (4, [2, 1, 1]), (2, [1, 1, 1])]:
         (pipeline,) = pipelines(flow, default_plan(flow, replicas={"both": replicas}))
-        with pytest.raises(penstock.DataflowError, match="not a DataFrame"):  # no Spark is needed to see what is read
+        with pytest.raises(penstock.DataflowError, match="not a DataFrame"):  # the inputs can be checked without Spark
             Compiler(None, flow, pipeline, reading, None).compile()
         assert list(read.values()) == expected

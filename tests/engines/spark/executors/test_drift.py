@@ -1,4 +1,4 @@
-"""Executors that are gone for good are told from those that are on their way."""
+"""Permanently lost executors are distinguished from executors that are starting."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def test_others_than_planned_are_gone_on_with_when_they_have_lasted() -> None:
 
 
 def test_executors_that_came_when_fewer_were_wanted_are_told_when_they_have_lasted() -> None:
-    """Two workers die while their executors are let go: the master had ordered others, and takes none back."""
+    """Two workers die while their executors are released: the master has already requested others and keeps them."""
     drift = ExecutorDrift(60.0)
     late = there("1", "4", "5")
     assert [drift.lasting_slots(late, 4, now_s) for now_s in (0.0, 30.0, 59.0, 65.0)] == [None, None, None, 6]
 
 
 class Flapping(SparkNegotiator):
-    """Of two executors the second dies as soon as it has come, and another takes its place."""
+    """The second of two executors dies after each registration, and a new one replaces it."""
 
     def __init__(self) -> None:
         self.patience_s, self._slots_per_executor = 0.05, 1
         self._spark, self._warms_up, self._warm = None, False, set()
-        self._looks = iter(range(1000))  # at most: they take 5 s, a hundred times its patience
+        self._looks = iter(range(1000))  # at most 1000 looks; they take 5 s, a hundred times the patience
         self.asked: list[int] = []
 
     def request(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""What operators cost: the time that their rows took, and neither that of processes before nor of empty batches."""
+"""Operator costs contain the time of their rows, but not of earlier processes or of empty batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_source_of_a_resumed_run_does_not_cost_what_it_cost_before(
     query = query_of("in", "out")
     timings = tmp_path / "timings" / "in_g1"
     timings.mkdir(parents=True)
-    (timings / "101").write_text("70.5\n")  # of a process that is gone
+    (timings / "101").write_text("70.5\n")  # measured by a process that has ended
     tallies: defaultdict[str, costs.OperatorSamples] = defaultdict(costs.OperatorSamples)
     measured = costs.OperatorCosts(context_of(flow, tmp_path), tallies)
     measured.query_started(query)
@@ -37,7 +37,7 @@ def test_a_source_of_a_resumed_run_does_not_cost_what_it_cost_before(
 
 
 def test_batches_without_rows_are_no_row_s_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As timers in processing time make them for ever: each takes as long as the one batch with rows did."""
+    """Timers in processing time cause endless empty batches; each takes as long as the only batch with rows."""
     monkeypatch.setattr(costs, "StageTimes", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: 2.0))
     flow = penstock.Dataflow("timers")
     rows = flow.source("in", penstock.generate(int, schema="n bigint", rows=10))
@@ -63,7 +63,7 @@ def test_batches_without_rows_are_no_row_s_cost(tmp_path: Path, monkeypatch: pyt
         "kept": pytest.approx(0.05),
         "same": pytest.approx((2.0 - 0.25 - 0.5) / 10),
     }
-    # Of a batch that is not over, the time is seen before the rows.
+    # The time of an unfinished batch is visible before its rows.
     add(empty, reading_s=25.25 + 0.2)
     add(batch(rows=10, update_s=0.5), reading_s=25.25 + 0.25)
     assert tallies["in"].seconds_per_row() == pytest.approx(0.025)

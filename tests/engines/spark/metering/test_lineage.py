@@ -1,4 +1,4 @@
-"""What batches read is known also where Spark has purged their offsets."""
+"""The rows that batches read are known even if Spark has purged their offsets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def offset(name: str, row: int) -> dict[str, int]:
 
 
 def progress(batch: int) -> dict[str, Any]:
-    """In the order of the plan, which is not that of the checkpoint, and without names."""
+    """Return a progress report; its sources have no names and are in the order of the plan, not of the checkpoint."""
     sources = [
         {"startOffset": offset(name, size * batch) if batch else None, "endOffset": offset(name, size * (batch + 1))}
         for name, size in (("right", 10), ("left", 7))
@@ -59,7 +59,7 @@ def test_batches_whose_offsets_are_purged_are_counted_by_their_progress(tmp_path
     known = lineage(tmp_path, kept=range(100, 200))
     assert known.ranges("out_g1", 3) is None
     known.add_progress("out_g1", [report(progress(batch)) for batch in range(200)])
-    for batch in (0, 3, 99, 100, 101, 199):  # of the hundredth, the one before is gone
+    for batch in (0, 3, 99, 100, 101, 199):  # the offsets before batch 100 are purged
         assert known.ranges("out_g1", batch) == {
             "left": ({"row": 7 * batch}, {"row": 7 * batch + 7}),
             "right": ({"row": 10 * batch}, {"row": 10 * batch + 10}),
@@ -69,6 +69,6 @@ def test_batches_whose_offsets_are_purged_are_counted_by_their_progress(tmp_path
 def test_sources_that_cannot_be_told_apart_are_not_guessed(tmp_path: Path) -> None:
     known = lineage(tmp_path, kept=range(199, 200))
     other = progress(3)
-    other["sources"][0]["endOffset"]["start_id"] = 5  # of an earlier start
+    other["sources"][0]["endOffset"]["start_id"] = 5  # a batch of an earlier start
     known.add_progress("out_g1", [report(other)])
     assert known.ranges("out_g1", 3) is None

@@ -1,4 +1,4 @@
-"""Rows out over rows in: declared, of a window, or of all rows so far; what gives no rows has none."""
+"""Selectivity is declared, measured in a window, or measured over all rows; operators without output have none."""
 
 from __future__ import annotations
 

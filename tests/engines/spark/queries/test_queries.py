@@ -1,4 +1,4 @@
-"""How queries are started, without Spark."""
+"""The start of queries, without Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.plan import default_plan, pipelines
 def test_what_shuffles_without_state_has_the_replicas_of_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A join with a table too large to be handed to every task: with one partition, one replica would do it all."""
+    """A join with a table that is too large to broadcast: one replica would do all the work in one partition."""
     monkeypatch.setattr(RunningQuery, "start", lambda *_: None)
     flow = penstock.Dataflow("enriched")
     numbers = flow.source("numbers", penstock.generate(int, schema="n bigint", rows=10))

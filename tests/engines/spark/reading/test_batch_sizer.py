@@ -1,4 +1,4 @@
-"""Batches of a query that takes A + C n seconds for n rows, sized by what the last ones took."""
+"""Batch sizes of a query that takes A + C n seconds for n rows, derived from the last durations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from penstock.engines.spark.reading.batch_sizer import BatchSizer, copy_learned_sizes
 
 FIXED_S, ROW_S, TARGET_S = 0.5, 1e-3, 2.0
-LONGEST = 4.0  # times the target, where rows are always left
+LONGEST = 4.0  # times the target under a permanent backlog
 
 
 class Query:
-    """Asks when it is done, as Spark does."""
+    """Ask for the next batch after the end of the previous one, like Spark."""
 
     def __init__(self, run: Path, fixed_s: float = FIXED_S, cold_s: tuple[float, ...] = ()) -> None:
         self.now_s, self.fixed_s, self.cold_s = 0.0, fixed_s, list(cold_s)
@@ -36,7 +36,7 @@ def rows_in(seconds: float) -> float:
 
 
 def test_under_a_backlog_batches_become_as_long_as_they_may(tmp_path: Path) -> None:
-    *_, last = Query(tmp_path).batches(200)  # an overload that lasts
+    *_, last = Query(tmp_path).batches(200)  # a permanent overload
     assert last == pytest.approx(rows_in(LONGEST * TARGET_S), rel=0.1)
 
 

@@ -1,4 +1,4 @@
-"""A sink in Kafka: what cannot be mended is not tried again, and what has no room waits for it."""
+"""A sink in Kafka: permanent errors are not retried, and records wait for space in the queue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_without_the_right_it_does_not_try_for_ever(monkeypatch: pytest.MonkeyPa
 
 
 class Narrow:
-    """A producer with room for 3 records until it is polled. Its broker takes values of so many bytes."""
+    """A producer that queues 3 records until it is polled. Its broker accepts values of at most `largest` bytes."""
 
     def __init__(self, largest: int) -> None:
         self._largest = largest
@@ -45,7 +45,7 @@ class Narrow:
         self._failed = False
         self.taken: list[Any] = []
         self.committed: list[Any] = []
-        self.away = False  # then records wait, and so does whoever commits
+        self.away = False  # then records wait, and a commit waits too
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -79,7 +79,7 @@ class Narrow:
     def send_offsets_to_transaction(self, *_: Any) -> None: ...
 
     def commit_transaction(self, timeout_s: float) -> None:
-        assert not self.away, f"it hangs for {timeout_s} s"
+        assert not self.away, f"the call did not return within {timeout_s} s"
         self.poll(0)
         if self._failed:
             raise KafkaException(KafkaError(KafkaError._INCONSISTENT, "1 message(s) failed delivery"))
@@ -125,7 +125,7 @@ def test_a_record_that_the_broker_refuses_is_told_at_once(publish: Callable[[Nar
     assert producer.committed == []
 
 
-@pytest.mark.parametrize(("records", "handed_over"), [(2, 2), (7, 3)])  # it has room for 3
+@pytest.mark.parametrize(("records", "handed_over"), [(2, 2), (7, 3)])  # its queue holds 3
 def test_a_run_that_is_to_stop_does_not_wait_for_a_broker(
     publish: Callable[[Narrow, list[bytes]], None], records: int, handed_over: int
 ) -> None:
@@ -145,7 +145,7 @@ class Fenced(Narrow):
 def test_who_is_shut_out_by_a_client_that_was_given_up_before_tries_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given_up: bool
 ) -> None:
-    """What was asked of a broker that is away comes about when it is back; else it was somebody else."""
+    """A request to an unavailable broker takes effect when it returns; otherwise another client was active."""
     clients: list[Narrow | None] = [*([None] if given_up else []), Fenced(largest=10), written := Narrow(largest=10)]
 
     def opened(sink: KafkaSink) -> None:
@@ -173,7 +173,7 @@ def test_who_is_shut_out_by_a_client_that_was_given_up_before_tries_again(
 
 
 class OneDown(Narrow):
-    """Of the servers that it is given one is down: it says so when it is asked for the first time, and goes on."""
+    """One of the configured servers is down: the client reports it on the first request and continues."""
 
     def __init__(self, error_cb: Callable[[KafkaError], None], **_: Any) -> None:
         super().__init__(largest=10)

@@ -1,4 +1,4 @@
-"""From records to rows: what is poison, and what becomes of it."""
+"""Decoding of records to rows, and the handling of poison records."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Record:
 
 
 class Letters:
-    """A producer that keeps what it is given."""
+    """A producer that stores its messages."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Any, ...]] = []
@@ -143,7 +143,7 @@ def test_a_dead_letter_keeps_its_headers_and_says_whence_it_is(letters: Letters)
 def test_dead_letters_that_a_client_refuses_are_told_and_another_client_is_asked_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So does a real one of a topic that was deleted a while ago: it raises, and calls nobody back."""
+    """A real producer also raises, without a callback, for a topic that was deleted some time ago."""
 
     class Refusing(Letters):
         def produce(self, *_: Any, **__: Any) -> None:

@@ -1,4 +1,4 @@
-"""Files of rows: how they are written, and what is said of one that cannot be read."""
+"""Files of rows: accepted formats, and errors for unreadable files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_csv_file_without_a_header_has_the_columns_of_the_schema(tmp_path: Pat
 
 
 def test_a_line_break_in_quotes_ends_no_row_of_a_csv_file(tmp_path: Path) -> None:
-    """The file is of several of Arrow's blocks of a megabyte, and a break lies across two of them."""
+    """The file has several blocks of a megabyte (Arrow), and a line break lies across two of them."""
     written = [{"n": n, "said": f'line one\nof {n}, "two"'} for n in range(60_000)]
     text = "".join(f'{row["n"]},"{row["said"].replace(chr(34), 2 * chr(34))}"\n' for row in written)
     (tmp_path / "a.csv").write_text(text)
@@ -64,7 +64,7 @@ SAID = '{"on": "2026-01-31", "many": {"k": 1}, "raw": "aGk=", "part": {"x": 1, "
 
 
 def test_json_files_are_read_as_spark_writes_json(tmp_path: Path) -> None:
-    """What nobody asked for may be of any type, here and there another; a blank line is no row."""
+    """Columns that are not read may have any type, which may vary; a blank line is not a row."""
     (tmp_path / "a.json").write_text(SAID + '\n{"price": 2, "part": {"x": 2, "y": "two"}, "more": [1]}\n')
     first, second = rows(FileRows(source="s", format="json", header=True, schema=ANY), tmp_path / "a.json")
     assert first == {

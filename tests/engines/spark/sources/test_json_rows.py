@@ -1,4 +1,4 @@
-"""What Spark writes as JSON is read back as it was."""
+"""JSON that Spark writes is read back without changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source in Kafka, as far as it goes without a broker."""
+"""The parts of a Kafka source that need no broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a user's functions: what is not of the schema is refused, and never taken for a null."""
+"""Rows of user functions: values that do not match the schema are refused and never become null."""
 
 from __future__ import annotations
 
