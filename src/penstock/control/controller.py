@@ -181,7 +181,7 @@ class Controller:
             return Hold(reason_code=Reason.WARMING_UP, reason=reason)
         if situation.window is None:
             required = self.settings.smoothing.reach
-            reason = f"{len(self._windows)} windows of the current plan are complete; {required} are required."
+            reason = f"{len(self._windows)} of the {required} required windows of the current plan are complete."
             return Hold(reason_code=Reason.SETTLING, reason=reason)
         if not self._warmed_up and (latency := situation.window.latency) is not None:
             cold = latest.start_s < self._warm_s + _COLD * self.settings.warm_up_s

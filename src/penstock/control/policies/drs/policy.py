@@ -146,7 +146,7 @@ def _change_to(problem: Problem, option: Option, *, releasing: bool = False) -> 
     return Change(
         plan=plan,
         reason_code=_reason(problem, expected.slots),
-        reason=f"{_measurement(problem)}; {expected.slots} slots are expected to give {_seconds(expected.latency_s)}"
+        reason=f"{_measurement(problem)}; {_slots(expected.slots)} should give {_seconds(expected.latency_s)}"
         + (f", but {limit}." if limit else "."),
         staying=problem.staying,
         expected=expected,
@@ -206,12 +206,16 @@ def _preference(outcome: PlanOutcome) -> tuple[bool, float]:
 
 
 def _measurement(problem: Problem) -> str:
-    text = f"The {_metric(problem)} is {_seconds(problem.measured_s)} with {problem.staying.slots} slots"
+    text = f"The {_metric(problem)} is {_seconds(problem.measured_s)} with {_slots(problem.staying.slots)}"
     return f"{text} and a backlog ({_seconds(problem.staying.latency_s)} without it)" if problem.has_backlog else text
 
 
 def _metric(problem: Problem) -> str:
     return "mean latency" if problem.quantile is None else f"p{100 * problem.quantile:g} latency"
+
+
+def _slots(count: int) -> str:
+    return "1 slot" if count == 1 else f"{count} slots"
 
 
 def _seconds(time_s: float | None) -> str:
