@@ -34,8 +34,7 @@ from penstock.measure.window import Window
 from penstock.models.mst.prediction import MstModel, fit_mst
 from penstock.plan import Plan
 from penstock.store import RunStart, Store
-from penstock.study.mst.design import PACED, SATURATED, PlannedTrial, samples_of
-from penstock.study.mst.replicas import plan_for
+from penstock.study.mst.design import PACED, SATURATED, PlannedTrial, plan_for, samples_of
 from penstock.study.mst.samples import Saturation
 from penstock.study.mst.study import MstStudy
 

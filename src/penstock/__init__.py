@@ -11,8 +11,7 @@ from penstock.api.kafka_broker import (
 )
 from penstock.api.mst_measurement import measure_mst, predict_mst
 from penstock.api.mst_models import choose_vm_counts, compare_elastic, fit_mst
-from penstock.api.outline import outline
-from penstock.api.planning import allocate, assign
+from penstock.api.planning import allocate, assign, outline
 from penstock.api.policy_comparison import compare_policies
 from penstock.api.policy_options import OptionError
 from penstock.api.record import RunRecord, open_run

@@ -16,13 +16,21 @@ from penstock.dataflow import Dataflow, PenstockError
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated.behaviour import ChangePause, SimulatedBatchCosts, SimulatedCluster
 from penstock.measure.smoothing import MovingAverage
-from penstock.measure.stability import latency_grows, latency_slope
+from penstock.measure.stationarity import latency_grows, latency_slope
 from penstock.plan import Plan, default_plan
 from penstock.store import RunStart, Store, StoreReader, Trial
-from penstock.study.mst.design import PACED, SATURATED, PlannedTrial, grid, next_trial, samples_of
+from penstock.study.mst.design import (
+    PACED,
+    SATURATED,
+    PlannedTrial,
+    grid,
+    next_trial,
+    plan_for,
+    replicas_per_query,
+    samples_of,
+)
 from penstock.study.mst.paced import Bisection, keeps_up, measure_paced
 from penstock.study.mst.replica_search import ReplicaPolicy
-from penstock.study.mst.replicas import plan_for, replicas_per_query
 from penstock.study.mst.samples import Saturation
 from penstock.study.mst.saturated import measure_saturated
 from penstock.study.mst.study import Fresh, MstStudy

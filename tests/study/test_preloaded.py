@@ -11,7 +11,7 @@ from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated.behaviour import SimulatedBatchCosts
 from penstock.plan import Plan
-from penstock.study.mst.replicas import plan_for
+from penstock.study.mst.design import plan_for
 from penstock.study.mst.samples import Saturation
 from penstock.study.mst.saturated import measure_saturated
 from tests.support.trial_clock import SLOTS_EACH, WAIT_S, Time

@@ -243,7 +243,7 @@ class _Study:
         from penstock.engines.spark.engine import SparkEngine
         from penstock.engines.spark.reading.batch_sizer import copy_learned_sizes
         from penstock.engines.spark.session import end, session
-        from penstock.study.mst.replicas import plan_for
+        from penstock.study.mst.design import plan_for
 
         spark = session(cluster.master, "penstock mst", cluster.confs)
         stack.callback(end, spark)

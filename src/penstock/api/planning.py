@@ -1,15 +1,34 @@
-"""`penstock.assign` and `penstock.allocate`: plan processors, threads, slots and VMs from files."""
+"""`penstock.outline`, `penstock.assign` and `penstock.allocate`: plans that need no run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from penstock.api.input_files import read_file
+from penstock.api.input_files import dataflow_from, read_file
+from penstock.dataflow import Dataflow
+from penstock.plan import default_plan
 
 if TYPE_CHECKING:
     from penstock.planning.stations import AssignmentResult, StationsDocument
+    from penstock.report.dataflow_outline import DataflowOutline
     from penstock.report.thread_schedule import ScheduleReport
+
+
+def outline(flow: Dataflow | str, *, slots: int = 2) -> DataflowOutline:
+    """Return the operators, the default plan for `slots`, its queries, and the reason for each cut.
+
+    Args:
+        flow: A dataflow, "FILE[:name]" or "MODULE[:name]".
+        slots: Number of tasks that run at the same time.
+
+    Raises:
+        DataflowError: The dataflow cannot be loaded or is incomplete.
+    """
+    from penstock.report.dataflow_outline import dataflow_outline
+
+    dataflow = dataflow_from(flow)
+    return dataflow_outline(dataflow, default_plan(dataflow, slots=slots))
 
 
 def assign(

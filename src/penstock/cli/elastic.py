@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.parameters import ABOVE_0, SHARE, Counts, Finite
-from penstock.cli.plot_option import PLOT
+from penstock.cli.parameters import ABOVE_0, PLOT, SHARE, Counts, Finite
 
 if TYPE_CHECKING:
     from penstock.report.mst_results import ElasticResult

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.api.mst_measurement import BY_RULE, REPLICA_METHODS
-from penstock.cli.parameters import SHARE, Counts, Finite
-from penstock.cli.plot_option import PLOT
+from penstock.cli.parameters import PLOT, SHARE, Counts, Finite
 
 if TYPE_CHECKING:
     from penstock.api.mst_measurement import StudyProgress

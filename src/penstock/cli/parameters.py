@@ -77,6 +77,9 @@ class HtmlFile(click.Path):
         return super().convert(path, param, ctx)
 
 
+PLOT = click.option("--plot", type=HtmlFile(), help="Write the plots to this HTML file.")
+
+
 class Between(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.3 on
     """The smallest and the largest number, such as 1..6; a single number is both."""
 

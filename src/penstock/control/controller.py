@@ -9,12 +9,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
+from penstock.control.change_history import ChangeHistory, PendingChange, Verdict, finished_s
 from penstock.control.demand import load_of
 from penstock.control.evaluation import (
     backlog_is_draining,
@@ -23,6 +23,7 @@ from penstock.control.evaluation import (
     needs_its_resources,
     observed_outcome,
     old_plan_was_insufficient,
+    outcome_comparison,
 )
 from penstock.control.guards import forbidden
 from penstock.control.plan_changes import change_plan, error_record
@@ -48,7 +49,6 @@ from penstock.planning.plan_outcome import PlanOutcome
 from penstock.store import DecisionRecord, InvalidRecordError, Store
 
 Mode = Literal["off", "recommend", "active"]
-Verdict = Literal["kept", "fell short", "rolled back", "load changed", "superseded"]
 _PATIENCE, _COLD = 6, 2  # in warm-up times
 _ROLL_BACK_ATTEMPTS = 3
 _IMPROVEMENT = 0.95  # a latency below this share of the previous one is still improving
@@ -68,16 +68,6 @@ class Settings:
     max_slots: int | None = None  # slots that can be acquired; None: the number of slots is fixed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PendingChange:
-    """A change that was applied and has not been evaluated yet."""
-
-    number: int  # row number in the store
-    row: DecisionRecord
-    load: Load
-    at_s: float
-
-
 class Controller:
     """Decides once per window. Its state is in its fields and in the store, so that a resumed run continues with it."""
 
@@ -95,10 +85,8 @@ class Controller:
         self._rejected_outcome: PlanOutcome | None = None  # observed under the change that is being rolled back
         self._failures = 0  # consecutive failures of engine.apply
         self._evaluated_latency_s: float | None = None  # at the previous evaluation of the pending change
-        rows, last = store.applied_changes(), store.last_decision(policy.name)
-        self._pending: _PendingChange | None = _pending_change(rows)
-        self._refuted: list[tuple[Plan, Load]] = _refuted_plans(rows)
-        self._changes = _past_changes(rows)
+        self._history = ChangeHistory(store)
+        last = store.last_decision(policy.name)
         self._memory: Memory = {} if last is None else last.memory
 
     def decide(self, window: Window | None, *, number: int | None, at_s: float) -> DecisionRecord | None:
@@ -130,7 +118,8 @@ class Controller:
     def _monitor(self, window: Window | None, at_s: float) -> None:
         if self._plan is None:
             self._plan = self._engine.plan
-            if self._pending is not None and self._pending.row.new != self._plan:
+            pending = self._history.pending
+            if pending is not None and pending.row.new != self._plan:
                 self._close_pending("superseded", None, at_s)
             self._warm_s = (at_s if window is None else window.start_s) + self.settings.warm_up_s
         elif self._engine.plan != self._plan:  # changed by somebody else
@@ -149,7 +138,7 @@ class Controller:
     def _plan_changed(self, change: PastChange, *, generation: int) -> None:
         self._plan = change.new
         self._generation = max(self._generation, generation)
-        self._changes = (*self._changes, change)
+        self._history.add(change)
         self._warm_s = change.at_s + self.settings.warm_up_s
         self._windows.clear()
 
@@ -161,7 +150,7 @@ class Controller:
             plan=plan,
             window=self.settings.smoothing.smoothed(tuple(self._windows)),
             latest=self._latest,
-            changes=self._changes,
+            changes=self._history.past,
             max_slots=self.settings.max_slots or plan.slots,
             micro_batch=self.settings.micro_batch,
             stale_after_s=self.settings.stale_after_s,
@@ -191,10 +180,11 @@ class Controller:
                     reason_code=Reason.SETTLING, reason="Rows that arrived during the warm-up are still in progress."
                 )
             self._warmed_up = True
-        self._refuted = [(plan, load) for plan, load in self._refuted if self._same_load(load, situation)]
-        return None if self._pending is None else self._evaluate(self._pending, situation)
+        self._history.forget_refuted_unless(lambda load: self._same_load(load, situation))
+        pending = self._history.pending
+        return None if pending is None else self._evaluate(pending, situation)
 
-    def _evaluate(self, pending: _PendingChange, situation: Situation) -> Decision | None:
+    def _evaluate(self, pending: PendingChange, situation: Situation) -> Decision | None:
         """Evaluate the last change: return Hold to wait, Change to roll it back, or None once it is evaluated."""
         row, now_s = pending.row, situation.now_s
         assert situation.window is not None and situation.latest is not None
@@ -228,14 +218,14 @@ class Controller:
             return None
         return self._roll_back(pending, situation, observed)
 
-    def _roll_back(self, pending: _PendingChange, situation: Situation, observed: PlanOutcome) -> Decision:
+    def _roll_back(self, pending: PendingChange, situation: Situation, observed: PlanOutcome) -> Decision:
         row, now_s = pending.row, situation.now_s
         assert row.expected is not None and row.before is not None
         change = Change(
             plan=row.old,
             reason_code=Reason.ROLL_BACK,
             reason=f"The change {now_s - pending.at_s:.0f} s ago ({row.reason_code}) did not have the expected effect"
-            f"{_comparison(row.expected, observed)}.",
+            f"{outcome_comparison(row.expected, observed)}.",
             staying=observed,
             expected=PlanOutcome(
                 slots=row.before.slots, latency_s=row.before.latency_s, quantile=row.expected.quantile
@@ -269,10 +259,8 @@ class Controller:
         return self._windows[0] if len(self._windows) > 1 else self._previous
 
     def _close_pending(self, verdict: Verdict, observed: PlanOutcome | None, at_s: float) -> None:
-        if self._pending is not None:
-            row = msgspec.structs.replace(self._pending.row, verdict=verdict, observed=observed, observed_at_s=at_s)
-            self._store.update_decision(self._pending.number, row)
-            self._pending = self._evaluated_latency_s = None
+        self._history.close_pending(verdict, observed, at_s)
+        self._evaluated_latency_s = None
 
     def _same_load(self, load: Load, situation: Situation) -> bool:
         return load.near(load_of(situation), within=self.settings.load_change)
@@ -295,7 +283,7 @@ class Controller:
 
     def _unless_refuted(self, decision: Decision) -> Decision:
         """Veto a plan that has failed under the same load before."""
-        if isinstance(decision, Change) and any(decision.plan == plan for plan, _ in self._refuted):
+        if isinstance(decision, Change) and self._history.is_refuted(decision.plan):
             return decision.vetoed(Reason.REFUTED, "This plan has failed under the same load before.")
         return decision
 
@@ -313,20 +301,20 @@ class Controller:
         if not result.ok:
             self._failures += 1
             if not is_roll_back:
-                self._refuted.append((change.plan, load))
+                self._history.refute(change.plan, load)
             elif self._failures >= _ROLL_BACK_ATTEMPTS:
                 self._close_pending("fell short", self._rejected_outcome, situation.now_s)
             return row
         self._failures = 0
         if is_roll_back:
             self._close_pending("rolled back", self._rejected_outcome, situation.now_s)
-            self._refuted.append((situation.plan, load))
-        finished_s = _finished_s(row)
+            self._history.refute(situation.plan, load)
+        end_s = finished_s(row)
         if self._engine.plan != change.plan:  # the engine could acquire only part of it: do not ask again
-            self._refuted.append((change.plan, load))
-        past = PastChange(at_s=finished_s, old=situation.plan, new=self._engine.plan, pause_s=row.pause_s)
+            self._history.refute(change.plan, load)
+        past = PastChange(at_s=end_s, old=situation.plan, new=self._engine.plan, pause_s=row.pause_s)
         self._plan_changed(past, generation=0 if applied is None else applied.generation)
-        self._pending = _PendingChange(number=number, row=row, load=load, at_s=finished_s)
+        self._history.pending = PendingChange(number=number, row=row, load=load, at_s=end_s)
         return row
 
     def _row(
@@ -356,45 +344,3 @@ class Controller:
             memory=dict(self._memory),
             load=None if change is None or situation.window is None else load_of(situation),
         )
-
-
-def _past_changes(rows: Sequence[tuple[int, DecisionRecord]]) -> tuple[PastChange, ...]:
-    """Return the changes of earlier starts of this run."""
-    return tuple(
-        PastChange(at_s=_finished_s(row), old=row.old, new=row.new, pause_s=row.pause_s)
-        for _, row in rows
-        if row.applied == "ok" and row.new is not None
-    )
-
-
-def _refuted_plans(rows: Sequence[tuple[int, DecisionRecord]]) -> list[tuple[Plan, Load]]:
-    """Return the plans that failed before the run was stopped, with the load at that time."""
-    return [
-        (row.new, row.load)
-        for _, row in rows
-        if row.new is not None and row.load is not None and (row.verdict == "rolled back" or row.applied == "failed")
-    ]
-
-
-def _pending_change(rows: Sequence[tuple[int, DecisionRecord]]) -> _PendingChange | None:
-    """Return the last change if the run was stopped before it was evaluated."""
-    applied = [(number, row) for number, row in rows if row.applied == "ok"]
-    if not applied:
-        return None
-    number, row = applied[-1]
-    if row.verdict is not None or row.load is None or row.expected is None:
-        return None
-    return _PendingChange(number=number, row=row, load=row.load, at_s=_finished_s(row))
-
-
-def _finished_s(row: DecisionRecord) -> float:
-    return row.at_s + (row.took_s or row.pause_s or 0.0)
-
-
-def _comparison(expected: PlanOutcome, observed: PlanOutcome) -> str:
-    """Return the expected and the observed latency or throughput in words; empty if neither is known."""
-    if expected.latency_s is not None and observed.latency_s is not None:
-        return f": expected latency {expected.latency_s:.3g} s, observed {observed.latency_s:.3g} s"
-    if expected.rows_per_s is not None and observed.rows_per_s is not None:
-        return f": expected {expected.rows_per_s:.4g} rows/s, observed {observed.rows_per_s:.4g}"
-    return ""

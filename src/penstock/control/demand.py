@@ -119,19 +119,14 @@ def _demand_of(situation: Situation) -> Demand | Hold:
     missing: list[str] = []
     for name, region in regions.items():
         arrival = arrivals[name]
-        if arrival <= _NEGLIGIBLE * external:
+        is_negligible = arrival <= _NEGLIGIBLE * external
+        load = None if is_negligible else _load_unless_idle(situation, region, seen, arrival)
+        if load is None:
             idle.append(name)
-            continue
-        load = _load(situation, region, seen, arrival)
-        if isinstance(load, list) and arrival * (window.end_s - window.start_s) < _FEW and not _has_rows(region, seen):
-            idle.append(name)
-            continue
-        if isinstance(load, list):
+        elif isinstance(load, list):
             missing += load
-        elif load.row_s > 0:
-            loads[name] = load
         else:
-            idle.append(name)
+            loads[name] = load
     if missing:
         return Hold(reason_code=Reason.MISSING, reason=f"Not measured yet: {', '.join(missing)}.")
     if not loads:
@@ -139,10 +134,6 @@ def _demand_of(situation: Situation) -> Demand | Hold:
     return Demand(
         external_per_s=external, loads=loads, idle=tuple(idle), arrivals=arrivals, entering=entering, gains=gains
     )
-
-
-def _has_rows(region: Region, seen: dict[str, OperatorWindow]) -> bool:
-    return bool(region.name in seen and seen[region.name].rows_in)
 
 
 def _entering(situation: Situation, window: Window, seen: dict[str, OperatorWindow]) -> dict[str, float] | Hold:
@@ -200,6 +191,19 @@ def _gain(region: Region, seen: dict[str, OperatorWindow]) -> float | None:
             return None
         gain *= selectivity
     return gain
+
+
+def _load_unless_idle(
+    situation: Situation, region: Region, seen: dict[str, OperatorWindow], arrival: float
+) -> RegionLoad | list[str] | None:
+    """Return the load of a region, the names of missing metrics, or None if the region has no work."""
+    load = _load(situation, region, seen, arrival)
+    if isinstance(load, RegionLoad):
+        return load if load.row_s > 0 else None
+    assert situation.window is not None
+    expected_rows = arrival * (situation.window.end_s - situation.window.start_s)
+    has_rows = region.name in seen and seen[region.name].rows_in
+    return load if has_rows or expected_rows >= _FEW else None
 
 
 def _load(

@@ -174,3 +174,12 @@ def _normal_backlog_rows(situation: Situation, window: Window) -> float:
     usual_s = {} if smoothed is None else {pipeline.pipeline: pipeline.batch_s for pipeline in smoothed.pipelines}
     batch_s = sum(pipeline.batch_s or usual_s.get(pipeline.pipeline) or 0.0 for pipeline in window.pipelines)
     return (_BACKLOG_S + batch_s) * ((latest and latest.external_rows_per_s) or 0.0)
+
+
+def outcome_comparison(expected: PlanOutcome, observed: PlanOutcome) -> str:
+    """Return the expected and the observed latency or throughput in words; empty if neither is known."""
+    if expected.latency_s is not None and observed.latency_s is not None:
+        return f": expected latency {expected.latency_s:.3g} s, observed {observed.latency_s:.3g} s"
+    if expected.rows_per_s is not None and observed.rows_per_s is not None:
+        return f": expected {expected.rows_per_s:.4g} rows/s, observed {observed.rows_per_s:.4g}"
+    return ""

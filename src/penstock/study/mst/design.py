@@ -1,16 +1,18 @@
-"""Choose the executor counts to measure."""
+"""The design of a study: the executor counts to measure, and the replicas of each count."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.models.mst.capacity_steps import vms_per_step
+from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.operators import Kind
+from penstock.dataflow.regions import regions
+from penstock.models.mst.fitted_curve import vms_per_step
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import ThroughputSamples
-from penstock.plan import Plan
+from penstock.plan import Plan, default_plan, pipelines
 from penstock.store import REPLICAS_BY_RULE, Trial
-from penstock.study.mst.replicas import replicas_per_query
 
 SATURATED, PACED = "mst", "mst paced"
 
@@ -39,6 +41,24 @@ def grid(counts: Sequence[int], repeats: int, *, paced: bool = False) -> list[Pl
     return trials
 
 
+def replicas_per_query(executors: int, slots_per_executor: int, units: int) -> int:
+    """Return the replicas of each processing unit: d = max(1, floor(m gamma / n)), Imai et al. (2017), equation 1.
+
+    >>> replicas_per_query(3, 2, 3), replicas_per_query(5, 2, 3), replicas_per_query(1, 2, 3)
+    (2, 3, 1)
+    """
+    return max(1, executors * slots_per_executor // units)
+
+
+def plan_for(flow: Dataflow, executors: int, slots_per_executor: int) -> Plan:
+    """Return the plan by the rule above. The processing units are queries, which run concurrently, unlike stages."""
+    slots = executors * slots_per_executor
+    units = len(pipelines(flow, default_plan(flow, slots=slots)))
+    replicas = replicas_per_query(executors, slots_per_executor, units)
+    counts = {region.name: replicas for region in regions(flow) if region.kind is not Kind.SOURCE and region.replicable}
+    return default_plan(flow, slots=slots, replicas=counts)
+
+
 def samples_of(app: str, trials: Sequence[Trial]) -> ThroughputSamples | None:
     """Return the samples of the first definition; None if there are none yet."""
     by_count: dict[int, list[float]] = {}
@@ -56,7 +76,7 @@ def trials_with_result(trials: Sequence[Trial]) -> int:
 def steps_of(trials: Sequence[Trial]) -> tuple[float, ...]:
     """Return the step widths that a capacity curve may have: 0, and the rule's width if it set all replicas.
 
-    Executors that do not give every query another replica add no capacity (see `models.mst.capacity_steps`).
+    Executors that do not give every query another replica add no capacity (see `models.mst.fitted_curve.vms_per_step`).
     """
     measured = [trial for trial in trials if trial.study == SATURATED and trial.rows_per_s]
     if not measured or any(trial.replicas_by != REPLICAS_BY_RULE for trial in measured):

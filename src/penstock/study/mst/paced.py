@@ -10,7 +10,7 @@ from statistics import fmean
 from penstock.control.loop import Clock
 from penstock.dataflow.dataflow import Dataflow
 from penstock.engines.ports import RunnableEngine
-from penstock.measure.stability import latency_grows
+from penstock.measure.stationarity import latency_grows
 from penstock.measure.window import Window
 from penstock.study.mst.samples import Measured
 from penstock.study.mst.throughput import mix, sustained

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from penstock.measure.convergence import has_converged
+from penstock.measure.stationarity import has_converged
 
 _PRELOAD_S = 30.0  # recommended duration of preloaded rows
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from penstock.control.loop import Clock
+from penstock.dataflow.errors import PenstockError
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.smoothing import merged
 from penstock.measure.window import Window
 from penstock.plan import Plan
 from penstock.study.mst.replica_search import ReplicaPolicy, ReplicaSearch
 from penstock.study.mst.samples import Measured, Samples, Saturation
-from penstock.study.mst.sources import FIRST_RATE, Sources
-from penstock.study.mst.throughput import sustained, waiting
+from penstock.study.mst.throughput import mix, sustained, waiting
 from penstock.study.mst.trial_engine import recovered, started
 
 Fresh = Callable[[Plan | None], RunnableEngine]  # makes an engine with its own plan, or with the given one
@@ -20,6 +20,9 @@ _MAX_EMPTY_READINGS = 2  # consecutive readings without a sample; the first may 
 _PARTS = 5  # parts of a window if a source ends
 _LONG = 0.5  # share of a window from which a single batch is long
 _WRITTEN = 2.0  # batches' worth of rows that another program may append meanwhile
+_FIRST_RATE = 100.0  # rows/s
+_AHEAD_WINDOWS = 3.0  # windows of work that must wait; otherwise the source may become the bottleneck
+_FASTER = 3.0
 
 
 def measure_saturated(
@@ -30,7 +33,7 @@ def measure_saturated(
     The rate of paced sources is raised until rows always wait. A preloaded source has no rate; a new engine reads it
     again from the beginning when it has ended. It must last for a few batches, not for the whole measurement.
     """
-    samples, rate = Samples(settings), FIRST_RATE
+    samples, rate = Samples(settings), _FIRST_RATE
     plan: Plan | None = None  # chosen by the policy
     windows_left = 0 if policy is None else policy.max_windows  # windows left for the policy
     empty_readings = 0  # consecutive readings without a sample
@@ -58,7 +61,7 @@ class _Reading:
 
     def __init__(self, engine: RunnableEngine, samples: Samples, clock: Clock, rate: float) -> None:
         self._engine, self._samples, self._clock = engine, samples, clock
-        self._sources = Sources(engine, rate)
+        self._sources = _Sources(engine, rate)
         self._batch_s = 0.0  # longest batch so far
         self._last: Window | None = None
         self._since: Window | None = None  # the proportion of the sources is measured from here
@@ -142,6 +145,33 @@ class _Reading:
         limits = self._limits(window)
         # An idle engine receives no more rows.
         return bool(limits & self._sources.ending) or (bool(limits) and self._engine.idle())
+
+
+class _Sources:
+    """Keep the sources ahead of the pipeline: raise the rate of paced sources until rows always wait."""
+
+    def __init__(self, engine: RunnableEngine, rate: float) -> None:
+        self._engine = engine
+        self._parts = mix(engine.flow)
+        self.rate = rate  # total of all paced sources
+        names = set(self._parts)
+        self._set()
+        self.rated = set(self._parts)
+        self.ending = names - self.rated  # preloaded sources, which have no rate
+
+    def stay_ahead(self, taken_per_s: float | None, window: Window, window_s: float) -> None:
+        taken_per_s = 0.0 if taken_per_s is None else taken_per_s
+        waits = waiting(self._engine.flow, window)
+        if any(waits[name] <= _AHEAD_WINDOWS * window_s * taken_per_s * part for name, part in self._parts.items()):
+            self.rate = max(self.rate, taken_per_s) * _FASTER
+            self._set()
+
+    def _set(self) -> None:
+        for name, part in list(self._parts.items()):
+            try:
+                self._engine.set_rate(name, self.rate * part)
+            except PenstockError:
+                del self._parts[name]
 
 
 def _full(window: Window, last: Window | None, ended: Collection[str]) -> bool:

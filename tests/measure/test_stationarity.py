@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.measure.convergence import ConvergenceError, has_converged, samples_until_converged
+from penstock.measure.stationarity import ConvergenceError, has_converged, samples_until_converged
 
 
 def test_four_of_five_within_five_percent() -> None:
