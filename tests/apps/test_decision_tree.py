@@ -30,7 +30,7 @@ def test_the_hidden_tree_uses_every_class_and_one_label_in_sixteen_is_drawn() ->
     assert 0.8 < sum(same) / len(same) < 0.95
 
 
-def test_it_learns_to_tell_what_is_not_noise() -> None:
+def test_the_tree_learns_the_labels_without_noise() -> None:
     """15 of 16 labels follow the hidden tree, and a third of the others agree by chance: at most 0.958."""
     seen = sorted(decision_tree.oracle(ROWS, **SHAPE))
     assert [n for n, _, _ in seen] == list(range(ROWS))
@@ -39,7 +39,7 @@ def test_it_learns_to_tell_what_is_not_noise() -> None:
     assert 0.8 < sum(late) / len(late) < 0.98
 
 
-def test_a_tree_that_was_saved_and_loaded_at_any_time_goes_on_as_if_it_had_not_been() -> None:
+def test_saving_and_loading_a_tree_at_any_time_does_not_change_it() -> None:
     rows = examples()
     whole = hoeffding.empty_tree()
     expected = list(hoeffding.learn(whole, rows))
@@ -63,7 +63,7 @@ def test_bytes_that_name_anything_but_parts_of_a_tree_are_refused() -> None:
 
 @settings(deadline=None)
 @given(st.permutations(range(12)), st.lists(st.integers(0, 12), max_size=4))
-def test_rows_take_their_turn_in_whatever_order_and_batches_they_come(order: list[int], ends: list[int]) -> None:
+def test_rows_are_learned_in_order_for_any_order_and_batches(order: list[int], ends: list[int]) -> None:
     waiting: dict[int, hoeffding.Example] = {}
     taken: list[int] = []
     edges = [0, *sorted(ends), 12]

@@ -31,7 +31,7 @@ def test_symbols_follow_zipf_and_prices_stay_near_their_middle() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda n: finance.trade(n, ROWS), finance.quote])
-def test_no_row_is_late_whatever_the_batches(make: Any) -> None:
+def test_no_row_is_late_in_any_batches(make: Any) -> None:
     latest, latest_window = 0.0, 0.0
     for n in range(ROWS):
         at = make(n)[1].timestamp()

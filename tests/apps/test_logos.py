@@ -15,7 +15,7 @@ from tests.support.spark_runs import engine_for, play
 ROWS = 60
 
 
-def test_the_logos_that_were_put_on_a_frame_are_those_that_are_seen_in_it() -> None:
+def test_the_logos_drawn_on_a_frame_are_detected() -> None:
     """The expected logos are the ones that were drawn on the frames; they do not come from the chain under test."""
     seen = {(frame, name) for frame, name, _ in logos.oracle(ROWS)}
     drawn = {(n, name) for n in range(ROWS - logos.FLUSH_ROWS) for name in logos.shown(n)}
@@ -30,7 +30,7 @@ def test_the_number_of_features_varies_from_frame_to_frame() -> None:
     assert all(count <= logos.MAX_FEATURES for count in counts)
 
 
-def test_row_functions_do_frame_by_frame_what_the_oracle_does() -> None:
+def test_row_functions_equal_the_oracle_frame_by_frame() -> None:
     names = ["frame", "ts", "pixels"]
     rows = [dict(zip(names, logos.generator(n, ROWS), strict=True)) for n in range(12)]
     matches = [match for row in rows for feature in logos.extract(row) if (match := logos.match(feature)) is not None]
@@ -65,7 +65,7 @@ def test_the_dataflow_has_a_stateless_and_a_keyed_region() -> None:
     logos.flow().check()
 
 
-def test_without_opencv_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_opencv_is_reported_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(
         penstock.PenstockError, match=r"OpenCV, which is not installed; .* pip install 'penstock\[apps\]'"

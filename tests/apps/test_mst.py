@@ -111,7 +111,7 @@ def test_the_check_of_grep_is_on_the_last_count() -> None:
 # ---- rolling count
 
 
-def test_each_word_is_counted_in_the_three_windows_that_it_lies_in() -> None:
+def test_each_word_is_counted_in_its_three_windows() -> None:
     rows = 2_400
     windows = rolling_count.oracle(rows)
     assert set(windows.values()) == {1}
@@ -128,7 +128,7 @@ def test_each_word_is_counted_in_the_three_windows_that_it_lies_in() -> None:
 # ---- rolling sort
 
 
-def test_the_ranks_of_a_minute_order_all_that_came_in_it() -> None:
+def test_the_ranks_of_a_minute_order_all_its_values() -> None:
     expected = rolling_sort.oracle(ROWS)
     assert set(expected.values()) == {1}
     records = [rolling_sort.generator(n, ROWS) for n in range(ROWS)]

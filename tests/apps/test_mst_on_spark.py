@@ -64,7 +64,7 @@ def test_output_is_the_oracle_s_after_a_plan_change(
         engine.stop()
 
 
-def test_a_tree_learns_in_order_from_rows_that_come_in_none(plain_spark: Any, tmp_path: Path) -> None:
+def test_a_tree_learns_in_order_from_unordered_rows(plain_spark: Any, tmp_path: Path) -> None:
     how = {"features": 8, "classes": 3}
     lines = ["{};{}".format(*decision_tree.generator(n, **how)) for n in range(ROWS)]
     random.Random(3).shuffle(lines)

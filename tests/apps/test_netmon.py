@@ -26,7 +26,7 @@ def test_about_ten_in_sixteen_lines_are_failures_of_sshd() -> None:
     assert any(": Failed password" in line and "sshd" not in line for line in lines)  # the filter must drop it
 
 
-def test_no_line_is_late_whatever_the_batches() -> None:
+def test_no_line_is_late_in_any_batches() -> None:
     """A batch may end after any row, so no row may be older than the latest earlier row by more than the delay."""
     latest = 0.0
     for n in range(ROWS):

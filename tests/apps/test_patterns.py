@@ -56,7 +56,7 @@ def test_facts_do_not_depend_on_batches_their_order_or_the_lag_of_the_loop(sizes
     assert facts == patterns.oracle(300, 8)
 
 
-def test_patterns_that_nobody_holds_any_more_keep_no_state_but_their_maximal_spans() -> None:
+def test_patterns_outside_the_window_keep_no_state_except_maximal_spans() -> None:
     facts, left = in_batches(ROWS, [50], THRESHOLD, random.Random(1))
     assert facts == patterns.oracle(ROWS, THRESHOLD)
     held = {pattern for n in range(ROWS - patterns.WINDOW, ROWS) for pattern in patterns.subsets(patterns.message(n))}
@@ -87,7 +87,7 @@ def test_at_any_position_the_facts_give_the_maximal_frequent_patterns() -> None:
         assert len(maximal) > 3 and any(len(pattern) > 1 for pattern in maximal)
 
 
-def test_facts_of_every_kind_come_of_generated_messages() -> None:
+def test_generated_messages_cause_facts_of_every_kind() -> None:
     facts = patterns.oracle(ROWS, THRESHOLD)
     kinds = Counter(fact for _, fact, _ in facts)
     assert min(kinds[kind] for kind in ("frequent", "rare", "covered")) > 20

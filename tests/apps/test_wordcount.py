@@ -75,7 +75,7 @@ def test_in_one_batch_the_counts_are_the_oracle_s(plain_spark: Any) -> None:
 
 
 @pytest.mark.spark
-def test_blanks_are_no_words(plain_spark: Any) -> None:
+def test_blanks_are_not_words(plain_spark: Any) -> None:
     lines = plain_spark.createDataFrame([("  to  be ",), ("",)], "value string")
     assert [row["word"] for row in wordcount.split(lines).collect()] == ["to", "be"]
 

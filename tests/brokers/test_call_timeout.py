@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from penstock.brokers.call_timeout import call_with_timeout
 
 
-def test_what_comes_back_is_handed_on() -> None:
+def test_the_result_of_a_call_is_returned() -> None:
     def fails() -> None:
         raise KafkaException(KafkaError(KafkaError._STATE, "no transaction"))
 
@@ -23,7 +23,7 @@ def test_what_comes_back_is_handed_on() -> None:
         call_with_timeout(lambda: 60.0, fails)
 
 
-def test_what_does_not_come_back_is_given_up_and_sooner_while_stopping() -> None:
+def test_a_call_that_does_not_return_times_out_and_sooner_while_stopping() -> None:
     stopping, never = threading.Event(), threading.Event()
     began = time.monotonic()
     threading.Timer(0.2, stopping.set).start()
@@ -33,7 +33,7 @@ def test_what_does_not_come_back_is_given_up_and_sooner_while_stopping() -> None
     never.set()
 
 
-def test_a_client_whose_call_failed_is_let_go_at_once() -> None:
+def test_a_client_whose_call_failed_is_released_at_once() -> None:
     """It would retry, and fence off its successor when a retry succeeds."""
 
     class Client:

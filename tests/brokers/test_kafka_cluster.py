@@ -46,7 +46,7 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
         ({"dead_letter": "t"}, "is the topic itself"),
     ],
 )
-def test_a_wrong_declaration_gets_one_sentence(how: dict[str, object], said: str) -> None:
+def test_a_wrong_declaration_is_refused_in_one_sentence(how: dict[str, object], said: str) -> None:
     with pytest.raises(penstock.DataflowError, match=said) as refused:
         penstock.kafka("t", bootstrap_servers="localhost:1", **how)  # type: ignore[arg-type]
     assert "hunter2" not in str(refused.value)
@@ -61,9 +61,8 @@ def test_a_file_with_a_secret_is_found_from_any_folder(monkeypatch: pytest.Monke
     monkeypatch.chdir("/")
     assert cluster.config()["sasl.password"] == "from a file"
     assert cluster.config()["ssl.ca.location"] == str(tmp_path / "ca.pem")
-    assert (
-        KafkaCluster.of("localhost:1", {"ssl.ca.location": "probe"}).config()["ssl.ca.location"] == "probe"
-    )  # an option of the client
+    # A value of the client that is not a path:
+    assert KafkaCluster.of("localhost:1", {"ssl.ca.location": "probe"}).config()["ssl.ca.location"] == "probe"
 
 
 def test_json_needs_a_schema_to_be_read_and_none_to_be_written() -> None:
@@ -74,14 +73,14 @@ def test_json_needs_a_schema_to_be_read_and_none_to_be_written() -> None:
     flow.source("in", penstock.kafka("t", bootstrap_servers="localhost:1")).sink("out", topic)
 
 
-def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_secret_is_named(tmp_path: Path) -> None:
     (tmp_path / "store.p12").write_bytes(b"\xff\xfe\x00")
     for value in ("env:NO_SUCH_VARIABLE", f"file:{tmp_path / 'nothing'}", f"file:{tmp_path / 'store.p12'}"):
         with pytest.raises(penstock.PenstockError, match="'sasl.password' is taken from"):
             KafkaCluster.of("localhost:1", {"sasl.password": value}).config()
 
 
-def test_without_maven_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_maven_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MavenError, match="there is no 'mvn'"):
@@ -94,7 +93,7 @@ case " $* " in *" -U "*) mkdir jars && touch jars/kafka.jar ;; *) echo "[ERROR] 
 """
 
 
-def test_what_maven_did_not_find_before_is_looked_for_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_maven_searches_again_for_artifacts_that_were_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "mvn").write_text(_MAVEN)
     (tmp_path / "mvn").chmod(0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -102,25 +101,25 @@ def test_what_maven_did_not_find_before_is_looked_for_again(monkeypatch: pytest.
     assert [jar.name for jar in broker_jars().iterdir()] == ["kafka.jar"]
 
 
-def test_options_that_the_client_does_not_know() -> None:
+def test_unknown_options_of_the_client_are_refused() -> None:
     with pytest.raises(penstock.PenstockError, match="refuses the options .*No such configuration property"):
         Topic(KafkaCluster.of("localhost:1", {"no.such.option": "1"}), "t").required("source 'lines'")
 
 
-def test_without_the_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_is_reported_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(penstock.PenstockError, match=r"pip install 'penstock\[kafka\]'"):
         KafkaCluster.of("localhost:1")
 
 
-def test_a_wrong_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_wrong_java_home_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(broker, "broker_jars", lambda: tmp_path)
     with pytest.raises(penstock.PenstockError, match="JAVA_HOME is '.*', which has no 'bin/java'"):
         broker.Broker(tmp_path / "broker").start()
 
 
-def test_only_what_is_a_broker_s_is_forgotten(tmp_path: Path) -> None:
+def test_only_files_of_the_broker_are_deleted(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     mine = [tmp_path / "data" / "mine.csv", tmp_path / "server.properties"]
     for file in mine:
@@ -130,13 +129,13 @@ def test_only_what_is_a_broker_s_is_forgotten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["größe", "a,b", "a\\b"])
-def test_a_folder_that_kafka_could_not_find_again(tmp_path: Path, name: str) -> None:
+def test_a_folder_name_that_kafka_cannot_use_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(penstock.PenstockError, match="Kafka cannot use the folder .*; give a path of ASCII"):
         broker.Broker(tmp_path / name).start()
     assert not (tmp_path / name).exists()
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(penstock.PenstockError, match=r"cannot be used for a broker \(Not a directory\); give another"):
         broker.Broker(tmp_path / "file" / "broker").start()
@@ -152,7 +151,7 @@ echo "[kafka-shutdown-hook] WARN Attempting to close NetworkClient that has alre
 """
 
 
-def test_what_a_broker_died_of_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cause_of_a_broker_s_end_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").write_text(_JAVA)
     (tmp_path / "bin" / "java").chmod(0o755)

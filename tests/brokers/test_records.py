@@ -58,18 +58,18 @@ def failing(monkeypatch: pytest.MonkeyPatch, code: int, fatal: bool = False) -> 
 
 
 @pytest.mark.parametrize(("code", "fatal"), [(KafkaError.TOPIC_AUTHORIZATION_FAILED, False), (KafkaError._STATE, True)])
-def test_what_cannot_be_mended_is_said_at_once(monkeypatch: pytest.MonkeyPatch, code: int, fatal: bool) -> None:
+def test_permanent_errors_are_raised_at_once(monkeypatch: pytest.MonkeyPatch, code: int, fatal: bool) -> None:
     with pytest.raises(penstock.PenstockError, match="Topic 't' cannot be read: so it is"):
         failing(monkeypatch, code, fatal)
 
 
-def test_after_a_long_wait_the_last_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout_contains_the_last_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_SILENCE_TIMEOUT_S", 0.1)
     with pytest.raises(penstock.PenstockError, match="has returned records of topic 't' for 0.1 s: so it is"):
         failing(monkeypatch, KafkaError._TRANSPORT)
 
 
-def test_that_nothing_may_be_deleted_is_noted_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_right_to_delete_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     topic, refused = Topic(NOWHERE, "t"), concurrent.futures.Future[Any]()
     refused.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no right")))
     for _ in range(2):
@@ -92,7 +92,7 @@ class Frozen:
 
 
 @pytest.mark.parametrize("of", [Topic.starts, Topic.ends])
-def test_what_a_frozen_broker_does_not_say_is_no_offset(of: Callable[[Topic], Any]) -> None:
+def test_a_frozen_broker_gives_no_offsets(of: Callable[[Topic], Any]) -> None:
     topic = Topic(NOWHERE, "t")
     topic._client = Frozen()
     topic._partitions, topic._counted_at = (0, 1), time.monotonic()
@@ -100,7 +100,7 @@ def test_what_a_frozen_broker_does_not_say_is_no_offset(of: Callable[[Topic], An
         of(topic)
 
 
-def test_why_nobody_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_for_a_missing_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_topics, "_REQUEST_TIMEOUT_S", 3.0)
     with pytest.raises(
         penstock.PenstockError, match=r"No Kafka broker answers .*\(127\.0\.0\.1:1/.*Connection refused.*\)"
@@ -111,7 +111,7 @@ def test_why_nobody_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("code", [KafkaError._NOENT, KafkaError.UNKNOWN_LEADER_EPOCH])
-def test_a_partition_without_a_leader_has_one_in_a_moment(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_a_partition_without_a_leader_is_waited_for(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """This happens after a broker was stopped for longer than its controller waits."""
 
     class Breathless:

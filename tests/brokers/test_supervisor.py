@@ -46,7 +46,7 @@ def kept() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_it_ends_when_the_starter_is_killed() -> None:
+def test_a_broker_ends_when_its_starter_is_killed() -> None:
     starter = subprocess.Popen([sys.executable, "-c", _STARTER], stdout=subprocess.PIPE)
     assert starter.stdout is not None
     sleeper = child_of(int(starter.stdout.readline()))
@@ -56,13 +56,13 @@ def test_it_ends_when_the_starter_is_killed() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
-def test_it_ends_when_the_keeper_is_killed(kept: subprocess.Popen[bytes]) -> None:
+def test_a_broker_ends_when_its_supervisor_is_killed(kept: subprocess.Popen[bytes]) -> None:
     sleeper = child_of(kept.pid)
     kept.kill()
     assert ended(sleeper)
 
 
-def test_let_go_it_lives_on_until_it_is_stopped(kept: subprocess.Popen[bytes]) -> None:
+def test_a_released_broker_runs_until_it_is_stopped(kept: subprocess.Popen[bytes]) -> None:
     sleeper = child_of(kept.pid)
     assert kept.stdin is not None
     kept.stdin.write(supervisor.DETACH)
@@ -75,7 +75,7 @@ def test_let_go_it_lives_on_until_it_is_stopped(kept: subprocess.Popen[bytes]) -
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
-def test_a_parent_that_is_gone_before_its_child_could_be_tied_to_it_is_followed() -> None:
+def test_a_child_ends_if_its_parent_ended_before_they_were_linked() -> None:
     code = (
         "import os, time; from penstock import child_process; tied, parent = child_process.end_with_parent(), os.getpid()\n"
         "if os.fork(): os._exit(0)\n"

@@ -40,7 +40,7 @@ def allocate(folder: Path, *options: str, flow: Any = FLOW, curves: Any = CURVES
     return CliRunner().invoke(cli, ["allocate", *files, *rate, *options])
 
 
-def test_json_has_what_is_promised(tmp_path: Path) -> None:
+def test_json_has_the_documented_keys(tmp_path: Path) -> None:
     result = allocate(tmp_path, "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
@@ -58,7 +58,7 @@ def test_json_has_what_is_promised(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mapping", ["dsm", "rsm", "sam"])
 @pytest.mark.parametrize("method", ["mba", "lsa"])
-def test_tables_for_people(tmp_path: Path, method: str, mapping: str) -> None:
+def test_tables_are_printed(tmp_path: Path, method: str, mapping: str) -> None:
     result = allocate(tmp_path, "--method", method, "--map", mapping)
     assert result.exit_code == 0, result.output
     assert f"{method} + {mapping} at 100 rows/s" in result.output

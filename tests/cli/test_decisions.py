@@ -41,7 +41,7 @@ def decided(at: Path, mode: str) -> QueueingEngine:
     return engine
 
 
-def test_what_why_expected_and_observed(tmp_path: Path) -> None:
+def test_a_decision_is_shown_with_its_reason_expectation_and_observation(tmp_path: Path) -> None:
     decided(tmp_path, "active")
     text = printed("decisions", tmp_path)
     assert "hold (2 times)" in text and "settling" in text
@@ -57,7 +57,7 @@ def test_what_why_expected_and_observed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", ["80", "400"])
-def test_slots_that_are_missing_are_told(tmp_path: Path, columns: str) -> None:
+def test_missing_slots_are_shown(tmp_path: Path, columns: str) -> None:
     """The expected slots are the fewest that keep 6 rows/s within 0.45 s, by brute force over M/M/k; there are 7."""
     flow, clock = video(), FakeClock()
     service = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}

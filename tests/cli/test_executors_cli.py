@@ -61,7 +61,7 @@ def cluster_in(at: Path, workers: int) -> Iterator[str]:
         yield str(at)
 
 
-def test_what_was_measured_predicts_the_rest(tmp_path: Path) -> None:
+def test_measured_counts_predict_the_others(tmp_path: Path) -> None:
     # Rows only wait: 100 rows/s per executor.
     study_in(tmp_path, {m: [99.0 * m, 101.0 * m] for m in (1, 2, 3)})
     printed_fit = json.loads(printed("mst", "predict", str(tmp_path), "--executors", "5,6", "--json"))
@@ -70,7 +70,7 @@ def test_what_was_measured_predicts_the_rest(tmp_path: Path) -> None:
         assert prediction["low"] < 100.0 * prediction["vms"] < prediction["high"]
 
 
-def test_a_study_that_says_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_study_without_results_is_refused(tmp_path: Path) -> None:
     study_in(tmp_path / "none", {})
     assert "contains no trial with a result" in printed(
         "mst", "predict", str(tmp_path / "none"), "--executors", "5", fails=True
@@ -120,7 +120,7 @@ def test_only_trials_that_are_missing_are_made_and_only_of_the_same_thing(tmp_pa
     assert "replicas by rule, not by drs" in printed(*words, "--executor-cores", "1", "--replicas", "drs", fails=True)
 
 
-def test_what_cannot_be_measured_is_refused_before_it_is(tmp_path: Path) -> None:
+def test_invalid_measurements_are_refused_before_the_start(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FLOW.format(rate=", rows=10"))
     words = ["mst", "measure", str(tmp_path / "flow.py"), "--at", str(tmp_path / "study")]
     assert "contains no number" in printed(*words, "--executors", "", fails=True)
@@ -155,7 +155,7 @@ def test_trials_of_another_program_or_on_other_executors_are_not_mixed(tmp_path:
     assert f"has trials of an earlier version of {flow}:" in said and "Use another directory" in said
 
 
-def test_what_did_not_settle_is_marked(tmp_path: Path) -> None:
+def test_trials_that_did_not_converge_are_marked(tmp_path: Path) -> None:
     study_in(tmp_path, {1: [100.0], 2: [200.0]})
     words = ["mst", "predict", str(tmp_path), "--executors", "1,2,3"]
     assert "?" not in printed(*words)
@@ -164,7 +164,7 @@ def test_what_did_not_settle_is_marked(tmp_path: Path) -> None:
     assert "301?" in said and "200?" not in said and "? did not converge" in said
 
 
-def test_a_budget_of_trials_that_failed_is_still_to_be_spent(tmp_path: Path) -> None:
+def test_failed_trials_do_not_use_the_budget(tmp_path: Path) -> None:
     study, flow = tmp_path / "study", tmp_path / "flow.py"
     study_in(study, {})
     with Store(study) as store:
@@ -191,7 +191,7 @@ def test_a_run_and_a_study_do_not_share_a_directory(tmp_path: Path) -> None:
     assert "holds a run of dataflow 'waiting', so it cannot hold a study" in said
 
 
-def test_a_run_on_a_cluster_is_told_how_many_executors_have_room_and_resumed_there(
+def test_a_run_on_a_cluster_gets_the_number_of_executors_and_is_resumed_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow, run, asked = tmp_path / "flow.py", tmp_path / "run", []
@@ -243,7 +243,7 @@ def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
     assert "is a study of dataflow 'waiting'; give a study of dataflow 'another'" in printed(*words, fails=True)
 
 
-def test_mistakes_about_clusters_are_said(tmp_path: Path) -> None:
+def test_mistakes_about_clusters_are_reported(tmp_path: Path) -> None:
     assert "No cluster is running" in printed("cluster", "status", "--at", str(tmp_path / "c"), fails=True)
     assert "No cluster is running" in printed("cluster", "stop", "--at", str(tmp_path / "c"), fails=True)
     said = printed("cluster", "start", "--at", str(tmp_path / "c"), "--memory-mb", "100", fails=True)

@@ -64,7 +64,7 @@ def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
     assert intervals[0][0] < 500.0 < intervals[0][1]
 
 
-def test_executors_that_bring_no_replica_bring_nothing(tmp_path: Path) -> None:
+def test_executors_without_another_replica_add_no_throughput(tmp_path: Path) -> None:
     """Three queries on m executors of 2 slots have floor(2 m / 3) replicas each: 1, 1, 2, 2, 3, 4, of 100 rows/s."""
     with Store(tmp_path) as store:
         store.begin_run(RunStart(dataflow="three", flow_file="three.py", pid=0, master="x", started_s=0.0))
@@ -77,7 +77,7 @@ def test_executors_that_bring_no_replica_bring_nothing(tmp_path: Path) -> None:
     assert [prediction["throughput"] for prediction in said] == pytest.approx([200.0, 300.0, 400.0], rel=0.05)
 
 
-def test_where_json_goes_no_line_of_a_trial_does(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_contains_no_lines_of_trials(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with StoreReader(study) as store:
         first = store.trials()[0]
     with TrialProgressBar(quiet=True) as progress:

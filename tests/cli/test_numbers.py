@@ -36,7 +36,7 @@ def refusal(*words: str) -> str:
     return " ".join(result.output.split())
 
 
-def test_all_are_found() -> None:
+def test_the_list_of_numeric_options_is_not_empty() -> None:
     assert {("simulate", "--window-s"), ("report", "--price"), ("load", "--seconds"), ("mst", "fit", "--level")} <= {
         *NUMBERS
     }
@@ -44,13 +44,13 @@ def test_all_are_found() -> None:
 
 @pytest.mark.parametrize("number", ["nan", "inf"])
 @pytest.mark.parametrize("words", NUMBERS, ids=" ".join)
-def test_only_finite_numbers_are_taken(words: tuple[str, ...], number: str) -> None:
+def test_only_finite_numbers_are_accepted(words: tuple[str, ...], number: str) -> None:
     """The command must stop at this option; if it accepted the value, it would start its work."""
     with pytest.raises(click.BadParameter, match="is not a finite number|is not in the range"):
         NUMBERS[words].type.convert(number, NUMBERS[words], None)
 
 
-def test_it_is_said_which_option_it_is() -> None:
+def test_the_error_names_the_option() -> None:
     assert "Invalid value for '--window-s': 'nan' is not a finite number" in refusal("simulate", "--window-s", "nan")
 
 
@@ -64,12 +64,12 @@ def test_it_is_said_which_option_it_is() -> None:
     ],
     ids=" ".join,
 )
-def test_bounds_are_said(words: tuple[str, ...]) -> None:
+def test_the_error_states_the_bounds(words: tuple[str, ...]) -> None:
     assert "is not in the range x>0" in refusal(*words)
 
 
 @pytest.mark.parametrize("policy", ["drs", "threshold", "stela", "ds2", "mst"])
-def test_only_quantiles_that_are_measured_are_taken(policy: str) -> None:
+def test_only_measured_quantiles_are_accepted(policy: str) -> None:
     words = ["--policy", policy, "--latency-ms", "100", "--quantile", "0.9", "--executors", "1..2"]
     says = refusal("simulate", "flow.py", "--trace", "day.csv", *words)
     assert "The quantile 0.9 of the latency is not measured; use one of 0.5, 0.95, 0.99" in says

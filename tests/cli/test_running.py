@@ -68,7 +68,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
         running.process.communicate()
 
 
-def test_a_day_in_the_life_of_a_run(running: Running, tmp_path: Path) -> None:
+def test_a_run_is_shown_changed_and_stopped_by_commands(running: Running, tmp_path: Path) -> None:
     process, at = running.start(), running.at
     status = json.loads(penstock("status", at, "--json"))
     assert (status["state"], status["run"]["pid"], status["plan"]["replicas"]) == ("running", process.pid, {"twice": 2})
@@ -156,7 +156,7 @@ def test_a_plan_that_does_not_fit_is_refused_before_anything_starts(running: Run
     assert not running.at.exists()
 
 
-def test_what_never_ends_is_not_waited_for(running: Running) -> None:
+def test_waiting_for_an_endless_source_is_refused(running: Running) -> None:
     """The source is a generator without a number of rows, or a DataFrame of the user."""
     asked = ("run", running.flow, "--at", running.at, "--until-idle")
     assert "Source 'numbers' never ends" in penstock(*asked, code=1)

@@ -60,7 +60,7 @@ def test_as_json(flow: str) -> None:
     "arguments",
     [["show", "none.py"], ["run", "none.py"], ["status", "none"], ["stop", "none"], ["apply", "none", "none.json"]],
 )
-def test_what_is_not_there_is_one_clear_error(arguments: list[str]) -> None:
+def test_a_missing_dataflow_is_one_clear_error(arguments: list[str]) -> None:
     result = CliRunner().invoke(cli, arguments)
     assert isinstance(result.exception, PenstockError) and "none" in str(result.exception)
 
@@ -69,7 +69,7 @@ def test_what_is_not_there_is_one_clear_error(arguments: list[str]) -> None:
     "words",
     ["rescale d a=x", "rescale d a=1.5", "rescale d a=1 a=2", "rescale d", "rate d a=-1", "rate d a=inf", "rate d a"],
 )
-def test_words_that_make_no_sense(words: str) -> None:
+def test_invalid_arguments_are_refused(words: str) -> None:
     result = CliRunner().invoke(cli, words.split())
     assert result.exit_code == 2 and "Error: " in result.output
 

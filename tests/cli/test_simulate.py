@@ -56,7 +56,9 @@ def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("every", ["10", "35"])
-def test_a_rehearsal_ends_with_its_trace_whatever_changes_take(every: str, given: list[str], tmp_path: Path) -> None:
+def test_a_simulation_ends_with_its_trace_for_any_duration_of_changes(
+    every: str, given: list[str], tmp_path: Path
+) -> None:
     costs = json.loads((tmp_path / "costs.json").read_text()) | {"change": {"fixed_s": 47.0}}
     (tmp_path / "costs.json").write_text(json.dumps(costs))
     words = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--window-s", every, "--json"]
@@ -65,7 +67,7 @@ def test_a_rehearsal_ends_with_its_trace_whatever_changes_take(every: str, given
     assert sums["seconds"] == pytest.approx(90 * 60)
 
 
-def test_as_many_rows_as_some_replicas_do_are_given_one_more(given: list[str], tmp_path: Path) -> None:
+def test_a_rate_equal_to_the_capacity_gets_one_more_replica(given: list[str], tmp_path: Path) -> None:
     """At 158 rows/s, two replicas of 80 rows/s are busy for 99 % of the time, and no target is met for long."""
     (tmp_path / "costs.json").write_text((tmp_path / "costs.json").read_text().replace("0.25", "0.0125"))
     (tmp_path / "trace.csv").write_text("time_s,rate\n0,158\n1200,158\n")
@@ -104,7 +106,7 @@ def test_operators_cost_what_a_run_measured_also_where_it_ended_without_rows(giv
     ) / rows == pytest.approx(0.25, rel=0.2)
 
 
-def test_a_run_of_another_dataflow_is_no_measure(given: list[str], tmp_path: Path) -> None:
+def test_a_run_of_another_dataflow_is_refused_as_a_calibration(given: list[str], tmp_path: Path) -> None:
     words = ["--slots", "2", "--policy", "threshold"]
     printed(*given, "--behaviour", f"{tmp_path}/costs.json", *words, "--at", f"{tmp_path}/run")
     (tmp_path / "flow.py").write_text(FLOW.replace('"work"', '"other"'))
@@ -160,11 +162,11 @@ def test_executors_come_with_the_slots_that_a_policy_asks_for(given: list[str], 
         ),
     ],
 )
-def test_what_is_missing_is_said(given: list[str], words: tuple[str, ...], says: str) -> None:
+def test_missing_options_are_named(given: list[str], words: tuple[str, ...], says: str) -> None:
     assert says in printed(*given, *words, fails=True)
 
 
-def test_an_overload_is_no_endless_batch(given: list[str], tmp_path: Path) -> None:
+def test_an_overload_causes_no_endless_batch(given: list[str], tmp_path: Path) -> None:
     """20 rows/s of 0.25 s need five replicas; the run starts with one."""
     lines = [f"{minute * 60},{2.0 if minute < 10 else 20.0}" for minute in range(40)]
     (tmp_path / "trace.csv").write_text("\n".join(["time_s,rate", *lines]))

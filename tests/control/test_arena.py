@@ -104,7 +104,7 @@ def test_starts_are_any_plans_within_the_slots_and_the_same_for_a_seed() -> None
     assert len({plan.to_json() for plan in drawn}) > 25
 
 
-def test_what_a_league_table_says_of_several_starts() -> None:
+def test_a_league_table_summarises_several_starts() -> None:
     def stood(policy: str, share: float, rounds: int | None) -> PolicyResult:
         return PolicyResult(
             policy=policy, share=share, rounds=rounds, changes=3, rolled_back=0, slot_seconds=3600.0, violations=2,

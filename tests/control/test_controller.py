@@ -163,7 +163,7 @@ def test_a_plan_that_is_not_valid_is_refused_and_not_tried_again(tmp_path: Path)
 # ---- changes of others
 
 
-def test_a_change_by_somebody_else_is_noticed(tmp_path: Path) -> None:
+def test_a_change_by_another_requester_is_detected(tmp_path: Path) -> None:
     clock = FakeClock()
     engine = scripted_engine(clock)
 
@@ -186,7 +186,7 @@ def test_a_change_by_somebody_else_is_noticed(tmp_path: Path) -> None:
 # ---- guards
 
 
-def test_guards_say_no_one_after_another(tmp_path: Path) -> None:
+def test_each_guard_vetoes_with_its_reason(tmp_path: Path) -> None:
     wanted = changing(match=4, extract=9)
     guarded: dict[str, Policy] = {
         "out-of-bounds": Bounded(wanted, max_slots=12),
@@ -210,7 +210,7 @@ def test_guards_say_no_one_after_another(tmp_path: Path) -> None:
     )
 
 
-def test_hysteresis_lets_through_what_is_wanted_for_long_enough(tmp_path: Path) -> None:
+def test_hysteresis_passes_a_change_that_is_requested_for_long_enough(tmp_path: Path) -> None:
     clock = FakeClock()
     rows = drive(
         tmp_path,
@@ -223,15 +223,14 @@ def test_hysteresis_lets_through_what_is_wanted_for_long_enough(tmp_path: Path) 
     assert reasons(rows) == ["not-yet", "not-yet", "shortage"]
 
 
-def test_after_a_change_the_next_one_has_to_be_wanted_for_as_long_again(tmp_path: Path) -> None:
+def test_after_a_change_the_next_one_must_be_requested_for_as_long_again(tmp_path: Path) -> None:
     def one_more(situation: Situation) -> Decision:
         return changing(match=situation.plan.replicas["match"] + 1).decides(situation)
 
     clock = FakeClock()
     policy = Hysteresis(Scripted(one_more), turns=3)
-    engine = scripted_engine(
-        clock, slower=lambda plan: 2.0 ** -plan.replicas["match"]
-    )  # each change meets its expectation
+    # Each change meets its expectation.
+    engine = scripted_engine(clock, slower=lambda plan: 2.0 ** -plan.replicas["match"])
     rows = drive(tmp_path, engine, clock, policy, windows=6, smoothing=MovingAverage(1))
     assert reasons(rows) == ["not-yet", "not-yet", "shortage"] * 2
 
@@ -279,7 +278,7 @@ def test_a_resumed_run_remembers_its_changes_and_what_it_learned(tmp_path: Path)
     assert again[0].memory["drs.correction"] == pytest.approx(2.0, rel=0.01)
 
 
-def test_what_was_intended_is_on_record_before_it_is_done(tmp_path: Path) -> None:
+def test_a_decision_is_recorded_before_it_is_applied(tmp_path: Path) -> None:
     clock = FakeClock()
     engine = scripted_engine(clock)
 

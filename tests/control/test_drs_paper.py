@@ -167,7 +167,7 @@ def test_slots_are_added_and_released_at_the_right_times(w: int, tmp_path: Path)
     assert third[2] == fewest(18.0)
 
 
-def test_the_smaller_window_answers_sooner(tmp_path: Path) -> None:
+def test_the_smaller_window_reacts_sooner(tmp_path: Path) -> None:
     three, six = stepped(LONG, 3, tmp_path / "3", 33), stepped(LONG, 6, tmp_path / "6", 33)
     assert [minute for minute, _, _ in three] == [9, 24]  # the paper: 3 minutes after each step
     assert [minute for minute, _, _ in six] == [12, 27]  # the paper: the 12th minute, and 6 minutes after the step

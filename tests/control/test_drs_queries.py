@@ -45,8 +45,7 @@ def test_slots_beyond_the_master_s_are_reported(
     assert str(decision.needs_slots) in decision.reason
 
 
-def test_also_where_one_query_alone_needs_more_than_there_are() -> None:
-    decision = decided(
-        (1, 1, 1), 3, 40.0, 4.0
-    )  # under a backlog the fixed time of a batch is not identifiable, so there is no exact number
+def test_slots_beyond_the_master_s_are_reported_if_one_query_alone_needs_more() -> None:
+    # Under a backlog the fixed time of a batch cannot be identified, so there is no exact number.
+    decision = decided((1, 1, 1), 3, 40.0, 4.0)
     assert decision.needs_slots is not None and decision.needs_slots > 40.0 * sum(WORK)

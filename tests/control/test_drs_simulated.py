@@ -74,7 +74,7 @@ def test_from_any_start_one_change_leads_to_the_best_of_all_allocations(applicat
 
 
 @pytest.mark.parametrize("start", [(8, 12, 2), (11, 9, 2)])
-def test_and_there_it_stays(start: tuple[int, ...], tmp_path: Path) -> None:
+def test_the_best_allocation_is_kept(start: tuple[int, ...], tmp_path: Path) -> None:
     """Figure 8: one change, as early as T_ra allows, and then the latency that the model predicts."""
     flow, behaviour = video()
     engine = SimulatedEngine(flow, behaviour, plan=plan_of(flow, dict(zip(VIDEO_SERVICE, start, strict=True))), seed=2)
@@ -295,7 +295,7 @@ def test_nothing_is_learned_of_the_model_while_a_backlog_drains(tmp_path: Path) 
     assert "with 7 slots and a backlog (0.0" in last.reason
 
 
-def test_what_is_in_the_way_is_said_in_seconds_of_the_user(tmp_path: Path) -> None:
+def test_the_lowest_possible_latency_is_reported_in_measured_seconds(tmp_path: Path) -> None:
     """Latencies are four times those of the model, so 0.2 s correspond to 0.05 s in the model."""
     clock = FakeClock()
     engine = scripted_engine(clock, slower=lambda plan: 4.0)

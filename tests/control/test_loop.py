@@ -77,7 +77,7 @@ def test_all_input_is_processed_and_every_window_recorded(bench: Bench) -> None:
     assert last is not None and last.stop_reason == "all input is processed" and last.plan == bench.engine.plan
 
 
-def test_the_last_window_has_all_that_was_read_before_the_end(bench: Bench) -> None:
+def test_the_last_window_has_all_rows_that_were_read_before_the_end(bench: Bench) -> None:
     def idle() -> bool:
         """The engine reads rows between two calls of `observe`."""
         bench.clock.sleep(0.5)
@@ -137,7 +137,7 @@ def test_a_rolled_back_plan_is_recorded_with_its_reason(bench: Bench) -> None:
         (Rate(source="twice", rows_per_s=5.0), "'twice' is no paced source"),
     ],
 )
-def test_a_wrong_request_harms_nothing(bench: Bench, request_: Request, text: str) -> None:
+def test_an_invalid_request_has_no_effect(bench: Bench, request_: Request, text: str) -> None:
     bench.ask_at(3.0, request_)
     bench.run(until=bench.engine.idle)
     assert not bench.answer().ok and text in bench.answer().text
@@ -161,7 +161,7 @@ def test_a_file_that_is_no_request_is_answered_and_survived(bench: Bench) -> Non
     assert not bench.answer().ok and "not a valid request" in bench.answer().text
 
 
-def test_observe_may_fail_and_the_store_says_so(bench: Bench) -> None:
+def test_errors_of_observe_are_recorded_and_the_loop_continues(bench: Bench) -> None:
     bench.engine.broken = [RuntimeError("metrics went away"), penstock.PenstockError("stale")]
     ended = bench.run(until=bench.engine.idle)
     assert not ended.failed
@@ -182,7 +182,7 @@ def test_stop_is_answered_after_the_engine_has_stopped(bench: Bench) -> None:
     assert sum(window.operator("twice").rows_in or 0 for window in windows) == pytest.approx(250, abs=6)
 
 
-def test_what_was_asked_of_an_earlier_run_is_refused(bench: Bench) -> None:
+def test_requests_to_an_earlier_run_are_refused(bench: Bench) -> None:
     _put(bench.requests.folder / "1.json", Stop())
     (bench.requests.folder / "0.answer.json").write_text("left behind")
     assert bench.run(until=bench.engine.idle).reason == "all input is processed"
@@ -212,7 +212,7 @@ def test_a_second_ctrl_c_does_not_wait(bench: Bench, monkeypatch: pytest.MonkeyP
     assert not bench.engine.running
 
 
-def test_signals_that_come_together_are_one(bench: Bench) -> None:
+def test_simultaneous_signals_count_once(bench: Bench) -> None:
     bench.clock.at[1003.0] = twice
     assert bench.run() == Stopped(reason="SIGINT")
     assert not bench.engine.running
@@ -246,7 +246,7 @@ def test_an_error_of_the_viewer_stops_the_engine(bench: Bench) -> None:
     assert not bench.engine.running
 
 
-def test_slots_that_are_lost_are_on_record(bench: Bench) -> None:
+def test_lost_slots_are_recorded(bench: Bench) -> None:
     """The status and the cost use the actual slots."""
     fewer = bench.engine.plan.replace(slots=1)
 

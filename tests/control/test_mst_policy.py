@@ -123,14 +123,14 @@ def test_a_backlog_is_drained_within_the_time_to_catch_up() -> None:
     assert decision.inputs["wanted_rows_per_s"] == pytest.approx(180.0, rel=0.01)
 
 
-def test_more_than_there_may_be_is_said() -> None:
+def test_a_need_above_the_limit_is_reported() -> None:
     decision, _ = policy(max_executors=2, capacity=CAPACITY).decide(situation_at(400.0, 2), {})
     assert isinstance(decision, Hold) and decision.reason_code is Reason.AT_LIMIT
     assert decision.needs_slots == 5  # ceil(400 / 90)
 
 
 @pytest.mark.parametrize(("slots_before", "blamed"), [(3, True), (2, False)])
-def test_what_piled_up_during_a_change_is_no_fault_of_the_plan(slots_before: int, blamed: bool) -> None:
+def test_a_backlog_from_a_change_does_not_blame_the_plan(slots_before: int, blamed: bool) -> None:
     at = situation_at(250.0, slots=3, backlog=1_000)
     assert at.latest is not None
     memory = {LEVEL: 250.0, SLOPE: 0.0, AT_S: at.latest.end_s - 10.0, BACKLOG: 0.0, SLOTS: float(slots_before)}
@@ -138,7 +138,7 @@ def test_what_piled_up_during_a_change_is_no_fault_of_the_plan(slots_before: int
     assert (updated[MARGIN] > 1.0) is blamed
 
 
-def test_more_than_may_be_used_are_let_go() -> None:
+def test_executors_above_the_limit_are_released() -> None:
     at = situation_at(100.0, slots=6)
     memory: dict[str, float] = {}
     for _ in range(3):
@@ -147,7 +147,7 @@ def test_more_than_may_be_used_are_let_go() -> None:
     assert isinstance(decision, Change) and decision.plan.slots == 2  # ceil(100 / 90)
 
 
-def test_fewer_have_not_sufficed_while_not_even_these_did() -> None:
+def test_fewer_executors_do_not_count_as_sufficient_during_a_backlog() -> None:
     # 80 rows/s need one of three executors; in the third turn there is a new backlog of 200 rows.
     memory: dict[str, float] = {}
     released = []
@@ -158,7 +158,7 @@ def test_fewer_have_not_sufficed_while_not_even_these_did() -> None:
     assert released == [False, False, False, False, True]  # the third turn and the two turns that drained the backlog
 
 
-def test_a_rising_load_is_foreseen() -> None:
+def test_a_rising_load_is_predicted() -> None:
     memory: dict[str, float] = {}
     for turn, rate in enumerate((40.0, 50.0, 60.0, 70.0)):  # one row/s more each second
         at = replace(situation_at(rate, 1), now_s=1000.0 + 10.0 * turn, stale_after_s=1e9)
@@ -178,14 +178,14 @@ def forecasts(rates: list[tuple[float, float]], lead_s: float) -> list[float]:
     return forecasts
 
 
-def test_a_fall_is_not_followed_by_a_rise_that_nobody_saw() -> None:
+def test_a_falling_load_does_not_predict_a_rise() -> None:
     """The load ends within six seconds, and the release of executors takes half a minute."""
     before = [(2.0 * turn, 100.0) for turn in range(5)] + [(10.0, 73.0), (12.0, 46.0), (14.0, 20.0)]
     after = [(53.0 + 2.0 * turn, 20.0) for turn in range(20)]
     assert max(forecasts(before + after, 30.0)[-len(after) :]) < 25.0
 
 
-def test_what_is_foreseen_does_not_depend_on_how_often_one_looks() -> None:
+def test_the_prediction_does_not_depend_on_the_duration_of_windows() -> None:
     """After a step from 100 to 300 rows/s, one-second windows predicted 1,600 rows/s and ten-second windows 430."""
     peaks = []
     for window_s in (1.0, 2.0, 5.0, 10.0):
@@ -195,7 +195,7 @@ def test_what_is_foreseen_does_not_depend_on_how_often_one_looks() -> None:
 
 
 @pytest.mark.parametrize(("falls_per_s", "turns"), [(0.0, 4), (0.1, 4), (2.0, 2)])
-def test_fewer_are_taken_sooner_while_the_load_falls(falls_per_s: float, turns: int) -> None:
+def test_executors_are_released_sooner_while_the_load_falls(falls_per_s: float, turns: int) -> None:
     """At 250 rows/s or less, a decrease of 0.1 rows/s per second is about 1 % within the lead time of 30 s."""
     fewer = policy(stable_turns=4, lead_s=30.0)
     at = situation_at(300.0, slots=4)
@@ -212,7 +212,7 @@ def test_fewer_are_taken_sooner_while_the_load_falls(falls_per_s: float, turns: 
     assert turn == turns and isinstance(decision, Change) and decision.plan.slots == 3
 
 
-def test_a_model_that_promised_too_much_is_learned_from() -> None:
+def test_the_policy_learns_from_a_model_that_was_too_optimistic() -> None:
     # The model says 90 rows/s per executor, but a row takes 20 ms: 50 rows/s.
     engine = engine_at(((0.0, 85.0),), 1, row_s=0.02)
     decided = policy(catch_up_s=600.0)
@@ -236,7 +236,7 @@ def test_a_model_that_promised_too_much_is_learned_from() -> None:
 
 
 @pytest.mark.parametrize(("rate", "enough"), [(120.0, 2), (300.0, 4)])
-def test_a_model_that_promises_too_much_is_not_believed_over_and_over(rate: float, enough: int, tmp_path: Path) -> None:
+def test_a_model_that_is_too_optimistic_is_not_trusted_repeatedly(rate: float, enough: int, tmp_path: Path) -> None:
     """The modelled capacity is 30 % too high, with the guards and averages of the command line.
 
     120 rows/s exceed the real capacity of one executor but not the modelled one. Three executors just serve 300 rows/s,
@@ -252,7 +252,7 @@ def test_a_model_that_promises_too_much_is_not_believed_over_and_over(rate: floa
 
 @pytest.mark.parametrize("mode", ["fluid", "row-by-row", "micro-batch"])
 @pytest.mark.parametrize("step_s", [300.0, 305.0, 309.0], ids=["between windows", "within one", "at its end"])
-def test_a_step_above_what_the_plan_is_for_is_no_fault_of_the_model(mode: str, step_s: float, tmp_path: Path) -> None:
+def test_a_load_step_above_the_plan_does_not_blame_the_model(mode: str, step_s: float, tmp_path: Path) -> None:
     # The capacity is exact (10 ms per row), so the policy must learn nothing from a backlog.
     given = engine_at(((0.0, 80.0), (step_s, 900.0), (step_s + 300.0, 80.0)), 2)
     engine = SimulatedEngine(given.flow, given.behaviour, plan=given.plan, mode=mode)
@@ -274,7 +274,7 @@ def test_a_step_above_what_the_plan_is_for_is_no_fault_of_the_model(mode: str, s
 
 @given(situation=situations)
 @settings(max_examples=40, deadline=None)
-def test_plans_are_valid_and_nothing_is_changed_on_the_way(situation: Situation) -> None:
+def test_plans_are_valid_and_inputs_are_not_modified(situation: Situation) -> None:
     decides = Mst(
         MstSettings(
             capacity=tuple(2.0 * m for m in range(1, 13)), slots_per_executor=2, max_executors=12, stable_turns=1
@@ -334,7 +334,7 @@ class Stingy(SimulatedEngine):
         return super().apply(plan.replace(slots=min(plan.slots, 3)))
 
 
-def test_executors_that_do_not_come_are_not_asked_for_again(tmp_path: Path) -> None:
+def test_executors_that_do_not_start_are_not_requested_again(tmp_path: Path) -> None:
     given = engine_at(((0.0, 400.0),), 1)
     engine = Stingy(given.flow, given.behaviour, plan=given.plan, mode="fluid")
     engine.asked = []
@@ -352,7 +352,7 @@ def test_executors_that_do_not_come_are_not_asked_for_again(tmp_path: Path) -> N
     assert rows[-1].kind == "hold"
 
 
-def test_what_waits_behind_a_cut_is_a_backlog(tmp_path: Path) -> None:
+def test_rows_that_wait_at_a_cut_are_a_backlog(tmp_path: Path) -> None:
     flow = penstock.Dataflow("cut")
     stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=10.0))
     stream = stream.keyed("first", lambda frame: frame, keys=["n"], columns=["n", "m"])

@@ -52,7 +52,7 @@ def test_ds2_is_optimal_in_one_step_from_anywhere(rate: float) -> None:
         assert decision.plan.replicas == expected
 
 
-def test_ds2_does_not_flap_where_the_work_is_that_of_an_integer(tmp_path: Path) -> None:
+def test_ds2_does_not_oscillate_at_an_integer_number_of_replicas(tmp_path: Path) -> None:
     """9 rows/s at 4.5 rows/s per replica need exactly two; measurements vary around this value."""
     clock, flow = FakeClock(), video()
     noise = (0.0, 0.2, -0.2, 0.15, -0.1, 0.1, -0.2)
@@ -109,7 +109,7 @@ def test_stela_prefers_the_congested_operator_that_reaches_the_most_output() -> 
     assert decision.inputs["head.etp"] == pytest.approx(1.0)
 
 
-def test_stela_sees_a_congestion_that_the_load_has_left_behind() -> None:
+def test_stela_detects_congestion_by_a_remaining_backlog() -> None:
     """200 rows/s arrived for ten minutes, now 20 arrive; match serves 40 rows/s, and extract sends it 100 rows/s."""
     clock, flow = FakeClock(), video()
     engine = QueueingEngine(
@@ -159,7 +159,7 @@ def test_stela_sees_a_congestion_that_the_load_has_left_behind() -> None:
 # ---- DRS
 
 
-def test_what_is_learned_corrects_predictions(tmp_path: Path) -> None:
+def test_learning_corrects_predictions(tmp_path: Path) -> None:
     """The engine is twice as slow as the model, so the fewest slots for 1 s are those for 0.5 s in the model."""
     clock, flow = FakeClock(), video()
     engine = QueueingEngine(
@@ -219,7 +219,7 @@ def test_micro_batch_finds_the_finite_best_of_each_query(tmp_path: Path) -> None
     assert sum(best) <= 20
 
 
-def test_beyond_the_slots_there_are_it_says_what_it_would_ask_for() -> None:
+def test_a_target_beyond_the_available_slots_reports_the_required_slots() -> None:
     policy = Drs(DrsSettings(goal=FewestSlots(max_s=0.6)))
     decision, _ = policy.decide(situation_of("video", (2, 2, 1), 20.0, 8), {})
     assert decision.needs_slots is not None and decision.needs_slots > 8
@@ -229,7 +229,7 @@ def test_beyond_the_slots_there_are_it_says_what_it_would_ask_for() -> None:
 
 
 @pytest.mark.parametrize("room", [0.0, 0.05])
-def test_slots_are_released_with_room_for_more_rows(room: float) -> None:
+def test_slots_are_released_only_if_more_rows_can_be_served(room: float) -> None:
     """8.8 rows/s keep two replicas of 4.5 rows/s 98 % busy with a mean below 8 s; 9.24 rows/s are too many for them."""
     service = {"extract": 5.0, "match": 4.5, "aggregate": 1000.0}
     visits = dict.fromkeys(service, 1.0)
@@ -242,7 +242,7 @@ def test_slots_are_released_with_room_for_more_rows(room: float) -> None:
     assert decision.expected.latency_s == pytest.approx(mean_s(visits, 8.8, service, decision.plan.replicas), rel=0.02)
 
 
-def test_slots_are_split_for_the_rows_that_come_by_now() -> None:
+def test_slots_are_divided_for_the_current_rate() -> None:
     """After a low load 36 rows/s arrive; the best split for 12 rows/s would not suffice."""
     flow, clock = video(), FakeClock()
     service = {"extract": 50.0, "match": 20.0, "aggregate": 1 / 0.03}
@@ -274,7 +274,7 @@ def test_slots_are_split_for_the_rows_that_come_by_now() -> None:
 
 
 @pytest.mark.parametrize("goal", [FewestSlots(max_s=2.5), LeastLatency()])
-def test_the_best_for_a_quiet_time_is_not_planned_for_when_rows_return(goal: FewestSlots | LeastLatency) -> None:
+def test_the_best_plan_of_a_low_load_is_not_used_when_the_load_returns(goal: FewestSlots | LeastLatency) -> None:
     """In micro-batches, few tasks are fastest for few rows, but they could not serve eight times as many rows."""
     flow, clock = video(), FakeClock()
     engine = QueueingEngine(
@@ -303,9 +303,8 @@ def test_the_best_for_a_quiet_time_is_not_planned_for_when_rows_return(goal: Few
         micro_batch=True,
     )
     quiet, _ = Drs(DrsSettings(goal=goal)).decide(replace(at, latest=then), {})
-    assert (
-        isinstance(quiet, Change) and quiet.plan.replicas["match"] < 4
-    )  # the stages take turns, so 40 rows/s need four
+    # The stages take turns, so 40 rows/s need four.
+    assert isinstance(quiet, Change) and quiet.plan.replicas["match"] < 4
     decision, _ = Drs(DrsSettings(goal=goal)).decide(at, {})
     assert isinstance(decision, Hold) or (decision.plan.replicas["match"] > 4 and "extract" not in decision.plan.cuts)
 
@@ -334,6 +333,6 @@ def test_a_loop_that_multiplies_rows_has_no_plan() -> None:
         {"max_s": 1.0, "room": -0.1},
     ],
 )
-def test_goals_that_cannot_be(wrong: dict[str, float]) -> None:
+def test_invalid_goals_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(PenstockError):
         FewestSlots(**wrong)

@@ -87,7 +87,7 @@ def test_plans_are_valid_and_within_bounds(policy: Policy, situation: Situation)
 @every
 @given(situation=situations)
 @settings(max_examples=6, deadline=None)
-def test_the_same_again_gives_the_same_and_changes_nothing(policy: Policy, situation: Situation) -> None:
+def test_decisions_are_deterministic_and_change_no_input(policy: Policy, situation: Situation) -> None:
     memory = {"drs.correction": 1.3, "other": 1.0}
     before = copy.deepcopy((situation.plan, situation.window, memory))
     once, again = policy.decide(situation, memory), policy.decide(situation, memory)
@@ -137,14 +137,14 @@ def _held(policy: Policy, situation: Situation) -> Reason:
 
 
 @every_without_executors
-def test_an_overloaded_plan_is_given_more(policy: Policy) -> None:
+def test_an_overloaded_plan_gets_more_slots(policy: Policy) -> None:
     decision, _ = policy.decide(situation_of("video", (1, 1, 1), 9.0, 12), {})
     assert isinstance(decision, Change)
     assert decision.expected.slots > 3
 
 
 @every_without_executors
-def test_no_slot_left_is_said(policy: Policy) -> None:
+def test_missing_slots_are_reported(policy: Policy) -> None:
     decision, _ = policy.decide(situation_of("video", (1, 1, 1), 30.0, 3), {})
     assert isinstance(decision, Hold)
     assert decision.reason_code is Reason.AT_LIMIT and decision.needs_slots is not None and decision.needs_slots > 3

@@ -51,7 +51,7 @@ def test_a_request_is_answered_and_leaves_nothing_behind(tmp_path: Path) -> None
     assert list(requests.folder.iterdir()) == []
 
 
-def test_a_refusal_is_an_error_with_the_runs_words(tmp_path: Path) -> None:
+def test_a_refusal_is_an_error_with_the_message_of_the_run(tmp_path: Path) -> None:
     requests, seen = Requests(tmp_path), []
     with RunLock(tmp_path):
         thread = threading.Thread(target=serve_one, args=(requests, Answer(ok=False, text="no such source"), seen))
@@ -89,7 +89,7 @@ def test_a_run_that_does_not_answer(tmp_path: Path, silent: subprocess.Popen[byt
         ask(tmp_path, Stop(), timeout_s=0.2)
 
 
-def test_a_run_that_took_it_and_does_not_answer(tmp_path: Path) -> None:
+def test_a_run_that_accepts_a_request_and_does_not_answer(tmp_path: Path) -> None:
     requests, timeout_s, message = Requests(tmp_path), 0.2, "had not begun"
 
     def take_only() -> None:
@@ -108,7 +108,7 @@ def test_a_run_that_took_it_and_does_not_answer(tmp_path: Path) -> None:
     assert "has begun and may still complete" in message
 
 
-def test_a_run_killed_while_asked(tmp_path: Path, silent: subprocess.Popen[bytes]) -> None:
+def test_a_run_that_is_killed_during_a_request(tmp_path: Path, silent: subprocess.Popen[bytes]) -> None:
     def kill_when_asked() -> None:
         while not list((tmp_path / "requests").glob("*.json")):
             time.sleep(0.01)
@@ -131,7 +131,7 @@ def test_waiting_for_the_end_of_the_process(tmp_path: Path, silent: subprocess.P
     ("file", "kind", "what"),
     [("wc.py", "study", "a study of wc.py"), ("-", "watch", r"a watched program on local\[2\]")],
 )
-def test_what_takes_no_requests_says_so_at_once(file: str, kind: str, what: str, tmp_path: Path) -> None:
+def test_a_run_without_requests_refuses_them_at_once(file: str, kind: str, what: str, tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.begin_run(
             RunStart(dataflow="wc", kind=kind, flow_file=file, pid=os.getpid(), master="local[2]", started_s=0.0)

@@ -96,7 +96,7 @@ def test_a_sink_s_path_is_of_the_folder_in_which_it_is_declared(
     assert penstock.parquet("out") == penstock.parquet(f"file://{tmp_path}/out") == penstock.parquet(tmp_path / "out")
 
 
-def test_a_sink_has_nothing_behind_it() -> None:
+def test_nothing_can_follow_a_sink() -> None:
     flow = penstock.Dataflow("a")
     assert numbers(flow).sink("out", penstock.noop()) is None  # type: ignore[func-returns-value]
 
@@ -116,7 +116,7 @@ def test_a_sink_has_nothing_behind_it() -> None:
         ),
     ],
 )
-def test_what_is_incomplete_is_refused_as_a_whole(declare: object, says: str) -> None:
+def test_an_incomplete_dataflow_is_refused(declare: object, says: str) -> None:
     flow = penstock.Dataflow("a")
     declare(flow)  # type: ignore[operator]
     with pytest.raises(DataflowError, match=says):
@@ -155,7 +155,7 @@ def test_results_are_final_where_event_time_says_when() -> None:
     assert (flow["final"].output_mode, flow["running"].output_mode) == (OutputMode.APPEND, OutputMode.UPDATE)
 
 
-def test_a_function_of_each_input_is_told_from_one_of_their_union() -> None:
+def test_a_function_of_each_input_is_distinguished_from_one_of_their_union() -> None:
     flow = penstock.Dataflow("a")
     left, right = numbers(flow, "one"), numbers(flow, "two")
     flow.keyed("join", lambda a, b: a.join(b, "key"), keys=["key"], inputs=[left, right])

@@ -52,7 +52,7 @@ def test_a_module_by_name() -> None:
     assert load("by_name_1:flow").name == "a"
 
 
-def test_what_lies_beside_the_file_can_be_imported_and_travels_by_value(tmp_path: Path) -> None:
+def test_modules_beside_the_file_are_importable_and_are_sent_by_value(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "beside_1.py").write_text("def twice(n): return 2 * n")
     (tmp_path / "sub" / "package_1").mkdir()
@@ -65,7 +65,7 @@ def test_what_lies_beside_the_file_can_be_imported_and_travels_by_value(tmp_path
     assert not any(name.startswith(("penstock", "pytest")) for name in names)
 
 
-def test_modules_of_a_flow_s_functions_travel_unless_they_are_installed() -> None:
+def test_modules_of_a_flow_are_sent_unless_they_are_installed() -> None:
     write("def fn(df): return df", "functions_1.py")
     sys.path.insert(0, str(Path.cwd()))
     try:

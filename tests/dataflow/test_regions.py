@@ -115,7 +115,7 @@ operators = st.tuples(st.sampled_from(["SL", "PS", "ST"]), st.sets(st.sampled_fr
 
 @settings(deadline=None)
 @given(st.lists(operators, min_size=1, max_size=8))
-def test_of_any_chain_regions_are_a_partition_in_order_and_every_operator_fits_its_own(ops: list[Op]) -> None:
+def test_the_regions_of_any_chain_are_an_ordered_partition(ops: list[Op]) -> None:
     flow = chain(*ops)
     parts: tuple[Region, ...] = regions(flow)
     assert [name for region in parts for name in region.operators] == [operator.name for operator in flow.operators]

@@ -42,7 +42,7 @@ def test_exponential_follows_its_recursion() -> None:
     assert ExponentialSmoothing(0.0, min_windows=1).smoothed([measured(1.0), measured(7.0)]) == measured(7.0)
 
 
-def test_what_some_windows_do_not_know_is_that_of_the_others() -> None:
+def test_a_value_that_some_windows_lack_is_that_of_the_others() -> None:
     smoothed = MovingAverage(3).smoothed([measured(None), measured(10.0, 2.0, 1), measured(20.0, None, 2)])
     assert smoothed is not None
     assert smoothed.external_rows_per_s == pytest.approx(15.0)
@@ -62,7 +62,7 @@ def test_counts_add_up_and_levels_are_the_last() -> None:
 
 @given(st.lists(st.floats(0.0, 1e6), min_size=3, max_size=30), st.floats(0.0, 0.99))
 @settings(max_examples=40, deadline=None)
-def test_a_mean_lies_between_what_it_is_of(rates: list[float], alpha: float) -> None:
+def test_a_mean_lies_between_its_values(rates: list[float], alpha: float) -> None:
     windows = [measured(rate, number=n) for n, rate in enumerate(rates)]
     for smoothing in (MovingAverage(3), ExponentialSmoothing(alpha)):
         smoothed = smoothing.smoothed(windows)
@@ -71,7 +71,7 @@ def test_a_mean_lies_between_what_it_is_of(rates: list[float], alpha: float) -> 
         assert min(seen) * (1 - 1e-9) - 1e-9 <= smoothed.external_rows_per_s <= max(seen) * (1 + 1e-9) + 1e-9
 
 
-def test_what_it_cannot_be() -> None:
+def test_invalid_smoothings_are_refused() -> None:
     for wrong in (lambda: MovingAverage(0), lambda: ExponentialSmoothing(1.0), lambda: ExponentialSmoothing(-0.1)):
         with pytest.raises(PenstockError):
             wrong()

@@ -46,7 +46,7 @@ def test_equal_windows_keep_their_rates_and_costs(smoothing: Smoothing) -> None:
 
 
 @each_smoothing
-def test_only_windows_within_reach_matter(smoothing: Smoothing) -> None:
+def test_only_windows_within_the_reach_count(smoothing: Smoothing) -> None:
     recent = [float(100 + n) for n in range(smoothing.reach)]
     assert smoothing.smoothed(windows_of([1e6] * 5 + recent)[5:]) == smoothing.smoothed(
         windows_of([7.0] * 5 + recent)[5:]

@@ -30,7 +30,7 @@ def test_three_threads_lie_on_the_line_between_two_and_ten() -> None:
     assert TABLE.at(3).cpu == pytest.approx(2.04 + (11.22 - 2.04) / 8)
 
 
-def test_beyond_the_measured_it_stays_what_it_was() -> None:
+def test_a_curve_is_constant_beyond_its_measurements() -> None:
     assert TABLE.at(1000) == TABLE.at(60)
     assert TABLE.measured_threads == 60
 
@@ -80,12 +80,12 @@ def test_a_rate_above_one_slot_is_refused() -> None:
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan])
-def test_no_rate_below_zero(rate: float) -> None:
+def test_a_negative_rate_is_refused(rate: float) -> None:
     with pytest.raises(CurveError, match="must be 0 or more"):
         TABLE.threads_for(rate)
 
 
-def test_no_point_of_zero_threads() -> None:
+def test_a_point_of_zero_threads_is_refused() -> None:
     with pytest.raises(CurveError, match="begins at 1 thread"):
         TABLE.at(0)
 
@@ -107,7 +107,7 @@ def test_no_point_of_zero_threads() -> None:
         ((1,), (point(1, memory=100.5),), "memory at 1 threads is 100.5"),
     ],
 )
-def test_what_is_no_curve(threads: tuple[int, ...], points: tuple[CurvePoint, ...], message: str) -> None:
+def test_invalid_curves_are_refused(threads: tuple[int, ...], points: tuple[CurvePoint, ...], message: str) -> None:
     with pytest.raises(CurveError, match=message):
         Curve(threads=threads, points=points)
 
@@ -138,6 +138,6 @@ GOOD = {"rows_per_s": 1, "cpu": 1, "memory": 1}
         ('{"a": {"1": {"rows_per_s": 1, "cpu": 1, "memory": 1}, "1": {}}}', "'1' is given twice"),
     ],
 )
-def test_what_is_no_file_of_curves(text: str | bytes, message: str) -> None:
+def test_invalid_files_of_curves_are_refused(text: str | bytes, message: str) -> None:
     with pytest.raises(CurveError, match=message):
         curves_from_json(text)

@@ -77,7 +77,7 @@ def test_as_many_servers_as_load_at_any_size(load: int) -> None:
     assert 1 / erlang_b(load, float(load)) == pytest.approx(sqrt(pi * load / 2) + 2 / 3, rel=1e-10)
 
 
-def test_servers_without_end_lose_nothing() -> None:
+def test_infinitely_many_servers_lose_nothing() -> None:
     assert erlang_b(10**15, 3.0) == erlang_c(10**15, 3.0) == 0.0
 
 

@@ -75,7 +75,7 @@ def test_json_round_trip_and_the_documented_keys() -> None:
         (flow(("a", "b", 1.0)), "No external row reaches 'a', 'b'"),
     ],
 )
-def test_what_has_no_rates(broken: Flow, message: str) -> None:
+def test_flows_without_rates_are_refused(broken: Flow, message: str) -> None:
     with pytest.raises(DataflowError, match=message):
         check(broken)
 
@@ -91,6 +91,6 @@ def test_what_has_no_rates(broken: Flow, message: str) -> None:
         b"\xff",
     ],
 )
-def test_what_is_no_dataflow(text: str | bytes) -> None:
+def test_invalid_flows_are_refused(text: str | bytes) -> None:
     with pytest.raises(DataflowError, match="The dataflow is invalid"):
         flow_from_json(text)

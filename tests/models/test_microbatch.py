@@ -21,7 +21,7 @@ queries = st.builds(
 )
 
 
-def test_it_settles_where_batches_repeat_themselves() -> None:
+def test_the_fixed_point_repeats_itself() -> None:
     """Simulate the query: each batch reads the rows that arrived during the previous one."""
     query = MicroBatch(arrival_per_s=3000.0, batch_s=0.2, row_s=0.001, replica_s=0.02, slots=16)
     batch = 10.0
@@ -31,7 +31,7 @@ def test_it_settles_where_batches_repeat_themselves() -> None:
     assert query.steady_batch_s(5) == pytest.approx((0.2 + 5 * 0.02) / (1 - 3.0 / 5))
 
 
-def test_latency_of_rows_played_out() -> None:
+def test_latency_equals_that_of_a_simulation() -> None:
     query = MicroBatch(arrival_per_s=1000.0, batch_s=0.2, row_s=0.001, replica_s=0.02)
     settled = query.steady_batch_s(3)
     arrivals = np.arange(0.0, 1000 * settled, 0.001)
@@ -133,7 +133,7 @@ def noisy(rng: np.random.Generator, sd: float) -> list[BatchSample]:
     return [BatchSample(n, k, max(1e-3, TRUTH.batch_time_s(n, k) + rng.normal(0, sd))) for n, k in DESIGN]
 
 
-def test_intervals_cover_as_often_as_they_say() -> None:
+def test_fit_intervals_have_their_nominal_coverage() -> None:
     """In 500 experiments of 12 batches, each 90 % interval contains the true value in 90 % of them, within 3 sigma."""
     rng = np.random.default_rng(8)
     rate, k, rows = 2000.0, 4, 2000
@@ -179,7 +179,7 @@ def test_slots_are_part_of_the_design() -> None:
     assert fit.station(100.0).slots == 2
 
 
-def test_what_cannot_be_told_apart_is_refused() -> None:
+def test_parameters_that_cannot_be_identified_are_refused() -> None:
     with pytest.raises(ModelError, match="3 samples are too few"):
         fit_microbatch([BatchSample(n, k, 0.5) for n, k in DESIGN[:3]])
     with pytest.raises(ModelError, match="All samples have 4 replicas"):

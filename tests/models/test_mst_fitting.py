@@ -198,6 +198,6 @@ def test_bad_samples_get_one_clear_error(text: str, message: str) -> None:
         parse_samples(text)
 
 
-def test_a_subset_that_cannot_be_is_refused() -> None:
+def test_an_impossible_subset_is_refused() -> None:
     with pytest.raises(SamplesError, match="VM counts up to 2"):
         best_training_subset([noisy("a", lambda m: m, 0)], max_vms=2, sizes=(3,))

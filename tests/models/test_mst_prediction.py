@@ -71,7 +71,7 @@ def test_widest_divergence_extrapolates_to_where_models_differ_most() -> None:
 
 
 @pytest.mark.parametrize("name", TRUTHS)
-def test_selection_predicts_what_it_was_not_shown(name: str) -> None:
+def test_selection_predicts_held_out_counts(name: str) -> None:
     rng = np.random.default_rng(3)
     samples = measured(TRUTHS[name], (*TRAIN, 128), rng, within=0.01)
     chosen = select_curve(samples, validation=(128,)).chosen
@@ -92,7 +92,7 @@ def test_validation_decides_and_refitting_learns_from_it() -> None:
     assert selection.chosen.predict([128]) == pytest.approx([15.0], rel=0.01)
 
 
-def test_of_equal_candidates_the_simplest_is_taken() -> None:
+def test_the_simplest_of_equal_candidates_is_selected() -> None:
     samples = ThroughputSamples.of("a", {m: [2 * m / (1 + 0.02 * (m - 1))] * 2 for m in (1, 2, 5, 12, 40)})
     assert select_curve(samples, validation=(40,)).chosen.name == "amdahl"
 
@@ -104,7 +104,7 @@ def test_without_validation_counts_each_is_left_out_in_turn() -> None:
     assert selection.chosen.name == "power"
 
 
-def test_a_step_is_taken_only_where_it_shows() -> None:
+def test_a_step_is_used_only_if_the_samples_show_it() -> None:
     rng = np.random.default_rng(2)
     stepped = measured(lambda m: 3 * np.maximum(1, np.floor(m / 1.5 + 1e-9)), TRAIN, rng, within=0.02)
     smooth = measured(lambda m: 2.0 * m, TRAIN, rng, within=0.02)
@@ -119,7 +119,7 @@ def test_mape_is_over_single_samples() -> None:
 
 # Nominal coverage of 80 % and 90 %; 6 true curves x 14 sample sets x 8 VM counts. `pytest -s` prints the observed one.
 @pytest.mark.parametrize("between", [0.0, 0.05])
-def test_intervals_cover_what_they_promise(between: float) -> None:
+def test_intervals_have_their_nominal_coverage(between: float) -> None:
     rng = np.random.default_rng(11)
     at = (1, 2, 12, 16, 32, 48, 64, 96)
     hits: dict[float, list[bool]] = {0.8: [], 0.9: []}
@@ -153,7 +153,7 @@ def test_intervals_are_reproducible_and_widen_with_the_level() -> None:
     assert (first.capacity(confidence=0.95) <= first.capacity(confidence=0.6)).all()
 
 
-def test_what_is_said_of_one_count_does_not_depend_on_the_others() -> None:
+def test_the_prediction_of_one_count_does_not_depend_on_the_others() -> None:
     samples = measured(TRUTHS["amdahl"], TRAIN, np.random.default_rng(3))
     few, many = (fit_mst(samples, max_vms=most, resamples=200).predict([8])[0] for most in (8, 128))
     assert (many.throughput, many.low, many.high) == pytest.approx((few.throughput, few.low, few.high), rel=1e-9)
@@ -174,7 +174,7 @@ def test_one_sample_a_count_still_gives_an_interval() -> None:
     assert p.low < p.throughput < p.high
 
 
-def test_intervals_of_few_single_samples_are_not_much_surer_than_they_may_be() -> None:
+def test_intervals_of_few_single_samples_are_wide_enough() -> None:
     """Samples as from `mst measure --executors 1,2,4`.
 
     The best of six curves is closer to three points than the true curve, so its residuals alone would cover 63 % of new
@@ -191,7 +191,7 @@ def test_intervals_of_few_single_samples_are_not_much_surer_than_they_may_be() -
 
 
 @pytest.mark.parametrize("by_vms", [{1: [2.0], 2: [3.0]}, {1: [2.0, 2.1], 2: [3.0, 3.1]}])
-def test_a_curve_through_all_its_points_is_not_sure_of_itself(by_vms: dict[int, list[float]]) -> None:
+def test_a_curve_through_all_its_points_still_has_an_interval(by_vms: dict[int, list[float]]) -> None:
     near, far = fit_mst(ThroughputSamples.of("a", by_vms), max_vms=16).predict([2, 16])
     assert near.low < near.throughput < near.high
     assert far.high / far.low > max(2.0, near.high / near.low)
@@ -217,7 +217,7 @@ def test_measurements_count_near_where_they_were_taken() -> None:
     assert at_dent.high / at_dent.low < beside.high / beside.low < far.high / far.low
 
 
-def test_what_cannot_be_asked_is_refused() -> None:
+def test_invalid_requests_for_predictions_are_refused() -> None:
     samples = measured(TRUTHS["linear"], TRAIN, np.random.default_rng(0))
     with pytest.raises(SamplesError, match="two or more VM counts"):
         fit_mst(samples.only([3]), max_vms=10)

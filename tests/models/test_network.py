@@ -195,9 +195,8 @@ def test_qna_join_of_many_is_poisson_and_of_one_is_itself() -> None:
     )
     departure = 1 + 0.81 * 8.0  # ca2 is near 1 after a thinning to a fiftieth
     assert light["join"] == pytest.approx(1.0, abs=0.06)
-    assert heavy["join"] == pytest.approx(
-        departure, rel=0.01
-    )  # heavy traffic depends on the long-run variability, which is not smoothed
+    # Heavy traffic depends on the long-run variability, which is not smoothed.
+    assert heavy["join"] == pytest.approx(departure, rel=0.01)
 
 
 def test_a_jackson_network_with_a_loop_stays_at_one() -> None:
@@ -209,7 +208,7 @@ def test_a_jackson_network_with_a_loop_stays_at_one() -> None:
     assert scv == pytest.approx(ones)
 
 
-def test_scvs_are_asked_for_by_name() -> None:
+def test_missing_scvs_are_named() -> None:
     traffic = solve_traffic(["a"], streams((None, "a", 1.0)), 1.0)
     with pytest.raises(ModelError, match="service_scv lacks a"):
         propagated_scv(traffic, service_scv={}, utilisation={"a": 0.5}, servers={"a": 1})

@@ -43,7 +43,7 @@ def test_least_stable_is_where_capacity_passes_the_arrivals(station: Any4) -> No
 
 
 @every
-def test_gains_shrink_until_there_are_none(station: Any4) -> None:
+def test_gains_decrease_to_zero(station: Any4) -> None:
     drops = list(islice(station.drops_s(least(station)), 25))
     useful = [drop for drop in drops if drop > 0]
     assert drops[: len(useful)] == useful  # no gain after the first loss
@@ -51,7 +51,7 @@ def test_gains_shrink_until_there_are_none(station: Any4) -> None:
 
 
 @every
-def test_drops_and_moments_tell_the_same_story_from_any_k(station: Any4) -> None:
+def test_drops_and_moments_are_consistent_from_any_k(station: Any4) -> None:
     k = least(station)
     for start in (k, k + 1, k + 7):
         moments = list(islice(station.moments(start), 10))

@@ -30,7 +30,7 @@ def test_the_default_plan_has_as_few_queries_as_the_graph_allows() -> None:
     assert [pipeline.name for pipeline in pipelines(flow, default_plan(flow))] == ["vwap", "out"]
 
 
-def test_what_forces_a_cut_and_why() -> None:
+def test_the_reasons_of_required_cuts() -> None:
     flow = penstock.Dataflow("f")
     stream = flow.source("s", penstock.generate(same, schema="k string", rows=1)).stateless("map", same)
     stream.keyed("one", same, keys=["k"]).keyed("two", same, keys=["k"]).sink("a", penstock.noop())
@@ -86,7 +86,7 @@ def test_a_loop_needs_its_cut() -> None:
         ({"cuts": frozenset({"out"})}, "cuts after sink 'out'"),
     ],
 )
-def test_a_bad_plan_is_refused_with_what_would_be_right(change: dict[str, object], says: str) -> None:
+def test_an_invalid_plan_is_refused_with_the_correction(change: dict[str, object], says: str) -> None:
     flow = counting()
     with pytest.raises(PlanError, match=says):
         validated(flow, default_plan(flow).replace(**change))
@@ -120,7 +120,7 @@ def test_rescaling_is_checked_too(replicas: dict[str, int], says: str) -> None:
     "text",
     ["", "[]", '{"dataflow": "f"}', '{"dataflow": "f", "slots": 2, "extra": 1}', '{"dataflow": "f", "slots": "2"}'],
 )
-def test_what_is_not_a_plan_is_said_so(text: str) -> None:
+def test_a_document_that_is_not_a_plan_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="The text is not a plan: .*Write a plan like"):
         Plan.from_json(text)
 

@@ -81,7 +81,7 @@ def test_whole_multiples_leave_no_rest_whatever_the_rounding() -> None:
     assert (allocated.bundles, allocated.rest) == (3, None)
 
 
-def test_a_curve_of_no_use_still_gets_the_slots_its_bundles_want() -> None:
+def test_a_useless_curve_still_gets_the_slots_of_its_bundles() -> None:
     assert mba(flow((None, "a")), 25, {"a": curve({1: (10, 0, 0)})}).slots == 3
 
 
@@ -122,7 +122,7 @@ def _mba_by_the_loop(rate: Fraction, curve: Curve) -> tuple[int, float, float]:
 
 @settings(max_examples=60, deadline=None)
 @given(instances())
-def test_both_methods_do_what_the_printed_loops_do(instance: tuple[Flow, float, dict[str, Curve]]) -> None:
+def test_both_methods_equal_the_published_loops(instance: tuple[Flow, float, dict[str, Curve]]) -> None:
     dag, rate, curves = instance
     for method, by_the_loop in ((lsa, _lsa_by_the_loop), (mba, _mba_by_the_loop)):
         for allocated in method(dag, rate, curves).operators:
@@ -138,7 +138,7 @@ def test_both_methods_do_what_the_printed_loops_do(instance: tuple[Flow, float, 
 
 
 @pytest.mark.parametrize("rate", [0.0, -5.0, math.nan, math.inf])
-def test_no_such_rate(rate: float) -> None:
+def test_invalid_rates_are_refused(rate: float) -> None:
     with pytest.raises(AllocationError, match="must be a finite number above 0"):
         mba(LINEAR, rate, CURVES)
 
@@ -150,7 +150,9 @@ def test_an_operator_without_a_curve_is_named() -> None:
 
 @pytest.mark.parametrize("rate", [1e9, 1e300, 1e308])  # the last is infinite after the selectivity
 @pytest.mark.parametrize("method", [lsa, mba])
-def test_units_mixed_up(method: Callable[[Flow, float, dict[str, Curve]], Allocation], rate: float) -> None:
+def test_an_excessive_number_of_threads_is_refused(
+    method: Callable[[Flow, float, dict[str, Curve]], Allocation], rate: float
+) -> None:
     many = Flow(operators=("slow",), streams=(FlowStream(source=None, target="slow", selectivity=20.0),))
     with pytest.raises(AllocationError, match="more than 1,000,000 threads are needed. Check the rate"):
         method(many, rate, {"slow": curve({1: (1e-9, 50, 50), 3: (2e-9, 50, 50)})})

@@ -87,7 +87,7 @@ def test_needed_vms_is_the_first_that_suffices(capacity: list[float], rate: floa
     assert needed_vms(np.array(capacity), np.array([rate])).tolist() == [enough[0]]
 
 
-def test_where_no_count_carries_the_load_no_vms_are_taken_that_do_less() -> None:
+def test_an_excessive_load_gets_no_vms_beyond_the_peak_of_the_curve() -> None:
     assert needed_vms(np.array([10.0, 16.0, 12.0, 8.0]), np.array([20.0])).tolist() == [2]
 
 
@@ -229,7 +229,7 @@ def stepped_app(seed: int) -> ThroughputSamples:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_ours_is_cheaper_than_the_papers_at_no_more_violations(seed: int) -> None:
+def test_the_careful_policy_is_cheaper_than_the_papers_at_no_more_violations(seed: int) -> None:
     """A synthetic version of the benchmark: the paper's Model 1 and Penstock's model on held-out days."""
     comparison = compare(
         daily(20, seed=5),
@@ -243,7 +243,7 @@ def test_ours_is_cheaper_than_the_papers_at_no_more_violations(seed: int) -> Non
     assert ours.violations <= paper.violations
 
 
-def test_where_the_papers_model_is_the_truth_ours_costs_little_more_and_violates_less() -> None:
+def test_if_the_papers_model_is_exact_the_careful_policy_costs_little_more_and_violates_less() -> None:
     comparison = compare(
         daily(20, seed=5),
         app(3),
@@ -296,7 +296,7 @@ def test_bad_terms_are_refused(terms: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -1.0, float("nan")])
-def test_a_share_that_leaves_nothing_to_judge_is_refused(share: float) -> None:
+def test_a_training_share_without_a_test_part_is_refused(share: float) -> None:
     inputs = ModelInputs(train=(2, 4, 8), validation=(64,))
     with pytest.raises(ElasticError, match="leaves no interval"):
         compare(daily(2), app(), terms=RentalTerms(max_vms=64), inputs=inputs, choose_share=share)

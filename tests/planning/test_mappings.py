@@ -44,7 +44,7 @@ def thread_needs(allocation: Allocation, operator: str) -> list[tuple[float, flo
 @pytest.mark.parametrize("method", ["lsa", "mba"])
 @settings(max_examples=25, deadline=None)
 @given(instance=instances())
-def test_every_thread_is_placed_once_on_a_slot_that_is_there(method: str, mapping: str, instance: Instance) -> None:
+def test_every_thread_is_placed_once_on_an_existing_slot(method: str, mapping: str, instance: Instance) -> None:
     dag, rate, curves = instance
     allocation = METHODS[method](dag, rate, curves)
     placement, extra = place(allocation, curves, mapping=mapping, sizes=D)
@@ -138,7 +138,7 @@ def _sam_plainly(allocation: Allocation, cluster: VmCluster) -> dict[str, list[i
 
 @settings(max_examples=80, deadline=None)
 @given(instances(), st.lists(st.integers(1, 4), min_size=1, max_size=8))
-def test_sam_does_what_the_printed_algorithm_does(instance: Instance, sizes: list[int]) -> None:
+def test_sam_equals_the_published_algorithm(instance: Instance, sizes: list[int]) -> None:
     dag, rate, curves = instance
     allocation = mba(dag, rate, curves)
     cluster = cluster_of(*((size, 0) for size in sizes))
@@ -205,7 +205,7 @@ def _rsm_plainly(allocation: Allocation, cluster: VmCluster, weights: DistanceWe
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=2, max_size=8),
     st.sampled_from([DistanceWeights(), DistanceWeights(network=1e4), DistanceWeights(cpu=0.1, memory=3.0)]),
 )
-def test_rsm_does_what_the_printed_algorithm_does(
+def test_rsm_equals_the_published_algorithm(
     instance: Instance, method: str, sizes: list[tuple[int, int]], weights: DistanceWeights
 ) -> None:
     dag, rate, curves = instance
@@ -228,14 +228,14 @@ def test_rsm_does_what_the_printed_algorithm_does(
 
 @pytest.mark.parametrize("method", ["lsa", "mba"])
 @pytest.mark.parametrize("dag", [LINEAR, DIAMOND, STAR])
-def test_rsm_does_what_the_printed_algorithm_does_on_the_micro_dags(method: str, dag: Flow) -> None:
+def test_rsm_equals_the_published_algorithm_on_the_micro_dags(method: str, dag: Flow) -> None:
     allocation = METHODS[method](dag, 50, CURVES)
     cluster = cluster_of((4, 0), (4, 0), (2, 1), (1, 1))
     placed = rsm(allocation, cluster).slot_of
     assert {name: list(slots) for name, slots in placed.items()} == _rsm_plainly(allocation, cluster, DistanceWeights())
 
 
-def test_dsm_goes_round_as_the_paper_draws_it() -> None:
+def test_dsm_places_threads_as_in_the_figure_of_the_paper() -> None:
     """Blue's five threads are on slots 1-5, orange from slot 6 on, then three yellow, and green on slots 1-5 again.
 
     The figure does not state the counts; orange has four, because green starts at slot 1 again.
@@ -248,7 +248,7 @@ def test_dsm_goes_round_as_the_paper_draws_it() -> None:
     assert placed == {"blue": (0, 1, 2, 3, 4), "orange": (5, 0, 1, 2), "yellow": (3, 4, 5), "green": (0, 1, 2, 3, 4)}
 
 
-def test_sam_places_bundles_as_the_paper_draws_it() -> None:
+def test_sam_places_bundles_as_in_the_figure_of_the_paper() -> None:
     """5, 4, 3 and 5 threads in bundles of 2, 3, 3 and 4.
 
     Sweep one places a full bundle of each. Sweep two places blue's second bundle, and the rests of orange and green on
@@ -320,7 +320,7 @@ def test_a_tied_best_fit_needs_as_many_slots_wherever_the_slots_are() -> None:
         assert len(used) == slots_needed(allocation, curves)
 
 
-def test_failure_names_the_operator_what_it_lacked_and_what_would_do() -> None:
+def test_a_failure_names_the_operator_the_missing_resource_and_the_required_slots() -> None:
     curves = {"a": curve({1: (10, 60, 10)}), "b": curve({1: (10, 60, 20)})}
     allocation = mba(flow((None, "a"), ("a", "b")), 9.99, curves)
     with pytest.raises(
@@ -338,7 +338,7 @@ def test_failure_names_the_operator_what_it_lacked_and_what_would_do() -> None:
 
 
 @pytest.mark.parametrize("map_it", [lambda a, c: dsm(a, c), lambda a, c: rsm(a, c), lambda a, c: sam(a, c, CURVES)])
-def test_no_slots_at_all(map_it: object) -> None:
+def test_a_cluster_without_slots_is_refused(map_it: object) -> None:
     assert callable(map_it)
     with pytest.raises(PlacementError, match="on 0 slots"):
         map_it(mba(LINEAR, 50, CURVES), VmCluster(vms=()))
@@ -357,7 +357,7 @@ def test_rsm_stays_in_the_rack_when_the_network_weighs_more() -> None:
 
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan])
-def test_no_such_weight(weight: float) -> None:
+def test_invalid_weights_are_refused(weight: float) -> None:
     with pytest.raises(PenstockError, match="The network weight of the distance"):
         DistanceWeights(network=weight)
 
@@ -368,6 +368,6 @@ def test_placement_knows_its_groups() -> None:
     assert mixed_slots(placement) == {1}
 
 
-def test_no_such_mapping() -> None:
+def test_an_unknown_mapping_is_refused() -> None:
     with pytest.raises(PenstockError, match="'best' is not a mapping. Choose one of: dsm, rsm, sam"):
         place(mba(LINEAR, 50, CURVES), CURVES, mapping="best")

@@ -129,7 +129,7 @@ def test_assign_is_optimal(network: OperatorNetwork, more: int) -> None:
 
 @given(workloads(), st.integers(1, 8))
 @settings(max_examples=60, deadline=None)
-def test_one_less_is_the_best_with_one_less(network: OperatorNetwork, more: int) -> None:
+def test_the_plan_with_one_processor_less_is_optimal_too(network: OperatorNetwork, more: int) -> None:
     plan = assign_processors(network, sum(operator.min_processors for operator in network.operators) + more)
     if plan.feasible and plan.total > sum(operator.min_processors for operator in network.operators):
         best = min(mean_s(network, counts) for counts in allocations(network, plan.total - 1))
@@ -229,7 +229,7 @@ def test_single_station_thresholds() -> None:
     assert min_processors(single, 13 / 9 - 1e-9).counts == (4,)
 
 
-def test_a_huge_latency_at_the_start_does_not_blur_the_target() -> None:
+def test_a_huge_latency_at_the_start_causes_no_rounding_error() -> None:
     """rho = 1 - 1e-9 at the start: a sum of gains from there would have an error of 1e-7 s."""
     edge = network(1.0, hot=mmk(3.0 * (1 - 1e-9), 1.0), cold=mmk(1.0, 2.0))
     for counts in [(5, 2), (6, 3)]:
@@ -239,7 +239,7 @@ def test_a_huge_latency_at_the_start_does_not_blur_the_target() -> None:
         assert min_processors(edge, target * (1 - 1e-12)).total == best.total + 1
 
 
-def test_micro_batch_is_not_pushed_past_its_best() -> None:
+def test_micro_batch_replicas_do_not_exceed_their_optimum() -> None:
     query = MicroBatch(arrival_per_s=2000.0, batch_s=0.1, row_s=0.001, replica_s=0.02, slots=200)
     plan = assign_processors(network(2000.0, query=query, parse=mmk(2000.0, 1500.0)), 200)
     assert plan.processors["query"] == query.best_replicas()
@@ -307,7 +307,7 @@ def test_a_target_beyond_an_upper_bound() -> None:
 
 
 @pytest.mark.parametrize("quantile", [None, 0.95])
-def test_a_target_beyond_an_upper_bound_does_not_buy_what_gains_nothing(quantile: float | None) -> None:
+def test_a_target_beyond_an_upper_bound_adds_no_useless_processors(quantile: float | None) -> None:
     """'split' alone takes 625 ms on average: no number of 'count' reaches 500 ms; beyond 6 they gain less than 1%."""
     operators = (
         OperatorStation(name="split", station=mmk(8, 9.6), max_processors=1),
@@ -320,7 +320,7 @@ def test_a_target_beyond_an_upper_bound_does_not_buy_what_gains_nothing(quantile
     assert plan.processors["count"] <= 6
 
 
-def test_numbers_that_differ_do_not_look_alike() -> None:
+def test_different_numbers_are_printed_differently() -> None:
     reasons = []
     for service in (4.0, 3.9999999):
         operator = OperatorStation(name="a", station=mmk(8, service), max_processors=2)
@@ -331,7 +331,7 @@ def test_numbers_that_differ_do_not_look_alike() -> None:
     assert "sustains an external rate of 7.9999998 rows/s, but 8 arrive" in reasons[1]
 
 
-def test_slots_that_are_too_few_for_any_number() -> None:
+def test_a_query_with_too_few_slots_is_unstable_for_any_allocation() -> None:
     query = MicroBatch(arrival_per_s=900.0, batch_s=0.1, row_s=0.01, replica_s=0.02, slots=8)
     plan = assign_processors(network(900.0, query=query, parse=mmk(900.0, 300.0)), 50)
     assert not plan.feasible
@@ -341,7 +341,7 @@ def test_slots_that_are_too_few_for_any_number() -> None:
     assert "no number of processors makes 'query' stable" in plan.needs.reason
 
 
-def test_an_operator_that_gets_nothing() -> None:
+def test_an_operator_without_arrivals() -> None:
     plan = assign_processors(network(8.0, busy=mmk(8, 10), idle=mmk(0, 10)), 5)
     assert plan.processors == {"busy": 4, "idle": 1}
     assert plan.bottleneck == "busy"

@@ -31,7 +31,7 @@ def placements(draw: st.DrawFn) -> Placement:
     return Placement(method="x", cluster=cluster, slot_of={"blob": tuple(draw(slots)), "table": tuple(draw(slots))})
 
 
-def test_published_imbalance_goes_away() -> None:
+def test_proportional_routing_removes_the_published_imbalance() -> None:
     """60 + 60 + 40 table threads sustain 40, 40 and 20 rows/s, so their slots receive 2/5, 2/5 and 1/5 of the rows."""
     placement, _ = place(mba(DIAMOND, 100, CURVES), CURVES, sizes=D)
     groups = placement.groups()["table"]
@@ -42,7 +42,7 @@ def test_published_imbalance_goes_away() -> None:
 
 @given(placements())
 @settings(max_examples=60, deadline=None)
-def test_every_slot_sends_all_it_has_and_gets_what_it_can_do(placement: Placement) -> None:
+def test_every_slot_sends_all_its_rows_and_gets_its_capacity(placement: Placement) -> None:
     table = routes(flow((None, "blob"), ("blob", "table")), placement, CURVES)
     groups = placement.groups()
     sent, got = Counter[int](), Counter[int]()
@@ -57,7 +57,7 @@ def test_every_slot_sends_all_it_has_and_gets_what_it_can_do(placement: Placemen
 
 @given(placements())
 @settings(max_examples=40, deadline=None)
-def test_no_table_keeps_rows_nearer(placement: Placement) -> None:
+def test_routing_has_the_least_transport_cost(placement: Placement) -> None:
     """Compare with an exact solution of the transport problem, with costs that increase with the distance."""
     groups, cluster = placement.groups(), placement.cluster
     rack = [cluster.vms[vm].size.rack for vm in cluster.vm_of_slot]

@@ -36,7 +36,7 @@ def test_no_method_and_mapping_takes_fewer_slots(instance: Instance) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.data(), instances())
-def test_no_placement_whatever_that_sustains_a_rate_has_fewer_slots(data: st.DataObject, instance: Instance) -> None:
+def test_no_placement_that_sustains_a_rate_has_fewer_slots(data: st.DataObject, instance: Instance) -> None:
     """The bound at the rate that any placement sustains is at most the slots of this placement."""
     dag, _, curves = instance
     cluster = acquire(data.draw(st.integers(1, 5)), [ONE_SLOT])
@@ -48,7 +48,7 @@ def test_no_placement_whatever_that_sustains_a_rate_has_fewer_slots(data: st.Dat
     assert slot_bounds(dag, rate, curves).sustaining <= len(used_slots(placement))
 
 
-def test_of_one_operator_the_bound_is_exact() -> None:
+def test_the_bound_of_one_operator_is_exact() -> None:
     only = flow((None, "table"))
     for rate in (1, 40, 41, 100, 400, 401):
         assert slot_bounds(only, rate, CURVES).sustaining == math.ceil(rate / 40) == mba(only, rate, CURVES).slots

@@ -89,7 +89,7 @@ def test_target_on_mean_and_on_quantile() -> None:
     assert mean.total < tail.total
 
 
-def test_infeasible_says_what_is_needed() -> None:
+def test_an_infeasible_target_reports_the_required_processors() -> None:
     result = plan_stations(read(WORDS), processors=3)
     assert (result.feasible, result.binding, result.latency_s, result.quantiles_s) == (False, "count", None, {})
     assert result.max_external_per_s == pytest.approx(20 / 3)
@@ -155,7 +155,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("value", "says"), BAD)
-def test_bad_input_gets_one_clear_error(value: dict[str, Any], says: str) -> None:
+def test_bad_input_is_one_clear_error(value: dict[str, Any], says: str) -> None:
     with pytest.raises(PenstockError, match=says) as caught:
         plan_stations(read(value), processors=10)
     assert "\n" not in str(caught.value)

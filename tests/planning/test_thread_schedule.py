@@ -45,6 +45,6 @@ def test_published_linear_micro_dag_on_two_large_vms() -> None:
     assert report.predicted["shuffle"].binding == "table"
 
 
-def test_no_such_method() -> None:
+def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(PenstockError, match="'best' is not an allocation method. Choose one of: mba, lsa"):
         schedule_threads(LINEAR, 100, CURVES, method="best")

@@ -45,7 +45,7 @@ def test_slots_are_named_by_their_vm() -> None:
     assert [cluster.slot_name(slot) for slot in range(5)] == ["D3-0/0", "D3-0/1", "D3-0/2", "D3-0/3", "D1-1/0"]
 
 
-def test_of_equal_sizes_the_cheaper_and_then_the_first() -> None:
+def test_the_cheaper_and_then_the_first_of_equal_sizes_is_used() -> None:
     near, far, dear = (
         VmSize(name="near", slots=4, price_per_h=1.0, rack=0),
         VmSize(name="far", slots=4, price_per_h=1.0, rack=1),
@@ -90,16 +90,16 @@ def test_cheapest_mix_against_all_mixes(slots: int, offers: list[tuple[int, int]
         ("nonsense", "The VM sizes are invalid"),
     ],
 )
-def test_what_are_no_sizes(text: str, message: str) -> None:
+def test_invalid_sizes_are_refused(text: str, message: str) -> None:
     with pytest.raises(VmError, match=message):
         sizes_from_json(text)
 
 
-def test_no_price_that_is_no_number() -> None:
+def test_a_price_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(VmError, match="must be above 0"):
         acquire(1, [VmSize(name="a", slots=1, price_per_h=math.nan)])
 
 
-def test_no_negative_slots() -> None:
+def test_negative_slots_are_refused() -> None:
     with pytest.raises(VmError, match="-1 slots"):
         acquire(-1, D)

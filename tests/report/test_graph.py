@@ -83,7 +83,7 @@ def test_a_chain_a_join_and_a_loop() -> None:
     assert graph.lanes == 2.4  # b, the edge from a to c beside it, and the loop
 
 
-def test_where_nothing_says_what_feeds_what() -> None:
+def test_a_graph_without_known_inputs() -> None:
     graph = layout([summary("a"), summary("b")])
     assert not graph.connected and [node.layer for node in graph.nodes] == [0, 1]
     circle = layout([summary("a", ("b",)), summary("b", ("a",))])

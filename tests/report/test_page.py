@@ -69,7 +69,9 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_reads_well(browser: Browser, page_file: Path, width: int, scheme: str) -> None:
+def test_the_page_has_no_overlaps_and_no_accessibility_violations(
+    browser: Browser, page_file: Path, width: int, scheme: str
+) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
     page = context.new_page()
     said: list[str] = []
@@ -80,7 +82,7 @@ def test_it_reads_well(browser: Browser, page_file: Path, width: int, scheme: st
     page.on("request", lambda request: asked_for.append(request.url))
     page.goto(page_file.as_uri())
     for details in page.query_selector_all("details"):  # folded parts are checked too
-        details.evaluate("one => one.open = true")
+        details.evaluate("element => element.open = true")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(STICKING_OUT) == []
     assert page.evaluate(OVERLAPPING) == 0

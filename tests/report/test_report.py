@@ -83,7 +83,7 @@ def test_everything_is_on_the_page(tmp_path: Path) -> None:
     assert len(ids) == len(set(ids)) and links <= set(ids)
 
 
-def test_what_a_run_is_called_is_never_markup(tmp_path: Path) -> None:
+def test_names_of_a_run_are_never_markup(tmp_path: Path) -> None:
     eventful(tmp_path, name=HOSTILE)
     assert page_of(tmp_path).text.count(HOSTILE) > 10
     assert json.loads(printed(tmp_path, "--json"))["run"]["dataflow"] == HOSTILE
@@ -97,7 +97,7 @@ def test_json_is_the_same_report(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("windows", [0, 1, 2])
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_run_that_hardly_began(tmp_path: Path, windows: int, ended: bool) -> None:
+def test_a_run_with_few_or_no_windows(tmp_path: Path, windows: int, ended: bool) -> None:
     with Store(tmp_path) as store:
         store.begin_run(RUN)
         store.run_started(plan())
@@ -129,7 +129,7 @@ def test_no_store_or_a_broken_one_is_one_error(tmp_path: Path) -> None:
     assert "is corrupt or is not a Penstock store" in printed(tmp_path, fails=True)
 
 
-def test_where_it_cannot_be_written(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     eventful(tmp_path)
     assert "Choose another path" in printed(tmp_path, "-o", tmp_path / "no" / "such" / "page.html", fails=True)
     assert printed(tmp_path, "-o", "-").startswith("<!DOCTYPE html>")
@@ -170,7 +170,7 @@ def test_a_resumed_run_is_drawn_without_the_time_between(tmp_path: Path) -> None
     assert made.cost is not None and made.cost.seconds == 120 + 60
 
 
-def test_rows_of_the_moment_of_a_change_count(tmp_path: Path) -> None:
+def test_rows_during_a_change_count(tmp_path: Path) -> None:
     """These rows are in the total of the next window, but not in the count of any window."""
     with Store(tmp_path) as store:
         store.begin_run(RUN)
@@ -184,7 +184,7 @@ def test_rows_of_the_moment_of_a_change_count(tmp_path: Path) -> None:
     assert (made.totals.rows, made.totals.peak_rows_per_s, made.operators[0].rows_in_per_s) == (1000, 400.0, 125.0)
 
 
-def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
+def test_the_cost_is_that_of_the_slots_of_the_plans(tmp_path: Path) -> None:
     """2 slots for 100 s, then 4 for 50 s: 400 slot-seconds, which cost 0.1 at 0.9 per slot and hour."""
     with Store(tmp_path) as store:
         store.begin_run(RUN)
@@ -202,7 +202,7 @@ def test_cost_is_what_the_plans_held(tmp_path: Path) -> None:
     assert cost.money_per_million_rows == pytest.approx(0.1e6 / rows)
 
 
-def test_executor_seconds_where_it_is_known_what_an_executor_has(tmp_path: Path) -> None:
+def test_executor_seconds_if_the_slots_per_executor_are_known(tmp_path: Path) -> None:
     """2 slots for 100 s, then 5 for 50 s, on executors of 2 slots: 1 executor for 100 s and 3 for 50 s."""
     with Store(tmp_path) as store:
         store.begin_run(msgspec.structs.replace(RUN, slots_per_executor=2))
@@ -277,7 +277,7 @@ def study_in(at: Path, *, paced: bool = False) -> None:
         store.end_run(at_s=START_S + 1000, reason="all trials are complete")
 
 
-def test_a_study_is_shown_with_its_curve_and_what_it_cost(tmp_path: Path) -> None:
+def test_a_study_is_shown_with_its_curve_and_its_cost(tmp_path: Path) -> None:
     study_in(tmp_path, paced=True)
     made = read(tmp_path, price_per_slot_hour=3.6)
     fitted, paced = made.mst

@@ -18,7 +18,7 @@ def drawn(width: int, shown: object) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_every_number_is_whole_at_this_width(width: int) -> None:
+def test_no_number_is_cut_off_at_this_width(width: int) -> None:
     long = operator(
         "break_in_attempts_by_address_and_hour_of_the_day_and_user_and_everything_else_of_the_line", rows_in=3
     )
@@ -41,7 +41,7 @@ def test_a_line_under_each_cut() -> None:
     assert "count" in lines[split + 2]
 
 
-def test_what_is_not_known_is_a_dash() -> None:
+def test_unknown_values_are_dashes() -> None:
     nothing = msgspec.structs.replace(window(latency=False), external_rows_per_s=None, operators=(operator("a"),))
     lines = drawn(80, window_table(nothing))
     assert lines[0].strip() == "run · - rows/s · latency p50 - p95 - · plan 1"

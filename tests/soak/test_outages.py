@@ -40,7 +40,7 @@ def outage(broker: Broker, kind: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("app", ["wordcount", "netmon"])
-def test_random_outages_cost_no_row(broker: Broker, spark: SparkSession, tmp_path: Path, app: str) -> None:
+def test_random_outages_lose_no_row(broker: Broker, spark: SparkSession, tmp_path: Path, app: str) -> None:
     seed = int(os.environ.get("SOAK_SEED", str(int(time.time()))))
     print(f"SOAK_SEED={seed}")
     chance = random.Random(seed)

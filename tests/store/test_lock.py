@@ -59,13 +59,13 @@ def test_a_zombie_runs_nothing() -> None:
     process.communicate()
 
 
-def test_a_lock_file_torn_by_a_crash_is_nobodys(tmp_path: Path) -> None:
+def test_a_lock_file_torn_by_a_crash_has_no_owner(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text('{"pid": 1')
     assert owner(tmp_path) is None
     RunLock(tmp_path).release()
 
 
-def test_where_no_directory_can_be_there_is_one_sentence(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "taken" / "lock").mkdir(parents=True)
     for at in (Path("/proc/x/y"), tmp_path / "file", tmp_path / "file" / "below", tmp_path / "taken"):

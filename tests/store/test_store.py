@@ -55,7 +55,7 @@ def test_everything_comes_back_as_it_was_written(tmp_path: Path) -> None:
         assert (run.plan, run.stopped_s, run.stop_reason, run.pid) == (PLAN, 1010.0, "asked to stop", 1)
 
 
-def test_the_plan_in_force_is_the_last_one_that_went_well_since_the_start(tmp_path: Path) -> None:
+def test_the_plan_in_force_is_the_last_successful_one_since_the_start(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         store.begin_run(RUN)
         assert store.plan() is None
@@ -141,7 +141,7 @@ def test_not_a_database(tmp_path: Path, open_it: type[StoreReader]) -> None:
 
 
 @pytest.mark.parametrize("open_it", [Store, StoreReader])
-def test_a_database_of_somebody_else(tmp_path: Path, open_it: type[StoreReader]) -> None:
+def test_a_database_of_another_program_is_refused(tmp_path: Path, open_it: type[StoreReader]) -> None:
     with sqlite3.connect(tmp_path / "store.sqlite") as other:
         other.execute("CREATE TABLE recipes (name TEXT)")
     other.close()
@@ -177,7 +177,7 @@ def test_damaged_pages(tmp_path: Path) -> None:
         Store(tmp_path / "b")
 
 
-def test_a_creator_killed_before_the_tables_were_there(tmp_path: Path) -> None:
+def test_a_creator_that_was_killed_before_it_created_the_tables(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite").touch()
     with pytest.raises(StoreError, match="is empty because the run is still starting"):
         StoreReader(tmp_path)
@@ -212,7 +212,7 @@ def test_a_directory_is_for_runs_or_for_a_study(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [{"kind": "study"}, {"kind": "watch"}])
-def test_who_takes_no_requests_is_not_ended_by_one(tmp_path: Path, other: dict[str, str]) -> None:
+def test_a_writer_that_accepts_no_requests_is_stopped_with_a_signal(tmp_path: Path, other: dict[str, str]) -> None:
     with Store(tmp_path) as store:
         store.begin_run(msgspec.structs.replace(RUN, **other))
         with pytest.raises(StoreError) as refused:
@@ -236,7 +236,7 @@ def test_ending_a_run_that_never_began(tmp_path: Path) -> None:
         store.end_run(at_s=0.0, reason="")
 
 
-def test_a_run_that_never_came_to_the_loop_is_not_left_open(tmp_path: Path) -> None:
+def test_a_run_that_failed_before_the_loop_is_closed(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), Store(tmp_path) as store:
         store.begin_run(RUN)
         raise ZeroDivisionError  # for example because the engine could not be created
@@ -273,7 +273,7 @@ def decided(number: int = 0, **known: object) -> DecisionRecord:
     )
 
 
-def test_what_came_of_a_decision_is_written_beside_it_while_others_read(tmp_path: Path) -> None:
+def test_the_effect_of_a_decision_is_written_while_others_read(tmp_path: Path) -> None:
     with Store(tmp_path) as store, StoreReader(tmp_path) as reader:
         numbers = [store.add_decision(decided(number)) for number in range(3)]
         assert [row.at_s for _, row in reader.decisions()] == [1000.0, 1001.0, 1002.0]
@@ -284,7 +284,7 @@ def test_what_came_of_a_decision_is_written_beside_it_while_others_read(tmp_path
         assert reader.decisions(after=numbers[1]) == [(numbers[2], decided(2))]
 
 
-def test_what_a_start_has_to_know_of_earlier_ones_is_read_alone(tmp_path: Path) -> None:
+def test_a_start_reads_only_the_required_rows_of_earlier_starts(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         assert (store.applied_changes(), store.last_decision("drs")) == ([], None)
         made = [
@@ -300,7 +300,7 @@ def test_what_a_start_has_to_know_of_earlier_ones_is_read_alone(tmp_path: Path) 
         assert (store.last_decision("drs"), store.last_decision("mst")) == (made[3], made[4])
 
 
-def test_a_decision_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_decision_is_refused(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         with pytest.raises(InvalidRecordError, match="Cannot store a decision"):
             store.add_decision(decided(memory={"learned": float("nan")}))

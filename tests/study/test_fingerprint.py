@@ -55,7 +55,7 @@ def test_code_counts_also_that_of_modules_beside_it(of: Of) -> None:
     assert len({of(), of(slower), of(FLOW, doubled)}) == 3
 
 
-def test_a_file_that_nobody_imports_does_not_count(of: Of, tmp_path: Path) -> None:
+def test_a_file_that_is_not_imported_does_not_count(of: Of, tmp_path: Path) -> None:
     before = of()
     (tmp_path / "notes.py").write_text("x = 1")
     assert of() == before

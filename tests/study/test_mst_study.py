@@ -144,9 +144,7 @@ def chain_study(
 
 @pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
 @pytest.mark.parametrize("costs", [(0.01, 0.02, 0.05), (0.05, 0.02, 0.01), (0.01, 0.05, 0.03)])
-def test_the_slowest_of_several_queries_is_what_is_measured(
-    tmp_path: Path, mode: str, costs: tuple[float, ...]
-) -> None:
+def test_the_slowest_of_several_queries_is_measured(tmp_path: Path, mode: str, costs: tuple[float, ...]) -> None:
     with begun(tmp_path) as store:
         chain_study(store, mode, dict(zip("abc", costs, strict=True)), each=2).run([4])
         (trial,) = store.trials()
@@ -163,7 +161,7 @@ def two_sources() -> tuple[Dataflow, Plan]:
 
 
 @pytest.mark.parametrize("mode", ["row-by-row", "micro-batch"])
-def test_sources_come_in_the_mix_that_is_declared(tmp_path: Path, mode: str) -> None:
+def test_sources_have_their_declared_shares(tmp_path: Path, mode: str) -> None:
     flow, plan = two_sources()
     costs = {"orders_work": 0.05, "clicks_work": 0.0005}
     behaviour = Behaviour(
@@ -199,7 +197,7 @@ def test_a_policy_sets_the_replicas_of_a_trial(tmp_path: Path, mode: str) -> Non
 
 
 @pytest.mark.parametrize(("rows_per_s", "kept_up"), [(70.0, True), (90.0, True), (115.0, False), (126.0, False)])
-def test_batches_that_last_longer_than_windows_do_not_hide_what_piles_up(rows_per_s: float, kept_up: bool) -> None:
+def test_batches_longer_than_windows_do_not_hide_a_backlog(rows_per_s: float, kept_up: bool) -> None:
     clock = Time()
 
     def fresh() -> SimulatedEngine:
@@ -211,7 +209,7 @@ def test_batches_that_last_longer_than_windows_do_not_hide_what_piles_up(rows_pe
     assert keeps_up(fresh, rows_per_s, how, clock) is kept_up
 
 
-def test_what_was_before_a_step_does_not_count() -> None:
+def test_samples_before_a_step_do_not_count() -> None:
     """Three windows of one replica, then three of two: four of the five differences are small."""
     clock = Time()
     flow = waiting_bound()
@@ -238,7 +236,7 @@ def test_what_was_before_a_step_does_not_count() -> None:
 @pytest.mark.parametrize(
     "error", [penstock.PenstockError("'out' failed while it was drained: job 8 cancelled"), ConnectionRefusedError()]
 )
-def test_what_fails_while_it_is_interrupted_is_no_error(error: Exception) -> None:
+def test_failures_during_an_interruption_are_not_errors(error: Exception) -> None:
     """On Ctrl-C, PySpark cancels its jobs and a draining query fails; a SIGTERM to the process group ends the JVM."""
     engine = engine_of(1, mode="row-by-row")
 
@@ -265,7 +263,7 @@ def test_a_guess_that_is_off_is_widened(guess_per_s: float) -> None:
     assert measured.converged and measured.rows_per_s == pytest.approx(100.0, rel=0.1)
 
 
-def test_a_trial_without_a_result_is_made_again(tmp_path: Path) -> None:
+def test_a_trial_without_a_result_is_repeated(tmp_path: Path) -> None:
     with begun(tmp_path) as store:
         study = study_in(store, "row-by-row")
 
@@ -296,7 +294,7 @@ def test_an_interrupted_study_resumes_and_repeats_nothing(tmp_path: Path) -> Non
     assert seen == [(4, 6), (5, 6), (6, 6)]
 
 
-def test_executors_that_did_not_come_make_no_sample(tmp_path: Path) -> None:
+def test_missing_executors_give_no_sample(tmp_path: Path) -> None:
     with begun(tmp_path) as store:
         study = study_in(store, "row-by-row")
 
@@ -323,7 +321,7 @@ def trial_of(executors: int, rows_per_s: float, repeat: int = 0) -> Trial:
     )
 
 
-def test_a_budget_goes_to_the_ends_first_and_then_where_least_is_known(tmp_path: Path) -> None:
+def test_a_budget_measures_the_ends_first_and_then_the_widest_interval(tmp_path: Path) -> None:
     allowed = [1, 2, 3, 4]
     assert next_trial("a", [], allowed, 8) == PlannedTrial(executors=1, repeat=0)
     assert next_trial("a", [trial_of(1, 100.0)], allowed, 8) == PlannedTrial(executors=4, repeat=0)
@@ -336,7 +334,7 @@ def test_a_budget_goes_to_the_ends_first_and_then_where_least_is_known(tmp_path:
     assert len(done) == 4 and {1, 4} < {trial.executors for trial in done}
 
 
-def test_a_budget_is_of_trials_with_a_result(tmp_path: Path) -> None:
+def test_a_budget_counts_trials_with_a_result(tmp_path: Path) -> None:
     with begun(tmp_path) as store:
         study = study_in(store, "row-by-row")
 
@@ -356,7 +354,7 @@ def test_a_budget_is_of_trials_with_a_result(tmp_path: Path) -> None:
     assert seen == [(1, 2), (2, 2)]
 
 
-def test_a_count_that_has_no_result_does_not_take_the_whole_budget() -> None:
+def test_a_count_without_a_result_does_not_use_the_whole_budget() -> None:
     failed = msgspec.structs.replace(trial_of(1, 0.0), rows_per_s=None)
     assert next_trial("a", [failed, trial_of(4, 390.0)], [1, 2, 3, 4], 8).executors == 2
     again = [failed, msgspec.structs.replace(failed, executors=4)]
@@ -376,7 +374,7 @@ def test_the_paper_s_rule_for_replicas() -> None:
     assert plan_for(waiting_bound(), 3, 2).replicas == {"wait": 6}  # one query: its stages take turns
 
 
-def test_latency_that_grows_is_told_from_noise() -> None:
+def test_a_growing_latency_is_distinguished_from_noise() -> None:
     chance = random.Random(0)
     times = [float(n) for n in range(12)]
     noise = [chance.gauss(0.0, 0.05) for _ in times]
@@ -387,7 +385,7 @@ def test_latency_that_grows_is_told_from_noise() -> None:
 
 
 @pytest.mark.parametrize("paced", [False, True])
-def test_a_row_that_fails_is_told_instead_of_measured_around(paced: bool) -> None:
+def test_a_failing_row_is_reported_instead_of_measured(paced: bool) -> None:
     clock = Time()
     flow = waiting_bound()
     behaviour = Behaviour(operators={"wait": OperatorBehaviour(service_s=Fixed(value=WAIT_S))})

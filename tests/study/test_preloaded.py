@@ -57,7 +57,7 @@ def readings_of(
 
 @pytest.mark.parametrize("warm_up", [1, 3])
 @pytest.mark.parametrize(("rows", "several"), [(1500, True), (1300, True), (500, False), (350, False)])
-def test_what_was_preloaded_is_read_until_its_rate_has_settled(rows: int, several: bool, warm_up: int) -> None:
+def test_preloaded_rows_are_read_until_their_rate_has_converged(rows: int, several: bool, warm_up: int) -> None:
     fresh, clock, starts = readings_of(few(rows))
     measured = measure_saturated(fresh, Saturation(window_s=5.0, warm_up=warm_up), clock)
     assert measured.rows_per_s == pytest.approx(SLOTS_EACH / WAIT_S, rel=0.03)
@@ -75,14 +75,14 @@ def test_a_source_that_has_ended_is_not_waited_for(mode: str) -> None:
 
 
 @pytest.mark.parametrize("rows_per_s", [20.0, 60.0])
-def test_a_topic_that_somebody_still_writes_to_is_not_measured_by_what_comes(rows_per_s: float) -> None:
+def test_rows_that_are_still_appended_to_a_topic_are_not_measured(rows_per_s: float) -> None:
     fresh, clock, _ = readings_of(few(None, rows_per_s), max_rows=100_000)
     measured = measure_saturated(fresh, Saturation(window_s=5.0), clock)
     assert measured.rows_per_s is None and "ran out of rows" in str(measured.reason), measured
 
 
 @pytest.mark.parametrize("rows", [400, 1000, 1600, 2400, 3000, 20_000])
-def test_a_query_that_has_the_slots_of_one_that_has_ended_is_no_measure(rows: int) -> None:
+def test_a_query_with_the_slots_of_an_ended_one_is_not_measured(rows: int) -> None:
     """Two queries of 20 ms per row share two slots: 50 rows/s, and 100 rows/s for the last one alone."""
     flow = penstock.Dataflow("pair")
     stream = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint, m bigint", rows_per_s=1e6, rows=rows))

@@ -26,7 +26,7 @@ def pairs(fn: Callable[[DataFrame], DataFrame], rows: int, rows_per_s: float = 1
     return flow
 
 
-def test_a_run_goes_on_with_edited_functions_rates_and_rows_and_refuses_other_columns(
+def test_a_run_continues_with_edited_functions_rates_and_rows_and_refuses_other_columns(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def run(flow: Dataflow) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
@@ -114,7 +114,7 @@ def test_state_that_a_stateless_function_hides_is_refused(spark: SparkSession) -
         refuse_hidden_state("f", [before], harmless)
 
 
-def test_a_mistake_that_only_spark_can_see_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_mistake_that_only_spark_detects_is_refused_before_the_start(spark: SparkSession, tmp_path: Path) -> None:
     def start(declare: Callable[[penstock.Stream], penstock.Stream]) -> None:
         flow = penstock.Dataflow("mistaken")
         times = penstock.generate(lambda n: (n, n), schema="at timestamp, k bigint", rows=10)

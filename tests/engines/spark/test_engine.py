@@ -42,7 +42,7 @@ def test_fan_out_several_inputs_a_global_state_and_a_user_s_sink(spark: SparkSes
         engine.stop()
 
 
-def test_ctrl_c_is_for_who_runs_the_queries(spark: SparkSession) -> None:
+def test_ctrl_c_does_not_cancel_the_jobs_of_queries(spark: SparkSession) -> None:
     """PySpark's own handler would cancel the jobs of queries, and the queries would fail."""
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -113,7 +113,7 @@ def test_untouched_queries_are_not_stopped(spark: SparkSession, tmp_path: Path) 
         engine.stop()
 
 
-def test_resuming_goes_on_where_it_was_and_another_dataflow_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_resumed_run_continues_and_another_dataflow_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     flow = failing(1_500, [False])
     engine = engine_for(flow, spark, tmp_path / "run")
     engine.start()
@@ -175,7 +175,7 @@ def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tm
             engine_for(wrong, spark, tmp_path / "wrong").start()
 
 
-def test_columns_keep_names_that_spark_takes_for_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_keep_names_that_are_ambiguous_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Names contain a dot or differ only in case; rows pass cuts, row functions, watermarks and a sink."""
 
     def mirrored(row: dict[str, Any]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def test_columns_keep_names_that_spark_takes_for_others(spark: SparkSession, tmp
         engine.stop()
 
 
-def test_keys_that_only_spark_can_see_are_checked_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:
+def test_keys_that_only_spark_knows_are_checked_before_the_start(spark: SparkSession, tmp_path: Path) -> None:
     flow = penstock.Dataflow("unkeyed")
     numbers(flow, 10).stateless("f", lambda df: df.selectExpr("n as m")).keyed(
         "count", lambda df: df.groupBy("n").count(), keys=["n"]

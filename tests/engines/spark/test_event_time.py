@@ -62,7 +62,7 @@ def test_windows_of_windows_close_and_lose_nothing(spark: SparkSession, tmp_path
         engine.stop()
 
 
-def test_no_row_is_late_by_a_mark_before_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_row_is_late_because_of_an_earlier_watermark(spark: SparkSession, tmp_path: Path) -> None:
     """Windows that close at the same time pass the channel after the rows that closed them."""
     rows = 2_000
     flow = finance.flow(output=penstock.memory(), rows=rows, rows_per_s=100_000)
@@ -150,7 +150,7 @@ OUTER = [(n, n if n % 2 == 0 else None) for n in range(LEFT + 1)]
     [(set(), 3, set()), (set(), 2, {"ended"}), ({"ended"}, 2, set()), ({"ended", "goes_on"}, 3, {"ended", "goes_on"})],
     ids=["replicas", "cut_comes", "cut_goes", "replicas_behind_cuts"],
 )
-def test_an_input_that_has_ended_holds_up_nothing_after_a_change(
+def test_an_ended_input_delays_nothing_after_a_change(
     spark: SparkSession, tmp_path: Path, before: set[str], replicas: int, after: set[str]
 ) -> None:
     flow = outer_join()
@@ -164,7 +164,7 @@ def test_an_input_that_has_ended_holds_up_nothing_after_a_change(
         engine.stop()
 
 
-def test_an_input_that_has_ended_holds_up_nothing_after_a_stop(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_ended_input_delays_nothing_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     """The run is started three times; only the first start reads rows of the ended stream."""
     for start in range(3):
         engine = engine_for(outer_join(), spark, tmp_path / "run")

@@ -85,7 +85,7 @@ def test_a_failed_change_leaves_the_old_plan_and_every_row(
         engine.stop()
 
 
-def test_bad_plans_harm_nothing_that_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_invalid_plan_does_not_affect_the_run(spark: SparkSession, tmp_path: Path) -> None:
     flow = failing(1_000, [False])
     engine = engine_for(flow, spark, tmp_path / "run")
     try:
@@ -126,7 +126,7 @@ def test_a_function_that_fails_at_run_time_is_named(spark: SparkSession, tmp_pat
         engine.stop()
 
 
-def test_executors_that_do_not_come_back_are_not_counted_on(
+def test_lost_executors_are_removed_from_the_plan(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drift, "CHECK_INTERVAL_S", 0.0)
@@ -148,7 +148,7 @@ def test_executors_that_do_not_come_back_are_not_counted_on(
         engine.stop()
 
 
-def test_a_query_that_falls_is_started_again_and_given_up_only_where_it_stands_still(
+def test_a_failed_query_is_restarted_unless_it_makes_no_progress(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first bad row fails once, like a lost worker; the second fails in every attempt."""
@@ -192,7 +192,7 @@ def comes_to_its_end(engine: SparkEngine, rows: int) -> None:
     assert Counter(row["n"] for row in engine.rows("out")) == Counter(range(rows))
 
 
-def test_a_plan_that_is_in_force_stays_also_where_the_old_one_cannot_be_cleared_away(
+def test_a_committed_plan_stays_if_the_old_one_cannot_be_deleted(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow = penstock.Dataflow("cluttered")
@@ -214,9 +214,7 @@ def test_a_plan_that_is_in_force_stays_also_where_the_old_one_cannot_be_cleared_
         engine.stop()
 
 
-def test_a_change_that_failed_leaves_nothing_in_the_way_of_the_same_one(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_change_can_be_repeated(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The query of the first attempt runs an empty batch and is stopped; the second query has the same name."""
     flow = penstock.Dataflow("again")
     first = numbers(flow, 900, rows_per_s=200).stateless("first", lambda df: df)

@@ -59,7 +59,7 @@ def test_exact_from_topic_to_topic_after_a_kill(broker: Broker, tmp_path: Path, 
     assert killed and wrong(rows_of(broker.bootstrap_servers, out)) == []
 
 
-def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unavailable_broker_is_waited_for(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
     lines, out = topics(broker.bootstrap_servers, "away", 3)
     flow = counting(broker.bootstrap_servers, lines, out)
     cut = plan_of(flow, {"split": 2, "count": 2}, {"split"})
@@ -114,7 +114,7 @@ def test_a_broker_that_is_away_is_waited_for(broker: Broker, spark: SparkSession
     assert wrong_counts(rows_of(broker.bootstrap_servers, out)) == []
 
 
-def test_a_sink_goes_on_when_its_broker_was_away_between_batches(broker: Broker, tmp_path: Path) -> None:
+def test_a_sink_continues_after_its_broker_was_unavailable_between_batches(broker: Broker, tmp_path: Path) -> None:
     """The client never finds the coordinator again, and it has no time limit."""
     topic = Topic(KafkaCluster(bootstrap_servers=broker.bootstrap_servers), f"between-{time.time_ns()}")
     topic.create(2)
@@ -180,7 +180,7 @@ def test_a_source_by_hand_reads_through_the_connector_of_spark(broker: Broker, t
     assert wrong_counts(rows_of(broker.bootstrap_servers, out)) == []
 
 
-def test_what_is_read_of_a_cut_is_deleted(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_were_read_from_a_cut_are_deleted(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
     lines, out = topics(broker.bootstrap_servers, "deleted", 1)
     flow = counting(broker.bootstrap_servers, lines, out)
     fill(broker.bootstrap_servers, lines, wordcount.generator, range(ROWS))
@@ -200,9 +200,7 @@ def test_what_is_read_of_a_cut_is_deleted(broker: Broker, spark: SparkSession, t
         left = sum(cut.ends().values())
         wait_until(lambda: left - sum(cut.starts().values()) < left / 2, engine)  # all but the last append
         engine.apply(plan_of(flow, {"split": 1, "count": 1}, set()))
-        engine.apply(
-            plan_of(flow, {"split": 1, "count": 2}, set())
-        )  # rows of the plan before the last one are deleted now
+        engine.apply(plan_of(flow, {"split": 1, "count": 2}, set()))  # deletes rows of the plan before the last one
         wait_until(lambda: cut.name not in cut._admin().list_topics(timeout=60).topics, engine)
     finally:
         engine.stop()

@@ -90,9 +90,8 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
             latencies += [window.latency] if window.latency else []
             appended += round(window.external_rows_per_s * (window.end_s - window.start_s))
             if engine.generation == 1 and (window.operator("thirds").rows_out_total or 0) > 0:
-                engine.apply(
-                    penstock.rescaled(flow, engine.plan, {"count": 3})
-                )  # rows that a change interrupts count too
+                # Rows that a change interrupts count too.
+                engine.apply(penstock.rescaled(flow, engine.plan, {"count": 3}))
             elif idle:
                 break
             assert engine.failure() is None and time.monotonic() < deadline
@@ -218,7 +217,7 @@ def wait_by_turns(row: dict[str, int]) -> dict[str, float]:
     return row | {"took_s": time.perf_counter() - began}
 
 
-def test_one_row_in_n_tells_mean_and_spread_of_all(spark: SparkSession) -> None:
+def test_one_row_in_n_determines_mean_and_variance(spark: SparkSession) -> None:
     timing = Timing(spark.sparkContext, every=4)  # the sampling period equals the period of the rows
     numbers = spark.range(ROWS).select(F.col("id").alias("n"))
     timed = apply_rows(numbers, "wait", wait_by_turns, "n bigint, took_s double", timing)
@@ -241,7 +240,7 @@ def test_one_row_in_n_tells_mean_and_spread_of_all(spark: SparkSession) -> None:
     assert timing.pull() == (0.0, (0, 0.0, 0.0))
 
 
-def test_what_cannot_be_known_is_none(spark: SparkSession, tmp_path: Path) -> None:
+def test_unknown_measurements_are_none(spark: SparkSession, tmp_path: Path) -> None:
     flow = penstock.Dataflow("opaque")
     theirs = flow.source(
         "theirs",

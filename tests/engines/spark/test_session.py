@@ -15,7 +15,7 @@ from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.session import session
 
 
-def test_a_master_that_is_none_is_told_with_what_a_master_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_master_is_reported_with_valid_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     def exited(builder: Any) -> None:
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
@@ -24,7 +24,7 @@ def test_a_master_that_is_none_is_told_with_what_a_master_is(monkeypatch: pytest
         session("nonsense")
 
 
-def test_what_java_says_is_told_and_not_which_call_it_was() -> None:
+def test_errors_of_java_are_reported_without_the_failed_call() -> None:
     java = SimpleNamespace(_target_id="o8", getMessage=lambda: "No stateful operator was found.\nEnsure that ...")
     assert first_line(Py4JJavaError("An error occurred while calling o811.repartition.", java)) == (
         "No stateful operator was found"

@@ -90,7 +90,7 @@ def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
     assert sum(Topic(cluster, "poison-dead").ends().values()) == len(bad)
 
 
-def test_mistakes_get_one_sentence(
+def test_mistakes_are_refused_in_one_sentence(
     broker: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, out = topics(broker.bootstrap_servers, "mistakes", 1)
@@ -116,7 +116,7 @@ def test_mistakes_get_one_sentence(
         engine_for(counting(broker.bootstrap_servers, lines, out, options=secret), spark, tmp_path / "d").start()
 
 
-def test_a_topic_that_ends_before_what_was_read_of_it_is_not_the_same(
+def test_a_topic_that_is_shorter_than_the_read_part_is_another_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic seems to be deleted and created again, so its records are not the expected ones."""
@@ -143,7 +143,7 @@ def test_a_topic_that_ends_before_what_was_read_of_it_is_not_the_same(
         reader.latestOffset(start, ReadAllAvailable())
 
 
-def test_a_topic_that_is_deleted_or_created_again_is_not_the_same(
+def test_a_deleted_or_recreated_topic_is_another_topic(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_topics, "_DELETED_AFTER_S", 0.5)

@@ -19,7 +19,7 @@ from penstock.plan import default_plan, pipelines
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_only_what_is_there_is_repartitioned(tmp_path: Path, keeps: bool) -> None:
+def test_only_existing_state_is_repartitioned(tmp_path: Path, keeps: bool) -> None:
     """The function of a keyed operator may keep no state, and Spark cannot repartition missing state."""
     flow = penstock.Dataflow("stateless_after_all")
     numbers = flow.source("numbers", penstock.generate(int, schema="n bigint", rows=10))

@@ -66,14 +66,14 @@ def begun(dataflow: Dataflow) -> Committed:
         ),
     ],
 )
-def test_sources_and_sinks_stay_what_they_are(before: Any, now: Any, says: str) -> None:
+def test_sources_and_sinks_must_not_change(before: Any, now: Any, says: str) -> None:
     with pytest.raises(
         penstock.PlanError, match=says + r".*\. Declare it as before, or start a new run in another directory\."
     ):
         check_same_dataflow(begun(flow(**before)), flow(**now), Path("run"))
 
 
-def test_only_a_rate_that_is_declared_anew_is_taken() -> None:
+def test_only_a_changed_declaration_sets_the_rate() -> None:
     class Source:
         rows_per_s = None
 
@@ -89,7 +89,7 @@ def test_only_a_rate_that_is_declared_anew_is_taken() -> None:
     assert source.rows_per_s == 50
 
 
-def test_a_start_that_never_came_to_be_leaves_no_sources(tmp_path: Path) -> None:
+def test_a_failed_start_leaves_no_sources(tmp_path: Path) -> None:
     pace = tmp_path / "sources" / "in.pace.json"
     pace.parent.mkdir()
     pace.touch()
@@ -100,7 +100,7 @@ def test_a_start_that_never_came_to_be_leaves_no_sources(tmp_path: Path) -> None
     assert not pace.exists()
 
 
-def test_other_files_that_appear_are_taken_and_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_files_are_accepted_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = begun(flow(penstock.files("in/*.txt")))
     assert apply_new_declarations(before, flow(penstock.files("in/*.txt")), {}) == []

@@ -55,7 +55,7 @@ def test_a_key_is_appended_once(spark: SparkSession, channel: Channel) -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 5])
-def test_every_row_is_read_once_in_exactly_so_many_partitions(
+def test_every_row_is_read_once_in_the_given_number_of_partitions(
     spark: SparkSession, channel: Channel, tmp_path: Path, replicas: int
 ) -> None:
     for number in range(3):

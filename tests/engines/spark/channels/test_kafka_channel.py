@@ -59,12 +59,12 @@ def test_rows_of_uneven_size_go_into_records_of_about_one_size(kept: Kept) -> No
     assert max(len(value) for value in kept.values) < 1_200_000
 
 
-def test_a_row_above_the_limit_is_told(kept: Kept) -> None:
+def test_a_row_above_the_limit_is_reported(kept: Kept) -> None:
     with pytest.raises(penstock.PenstockError, match="a row of .* bytes is larger than .*the channel 'embedded'"):
         _Writer(NOWHERE, "t", "q/0").add(0, pa.RecordBatch.from_pydict({"word": ["x" * (33 << 20)]}))
 
 
-def test_a_topic_that_the_client_knows_to_be_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_topic_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing(Kept):
         def produce(self, *_: Any, **__: Any) -> None:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "no such topic"))
@@ -76,7 +76,7 @@ def test_a_topic_that_the_client_knows_to_be_gone_is_told(monkeypatch: pytest.Mo
         writer.close()
 
 
-def test_a_topic_is_known_before_it_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_topic_is_recorded_before_it_is_created(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """If the driver is killed during the creation, the resumed driver finds the topic and deletes it."""
     created: list[str] = []
     folder = tmp_path / "channels" / "split_g1"
@@ -104,7 +104,7 @@ def test_a_cut_is_never_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("replicas", [3, 4, 9])
-def test_what_is_read_by_key_has_all_rows_of_a_key_in_one_replica(replicas: int) -> None:
+def test_rows_of_a_key_are_read_by_one_replica(replicas: int) -> None:
     files = [RowFile(f"{group}:{offset}", 5, 0) for group in range(4) for offset in range(3)]
     shares = TopicStore(NOWHERE, "t", 4, ("word",)).split(files, replicas)
     assert len(shares) == replicas and sum(piece.rows for share in shares for piece in share) == 60

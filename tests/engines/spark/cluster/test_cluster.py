@@ -190,7 +190,7 @@ def test_a_killed_executor_and_a_killed_worker_are_replaced_and_nothing_is_lost(
         engine.stop()
 
 
-def test_a_plan_settles_on_the_executors_that_come_and_one_that_fails_gives_them_back(
+def test_a_plan_uses_the_available_executors_and_a_failed_one_releases_them(
     up: SparkCluster, on_cluster: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = started(on_cluster, tmp_path / "run", WORKERS)
@@ -220,7 +220,7 @@ def test_a_plan_settles_on_the_executors_that_come_and_one_that_fails_gives_them
         engine.stop()
 
 
-def test_executors_that_are_lost_while_they_warm_up_are_not_waited_for_without_end(
+def test_executors_lost_during_their_warm_up_are_not_waited_for_endlessly(
     up: SparkCluster, on_cluster: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executors = negotiator_of(on_cluster, patience_s=240.0)
@@ -238,7 +238,7 @@ def test_executors_that_are_lost_while_they_warm_up_are_not_waited_for_without_e
     assert executors.resize(1) == 1  # no job still occupies its slots
 
 
-def test_a_run_goes_on_without_the_master_and_can_be_resized_when_it_is_back(
+def test_a_run_continues_without_the_master_and_can_be_resized_when_it_returns(
     up: SparkCluster, on_cluster: SparkSession, tmp_path: Path
 ) -> None:
     engine = started(on_cluster, tmp_path / "run", 2)

@@ -47,7 +47,9 @@ def signals() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("signals")
-def test_a_starter_that_is_killed_before_all_is_up_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_ends_if_its_starter_is_killed_before_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[subprocess.Popen[bytes]] = []
 
     def sleeping(*_: Any, **__: Any) -> subprocess.Popen[bytes]:
@@ -64,7 +66,7 @@ def test_a_starter_that_is_killed_before_all_is_up_is_followed(tmp_path: Path, m
     assert [process.poll() for process in started] == [-signal.SIGTERM]
 
 
-def test_an_executor_that_never_found_its_worker_ends_with_the_cluster_and_nobody_else_does(tmp_path: Path) -> None:
+def test_an_unregistered_executor_ends_with_its_cluster_and_no_other_process_does(tmp_path: Path) -> None:
     inside, beside = tmp_path / "cluster" / "work" / "worker-0" / "app" / "1", tmp_path / "cluster" / "worked"
     for folder in (inside, beside):
         folder.mkdir(parents=True)
@@ -88,7 +90,7 @@ def test_a_directory_with_a_blank_in_its_name_is_one_word(tmp_path: Path, monkey
     assert shlex.split(given["SPARK_MASTER_OPTS"])[1:] == [f"-Dspark.deploy.recoveryDirectory={at}/recovery"]
 
 
-def test_the_copy_of_a_directory_is_nobody_s_cluster(tmp_path: Path) -> None:
+def test_a_copied_directory_has_no_cluster(tmp_path: Path) -> None:
     """Starting or stopping a cluster in the copy does not end the original cluster."""
     with subprocess.Popen(["sleep", "60"]) as theirs:
         process = Owner(pid=theirs.pid, create_time_s=psutil.Process(theirs.pid).create_time())

@@ -16,7 +16,7 @@ def misspelt(df: Any) -> Any:
     return df.selct("n")
 
 
-def test_a_function_that_fails_is_told_with_its_line() -> None:
+def test_a_failing_function_is_reported_with_its_line() -> None:
     flow = penstock.Dataflow("misspelt")
     numbers = flow.source("numbers", penstock.generate(int, schema="n bigint", rows=1))
     numbers.stateless("few", misspelt).sink("out", penstock.noop())
@@ -30,7 +30,7 @@ def test_a_function_that_fails_is_told_with_its_line() -> None:
         Compiler(None, flow, pipeline, lambda *_: (frame, None), None).compile()
 
 
-def test_all_inputs_together_give_the_replicas_of_an_operator() -> None:
+def test_all_inputs_together_determine_the_replicas_of_an_operator() -> None:
     """A repartition after a function that unites its inputs would be too late, because its work is already done."""
     flow = penstock.Dataflow("several")
     sources = [flow.source(name, penstock.generate(int, schema="n bigint", rows=1)) for name in ("a", "b", "c")]

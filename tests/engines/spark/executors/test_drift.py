@@ -17,13 +17,13 @@ def there(*ids: str) -> Any:
     return SimpleNamespace(slots_per_executor=2, counts=lambda: counts)
 
 
-def test_others_than_planned_are_gone_on_with_when_they_have_lasted() -> None:
+def test_a_lasting_difference_to_the_planned_executors_is_accepted() -> None:
     drift = ExecutorDrift(60.0)
     assert [drift.lasting_slots(there("1"), 4, now_s) for now_s in (0.0, 30.0, 59.0, 65.0)] == [None, None, None, 2]
     assert drift.lasting_slots(there("1", "2"), 4, 100.0) is None
 
 
-def test_executors_that_came_when_fewer_were_wanted_are_told_when_they_have_lasted() -> None:
+def test_lasting_surplus_executors_are_reported() -> None:
     """Two workers die while their executors are released: the master has already requested others and keeps them."""
     drift = ExecutorDrift(60.0)
     late = there("1", "4", "5")
@@ -48,7 +48,7 @@ class Flapping(SparkNegotiator):
     _active = _registered
 
 
-def test_an_executor_that_comes_and_dies_again_and_again_is_not_waited_for_without_end(
+def test_an_executor_that_repeatedly_dies_is_not_waited_for_endlessly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("penstock.engines.spark.executors.spark_negotiator._POLL_S", 0.005)
@@ -57,7 +57,7 @@ def test_an_executor_that_comes_and_dies_again_and_again_is_not_waited_for_witho
     assert there in (1, 2) and negotiator.asked == [3, there]
 
 
-def test_a_run_without_any_executor_is_told_once_and_again_when_it_loses_them_again() -> None:
+def test_a_run_without_executors_is_reported_once_per_loss() -> None:
     drift = ExecutorDrift(60.0)
     assert [drift.lasting_slots(there(), 4, now_s) for now_s in (0.0, 30.0, 65.0, 130.0, 600.0)] == [
         None,

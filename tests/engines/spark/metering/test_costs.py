@@ -36,7 +36,7 @@ def test_a_source_of_a_resumed_run_does_not_cost_what_it_cost_before(
     assert list(tallies["in"].busy) == [(10, 0.25)]
 
 
-def test_batches_without_rows_are_no_row_s_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_without_rows_do_not_count_as_cost_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Timers in processing time cause endless empty batches; each takes as long as the only batch with rows."""
     monkeypatch.setattr(costs, "StageTimes", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: 2.0))
     flow = penstock.Dataflow("timers")

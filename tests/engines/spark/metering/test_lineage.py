@@ -66,7 +66,7 @@ def test_batches_whose_offsets_are_purged_are_counted_by_their_progress(tmp_path
         }
 
 
-def test_sources_that_cannot_be_told_apart_are_not_guessed(tmp_path: Path) -> None:
+def test_indistinguishable_sources_are_not_guessed(tmp_path: Path) -> None:
     known = lineage(tmp_path, kept=range(199, 200))
     other = progress(3)
     other["sources"][0]["endOffset"]["start_id"] = 5  # a batch of an earlier start

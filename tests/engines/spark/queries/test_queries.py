@@ -18,9 +18,7 @@ from penstock.engines.spark.settings import EngineSettings
 from penstock.plan import default_plan, pipelines
 
 
-def test_what_shuffles_without_state_has_the_replicas_of_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shuffles_without_state_have_the_replicas_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A join with a table that is too large to broadcast: one replica would do all the work in one partition."""
     monkeypatch.setattr(RunningQuery, "start", lambda *_: None)
     flow = penstock.Dataflow("enriched")

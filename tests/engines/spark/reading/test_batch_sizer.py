@@ -35,19 +35,19 @@ def rows_in(seconds: float) -> float:
     return (seconds - FIXED_S) / ROW_S
 
 
-def test_under_a_backlog_batches_become_as_long_as_they_may(tmp_path: Path) -> None:
+def test_batches_reach_the_longest_duration_under_a_backlog(tmp_path: Path) -> None:
     *_, last = Query(tmp_path).batches(200)  # a permanent overload
     assert last == pytest.approx(rows_in(LONGEST * TARGET_S), rel=0.1)
 
 
-def test_a_few_rows_that_are_quick_do_not_make_the_next_full_batch_smaller(tmp_path: Path) -> None:
+def test_a_small_fast_batch_does_not_reduce_the_next_full_batch(tmp_path: Path) -> None:
     query = Query(tmp_path)
     *_, full = query.batches(60)
     assert query.batches(20, waiting=40) == [40] * 20
     assert query.batch(float("inf")) == pytest.approx(full, rel=0.01)
 
 
-def test_a_fixed_part_that_grows_beyond_the_target_is_found_out_and_rows_get_as_much_time(tmp_path: Path) -> None:
+def test_an_overhead_above_the_target_is_detected_and_rows_get_as_much_time(tmp_path: Path) -> None:
     query = Query(tmp_path)
     query.batches(60)
     query.fixed_s = 10.0
@@ -55,7 +55,7 @@ def test_a_fixed_part_that_grows_beyond_the_target_is_found_out_and_rows_get_as_
     assert ROW_S * last == pytest.approx(query.fixed_s, rel=0.5)
 
 
-def test_another_run_of_the_dataflow_begins_with_what_fitted(tmp_path: Path) -> None:
+def test_another_run_of_the_dataflow_begins_with_the_last_limit(tmp_path: Path) -> None:
     query = Query(tmp_path / "one")
     *_, full = query.batches(60)
     copy_learned_sizes(tmp_path / "one", tmp_path / "two")
@@ -65,7 +65,7 @@ def test_another_run_of_the_dataflow_begins_with_what_fitted(tmp_path: Path) -> 
     assert Query(tmp_path / "three").batch(float("inf")) == 500
 
 
-def test_the_first_batches_of_a_start_say_nothing_of_the_fixed_part(tmp_path: Path) -> None:
+def test_the_first_batches_of_a_start_do_not_determine_the_overhead(tmp_path: Path) -> None:
     first = Query(tmp_path / "one", fixed_s=10.0)
     first.batches(100)
     copy_learned_sizes(tmp_path / "one", tmp_path / "two")

@@ -20,7 +20,7 @@ from penstock.engines.spark.storage.row_files import RowFile
 @pytest.mark.parametrize(
     "code", [KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.INVALID_TRANSACTION_TIMEOUT]
 )
-def test_without_the_right_it_does_not_try_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
+def test_a_missing_right_is_not_retried_endlessly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
     tries: list[int] = []
 
     def refused(sink: KafkaSink) -> None:
@@ -110,7 +110,7 @@ def publish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Narrow
     return publish
 
 
-def test_a_batch_larger_than_the_client_s_room_is_written_whole_and_in_order(
+def test_a_batch_larger_than_the_queue_of_the_client_is_written_completely_and_in_order(
     publish: Callable[[Narrow, list[bytes]], None],
 ) -> None:
     producer, values = Narrow(largest=10), [b"%d" % n for n in range(20)]
@@ -118,7 +118,7 @@ def test_a_batch_larger_than_the_client_s_room_is_written_whole_and_in_order(
     assert producer.committed == [(b"k", value) for value in values]
 
 
-def test_a_record_that_the_broker_refuses_is_told_at_once(publish: Callable[[Narrow, list[bytes]], None]) -> None:
+def test_a_record_that_the_broker_refuses_is_reported_at_once(publish: Callable[[Narrow, list[bytes]], None]) -> None:
     producer = Narrow(largest=10)
     with pytest.raises(penstock.PenstockError, match="topic 'out' at .* cannot be written: too large"):
         publish(producer, [b"fits", b"does not fit by far", b"fits"])
@@ -126,7 +126,7 @@ def test_a_record_that_the_broker_refuses_is_told_at_once(publish: Callable[[Nar
 
 
 @pytest.mark.parametrize(("records", "handed_over"), [(2, 2), (7, 3)])  # its queue holds 3
-def test_a_run_that_is_to_stop_does_not_wait_for_a_broker(
+def test_a_stopping_run_does_not_wait_for_a_broker(
     publish: Callable[[Narrow, list[bytes]], None], records: int, handed_over: int
 ) -> None:
     producer = Narrow(largest=10)
@@ -142,7 +142,7 @@ class Fenced(Narrow):
 
 
 @pytest.mark.parametrize("given_up", [True, False])
-def test_who_is_shut_out_by_a_client_that_was_given_up_before_tries_again(
+def test_a_client_that_is_fenced_off_by_an_abandoned_one_tries_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given_up: bool
 ) -> None:
     """A request to an unavailable broker takes effect when it returns; otherwise another client was active."""
@@ -193,7 +193,7 @@ class NothingWritten(Group):
         return parts
 
 
-def test_a_server_that_is_down_all_the_time_disturbs_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_unavailable_server_does_not_disturb_a_sink(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made: list[OneDown] = []
 
     def client(cluster: KafkaCluster, kind: Any, **config: Any) -> Any:

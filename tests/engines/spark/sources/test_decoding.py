@@ -81,7 +81,7 @@ DEEP = pytest.param(b'{"more":' + b"[" * 100_000, id="deep")
 
 
 @pytest.mark.parametrize("bad", [*BAD, DEEP])
-def test_a_record_is_poison_whatever_comes_with_it(letters: Letters, bad: bytes | None) -> None:
+def test_a_poison_record_is_detected_in_any_batch(letters: Letters, bad: bytes | None) -> None:
     good = b'{"n":3,"more":"x"}'
     for company in ([bad], [bad, b""], [good, bad], [good, bad, b"", good]):
         letters.sent.clear()
@@ -130,7 +130,7 @@ def test_times_are_read_as_people_write_them() -> None:
     ]
 
 
-def test_a_dead_letter_keeps_its_headers_and_says_whence_it_is(letters: Letters) -> None:
+def test_a_dead_letter_keeps_its_headers_and_names_its_origin(letters: Letters) -> None:
     decoder(NUMBERS, format="json", dead_letter="dead").batch([Record(b"?", place=5)])
     ((value, headers),) = letters.sent
     assert value == b"?" and dict(headers) | {"penstock.why": b""} == {
@@ -140,7 +140,7 @@ def test_a_dead_letter_keeps_its_headers_and_says_whence_it_is(letters: Letters)
     }
 
 
-def test_dead_letters_that_a_client_refuses_are_told_and_another_client_is_asked_next(
+def test_refused_dead_letters_are_reported_and_the_client_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A real producer also raises, without a callback, for a topic that was deleted some time ago."""
@@ -164,7 +164,7 @@ def test_dead_letters_that_a_client_refuses_are_told_and_another_client_is_asked
     assert [value for value, _ in better.sent] == [b"?"]
 
 
-def test_what_is_measured_writes_no_dead_letters(letters: Letters) -> None:
+def test_a_measurement_writes_no_dead_letters(letters: Letters) -> None:
     silent = decoder(NUMBERS, silent=True, format="json", dead_letter="dead")
     assert silent.batch([Record(b"?"), Record(b'{"n":1}')]).to_pylist() == [{"n": 1}]
     silent.close()

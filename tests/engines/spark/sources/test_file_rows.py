@@ -94,7 +94,7 @@ def test_an_empty_file_has_no_rows(tmp_path: Path, format: str) -> None:
     assert rows(FileRows(source="s", format=format, header=True, schema=TRADES), tmp_path / "empty") == []
 
 
-def test_a_file_that_cannot_be_read_is_named_with_the_way_out(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("symbol,ts,price\nA,2026-01-01 12:00:00,seven\n")
     with pytest.raises(
         DataflowError, match="file '.*bad.csv' cannot be read as csv .*seven.*; correct it, or replace it by an empty"
@@ -115,7 +115,7 @@ def test_one_empty_file_among_others_is_replayed_as_nothing(tmp_path: Path) -> N
     assert [row["price"] for batch in numbered(0, 2) for row in batch.to_pylist()] == [7, 7]
 
 
-def test_columns_are_told_by_their_names() -> None:
+def test_columns_are_matched_by_name() -> None:
     batch = pa.RecordBatch.from_pydict({"b": [1], "a": [2]})
     schema = pa.schema([("a", pa.int64()), ("b", pa.int32())])
     assert cast_batch(batch, schema).to_pylist() == [{"a": 2, "b": 1}]

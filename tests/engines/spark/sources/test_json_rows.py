@@ -22,7 +22,7 @@ ROW = """
 """
 
 
-def test_what_to_json_writes_is_read_back(spark: SparkSession) -> None:
+def test_the_output_of_to_json_is_read_back(spark: SparkSession) -> None:
     df = spark.sql(f"select {ROW}")
     schema = arrow_schema(df.schema)
     (written,) = df.selectExpr("to_json(struct(*)) as value").collect()

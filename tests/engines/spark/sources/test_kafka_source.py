@@ -15,7 +15,7 @@ from penstock.engines.spark.sources.kafka import KafkaSource
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_a_broker_that_falls_silent_as_a_run_begins_is_told(
+def test_a_broker_that_stops_answering_at_the_start_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: str
 ) -> None:
     def silent(topic: Topic, *_: Any) -> Any:

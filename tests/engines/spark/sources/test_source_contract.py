@@ -65,7 +65,7 @@ def source(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("replicas", [1, 4])
-def test_every_row_is_read_once_in_exactly_so_many_partitions(
+def test_every_row_is_read_once_in_the_given_number_of_partitions(
     spark: SparkSession, source: StreamSource, tmp_path: Path, replicas: int
 ) -> None:
     first = source.first()

@@ -69,7 +69,7 @@ def test_a_row_is_a_dict_a_tuple_or_the_bare_value_of_an_only_column(
         ),
     ],
 )
-def test_what_is_not_of_the_schema_is_refused_in_a_sentence(made: list[Any], schema: pa.Schema, said: str) -> None:
+def test_values_outside_the_schema_are_refused_in_one_sentence(made: list[Any], schema: pa.Schema, said: str) -> None:
     with pytest.raises(DataflowError, match=f"^the function of 'f' .*{said}"):
         batch_from_rows(made, schema, "the function of 'f'")
 
