@@ -53,12 +53,12 @@ def test_saving_and_loading_a_tree_at_any_time_does_not_change_it() -> None:
 
 
 def test_bytes_that_name_anything_but_parts_of_a_tree_are_refused() -> None:
-    class Evil:
+    class MaliciousObject:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return exec, ("raise SystemExit",)
 
     with pytest.raises(penstock.PenstockError, match="contains builtins.exec, which is not part of a tree"):
-        hoeffding.from_bytes(pickle.dumps(Evil()))
+        hoeffding.from_bytes(pickle.dumps(MaliciousObject()))
 
 
 @settings(deadline=None)

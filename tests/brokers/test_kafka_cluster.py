@@ -31,7 +31,7 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ({"options": {"sasl.password": "hunter2"}}, "'sasl.password' is a secret and must not be written here"),
         ({"options": {"sasl.password": b"hunter2"}}, "'sasl.password' is of type bytes"),
@@ -46,8 +46,8 @@ def test_secrets_are_looked_up_and_kept_out_of_everything_else(monkeypatch: pyte
         ({"dead_letter": "t"}, "is the topic itself"),
     ],
 )
-def test_a_wrong_declaration_is_refused_in_one_sentence(how: dict[str, object], said: str) -> None:
-    with pytest.raises(penstock.DataflowError, match=said) as refused:
+def test_a_wrong_declaration_is_refused_in_one_sentence(how: dict[str, object], message: str) -> None:
+    with pytest.raises(penstock.DataflowError, match=message) as refused:
         penstock.kafka("t", bootstrap_servers="localhost:1", **how)  # type: ignore[arg-type]
     assert "hunter2" not in str(refused.value)
 

@@ -79,7 +79,7 @@ def test_a_missing_right_to_delete_is_logged_once(caplog: pytest.LogCaptureFixtu
     ]
 
 
-class Frozen:
+class FrozenAdmin:
     """The admin client of a broker that is stopped with SIGSTOP: its timeout ends without an error."""
 
     def list_offsets(self, asked: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
@@ -94,7 +94,7 @@ class Frozen:
 @pytest.mark.parametrize("of", [Topic.starts, Topic.ends])
 def test_a_frozen_broker_gives_no_offsets(of: Callable[[Topic], Any]) -> None:
     topic = Topic(NOWHERE, "t")
-    topic._client = Frozen()
+    topic._client = FrozenAdmin()
     topic._partitions, topic._counted_at = (0, 1), time.monotonic()
     with pytest.raises(KafkaException, match="does not answer"):
         of(topic)
@@ -114,7 +114,7 @@ def test_the_reason_for_a_missing_answer_is_reported(monkeypatch: pytest.MonkeyP
 def test_a_partition_without_a_leader_is_waited_for(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """This happens after a broker was stopped for longer than its controller waits."""
 
-    class Breathless:
+    class LeaderlessAdmin:
         def __init__(self) -> None:
             self.tries = 0
 
@@ -129,7 +129,7 @@ def test_a_partition_without_a_leader_is_waited_for(monkeypatch: pytest.MonkeyPa
             return futures
 
     topic = Topic(NOWHERE, "t")
-    admin = Breathless()
+    admin = LeaderlessAdmin()
     monkeypatch.setattr(topic, "_admin", lambda: admin)
     monkeypatch.setattr(topic, "partitions", lambda timeout_s: (0, 1))
     assert topic.ends() == {0: 7, 1: 7} and admin.tries == 2

@@ -85,8 +85,8 @@ def test_a_study_without_results_is_refused(tmp_path: Path) -> None:
         "mst", "predict", str(tmp_path / "none"), "--executors", "5", fails=True
     )
     study_in(tmp_path / "one", {2: [200.0]})
-    said = printed("mst", "predict", str(tmp_path / "one"), "--executors", "5", fails=True)
-    assert "measure another count to fit a curve" in said
+    output = printed("mst", "predict", str(tmp_path / "one"), "--executors", "5", fails=True)
+    assert "measure another count to fit a curve" in output
 
 
 FLOW = """
@@ -127,8 +127,8 @@ def test_invalid_measurements_are_refused_before_the_start(tmp_path: Path) -> No
     assert "contains no number" in printed("mst", "predict", str(tmp_path), "--executors", ",", fails=True)
     assert not (tmp_path / "study").exists()
     with cluster_in(tmp_path, workers=3) as cluster:
-        said = printed(*words, "--executors", "1,2,4", "--cluster", cluster, fails=True)
-    assert "needs 4 executors" in said and "has 3 workers" in said
+        output = printed(*words, "--executors", "1,2,4", "--cluster", cluster, fails=True)
+    assert "needs 4 executors" in output and "has 3 workers" in output
     status = printed("status", str(tmp_path / "study")).replace("\n", " ")
     assert f"(a study of {tmp_path / 'flow.py'})" in status and "(interrupted)" in status
 
@@ -151,8 +151,8 @@ def test_trials_of_another_program_or_on_other_executors_are_not_mixed(tmp_path:
     assert "200" in printed(*words, "--window-s", "9")
     assert "trials with 1024 MB per executor, not 2048" in printed(*words, "--memory-mb", "2048", fails=True)
     flow.write_text(FLOW.format(rate=", rows=20"))
-    said = printed(*words, fails=True)
-    assert f"has trials of an earlier version of {flow}:" in said and "Use another directory" in said
+    output = printed(*words, fails=True)
+    assert f"has trials of an earlier version of {flow}:" in output and "Use another directory" in output
 
 
 def test_trials_that_did_not_converge_are_marked(tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_trials_that_did_not_converge_are_marked(tmp_path: Path) -> None:
     words = ["mst", "predict", str(tmp_path), "--executors", "1,2,3"]
     assert "?" not in printed(*words)
     study_in(tmp_path, {3: [301.0]}, converged=False)
-    said = printed(*words)
-    assert "301?" in said and "200?" not in said and "? did not converge" in said
+    output = printed(*words)
+    assert "301?" in output and "200?" not in output and "? did not converge" in output
 
 
 def test_failed_trials_do_not_use_the_budget(tmp_path: Path) -> None:
@@ -183,12 +183,12 @@ def test_a_run_and_a_study_do_not_share_a_directory(tmp_path: Path) -> None:
     flow, run = tmp_path / "flow.py", tmp_path / "run"
     flow.write_text(FLOW.format(rate=", rows=10"))
     study_in(tmp_path / "study", {})
-    said = printed("run", str(flow), "--at", str(tmp_path / "study"), fails=True)
-    assert "holds a study of dataflow 'waiting', so it cannot hold a run" in said
+    output = printed("run", str(flow), "--at", str(tmp_path / "study"), fails=True)
+    assert "holds a study of dataflow 'waiting', so it cannot hold a run" in output
     with Store(run) as store:
         store.begin_run(RunStart(dataflow="waiting", flow_file=str(flow), pid=1, master="local[2]", started_s=0.0))
-    said = printed("mst", "measure", str(flow), "--at", str(run), "--executors", "1,2", fails=True)
-    assert "holds a run of dataflow 'waiting', so it cannot hold a study" in said
+    output = printed("mst", "measure", str(flow), "--at", str(run), "--executors", "1,2", fails=True)
+    assert "holds a run of dataflow 'waiting', so it cannot hold a study" in output
 
 
 def test_a_run_on_a_cluster_gets_the_number_of_executors_and_is_resumed_there(
@@ -214,8 +214,8 @@ def test_a_run_on_a_cluster_gets_the_number_of_executors_and_is_resumed_there(
         result = CliRunner().invoke(cli, [*words, "--cluster", cluster, "--executors", "2..3"])
         assert "were requested" not in result.output
     assert [request.executors for request in asked] == [(1, 3), (2, 3)]
-    said = printed("status", str(run))
-    assert f"--at {run} --cluster {cluster}'" in said and "--master" not in said
+    output = printed("status", str(run))
+    assert f"--at {run} --cluster {cluster}'" in output and "--master" not in output
 
 
 def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
@@ -246,19 +246,19 @@ def test_a_policy_from_a_study_in_the_simulator(tmp_path: Path) -> None:
 def test_mistakes_about_clusters_are_reported(tmp_path: Path) -> None:
     assert "No cluster is running" in printed("cluster", "status", "--at", str(tmp_path / "c"), fails=True)
     assert "No cluster is running" in printed("cluster", "stop", "--at", str(tmp_path / "c"), fails=True)
-    said = printed("cluster", "start", "--at", str(tmp_path / "c"), "--memory-mb", "100", fails=True)
-    assert "Spark requires at least 472 MB" in said
+    output = printed("cluster", "start", "--at", str(tmp_path / "c"), "--memory-mb", "100", fails=True)
+    assert "Spark requires at least 472 MB" in output
     with pytest.raises(penstock.PenstockError, match="30000 workers was requested; each is a process on this machine"):
         ClusterSize(workers=30_000).check()
     (tmp_path / "a file").touch()
-    said = printed("cluster", "start", "--at", str(tmp_path / "a file" / "c"), fails=True)
-    assert "cannot be created (Not a directory)" in said
+    output = printed("cluster", "start", "--at", str(tmp_path / "a file" / "c"), fails=True)
+    assert "cannot be created (Not a directory)" in output
     (tmp_path / "cluster.json").write_text("{}")
     assert "is not a valid record of a cluster" in printed("cluster", "status", "--at", str(tmp_path), fails=True)
-    said = printed("run", "flow.py", "--policy", "mst", "--executors", "4..1", fails=True)
-    assert "the smaller number comes first" in said
-    said = printed("run", "flow.py", "--policy", "mst", "--executors", "1..1000000000", fails=True)
-    assert "at most 10,000 replicas" in " ".join(said.split())
+    output = printed("run", "flow.py", "--policy", "mst", "--executors", "4..1", fails=True)
+    assert "the smaller number comes first" in output
+    output = printed("run", "flow.py", "--policy", "mst", "--executors", "1..1000000000", fails=True)
+    assert "at most 10,000 replicas" in " ".join(output.split())
     assert "choose a policy as well" in printed("run", "flow.py", "--executors", "1..4", fails=True)
     words = ["run", "flow.py", "--master", "spark://host:7077", "--policy", "mst", "--executors", "1..4"]
     assert "requires the number of cores per executor" in printed(*words, fails=True)

@@ -56,8 +56,8 @@ def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
     by_policy = model_in(study, 6, dataflow="one", slots_per_executor=2).predict([5], level=0.9)[0]
     intervals = [(by_policy.low, by_policy.high)]
     for executors in ("5", "5,8"):
-        said = printed("mst", "predict", str(study), "--executors", executors)["fit"]["predictions"][0]
-        intervals.append((said["low"], said["high"]))
+        interval = printed("mst", "predict", str(study), "--executors", executors)["fit"]["predictions"][0]
+        intervals.append((interval["low"], interval["high"]))
     (drawn,) = [point for point in printed("report", str(study))["mst"][0]["fitted"] if point["executors"] == 5]
     intervals.append((drawn["low"], drawn["high"]))
     assert intervals == [pytest.approx(intervals[0])] * 4
@@ -73,8 +73,8 @@ def test_executors_without_another_replica_add_no_throughput(tmp_path: Path) -> 
             plan = Plan(dataflow="three", slots=2 * executors, cuts=frozenset({"a", "b"}), replicas=each)
             store.add_trial(trial(plan, rate))
         store.end_run(at_s=100.0, reason="done")
-    said = printed("mst", "predict", str(tmp_path), "--executors", "4,5,6")["fit"]["predictions"]
-    assert [prediction["throughput"] for prediction in said] == pytest.approx([200.0, 300.0, 400.0], rel=0.05)
+    predictions = printed("mst", "predict", str(tmp_path), "--executors", "4,5,6")["fit"]["predictions"]
+    assert [prediction["throughput"] for prediction in predictions] == pytest.approx([200.0, 300.0, 400.0], rel=0.05)
 
 
 def test_json_output_contains_no_lines_of_trials(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +83,6 @@ def test_json_output_contains_no_lines_of_trials(study: Path, capsys: pytest.Cap
     with TrialProgressBar(quiet=True) as progress:
         progress.show(StudyProgress(done=0, total=2))
         progress.show(StudyProgress(done=1, total=2, trial=first))
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "mst #1, 1 executors: 99 rows/s" in said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "mst #1, 1 executors: 99 rows/s" in captured.err

@@ -60,7 +60,7 @@ def test_drs_comes_first_in_fewer_changes_than_the_baselines() -> None:
     optimum = best_plan(every_plan(Topology.of(flow), start, 22), judged, judged)
     assert optimum.plan.replicas == {"extract": 10, "match": 11, "aggregate": 1}
 
-    def stood(policy: Policy) -> PolicyResult:
+    def result_of(policy: Policy) -> PolicyResult:
         clock = FakeClock()
         engine = QueueingEngine(flow, start, clock=clock, rate=lambda _: 13.0, service_per_s=VIDEO_SERVICE, pause_s=2.0)
         duration, target = Duration(windows=100, window_s=60.0), LatencyTarget(max_s=3.0)
@@ -68,7 +68,7 @@ def test_drs_comes_first_in_fewer_changes_than_the_baselines() -> None:
 
     settings = Settings(mode="active", smoothing=MovingAverage(2), warm_up_s=0.0, stale_after_s=180.0)
     policies = [Threshold(), Stela(attempts=5), Ds2(), Drs(DrsSettings(goal=LeastLatency(max_slots=22)))]
-    table = ranked([summarise([stood(policy)]) for policy in policies])
+    table = ranked([summarise([result_of(policy)]) for policy in policies])
     assert table[0].policy == "drs"
     assert table[0].share > 0.99 and table[0].rounds == table[0].changes == 1
     others = {result.policy: result for result in table[1:]}
@@ -105,19 +105,19 @@ def test_starts_are_any_plans_within_the_slots_and_the_same_for_a_seed() -> None
 
 
 def test_a_league_table_summarises_several_starts() -> None:
-    def stood(policy: str, share: float, rounds: int | None) -> PolicyResult:
+    def result_of(policy: str, share: float, rounds: int | None) -> PolicyResult:
         return PolicyResult(
             policy=policy, share=share, rounds=rounds, changes=3, rolled_back=0, slot_seconds=3600.0, violations=2,
             pause_s=1.0,
         )  # fmt: skip
 
-    steady = summarise([stood("steady", 0.98, 2), stood("steady", 0.99, 1), stood("steady", 1.0, 1)])
-    lucky = summarise([stood("lucky", 1.0, 1), stood("lucky", 1.0, 1), stood("lucky", 0.2, None)])
+    steady = summarise([result_of("steady", 0.98, 2), result_of("steady", 0.99, 1), result_of("steady", 1.0, 1)])
+    lucky = summarise([result_of("lucky", 1.0, 1), result_of("lucky", 1.0, 1), result_of("lucky", 0.2, None)])
     assert (steady.share, steady.worst_share, steady.rounds, steady.most_rounds) == (0.99, 0.98, 1, 2)
     assert (lucky.share, lucky.worst_share, lucky.reached, lucky.starts) == (1.0, 0.2, 2, 3)
     assert [result.policy for result in ranked([lucky, steady])] == ["steady", "lucky"]
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(league_table("a contest", [summarise([stood("threshold", 1.0, 1)] * 10)]))
+    console.print(league_table("a contest", [summarise([result_of("threshold", 1.0, 1)] * 10)]))
     text = console.export_text()
     assert "threshold" in text and "10/10" in text and "\u2026" not in text
 

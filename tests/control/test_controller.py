@@ -131,7 +131,7 @@ def test_a_policy_that_raises_does_not_stop_the_loop(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Nonsense:
+class InvalidPolicy:
     decision: Any
     memory: Any
     name: str = field(default="nonsense", init=False)
@@ -142,7 +142,10 @@ class Nonsense:
 
 @pytest.mark.parametrize(
     "policy",
-    [Nonsense("change it", {}), Nonsense(Hold(reason_code=Reason.BEST, reason=""), {"learned": float("nan")})],
+    [
+        InvalidPolicy("change it", {}),
+        InvalidPolicy(Hold(reason_code=Reason.BEST, reason=""), {"learned": float("nan")}),
+    ],
     ids=["no decision", "cannot be kept"],
 )
 def test_a_policy_that_returns_nonsense(tmp_path: Path, policy: Policy) -> None:

@@ -324,7 +324,7 @@ def test_recommending_changes_nothing(tmp_path: Path) -> None:
     assert recommended and recommended[0].new is not None and recommended[0].new.slots == 5
 
 
-class Stingy(SimulatedEngine):
+class ThreeExecutors(SimulatedEngine):
     """A cluster that has three executors for any request."""
 
     asked: list[int]
@@ -336,7 +336,7 @@ class Stingy(SimulatedEngine):
 
 def test_executors_that_do_not_start_are_not_requested_again(tmp_path: Path) -> None:
     given = engine_at(((0.0, 400.0),), 1)
-    engine = Stingy(given.flow, given.behaviour, plan=given.plan, mode="fluid")
+    engine = ThreeExecutors(given.flow, given.behaviour, plan=given.plan, mode="fluid")
     engine.asked = []
     rows = drive(
         tmp_path,

@@ -74,11 +74,11 @@ def test_the_page_has_no_overlaps_and_no_accessibility_violations(
 ) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
     page = context.new_page()
-    said: list[str] = []
+    messages: list[str] = []
     asked_for: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("dialog", lambda dialog: messages.append(dialog.message))
     page.on("request", lambda request: asked_for.append(request.url))
     page.goto(page_file.as_uri())
     for details in page.query_selector_all("details"):  # folded parts are checked too
@@ -91,7 +91,7 @@ def test_the_page_has_no_overlaps_and_no_accessibility_violations(
     assert (sum(map(int, background.removeprefix("rgb(").removesuffix(")").split(","))) < 3 * 128) is (scheme == "dark")
     _accessible(page)
     assert page.locator("script, img").count() == 0
-    assert said == []
+    assert messages == []
     assert [url for url in asked_for if not url.startswith("data:")] == [page_file.as_uri()]
     context.close()
 

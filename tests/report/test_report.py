@@ -74,8 +74,17 @@ def read(at: Path, **options: object) -> RunReport:
 def test_everything_is_on_the_page(tmp_path: Path) -> None:
     eventful(tmp_path)
     text = page_of(tmp_path).text
-    for said in ("split", "Throughput, rows/s", "Backlog", "Latency", "Replicas", "kept", "rolled back", "recommended"):
-        assert said in text
+    for phrase in (
+        "split",
+        "Throughput, rows/s",
+        "Backlog",
+        "Latency",
+        "Replicas",
+        "kept",
+        "rolled back",
+        "recommended",
+    ):
+        assert phrase in text
     assert "count: 2 → 8 replicas" in text and "600 ms, 4 slots" in text and "700 ms, 4 slots" in text
     assert "within-target 58 times" in text and "no wordcount" in text and "Traceback" in text
     ids = [attributes["id"] for _, attributes in page_of(tmp_path).tags if "id" in attributes]

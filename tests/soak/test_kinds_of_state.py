@@ -117,7 +117,7 @@ def test_lists_and_maps(spark: SparkSession, tmp_path: Path) -> None:
     assert last == Counter(n % KEYS for n in range(ROWS))
 
 
-class Silence(StatefulProcessor):
+class CountAfterSilence(StatefulProcessor):
     """Return the number of rows of a key after a time without rows."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -144,12 +144,14 @@ class Silence(StatefulProcessor):
 
 def test_timers(spark: SparkSession, tmp_path: Path) -> None:
     flow = penstock.Dataflow("silence")
-    told = events(flow, "n div 100").keyed(
+    counts_by_key = events(flow, "n div 100").keyed(
         "state",
-        lambda df: df.groupBy("k").transformWithStateInPandas(Silence(), "k bigint, c bigint", "Append", "EventTime"),
+        lambda df: df.groupBy("k").transformWithStateInPandas(
+            CountAfterSilence(), "k bigint, c bigint", "Append", "EventTime"
+        ),
         keys=["k"],
         output_mode="append",
     )
-    told.sink("out", penstock.memory())
+    counts_by_key.sink("out", penstock.memory())
     counts = Counter((row["k"], row["c"]) for row in output(flow, spark, tmp_path))
     assert counts == Counter((k, 100) for k in range(ROWS // 100) if closed(2 * (100 * k + 99)))

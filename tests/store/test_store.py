@@ -197,7 +197,7 @@ def test_a_directory_belongs_to_one_dataflow(tmp_path: Path) -> None:
 def test_a_directory_is_for_runs_or_for_a_study(tmp_path: Path) -> None:
     study = msgspec.structs.replace(RUN, kind="study")
     watched = msgspec.structs.replace(RUN, kind="watch")
-    for first, then, said in [
+    for first, then, message in [
         (RUN, study, "holds a run of dataflow 'wordcount', so it cannot hold a study; give another directory"),
         (study, RUN, "holds a study of dataflow 'wordcount', so it cannot hold a run; give another directory"),
         (watched, RUN, "holds a watched program of dataflow 'wordcount', so it cannot hold a run"),
@@ -206,7 +206,7 @@ def test_a_directory_is_for_runs_or_for_a_study(tmp_path: Path) -> None:
         with Store(at) as store:
             store.begin_run(first)
             store.begin_run(first)  # resumed
-            with pytest.raises(StoreError, match=said):
+            with pytest.raises(StoreError, match=message):
                 store.begin_run(then)
             assert len(store.runs()) == 2
 

@@ -94,22 +94,22 @@ def test_a_query_with_the_slots_of_an_ended_one_is_not_measured(rows: int) -> No
     assert measured.rows_per_s == (pytest.approx(50.0, rel=0.03) if rows >= 3000 else None), measured
 
 
-class Losing(Preloaded):
+class LosingSlots(Preloaded):
     """The first reading continues with half of its slots, as after the permanent loss of an executor."""
 
     lost = False
 
     def recover(self) -> tuple[str, ...]:
-        if not Losing.lost and self.clock.time() > 3.0:
-            Losing.lost = True
+        if not LosingSlots.lost and self.clock.time() > 3.0:
+            LosingSlots.lost = True
             self.apply(self.plan.replace(slots=self.plan.slots // 2, replicas={"wait": self.plan.slots // 2}))
         return ()
 
 
 def test_a_reading_that_lost_executors_does_not_count() -> None:
-    Losing.lost = False
+    LosingSlots.lost = False
     flow = few(3600)
-    fresh, clock, starts = readings_of(flow, plan_for(flow, 2, SLOTS_EACH), kind=Losing)
+    fresh, clock, starts = readings_of(flow, plan_for(flow, 2, SLOTS_EACH), kind=LosingSlots)
     measured = measure_saturated(fresh, Saturation(window_s=5.0), clock)
     assert measured.converged and measured.rows_per_s == pytest.approx(2 * SLOTS_EACH / WAIT_S, rel=0.05)
     assert starts[0].plan.slots == SLOTS_EACH and len(starts) > 1

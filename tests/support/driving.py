@@ -15,7 +15,7 @@ from penstock.measure.smoothing import MovingAverage, Smoothing
 from penstock.store import DecisionRecord, RunStart, Store
 
 
-class Coarse:
+class CoarseClock:
     """A clock whose sleeps take at least a quarter of a window, because these runs receive no requests."""
 
     def __init__(self, clock: Clock, least_s: float) -> None:
@@ -57,7 +57,7 @@ def drive(
         )
         controller = Controller(policy, chosen, engine, store)
         end_s = clock.time() + windows * window_s - window_s / 2
-        coarse = Coarse(clock, window_s / 4)
+        coarse = CoarseClock(clock, window_s / 4)
         loop = Loop(engine=engine, store=store, controller=controller, clock=coarse, on_window=look)
         run(engine, loop, Requests(at), Schedule(window_s=window_s, until=lambda: clock.time() >= end_s))
         return [row for _, row in store.decisions()]

@@ -34,18 +34,18 @@ def test_a_run_continues_with_edited_functions_rates_and_rows_and_refuses_other_
         engine = engine_for(flow, spark, tmp_path / "run", plan)
         try:
             engine.start()
-            said = engine.recover()
+            recoveries = engine.recover()
             wait_until(engine.idle, engine)
             assert engine.observe().operators
-            return said, engine.rows("out")
+            return recoveries, engine.rows("out")
         finally:
             engine.stop()
 
     mine = F.max("a").alias("most")  # an observation of the user is not one of Penstock's
-    said, _ = run(pairs(lambda df: df.select("a", "b").observe("rows_mine", mine), rows=20))
-    assert said == ()
-    said, rows = run(pairs(lambda df: df.select("b", "a"), rows=50, rows_per_s=5_000))
-    assert said == ("Source 'pairs' continues at 5000 rows/s, as it is declared now.",)
+    recoveries, _ = run(pairs(lambda df: df.select("a", "b").observe("rows_mine", mine), rows=20))
+    assert recoveries == ()
+    recoveries, rows = run(pairs(lambda df: df.select("b", "a"), rows=50, rows_per_s=5_000))
+    assert recoveries == ("Source 'pairs' continues at 5000 rows/s, as it is declared now.",)
     assert sorted((row["a"], row["b"]) for row in rows) == [(n, -n) for n in range(50)]
     with pytest.raises(
         penstock.PlanError, match="it returns b string, c int in place of b bigint; return the old columns"

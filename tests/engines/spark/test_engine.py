@@ -162,7 +162,7 @@ def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tm
         assert Counter(row["steps"] for row in engine.rows("out")) == Counter(n.bit_length() for n in range(1, 20))
     finally:
         engine.stop()
-    for schema, said in (
+    for schema, message in (
         ("n bigint", "is declared with"),
         ("n bigintt", "has schema='n bigintt', which Spark cannot parse"),
     ):
@@ -171,7 +171,7 @@ def test_an_operator_feeds_itself_and_columns_go_by_name(spark: SparkSession, tm
         loop = wrong.stateless("loop", lambda df: df.selectExpr("'x' as n"), inputs=[numbers(wrong, 5), back])
         loop.feed(back)
         loop.sink("out", penstock.memory())
-        with pytest.raises(penstock.DataflowError, match=f"the loop that 'loop' closes {said}"):
+        with pytest.raises(penstock.DataflowError, match=f"the loop that 'loop' closes {message}"):
             engine_for(wrong, spark, tmp_path / "wrong").start()
 
 

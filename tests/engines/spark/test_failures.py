@@ -166,14 +166,14 @@ def test_a_failed_query_is_restarted_unless_it_makes_no_progress(
     flow = penstock.Dataflow("falling")
     numbers(flow, 1_500).rows("work", work, schema="n bigint").sink("out", penstock.memory())
     engine = engine_for(flow, spark, tmp_path / "run", max_batch_rows=300)
-    said: list[str] = []
+    recoveries: list[str] = []
     try:
         engine.start()
         deadline = time.monotonic() + 400
         while engine.failure() is None and time.monotonic() < deadline:
-            said += engine.recover()
+            recoveries += engine.recover()
             time.sleep(0.05)
-        assert [("a passing error" in error, "an error that stays" in error) for error in said] == [
+        assert [("a passing error" in error, "an error that stays" in error) for error in recoveries] == [
             (True, False),
             *3 * [(False, True)],
         ]

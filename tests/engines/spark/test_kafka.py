@@ -74,7 +74,7 @@ def test_an_unavailable_broker_is_waited_for(broker: Broker, spark: SparkSession
     )
     down, observed = threading.Event(), threading.Event()
 
-    def away() -> None:
+    def restart_broker() -> None:
         broker.stop()
         down.set()
         observed.wait()
@@ -84,7 +84,7 @@ def test_an_unavailable_broker_is_waited_for(broker: Broker, spark: SparkSession
     try:
         engine.start()
         wait_until(lambda: engine.position(engine.queries[0], engine.queries[0].input("lines")), engine)
-        outage = threading.Thread(target=away)
+        outage = threading.Thread(target=restart_broker)
         outage.start()
         down.wait()
         with Store(tmp_path / "store") as store:

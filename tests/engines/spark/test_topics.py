@@ -157,7 +157,7 @@ def test_a_deleted_or_recreated_topic_is_another_topic(
         schema = StructType([StructField("value", StringType())])
         return KafkaSource("rows", tmp_path, schema, penstock.kafka(name, bootstrap_servers=broker.bootstrap_servers))
 
-    def told(ask: Callable[[], object]) -> str:
+    def error_of(ask: Callable[[], object]) -> str:
         try:
             return str(ask())
         except penstock.PenstockError as error:
@@ -172,8 +172,8 @@ def test_a_deleted_or_recreated_topic_is_another_topic(
         source("another").resume({})
     topic.delete()
     deadline = time.monotonic() + 500
-    while "Topic 'again' was deleted at" not in (said := told(running.available)):  # at first the topic may return
-        assert time.monotonic() < deadline, said
+    while "Topic 'again' was deleted at" not in (error := error_of(running.available)):  # at first the topic may return
+        assert time.monotonic() < deadline, error
     topic.create(1)
     fill(broker.bootstrap_servers, "again", str, range(20))
     with pytest.raises(
@@ -289,29 +289,31 @@ def test_a_broker_is_started_loaded_and_stopped_by_commands(broker: Broker, tmp_
         command = [sys.executable, "-m", "penstock.cli", *words]
         return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def said(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
+    def output_of(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
         out, err = process.communicate(timeout=300)
         assert process.returncode == code, err
         return out, err
 
     try:
         both = [penstock("broker", "start") for _ in range(2)]
-        told = [process.communicate(timeout=300)[1] for process in both]
-        assert sorted(process.returncode for process in both) == [0, 1], told
-        assert "A broker already runs in" in "".join(told) and ", at 127.0.0.1" in "".join(told), told
-        running = json.loads(said(penstock("broker", "status", "--json"))[0])
+        errors = [process.communicate(timeout=300)[1] for process in both]
+        assert sorted(process.returncode for process in both) == [0, 1], errors
+        assert "A broker already runs in" in "".join(errors) and ", at 127.0.0.1" in "".join(errors), errors
+        running = json.loads(output_of(penstock("broker", "status", "--json"))[0])
         rows = ["load", "lines", "--rows", "penstock.apps.wordcount", "--json"]
-        loaded = json.loads(said(penstock(*rows, "--rate", "2000", "--seconds", "0.5", "--partitions", "4"))[0])
+        loaded = json.loads(output_of(penstock(*rows, "--rate", "2000", "--seconds", "0.5", "--partitions", "4"))[0])
         assert loaded["rows"] == 1_000
-        assert "already exists with 4 partitions" in said(penstock(*rows, "--backlog", "50", "--partitions", "8"))[1]
+        assert (
+            "already exists with 4 partitions" in output_of(penstock(*rows, "--backlog", "50", "--partitions", "8"))[1]
+        )
         topic = Topic(KafkaCluster(bootstrap_servers=running["bootstrap_servers"]), "lines")
         assert sum(topic.ends().values()) == 1_050
         endless = penstock(*rows, "--rate", "500")
         while sum(topic.ends().values()) < 1_100 and endless.poll() is None:
             time.sleep(0.05)
         endless.send_signal(signal.SIGTERM)
-        assert json.loads(said(endless)[0])["rows"] == sum(topic.ends().values()) - 1_050 > 0
+        assert json.loads(output_of(endless)[0])["rows"] == sum(topic.ends().values()) - 1_050 > 0
     finally:
-        stopped = said(penstock("broker", "stop"))[0]
+        stopped = output_of(penstock("broker", "stop"))[0]
     assert running["bootstrap_servers"] in stopped and not psutil.pid_exists(running["pid"])
-    said(penstock("broker", "status"), code=1)
+    output_of(penstock("broker", "status"), code=1)

@@ -23,7 +23,7 @@ from penstock.engines.spark.storage.row_files import RowFile
 NOWHERE = KafkaCluster(bootstrap_servers="127.0.0.1:1")
 
 
-class Kept:
+class StoringProducer:
     """A producer that stores messages and confirms them on flush."""
 
     def __init__(self) -> None:
@@ -43,13 +43,13 @@ class Kept:
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    kept = Kept()
+def kept(monkeypatch: pytest.MonkeyPatch) -> StoringProducer:
+    kept = StoringProducer()
     monkeypatch.setattr(topic_store, "producer", lambda cluster: kept)
     return kept
 
 
-def test_rows_of_uneven_size_go_into_records_of_about_one_size(kept: Kept) -> None:
+def test_rows_of_uneven_size_go_into_records_of_about_one_size(kept: StoringProducer) -> None:
     words = ["x" * 600_000] * 4 + ["y"] * 10_000
     writer = _Writer(NOWHERE, "t", "q/0")
     writer.add(0, pa.RecordBatch.from_pydict({"word": words}))
@@ -59,13 +59,13 @@ def test_rows_of_uneven_size_go_into_records_of_about_one_size(kept: Kept) -> No
     assert max(len(value) for value in kept.values) < 1_200_000
 
 
-def test_a_row_above_the_limit_is_reported(kept: Kept) -> None:
+def test_a_row_above_the_limit_is_reported(kept: StoringProducer) -> None:
     with pytest.raises(penstock.PenstockError, match="a row of .* bytes is larger than .*the channel 'embedded'"):
         _Writer(NOWHERE, "t", "q/0").add(0, pa.RecordBatch.from_pydict({"word": ["x" * (33 << 20)]}))
 
 
 def test_a_deleted_topic_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Refusing(Kept):
+    class Refusing(StoringProducer):
         def produce(self, *_: Any, **__: Any) -> None:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "no such topic"))
 

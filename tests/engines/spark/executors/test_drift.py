@@ -12,25 +12,30 @@ from penstock.engines.spark.executors.drift import ExecutorDrift
 from penstock.engines.spark.executors.spark_negotiator import SparkNegotiator
 
 
-def there(*ids: str) -> Any:
+def registered(*ids: str) -> Any:
     counts = ExecutorCounts(planned=2, requested=2, registered=ids)
     return SimpleNamespace(slots_per_executor=2, counts=lambda: counts)
 
 
 def test_a_lasting_difference_to_the_planned_executors_is_accepted() -> None:
     drift = ExecutorDrift(60.0)
-    assert [drift.lasting_slots(there("1"), 4, now_s) for now_s in (0.0, 30.0, 59.0, 65.0)] == [None, None, None, 2]
-    assert drift.lasting_slots(there("1", "2"), 4, 100.0) is None
+    assert [drift.lasting_slots(registered("1"), 4, now_s) for now_s in (0.0, 30.0, 59.0, 65.0)] == [
+        None,
+        None,
+        None,
+        2,
+    ]
+    assert drift.lasting_slots(registered("1", "2"), 4, 100.0) is None
 
 
 def test_lasting_surplus_executors_are_reported() -> None:
     """Two workers die while their executors are released: the master has already requested others and keeps them."""
     drift = ExecutorDrift(60.0)
-    late = there("1", "4", "5")
+    late = registered("1", "4", "5")
     assert [drift.lasting_slots(late, 4, now_s) for now_s in (0.0, 30.0, 59.0, 65.0)] == [None, None, None, 6]
 
 
-class Flapping(SparkNegotiator):
+class UnstableExecutor(SparkNegotiator):
     """The second of two executors dies after each registration, and a new one replaces it."""
 
     def __init__(self) -> None:
@@ -52,19 +57,19 @@ def test_an_executor_that_repeatedly_dies_is_not_waited_for_endlessly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("penstock.engines.spark.executors.spark_negotiator._POLL_S", 0.005)
-    negotiator = Flapping()
+    negotiator = UnstableExecutor()
     there = negotiator.resize(3)
     assert there in (1, 2) and negotiator.asked == [3, there]
 
 
 def test_a_run_without_executors_is_reported_once_per_loss() -> None:
     drift = ExecutorDrift(60.0)
-    assert [drift.lasting_slots(there(), 4, now_s) for now_s in (0.0, 30.0, 65.0, 130.0, 600.0)] == [
+    assert [drift.lasting_slots(registered(), 4, now_s) for now_s in (0.0, 30.0, 65.0, 130.0, 600.0)] == [
         None,
         None,
         0,
         None,
         None,
     ]
-    assert drift.lasting_slots(there("1", "2"), 4, 700.0) is None
-    assert [drift.lasting_slots(there(), 4, now_s) for now_s in (710.0, 775.0)] == [None, 0]
+    assert drift.lasting_slots(registered("1", "2"), 4, 700.0) is None
+    assert [drift.lasting_slots(registered(), 4, now_s) for now_s in (710.0, 775.0)] == [None, 0]

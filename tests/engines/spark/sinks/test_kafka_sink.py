@@ -36,7 +36,7 @@ def test_a_missing_right_is_not_retried_endlessly(monkeypatch: pytest.MonkeyPatc
     assert len(tries) == 1
 
 
-class Narrow:
+class SmallProducer:
     """A producer that queues 3 records until it is polled. Its broker accepts values of at most `largest` bytes."""
 
     def __init__(self, largest: int) -> None:
@@ -91,8 +91,8 @@ class Group:
 
 
 @pytest.fixture
-def publish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Narrow, list[bytes]], None]:
-    def publish(producer: Narrow, values: list[bytes]) -> None:
+def publish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[SmallProducer, list[bytes]], None]:
+    def publish(producer: SmallProducer, values: list[bytes]) -> None:
         tries: list[int] = []
 
         def opened(sink: KafkaSink) -> None:
@@ -111,15 +111,17 @@ def publish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Narrow
 
 
 def test_a_batch_larger_than_the_queue_of_the_client_is_written_completely_and_in_order(
-    publish: Callable[[Narrow, list[bytes]], None],
+    publish: Callable[[SmallProducer, list[bytes]], None],
 ) -> None:
-    producer, values = Narrow(largest=10), [b"%d" % n for n in range(20)]
+    producer, values = SmallProducer(largest=10), [b"%d" % n for n in range(20)]
     publish(producer, values)
     assert producer.committed == [(b"k", value) for value in values]
 
 
-def test_a_record_that_the_broker_refuses_is_reported_at_once(publish: Callable[[Narrow, list[bytes]], None]) -> None:
-    producer = Narrow(largest=10)
+def test_a_record_that_the_broker_refuses_is_reported_at_once(
+    publish: Callable[[SmallProducer, list[bytes]], None],
+) -> None:
+    producer = SmallProducer(largest=10)
     with pytest.raises(penstock.PenstockError, match="topic 'out' at .* cannot be written: too large"):
         publish(producer, [b"fits", b"does not fit by far", b"fits"])
     assert producer.committed == []
@@ -127,16 +129,16 @@ def test_a_record_that_the_broker_refuses_is_reported_at_once(publish: Callable[
 
 @pytest.mark.parametrize(("records", "handed_over"), [(2, 2), (7, 3)])  # its queue holds 3
 def test_a_stopping_run_does_not_wait_for_a_broker(
-    publish: Callable[[Narrow, list[bytes]], None], records: int, handed_over: int
+    publish: Callable[[SmallProducer, list[bytes]], None], records: int, handed_over: int
 ) -> None:
-    producer = Narrow(largest=10)
+    producer = SmallProducer(largest=10)
     producer.away = True
     with pytest.raises(penstock.PenstockError, match=f"cannot be written: {handed_over} records are not confirmed"):
         publish(producer, [b"%d" % n for n in range(records)])
     assert producer.committed == []
 
 
-class Fenced(Narrow):
+class Fenced(SmallProducer):
     def commit_transaction(self, timeout_s: float) -> None:
         raise KafkaException(KafkaError(KafkaError._FENCED, "fenced by a newer instance"))
 
@@ -146,7 +148,11 @@ def test_a_client_that_is_fenced_off_by_an_abandoned_one_tries_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given_up: bool
 ) -> None:
     """A request to an unavailable broker takes effect when it returns; otherwise another client was active."""
-    clients: list[Narrow | None] = [*([None] if given_up else []), Fenced(largest=10), written := Narrow(largest=10)]
+    clients: list[SmallProducer | None] = [
+        *([None] if given_up else []),
+        Fenced(largest=10),
+        written := SmallProducer(largest=10),
+    ]
 
     def opened(sink: KafkaSink) -> None:
         client = clients.pop(0)
@@ -172,7 +178,7 @@ def test_a_client_that_is_fenced_off_by_an_abandoned_one_tries_again(
             sink._publish([file], "q.00000000")
 
 
-class OneDown(Narrow):
+class OneServerDown(SmallProducer):
     """One of the configured servers is down: the client reports it on the first request and continues."""
 
     def __init__(self, error_cb: Callable[[KafkaError], None], **_: Any) -> None:
@@ -194,12 +200,12 @@ class NothingWritten(Group):
 
 
 def test_one_unavailable_server_does_not_disturb_a_sink(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made: list[OneDown] = []
+    made: list[OneServerDown] = []
 
     def client(cluster: KafkaCluster, kind: Any, **config: Any) -> Any:
         if kind is Consumer:
             return NothingWritten()
-        made.append(OneDown(**config))
+        made.append(OneServerDown(**config))
         return made[-1]
 
     monkeypatch.setattr(KafkaCluster, "client", client)

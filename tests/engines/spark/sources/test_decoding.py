@@ -44,7 +44,7 @@ class Record:
         return self.place
 
 
-class Letters:
+class StoringProducer:
     """A producer that stores its messages."""
 
     def __init__(self) -> None:
@@ -59,8 +59,8 @@ class Letters:
 
 
 @pytest.fixture
-def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
-    letters = Letters()
+def letters(monkeypatch: pytest.MonkeyPatch) -> StoringProducer:
+    letters = StoringProducer()
     monkeypatch.setattr(decoding, "producer", lambda cluster: letters)
     return letters
 
@@ -81,7 +81,7 @@ DEEP = pytest.param(b'{"more":' + b"[" * 100_000, id="deep")
 
 
 @pytest.mark.parametrize("bad", [*BAD, DEEP])
-def test_a_poison_record_is_detected_in_any_batch(letters: Letters, bad: bytes | None) -> None:
+def test_a_poison_record_is_detected_in_any_batch(letters: StoringProducer, bad: bytes | None) -> None:
     good = b'{"n":3,"more":"x"}'
     for company in ([bad], [bad, b""], [good, bad], [good, bad, b"", good]):
         letters.sent.clear()
@@ -102,7 +102,7 @@ def test_a_tombstone_is_a_null_row_of_text_and_named_where_it_is_poison() -> Non
 @pytest.mark.parametrize(
     "bad", ["{}", '{"n": null}', '{"n": 1, "of": [null]}', '{"n": 1, "in": {}}', '{"n": 1, "by": {"a": null}}']
 )
-def test_a_null_where_there_may_be_none_is_poison(letters: Letters, bad: str) -> None:
+def test_a_null_where_there_may_be_none_is_poison(letters: StoringProducer, bad: str) -> None:
     n = pa.field("n", pa.int64(), nullable=False)
     schema = pa.schema([n, ("of", pa.list_(n)), ("in", pa.struct([n])), ("by", pa.map_(pa.string(), n))])
     read = decoder(schema, format="json", dead_letter="dead")
@@ -130,7 +130,7 @@ def test_times_are_read_as_people_write_them() -> None:
     ]
 
 
-def test_a_dead_letter_keeps_its_headers_and_names_its_origin(letters: Letters) -> None:
+def test_a_dead_letter_keeps_its_headers_and_names_its_origin(letters: StoringProducer) -> None:
     decoder(NUMBERS, format="json", dead_letter="dead").batch([Record(b"?", place=5)])
     ((value, headers),) = letters.sent
     assert value == b"?" and dict(headers) | {"penstock.why": b""} == {
@@ -145,11 +145,11 @@ def test_refused_dead_letters_are_reported_and_the_client_is_replaced(
 ) -> None:
     """A real producer also raises, without a callback, for a topic that was deleted some time ago."""
 
-    class Refusing(Letters):
+    class Refusing(StoringProducer):
         def produce(self, *_: Any, **__: Any) -> None:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "no such topic"))
 
-    clients = [better := Letters(), Refusing()]
+    clients = [better := StoringProducer(), Refusing()]
     monkeypatch.setattr(decoding, "producer", functools.cache(lambda cluster: clients.pop()))
     for refused in (True, False):
         poisoned = decoder(NUMBERS, format="json", dead_letter="dead")
@@ -164,7 +164,7 @@ def test_refused_dead_letters_are_reported_and_the_client_is_replaced(
     assert [value for value, _ in better.sent] == [b"?"]
 
 
-def test_a_measurement_writes_no_dead_letters(letters: Letters) -> None:
+def test_a_measurement_writes_no_dead_letters(letters: StoringProducer) -> None:
     silent = decoder(NUMBERS, silent=True, format="json", dead_letter="dead")
     assert silent.batch([Record(b"?"), Record(b'{"n":1}')]).to_pylist() == [{"n": 1}]
     silent.close()

@@ -17,22 +17,22 @@ MAP = pa.map_(pa.string(), pa.int64())
 TWO = pa.schema([("n", pa.int64()), ("s", pa.string())])
 
 
-def one(kind: pa.DataType) -> pa.Schema:
+def one_column(kind: pa.DataType) -> pa.Schema:
     return pa.schema([("x", kind)])
 
 
 @pytest.mark.parametrize(
     ("made", "schema", "rows"),
     [
-        ([5, None], one(pa.int64()), [{"x": 5}, {"x": None}]),
-        ([{"x": 5}, (6,), [7], 8.0], one(pa.int64()), [{"x": 5}, {"x": 6}, {"x": 7}, {"x": 8}]),
-        ([{"a": 1}, {"x": {"a": 2}}, ({"a": 3},)], one(STRUCT), [{"x": {"a": n}} for n in (1, 2, 3)]),
+        ([5, None], one_column(pa.int64()), [{"x": 5}, {"x": None}]),
+        ([{"x": 5}, (6,), [7], 8.0], one_column(pa.int64()), [{"x": 5}, {"x": 6}, {"x": 7}, {"x": 8}]),
+        ([{"a": 1}, {"x": {"a": 2}}, ({"a": 3},)], one_column(STRUCT), [{"x": {"a": n}} for n in (1, 2, 3)]),
         (
             [{"k": 1, "l": 2}, {}, {"x": {"k": 3}}],
-            one(MAP),
+            one_column(MAP),
             [{"x": [("k", 1), ("l", 2)]}, {"x": []}, {"x": [("k", 3)]}],
         ),
-        ([[1, 2], [], ([3],)], one(pa.list_(pa.int64())), [{"x": [1, 2]}, {"x": []}, {"x": [3]}]),
+        ([[1, 2], [], ([3],)], one_column(pa.list_(pa.int64())), [{"x": [1, 2]}, {"x": []}, {"x": [3]}]),
         ([(1, "a"), [2, None], {"s": "c", "n": 3}], TWO, [{"n": 1, "s": "a"}, {"n": 2, "s": None}, {"n": 3, "s": "c"}]),
     ],
 )
@@ -43,7 +43,7 @@ def test_a_row_is_a_dict_a_tuple_or_the_bare_value_of_an_only_column(
 
 
 @pytest.mark.parametrize(
-    ("made", "schema", "said"),
+    ("made", "schema", "message"),
     [
         ([{"n": 1, "s": "a"}, {"n": 1, "S": "a"}], TWO, "a row with the columns n, S, but its columns are n, s"),
         (
@@ -54,14 +54,14 @@ def test_a_row_is_a_dict_a_tuple_or_the_bare_value_of_an_only_column(
         ([{"n": 1, "s": "a", "t": 2}], TWO, "a row with the columns n, s, t, but its columns are n, s"),
         ([(1, "a"), (1, "a", 2)], TWO, "a row of 3 values, but its columns are n, s"),
         ([7], TWO, "7 as a row, but its columns are n, s"),
-        ([{"y": 1}], one(pa.int64()), "a row with the columns y, but its columns are x"),
-        ([(1, 2)], one(pa.list_(pa.int64())), "a row of 2 values, but its columns are x"),
+        ([{"y": 1}], one_column(pa.int64()), "a row with the columns y, but its columns are x"),
+        ([(1, 2)], one_column(pa.list_(pa.int64())), "a row of 2 values, but its columns are x"),
         (
             [1, 2.7],
-            one(pa.int32()),
+            one_column(pa.int32()),
             "returns a value in column 'x' that is not a valid int32: 2.7 is not a whole number",
         ),
-        (["a"], one(pa.int32()), "returns a value in column 'x' that is not a valid int32: .*'a'"),
+        (["a"], one_column(pa.int32()), "returns a value in column 'x' that is not a valid int32: .*'a'"),
         (
             [1, None],
             pa.schema([pa.field("x", pa.int64(), False)]),
@@ -69,8 +69,10 @@ def test_a_row_is_a_dict_a_tuple_or_the_bare_value_of_an_only_column(
         ),
     ],
 )
-def test_values_outside_the_schema_are_refused_in_one_sentence(made: list[Any], schema: pa.Schema, said: str) -> None:
-    with pytest.raises(DataflowError, match=f"^the function of 'f' .*{said}"):
+def test_values_outside_the_schema_are_refused_in_one_sentence(
+    made: list[Any], schema: pa.Schema, message: str
+) -> None:
+    with pytest.raises(DataflowError, match=f"^the function of 'f' .*{message}"):
         batch_from_rows(made, schema, "the function of 'f'")
 
 
@@ -83,12 +85,12 @@ def test_a_row_function_gives_rows_of_its_schema() -> None:
     rows = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
     few: dict[int, Any] = {1: None, 2: [{"n": 2, "s": "b"}] * 2, 3: {"n": 3, "s": None}}
     assert over(lambda row: few[row["n"]], rows, TWO) == [{"n": 2, "s": "b"}] * 2 + [{"n": 3, "s": None}]
-    for given, said in (
+    for given, message in (
         ({"N": 1, "s": ""}, "a row with the columns N, s,"),
         ({"n": 1}, "a row with the columns n,"),
         ([5], "5 as a row,"),
     ):
-        with pytest.raises(DataflowError, match=f"the function of 'f' returns {said} but its columns are n, s"):
+        with pytest.raises(DataflowError, match=f"the function of 'f' returns {message} but its columns are n, s"):
             over(lambda row, given=given: given, rows, TWO)
 
 
