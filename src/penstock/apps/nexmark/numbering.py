@@ -1,4 +1,4 @@
-"""The sequence of Nexmark events: of every 50 events, the first is a person, three are auctions, and 46 are bids.
+"""The sequence of Nexmark events: 50 events are one person, then three auctions, then 46 bids, and so on.
 
 Event n has the same content in every run. Persons, auctions and bids are three sources, and row k of a source is the
 k-th event of its kind. The functions take and return integers or NumPy arrays.
@@ -11,9 +11,9 @@ from typing import Any
 from penstock.apps.nexmark.settings import Settings
 from penstock.apps.seeded_random import random_bits_array
 
-PERSONS, AUCTIONS, BIDS = 1, 3, 46  # of every 50 events
+PERSONS, AUCTIONS, BIDS = 1, 3, 46
 EVENTS = PERSONS + AUCTIONS + BIDS
-FIRST_ID = 1_000  # of persons and auctions
+FIRST_ID = 1_000  # the first person and the first auction
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 _DISORDER_SEED = 0x6E78_6D74
 

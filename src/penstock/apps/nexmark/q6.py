@@ -5,8 +5,8 @@ auction. The mean is rounded down to a whole number.
 
 Flink SQL cannot express this query (FLINK-19059). In Structured Streaming, the last ten prices are the state of a
 `transformWithState` processor. Rows may arrive in another order than they close, so the processor keeps them until the
-watermark has passed their time. The timers of Spark fire when the watermark is greater than the time, not equal to it: an auction
-whose end equals the last watermark stays open.
+watermark has passed their time. The timers of Spark fire when the watermark is greater than the time, not equal to it:
+an auction whose end equals the last watermark stays open.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from typing import Any
 
 import pandas as pd
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 
 import penstock
 from penstock.apps.comparison import differences, epoch_ms
@@ -40,7 +44,10 @@ class LastTen(StatefulProcessor):
         self._last = handle.getValueState("last", "prices array<bigint>")
 
     def handleInputRows(  # noqa: N802 - Spark's names
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues  # noqa: N803
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         for frame in rows:
             times_ms = frame["expires"].astype("datetime64[ms]").astype("int64").tolist()
@@ -50,12 +57,16 @@ class LastTen(StatefulProcessor):
         return iter(())
 
     def handleExpiredTimer(  # noqa: N802
-        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo  # noqa: N803
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         """Emit the mean for each auction that the watermark has passed, in order. Later timers find nothing left."""
         passed_ms = max(expiredTimerInfo.getExpiryTimeInMs(), timerValues.getCurrentWatermarkInMs() - 1)
         closed = sorted((*auction, *price) for auction, price in self._waiting.iterator() if auction[0] <= passed_ms)
-        last = list(self._last.get()[0]) if self._last.exists() else []
+        before = self._last.get()
+        last = [] if before is None else list(before[0])
         rows = []
         for expires_ms, auction, price in closed:
             self._waiting.removeKey((expires_ms, auction))

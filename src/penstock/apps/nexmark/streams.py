@@ -1,4 +1,4 @@
-"""The three streams of a Nexmark query: as sources of a dataflow, and as rows for its oracle.
+"""The three streams of Nexmark, each as the source of a dataflow and as rows for an oracle.
 
 `rows` and `rows_per_s` count events. A source of bids therefore has 46 of every 50 rows, and 46/50 of the rate.
 """
@@ -19,7 +19,7 @@ from penstock.apps.nexmark.numbering import AUCTIONS, BIDS, EVENTS, PERSONS, row
 from penstock.apps.nexmark.settings import Settings
 from penstock.dataflow.sources import Source
 
-Columns = Callable[[Any, Settings], generator.Columns]
+Columns = Callable[..., generator.Columns]  # takes an array of numbers, and the settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,9 @@ def persons(events: int, settings: Settings) -> list[Person]:
 
 def auctions(events: int, settings: Settings) -> list[Auction]:
     """Return the auctions among the first `events` events."""
-    return [Auction(*row) for row in _rows(AUCTION, events, settings, "id", "date_time", "expires", "seller", "category")]
+    return [
+        Auction(*row) for row in _rows(AUCTION, events, settings, "id", "date_time", "expires", "seller", "category")
+    ]
 
 
 def bids(events: int, settings: Settings) -> list[Bid]:

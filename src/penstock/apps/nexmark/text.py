@@ -47,9 +47,7 @@ def filler(seed: int, mean_bytes: int) -> TextTable:
 
 
 def emails(seed: int) -> TextTable:
-    return TextTable(
-        tuple(f"{letters(seed, i, 7)}@{letters(seed ^ 0xFF, i, 5)}.com" for i in range(_ENTRIES))
-    )
+    return TextTable(tuple(f"{letters(seed, i, 7)}@{letters(seed ^ 0xFF, i, 5)}.com" for i in range(_ENTRIES)))
 
 
 def credit_cards(seed: int) -> TextTable:

@@ -45,9 +45,7 @@ def highest(valid: DataFrame) -> DataFrame:
     return valid.groupBy(*keys).agg(F.max("price").alias("price"))
 
 
-def stream(
-    flow: penstock.Dataflow, rows: int | None, rows_per_s: float | None, settings: Settings
-) -> penstock.Stream:
+def stream(flow: penstock.Dataflow, rows: int | None, rows_per_s: float | None, settings: Settings) -> penstock.Stream:
     """Declare the sources and the operators up to the winning bids, with the columns COLUMNS."""
     auctions = flow.source("auctions", streams.source(streams.AUCTION, rows, rows_per_s, settings))
     bids = flow.source("bids", streams.source(streams.BID, rows, rows_per_s, settings))

@@ -97,7 +97,10 @@ def test_columns_are_numpy_or_arrow_arrays() -> None:
         ({"n": [1, 2], "s": ["a"]}, "returns 1 values in column 's' for 2 row numbers; return one value per row"),
         ({"n": np.array([1.5, 2.0]), "s": ["a", "b"]}, "in column 'n' that is not a valid int64: .*1.5"),
         ({"n": np.array([1.5, 2], object), "s": ["a", "b"]}, "in column 'n' that is not a valid int64: 1.5 is not"),
-        ({"n": [1, 2], "s": pa.array([1, 2])}, "in column 's' that is not a valid string: the array has the type int64"),
+        (
+            {"n": [1, 2], "s": pa.array([1, 2])},
+            "in column 's' that is not a valid string: the array has the type int64",
+        ),
     ],
 )
 def test_columns_that_do_not_match_the_schema_are_refused_in_a_sentence(columns: Any, said: str) -> None:
