@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
@@ -32,7 +33,7 @@ from penstock.apps.nexmark.settings import Settings
 from penstock.dataflow.sinks import Sink
 
 AUCTIONS = 10
-SCHEMA = "seller bigint, auction bigint, expires timestamp, average bigint"
+SCHEMA = "seller bigint, auction bigint, expires_ms bigint, average bigint"
 
 
 class LastTen(StatefulProcessor):
@@ -50,9 +51,9 @@ class LastTen(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         for frame in rows:
-            times_ms = frame["expires"].astype("datetime64[ms]").astype("int64").tolist()
-            for expires_ms, auction, price in zip(times_ms, frame["auction"], frame["price"], strict=True):
-                self._waiting.updateValue((expires_ms, int(auction)), (int(price),))
+            columns = (frame[name].tolist() for name in ("expires_ms", "auction", "price"))
+            for expires_ms, auction, price in zip(*columns, strict=True):
+                self._waiting.updateValue((expires_ms, auction), (price,))
                 self._handle.registerTimer(expires_ms)
         return iter(())
 
@@ -71,17 +72,20 @@ class LastTen(StatefulProcessor):
         for expires_ms, auction, price in closed:
             self._waiting.removeKey((expires_ms, auction))
             last = [*last, price][-AUCTIONS:]
-            rows.append((key[0], auction, pd.Timestamp(expires_ms, unit="ms"), sum(last) // len(last)))
+            rows.append((key[0], auction, expires_ms, sum(last) // len(last)))
         if rows:
             self._last.update((last,))
-            yield pd.DataFrame(rows, columns=["seller", "auction", "expires", "average"])
+            yield pd.DataFrame(rows, columns=["seller", "auction", "expires_ms", "average"])
 
     def close(self) -> None:
         pass
 
 
 def averages(winners: DataFrame) -> DataFrame:
-    return winners.groupBy("seller").transformWithStateInPandas(LastTen(), SCHEMA, "Append", "EventTime")
+    """Apply the processor. Times are numbers there, because pandas receives timestamps in the zone of the session."""
+    numbered = winners.withColumn("expires_ms", F.unix_millis("expires"))
+    means = numbered.groupBy("seller").transformWithStateInPandas(LastTen(), SCHEMA, "Append", "EventTime")
+    return means.selectExpr("seller", "auction", "timestamp_millis(expires_ms) as expires", "average")
 
 
 def flow(
