@@ -249,24 +249,42 @@ def progress_newest_first(query: StreamingQuery) -> Iterator[str]:
         yield reports[index].json()
 
 
-def batch_watermark_ms(query: StreamingQuery) -> int:
-    """Return the watermark that the current batch runs with; 0 before the first one.
+_STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful"
+
+
+def output_watermark_ms(spark: SparkSession, query: StreamingQuery) -> int | None:
+    """Return the watermark of the output of the current batch; None if there is none.
+
+    Spark computes it for each operator with state, to run several of them in one query: an aggregate passes on its own
+    watermark, and a join the time of the oldest row that may still match. No public API returns it.
+    """
+    execution = _execution(query)
+    batch_ms = int(execution.offsetSeqMetadata().batchWatermarkMs())
+    jvm: Any = spark._jvm
+    is_instance = jvm.py4j.reflection.TypeUtil.isInstanceOf
+    watermarks = [batch_ms]
+    nodes = [execution.executedPlan()]
+    while nodes:
+        node = nodes.pop()
+        if not is_instance(f"{_STATEFUL}.StateStoreWriter", node):
+            children = node.children()
+            nodes += [children.apply(index) for index in range(children.size())]
+            continue
+        input_ms = batch_ms
+        if is_instance(f"{_STATEFUL}.WatermarkSupport", node) and node.eventTimeWatermarkForEviction().isDefined():
+            input_ms = int(node.eventTimeWatermarkForEviction().get())
+        output = node.produceOutputWatermark(input_ms)
+        watermarks.append(int(output.get()) if output.isDefined() else 0)
+    return min(watermarks) if min(watermarks) > 0 else None
+
+
+def observed_time_ms(query: StreamingQuery, observation: str) -> int | None:
+    """Return the first value of an observation in the current batch, a timestamp; None if the batch had no rows.
 
     The public progress report of a batch comes only after the batch has ended.
     """
-    return int(_execution(query).offsetSeqMetadata().batchWatermarkMs())
-
-
-def observed_time_s(query: StreamingQuery, observation: str) -> float | None:
-    """Return the first value of an observation in the current batch, a timestamp; None if the batch had no rows.
-
-    The public progress report of a batch comes only after the batch has ended, and rounds timestamps to milliseconds.
-    """
     row = _execution(query).observedMetrics().get(observation)
-    if row.isEmpty() or row.get().isNullAt(0):
-        return None
-    timestamp = row.get().getTimestamp(0)
-    return float(timestamp.getTime() / 1000 + (timestamp.getNanos() % 1_000_000) / 1e9)
+    return None if row.isEmpty() or row.get().isNullAt(0) else int(row.get().getTimestamp(0).getTime())
 
 
 def _execution(query: StreamingQuery) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -19,18 +19,18 @@ from penstock.engines.spark.compile.event_time import (
     EventTimes,
     TrackedEventTime,
     check_single_event_time,
-    event_time_in_schema,
 )
-from penstock.engines.spark.compile.refusals import refuse_hidden_state, refuse_repeated_input
+from penstock.engines.spark.compile.refusals import refuse_hidden_state, refuse_repeated_input, refuse_second_watermark
 from penstock.engines.spark.compile.row_functions import apply_rows
 from penstock.engines.spark.jvm import check_for_streaming
 from penstock.engines.spark.run_directory.committed import Origin
 from penstock.engines.spark.sinks.writers import check_columns, counts_rows
+from penstock.engines.spark.storage.schemas import event_time_columns
 from penstock.plan import Pipeline
 
 ROWS = "__penstock_rows_"  # prefix of the observations that count the output rows of operators
-# (origin, replicas) -> rows, and the name of the observation that holds their latest event time
-Read = Callable[[Origin, int], tuple[DataFrame, str | None]]
+# (origin, replicas, with its watermark) -> rows, and the name of the observation that holds their watermark
+Read = Callable[[Origin, int, bool], tuple[DataFrame, str | None]]
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Compiler:
             replicas = self._spark.sparkContext.defaultParallelism
         else:
             replicas = self._partitions_for(self._flow.consumers(operator.name)[0], operator.name)
-        df, _ = self._read(operator.name, replicas)
+        df, _ = self._read(operator.name, replicas, True)
         self._partitions[operator.name] = replicas
         self._dfs[operator.name] = self._event_times.add(operator, df, ())
 
@@ -129,15 +129,25 @@ class Compiler:
             df = df.observe(f"{ROWS}{operator.name}", F.count(F.lit(1)).alias("rows"))
         self._partitions[operator.name] = partitions
         self._dfs[operator.name] = self._event_times.add(operator, df, event_times)
+        refuse_second_watermark(operator.name, self._dfs[operator.name])
 
     def _input(self, operator: Operator, name: str) -> _Input:
         """Return an input of an operator, from this query or from a channel."""
         if name in self._dfs:
             return _Input(self._dfs[name], self._partitions[name], self._event_times[name])
         partitions = self._partitions_for(operator, name)
-        df, observation = self._read(Edge(name, operator.name), partitions)
-        event_time = event_time_in_schema(df)
-        return _Input(df, partitions, replace(event_time, observation=observation) if event_time else None)
+        with_watermark = not self._declares_watermark_from(operator)
+        df, observation = self._read(Edge(name, operator.name), partitions, with_watermark)
+        columns = event_time_columns(df.schema)
+        return _Input(df, partitions, TrackedEventTime(columns=columns, observation=observation) if columns else None)
+
+    def _declares_watermark_from(self, operator: Operator) -> bool:
+        """Return whether an operator declares a watermark from this one to the state, which replaces others."""
+        while operator.name in self._pipeline.operators and operator.kind is Kind.STATELESS:
+            if operator.watermark is not None:
+                return True
+            operator = self._flow.consumers(operator.name)[0]
+        return False
 
     def _partitions_for(self, reader: Operator, name: str) -> int:
         """Return how many partitions of an input a reader needs, so that all inputs together give its replicas."""
@@ -196,9 +206,23 @@ class Compiler:
         except AnalysisException as error:
             names = ", ".join(self._pipeline.state) or self._pipeline.output
             raise PlanError(
-                f"Spark refuses '{names}' with output_mode={compiled.mode!r}: {_first_line(error)}; use another output "
-                "mode, or declare a watermark on a stream before it that keeps its column"
+                f"Spark refuses '{names}' with output_mode={compiled.mode!r}: {_first_line(error)}; {self._advice()}"
             ) from error
+
+    def _advice(self) -> str:
+        """Say how a query in append or update mode could become acceptable."""
+        columns = sorted(
+            {column.name for df in self._around_state.values() for column in event_time_columns(df.schema)}
+        )
+        if columns:
+            return (
+                f"its input has event time in {', '.join(columns)}: group by it or by F.window of it, and keep it in "
+                "the output; otherwise use output_mode='update'"
+            )
+        return (
+            "its input has no event time: declare a watermark on a stream before it, as in stream.watermark('ts', '10 "
+            "minutes'), whose column is still there, or use output_mode='update'"
+        )
 
 
 def _call_user_function(name: str, function: Callable[..., Any], frames: tuple[DataFrame, ...]) -> Any:

@@ -51,14 +51,14 @@ class QueryRunner:
     def compile(self, query: Query, pipeline: Pipeline) -> Compiled:
         """Compile a pipeline; raise PenstockError if Spark would refuse to run it."""
 
-        def read(origin: Origin, replicas: int) -> tuple[DataFrame, str | None]:
+        def read(origin: Origin, replicas: int, with_watermark: bool) -> tuple[DataFrame, str | None]:
             source = query.input(origin)
             options = self._reader_options(query, source, replicas)
             if isinstance(source, SourceInput):
                 return self._context.sources[source.operator].read(self._spark, options), None
             channel = self._directory.channel(source.folder)
-            df = channel.read(self._spark, options)
-            return df, event_observation(source.name) if channel.event_time else None
+            df = channel.read(self._spark, options, with_watermark=with_watermark)
+            return df, event_observation(source.name) if with_watermark and channel.has_event_time else None
 
         if self._reads_user_dataframe(pipeline):
             self._spark.conf.set(_SOURCE_EVOLUTION, "false")
@@ -231,6 +231,6 @@ class QueryRunner:
         channel = self._directory.channel(query.appends_to)
 
         def append(df: DataFrame, key: str) -> int:
-            return channel.append(df, key, running.latest_event_s)
+            return channel.append(df, key, running.output_watermark_ms)
 
         return append

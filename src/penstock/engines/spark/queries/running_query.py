@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.compile.compiler import Compiled
 from penstock.engines.spark.error_text import root_cause
-from penstock.engines.spark.jvm import batch_watermark_ms, observed_time_s
+from penstock.engines.spark.jvm import observed_time_ms, output_watermark_ms
 from penstock.engines.spark.queries.progress import Progress, batches_newest_first
 from penstock.engines.spark.queries.watermarks import InputWatermarks
 from penstock.engines.spark.reading.gate import Gate, hold_file
@@ -169,15 +169,15 @@ class RunningQuery:
         latest = [progress for progress, _ in zip(batches, range(2), strict=False)]
         return len(latest) == 2 and all(_is_empty(progress, rows_written) for progress in latest)
 
-    def latest_event_s(self) -> float | None:
-        """Return the event time that the current batch has reached, which its channel passes on to its readers."""
+    def output_watermark_ms(self) -> int | None:
+        """Return the watermark of the output after the current batch; the channel passes it on to its readers."""
         event_time = self.compiled.event_time
         if event_time is None:
             return None
-        if event_time.observation is not None:
-            return observed_time_s(self.query, event_time.observation)
-        watermark_ms = batch_watermark_ms(self.query)
-        return (watermark_ms + event_time.delay_ms) / 1000 if watermark_ms > 0 else None
+        if event_time.observation is None:
+            return output_watermark_ms(self.compiled.df.sparkSession, self.query)
+        latest_ms = observed_time_ms(self.query, event_time.observation)
+        return None if latest_ms is None else max(0, latest_ms - event_time.delay_ms)
 
     def _is_initializing(self) -> bool:
         return "Initializing" in str(self.query.status["message"])
