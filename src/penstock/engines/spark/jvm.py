@@ -210,10 +210,54 @@ class PlanNode:
             yield node
             nodes += reversed(node.children)
 
+    def columns(self) -> dict[int, str]:
+        """Return the output columns: Spark's id, which is unique in a plan, and the name."""
+        return {int(column.exprId().id()): str(column.name()) for column in _items(self._node.output())}
+
+    def state_keys(self) -> set[int] | None:
+        """Return the ids of the columns by which this node partitions its state; None if it keeps none by key."""
+        node, name = self._node, self.name
+        if name == "Aggregate":
+            return set().union(*map(_references, _items(node.groupingExpressions())))
+        if name in ("Deduplicate", "DeduplicateWithinWatermark"):
+            return set().union(*map(_references, _items(node.keys())))
+        if name == "Join":
+            return _references(node.condition().get()) if node.condition().isDefined() else set()
+        if name == "TransformWithStateInPySpark":
+            columns = _items(node.leftAttributes())[: int(node.groupingAttributesLen())]
+            return set().union(*map(_references, columns))
+        if name in ("FlatMapGroupsInPandasWithState", "FlatMapGroupsWithState", "TransformWithState"):
+            return set().union(*map(_references, _items(node.groupingAttributes())))
+        return None
+
+    def origins(self) -> dict[int, set[int]]:
+        """Return for each column that this node computes the columns that it is computed from, as far as is known."""
+        below = {column for child in self.children for column in child.columns()}
+        output = list(self.columns())
+        origins = {column: set(below) for column in output if column not in below}
+        if self.name == "Expand":  # sliding windows
+            rows = [_items(row) for row in _items(self._node.projections())]
+            for position, column in enumerate(output):
+                if column in origins:
+                    origins[column] = set().union(*(_references(row[position]) for row in rows))
+        for expression in _items(self._node.expressions()):
+            if str(expression.nodeName()) == "Alias":
+                origins[int(expression.exprId().id())] = _references(expression)
+        return origins
+
     def watermark_id(self) -> WatermarkId:
         """Return the id by which the watermark tracker knows this node, which must be an EventTimeWatermark."""
         java_id = self._node.nodeId()
         return WatermarkId(str(java_id.toString()), java_id)
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _references(expression: Any) -> set[int]:
+    """Return the ids of the columns in an expression."""
+    return {int(column.exprId().id()) for column in _items(expression.references().toSeq())}
 
 
 def analyzed_plan(df: DataFrame) -> PlanNode:

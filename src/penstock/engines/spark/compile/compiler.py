@@ -20,9 +20,15 @@ from penstock.engines.spark.compile.event_time import (
     TrackedEventTime,
     check_single_event_time,
 )
-from penstock.engines.spark.compile.refusals import refuse_hidden_state, refuse_repeated_input, refuse_second_watermark
+from penstock.engines.spark.compile.keys import check_grouping
+from penstock.engines.spark.compile.refusals import (
+    refuse_hidden_state,
+    refuse_repeated_input,
+    refuse_second_watermark,
+    stateful_nodes,
+)
 from penstock.engines.spark.compile.row_functions import apply_rows
-from penstock.engines.spark.jvm import check_for_streaming
+from penstock.engines.spark.jvm import analyzed_plan, check_for_streaming
 from penstock.engines.spark.run_directory.committed import Origin
 from penstock.engines.spark.sinks.writers import check_columns, counts_rows
 from penstock.engines.spark.storage.schemas import event_time_columns
@@ -43,6 +49,7 @@ class Compiled:
     counted: str | None  # the operator whose output rows the writer counts
     around_state: dict[str, DataFrame] = field(default_factory=dict)  # inputs of the state by name, and "": its output
     timings: dict[str, Timing] = field(default_factory=dict)  # timings of Python functions by operator
+    emits_closed_windows: bool = False  # an aggregate in append mode: every row of its state is an open window
 
 
 class _Input(NamedTuple):
@@ -92,8 +99,13 @@ class Compiler:
             around_state=self._around_state,
             timings=self._timings,
         )
+        compiled.emits_closed_windows = compiled.mode == OutputMode.APPEND and self._has_aggregate()
         self._check(compiled)
         return compiled
+
+    def _has_aggregate(self) -> bool:
+        *inputs, output = [analyzed_plan(df) for df in self._around_state.values()] or [None]
+        return output is not None and stateful_nodes(output, [df for df in inputs if df is not None]) == {"Aggregate"}
 
     def _find_counted(self) -> str | None:
         """Return the operator whose output is written, because the writer counts its rows for free.
@@ -197,6 +209,8 @@ class Compiler:
         refuse_repeated_input(operator.name, frames, df)
         if operator.kind is Kind.STATELESS:
             refuse_hidden_state(operator.name, frames, df)
+        if operator.kind is Kind.KEYED:
+            check_grouping(operator.name, operator.keys, frames, df)
         return df
 
     def _check(self, compiled: Compiled) -> None:

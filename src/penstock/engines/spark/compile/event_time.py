@@ -29,6 +29,7 @@ from pyspark.sql.types import StructField, TimestampType
 
 from penstock.dataflow import DataflowError, Kind, Operator
 from penstock.dataflow.operators import Watermark
+from penstock.dataflow.sources import SparkSource
 from penstock.engines.spark.channels.logged_channel import event_observation
 from penstock.engines.spark.compile.refusals import stateful_nodes
 from penstock.engines.spark.jvm import analyzed_plan
@@ -88,7 +89,7 @@ class EventTimes:
 
     def _has_state(self, operator: Operator, df: DataFrame) -> bool:
         """Return whether a state comes before the output; a DataFrame of the user as source may contain one, too."""
-        if operator.kind is Kind.SOURCE:
+        if isinstance(operator.source, SparkSource):
             return bool(stateful_nodes(analyzed_plan(df), []))
         return operator.kind.has_state or any(name in self._after_state for name in operator.inputs)
 
