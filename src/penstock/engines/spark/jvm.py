@@ -266,17 +266,17 @@ def analyzed_plan(df: DataFrame) -> PlanNode:
     return PlanNode(frame.queryExecution().analyzed())
 
 
-def check_for_streaming(spark: SparkSession, df: DataFrame, *, appends: bool) -> None:
-    """Raise AnalysisException if Spark would refuse to start this streaming query in append or in update mode.
+def check_for_streaming(spark: SparkSession, df: DataFrame, *, mode: str) -> None:
+    """Raise AnalysisException if Spark would refuse to start this streaming query in an output mode.
 
     Spark itself checks only when a query starts. A plan change has to know before it stops the old queries.
     """
     jvm: Any = spark._jvm
     frame: Any = df._jdf
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    mode = modes.Append() if appends else modes.Update()
+    output_mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[mode]()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    checker.checkForStreaming(frame.queryExecution().analyzed(), mode)
+    checker.checkForStreaming(frame.queryExecution().analyzed(), output_mode)
 
 
 # ---- streaming queries

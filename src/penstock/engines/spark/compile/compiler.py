@@ -49,6 +49,7 @@ class Compiled:
     counted: str | None  # the operator whose output rows the writer counts
     around_state: dict[str, DataFrame] = field(default_factory=dict)  # inputs of the state by name, and "": its output
     timings: dict[str, Timing] = field(default_factory=dict)  # timings of Python functions by operator
+    stateful: tuple[str, ...] = ()  # the operators with state
     emits_closed_windows: bool = False  # an aggregate in append mode: every row of its state is an open window
 
 
@@ -75,6 +76,8 @@ class Compiler:
         self._counted = self._find_counted()
         self._around_state: dict[str, DataFrame] = {}
         self._timings: dict[str, Timing] = {}
+        modes = {str(flow[name].output_mode) for name in pipeline.state}
+        self._mode = modes.pop() if modes else str(OutputMode.APPEND)
 
     def compile(self) -> Compiled:
         """Return the query of the pipeline; nothing is started.
@@ -90,22 +93,23 @@ class Compiler:
                     self._add_operator(operator)
             except AnalysisException as error:
                 raise DataflowError(f"operator '{name}': {_first_line(error)}") from error
-        modes = {str(self._flow[name].output_mode) for name in self._pipeline.state}
         compiled = Compiled(
             df=self._dfs[self._pipeline.output],
-            mode=modes.pop() if modes else str(OutputMode.APPEND),
+            mode=self._mode,
             event_time=self._event_times[self._pipeline.output],
             counted=self._counted,
             around_state=self._around_state,
             timings=self._timings,
+            stateful=self._pipeline.state,
         )
         compiled.emits_closed_windows = compiled.mode == OutputMode.APPEND and self._has_aggregate()
         self._check(compiled)
         return compiled
 
     def _has_aggregate(self) -> bool:
-        *inputs, output = [analyzed_plan(df) for df in self._around_state.values()] or [None]
-        return output is not None and stateful_nodes(output, [df for df in inputs if df is not None]) == {"Aggregate"}
+        inputs = [analyzed_plan(df) for name, df in self._around_state.items() if name]
+        output = self._around_state.get("")
+        return output is not None and stateful_nodes(analyzed_plan(output), inputs) == {"Aggregate"}
 
     def _find_counted(self) -> str | None:
         """Return the operator whose output is written, because the writer counts its rows for free.
@@ -155,11 +159,9 @@ class Compiler:
 
     def _declares_watermark_from(self, operator: Operator) -> bool:
         """Return whether an operator declares a watermark from this one to the state, which replaces others."""
-        while operator.name in self._pipeline.operators and operator.kind is Kind.STATELESS:
-            if operator.watermark is not None:
-                return True
-            operator = self._flow.consumers(operator.name)[0]
-        return False
+        while operator.kind is Kind.STATELESS and operator.watermark is None and operator.name != self._pipeline.output:
+            (operator,) = self._flow.consumers(operator.name)
+        return operator.kind is Kind.STATELESS and operator.watermark is not None
 
     def _partitions_for(self, reader: Operator, name: str) -> int:
         """Return how many partitions of an input a reader needs, so that all inputs together give its replicas."""
@@ -180,7 +182,9 @@ class Compiler:
         df = inputs[0].df
         for other in inputs[1:]:
             df = df.unionByName(other.df)
-        if not has_state and partitions != replicas:
+        # A result in complete mode may be sorted; a sink must keep its order.
+        keeps_order = operator.kind is Kind.SINK and self._mode == OutputMode.COMPLETE
+        if not has_state and partitions != replicas and not keeps_order:
             df = df.repartition(replicas)
         _check_keys(operator, df)
         return self._call(operator, df), replicas
@@ -208,23 +212,39 @@ class Compiler:
             )
         refuse_repeated_input(operator.name, frames, df)
         if operator.kind is Kind.STATELESS:
-            refuse_hidden_state(operator.name, frames, df)
+            # Behind a result in complete mode, a limit applies to the result of each batch and keeps no state.
+            harmless = {"GlobalLimit"} if self._is_behind_complete_result(operator) else set()
+            refuse_hidden_state(operator.name, frames, df, harmless)
         if operator.kind is Kind.KEYED:
             check_grouping(operator.name, operator.keys, frames, df)
         return df
 
+    def _is_behind_complete_result(self, operator: Operator) -> bool:
+        before = [self._flow[name] for name in operator.inputs if name in self._pipeline.operators]
+        return self._mode == OutputMode.COMPLETE and any(
+            producer.kind.has_state or self._is_behind_complete_result(producer) for producer in before
+        )
+
     def _check(self, compiled: Compiled) -> None:
         """Raise PlanError if Spark would refuse to start the query."""
         try:
-            check_for_streaming(self._spark, compiled.df, appends=compiled.mode == OutputMode.APPEND)
+            check_for_streaming(self._spark, compiled.df, mode=compiled.mode)
         except AnalysisException as error:
             names = ", ".join(self._pipeline.state) or self._pipeline.output
+            reason = _first_line(error)
             raise PlanError(
-                f"Spark refuses '{names}' with output_mode={compiled.mode!r}: {_first_line(error)}; {self._advice()}"
+                f"Spark refuses '{names}' with output_mode={compiled.mode!r}: {reason}; {self._advice(reason)}"
             ) from error
 
-    def _advice(self) -> str:
-        """Say how a query in append or update mode could become acceptable."""
+    def _advice(self, error: str) -> str:
+        """Say how the query could become acceptable."""
+        if "Sorting" in error or "ORDER BY" in error:
+            return (
+                "sort a grouped result, and declare the operator that groups it with output_mode='complete', or sort "
+                "the result when you read it"
+            )
+        if self._mode == OutputMode.COMPLETE:
+            return "output_mode='complete' needs an aggregation; use output_mode='update' or 'append'"
         columns = sorted(
             {column.name for df in self._around_state.values() for column in event_time_columns(df.schema)}
         )

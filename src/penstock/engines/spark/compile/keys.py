@@ -18,10 +18,11 @@ def check_grouping(name: str, keys: Sequence[str], inputs: Sequence[DataFrame], 
     time of a window. A function that keeps no state by key is not checked.
     """
     nodes = list(_nodes_above(analyzed_plan(output), [analyzed_plan(df) for df in inputs]))
-    keys_of_nodes = [keys for node in nodes if _is_stateful(node) and (keys := node.state_keys()) is not None]
-    if not keys_of_nodes:
+    state_keys = [node.state_keys() for node in nodes if _is_stateful(node)]
+    known_keys = [columns for columns in state_keys if columns is not None]
+    if not known_keys:
         return
-    used = set().union(*keys_of_nodes)
+    used = set().union(*known_keys)
     for node in nodes:  # parents come first, so that the origin of each column is known before those of its origins
         for column, origins in node.origins().items():
             if column in used:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from pyspark.sql import DataFrame
 
@@ -23,13 +23,16 @@ _STATEFUL_NODES = {
 }
 
 
-def refuse_hidden_state(name: str, inputs: Iterable[DataFrame], output: DataFrame) -> None:
+def refuse_hidden_state(
+    name: str, inputs: Iterable[DataFrame], output: DataFrame, harmless: Set[str] = frozenset()
+) -> None:
     """Raise DataflowError if the function of a stateless operator keeps state.
 
     A plan change keeps the state of operators that are declared to have one; the state of others would be lost. The
-    inputs may have state of their own, which belongs to the operators before this one.
+    inputs may have state of their own, which belongs to the operators before this one. `harmless` nodes of the plan
+    keep no state here.
     """
-    state = stateful_nodes(analyzed_plan(output), [analyzed_plan(df) for df in inputs])
+    state = stateful_nodes(analyzed_plan(output), [analyzed_plan(df) for df in inputs]) - harmless
     if state:
         raise DataflowError(
             f"operator '{name}' is declared stateless, but its function keeps state from batch to batch (Spark's "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from penstock.dataflow import PenstockError
+from penstock.dataflow import OutputMode, PenstockError
 from penstock.dataflow.sources import SparkSource
 from penstock.engines.spark.channels.logged_channel import event_observation
 from penstock.engines.spark.compile.compiler import Compiled, Compiler
@@ -191,7 +191,8 @@ class QueryRunner:
         if failure is None or run_id != running.run_id:
             batch, now = self._directory.checkpoint(running.record).committed(), time.monotonic()
             if failure is None:
-                failure = RepeatedFailure(committed_batch=batch, times=1, at_s=now)
+                is_permanent = running.has_other_state()
+                failure = RepeatedFailure(committed_batch=batch, times=1, at_s=now, is_permanent=is_permanent)
             else:
                 failure = failure.next(batch, now)
             self._failures[checkpoint] = running.run_id, failure
@@ -227,7 +228,13 @@ class QueryRunner:
         if query.appends_to is None:
             sink = self._flow[query.pipeline]
             assert sink.sink is not None
-            return writers.create_writer(sink.name, sink.sink, self._directory.path, lambda: running.is_stopping)
+            return writers.create_writer(
+                sink.name,
+                sink.sink,
+                self._directory.path,
+                lambda: running.is_stopping,
+                replaces=running.compiled.mode == OutputMode.COMPLETE,
+            )
         channel = self._directory.channel(query.appends_to)
 
         def append(df: DataFrame, key: str) -> int:

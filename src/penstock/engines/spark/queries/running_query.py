@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import deque
 from pathlib import Path
@@ -23,6 +24,10 @@ from penstock.engines.spark.run_directory.committed import Query
 from penstock.engines.spark.sinks.writers import Write
 
 _POLL_S = 0.01
+_OTHER_STATE = re.compile(
+    r"STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
+    r"|STATE_STORE_(KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE"
+)
 _START_TIMEOUT_S = 60.0
 _KEPT_BATCHES = 1024  # the same number as spark.sql.streaming.numRecentProgressUpdates
 
@@ -148,7 +153,24 @@ class RunningQuery:
         if self._query is None or self.is_stopping or self._query.isActive:
             return None
         error = self._query.exception()
-        return root_cause(error) if error is not None else "The query stopped without an exception."
+        if error is None:
+            return "The query stopped without an exception."
+        return self._changed_state(str(error)) or root_cause(error)
+
+    def has_other_state(self) -> bool:
+        """Return whether the query failed because its checkpoint holds the state of another function."""
+        error = self._query.exception() if self._query is not None and not self._query.isActive else None
+        return error is not None and self._changed_state(str(error)) is not None
+
+    def _changed_state(self, error: str) -> str | None:
+        if not _OTHER_STATE.search(error):
+            return None
+        names = ", ".join(f"'{name}'" for name in self.compiled.stateful)
+        return (
+            f"the state of {names} in the run directory has other columns than its function keeps now, because the "
+            "function groups or aggregates in another way than before; restore the function, or begin a new run in "
+            "another directory"
+        )
 
     def is_waiting_for_data(self, checkpoint: Checkpoint) -> bool:
         """Return whether the query waits for rows and has committed every batch that it began."""

@@ -14,7 +14,9 @@ from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.topics import Topic
 from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.sinks import ForeachBatch, Memory, Noop, Parquet, Sink
+from penstock.engines.spark.sinks.batch_numbers import BatchNumbers
 from penstock.engines.spark.sinks.kafka import KafkaSink, record_columns
+from penstock.engines.spark.sinks.latest_result import FILE_STEM, LatestResultSink
 from penstock.engines.spark.storage.atomic_files import create_exclusively, write_atomically
 from penstock.engines.spark.storage.row_files import write_dataframe
 
@@ -26,25 +28,36 @@ def counts_rows(sink: Sink) -> bool:
     return not isinstance(sink, ForeachBatch)
 
 
-def create_writer(name: str, sink: Sink, run: Path, is_stopping: Callable[[], bool]) -> Write | None:
+def create_writer(
+    name: str, sink: Sink, run: Path, is_stopping: Callable[[], bool], *, replaces: bool = False
+) -> Write | None:
     """Return the writer of a sink, or None if Spark's noop sink is used.
 
-    Keys of batches become unique to the run, because several runs may write to one place.
+    Keys of batches become unique to the run, because several runs may write to one place. `replaces`: each batch holds
+    the whole result (complete mode) and replaces the previous one.
     """
     if isinstance(sink, Noop):
         return None
-    if isinstance(sink, Memory):
-        return FolderSink(run / "memory" / name, "arrow")
     if isinstance(sink, ForeachBatch):
-        write: Write = sink.fn
-    elif isinstance(sink, Parquet):
-        write = FolderSink(Path(sink.path), "parquet")
+        return _function_writer(sink, BatchNumbers(run / "batch_numbers" / f"{name}.json"))
+    folder_sink = LatestResultSink if replaces else FolderSink
+    if isinstance(sink, Memory):
+        return folder_sink(run / "memory" / name, "arrow")
+    if isinstance(sink, Parquet):
+        write: Write = folder_sink(Path(sink.path), "parquet")
     elif isinstance(sink, Kafka):
         write = KafkaSink(sink, f"penstock-{run_token(run)}-{name}", run / "aside" / name, is_stopping)
     else:
         raise TypeError(f"sink '{name}' is declared as {sink!r}, which the Spark engine does not support")
     token = run_token(run)
     return lambda df, key: write(df, f"{token}-{key}")
+
+
+def _function_writer(sink: ForeachBatch, numbers: BatchNumbers) -> Write:
+    def write(df: DataFrame, key: str) -> None:
+        sink.fn(df, numbers.number(key))
+
+    return write
 
 
 def check_reachable(name: str, sink: Sink) -> None:
@@ -109,7 +122,7 @@ def memory_rows(run: Path, name: str) -> list[dict[str, Any]]:
     folder = run / "memory" / name
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.arrow"), key=lambda path: (path.stat().st_mtime_ns, path.name)):
-        if _is_complete(folder, path.name.rsplit("-", 1)[0]):
+        if path.stem == FILE_STEM or _is_complete(folder, path.name.rsplit("-", 1)[0]):
             with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
                 rows.extend(file.read_all().to_pylist())
     return rows

@@ -1,0 +1,56 @@
+"""A sink for results in complete mode: one file that each batch replaces atomically."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from penstock.engines.spark.storage.row_files import RowFile, write_dataframe
+
+FILE_STEM = "complete"
+
+
+class LatestResultSink:
+    """Writes the whole result to one file, so that a reader sees the result of one batch and never a mixture.
+
+    Tasks write parts in parallel, and the driver joins them. Their order is that of the result, which may be sorted.
+    """
+
+    def __init__(self, folder: Path, suffix: str) -> None:
+        self._folder = folder
+        self._suffix = suffix
+        self._temporary = folder / "_writing"
+        self._temporary.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, df: DataFrame, key: str) -> int:
+        parts = write_dataframe(df, self._temporary, self._suffix)
+        target = self._folder / f"{FILE_STEM}.{self._suffix}"
+        if parts:
+            joined = self._temporary / f"{uuid4().hex}.{self._suffix}"
+            self._join(parts, joined)
+            joined.replace(target)
+        else:
+            target.unlink(missing_ok=True)
+        for part in parts:
+            Path(part.path).unlink(missing_ok=True)
+        return sum(part.rows for part in parts)
+
+    def _join(self, parts: list[RowFile], target: Path) -> None:
+        if self._suffix == "arrow":
+            with pa.memory_map(parts[0].path) as source, pa.ipc.open_file(source) as first:
+                schema = first.schema
+            with pa.ipc.new_file(str(target), schema) as writer:
+                for part in parts:
+                    with pa.memory_map(part.path) as source, pa.ipc.open_file(source) as file:
+                        for index in range(file.num_record_batches):
+                            writer.write_batch(file.get_batch(index))
+            return
+        import pyarrow.parquet as parquet
+
+        with parquet.ParquetWriter(str(target), parquet.read_schema(parts[0].path)) as writer:
+            for part in parts:
+                for batch in parquet.ParquetFile(part.path).iter_batches():
+                    writer.write_batch(batch)
