@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.api.record import RunRecord
 from penstock.api.running import Run, run
+from penstock.dataflow.local_paths import local_directory
 from penstock.measure.window import Window
 from penstock.plan import default_plan
 from penstock.plan.plan import Plan, diff
@@ -72,7 +73,7 @@ def demonstrate(
     """
     from penstock.engines.spark.session import session
 
-    directory, say = Path(at), say or _nothing
+    directory, say = local_directory(at), say or _nothing
     shutil.rmtree(directory, ignore_errors=True)
     say(f"Starting Spark with {SLOTS} slots, more than the machine has cores: the operator waits and needs no core.")
     owned = session(f"local[{SLOTS}]", "penstock demo") if spark is None else None

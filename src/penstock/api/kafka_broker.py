@@ -12,6 +12,7 @@ import msgspec
 from penstock.api.input_files import read_text
 from penstock.api.policy_options import OptionError
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.local_paths import local_directory
 
 if TYPE_CHECKING:
     from penstock.brokers.broker import BrokerRecord
@@ -42,7 +43,7 @@ def start_broker(at: str | Path = BROKER_DIRECTORY) -> BrokerRecord:
     """
     from penstock.brokers.broker import Broker
 
-    Broker(Path(at)).start().detach()
+    Broker(local_directory(at)).start().detach()
     status = broker_status(at)
     if status is None:
         raise PenstockError(f"The broker in '{at}' stopped right after its start; see its log in that directory.")
@@ -53,14 +54,14 @@ def broker_status(at: str | Path = BROKER_DIRECTORY) -> BrokerRecord | None:
     """Return the address and process of the broker in `at`, or None if none is running."""
     from penstock.brokers.broker import status
 
-    return status(Path(at))
+    return status(local_directory(at))
 
 
 def stop_broker(at: str | Path = BROKER_DIRECTORY, *, delete_topics: bool = False) -> BrokerRecord | None:
     """Stop the broker and return what was running, or None. Topics are kept unless `delete_topics` is set."""
     from penstock.brokers.broker import stop
 
-    return stop(Path(at), delete_topics=delete_topics)
+    return stop(local_directory(at), delete_topics=delete_topics)
 
 
 def create_topic(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.api.policy_options import OptionError, PolicyOptions, controller_settings, create_policy
 from penstock.dataflow import Dataflow
+from penstock.dataflow.local_paths import local_directory
 from penstock.plan import Plan
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class RunTarget:
         if cluster is not None:
             from penstock.engines.spark.cluster import running
 
-            up = running(Path(cluster))
+            up = running(local_directory(cluster))
             return RunTarget(
                 master=up.master,
                 confs=up.confs | own,

@@ -16,6 +16,7 @@ from penstock.api.policy_options import OptionError
 from penstock.control.policies.catalogue import POLICIES
 from penstock.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.local_paths import local_directory
 
 if TYPE_CHECKING:
     from penstock.engines.ports import RunnableEngine
@@ -93,18 +94,18 @@ def measure_mst(
     _check_sources(dataflow, paced=paced)
     asked = clusters.ClusterSize(workers=max(executors), slots=executor_cores, memory_mb=executor_memory_mb)
     if cluster is not None:
-        asked = clusters.running(Path(cluster)).record.size
+        asked = clusters.running(local_directory(cluster)).record.size
     study = _Study(
         flow=dataflow,
         name=flow if isinstance(flow, str) else flow.name,
-        directory=Path(at) if at is not None else Path("studies") / dataflow.name,
+        directory=local_directory(at) if at is not None else Path("studies") / dataflow.name,
         executors=tuple(executors),
         repeats=repeats,
         budget=budget,
         paced=paced,
         replicas=replicas,
         largest_prediction=max((*predict, *executors)),
-        cluster=None if cluster is None else Path(cluster),
+        cluster=None if cluster is None else local_directory(cluster),
         asked=asked,
         window_s=window_s,
         on_progress=on_progress or (lambda progress: None),
@@ -124,7 +125,7 @@ def predict_mst(study: str | Path, *, executors: Sequence[int], level: float = 0
     Raises:
         PenstockError: Fewer than two executor counts were measured.
     """
-    result = _result(Path(study), tuple(executors), level)
+    result = _result(local_directory(study), tuple(executors), level)
     if result.fit is None:
         raise PenstockError(
             f"'{study}' has trials on {result.measured[0]} executors only; measure another count to fit a curve."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.api.input_files import plan_from
 from penstock.api.notebook import html_grid, html_table
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.local_paths import local_directory
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def open_run(at: str | Path) -> RunRecord:
     """
     from penstock.store import StoreReader
 
-    StoreReader(at).close()
+    StoreReader(local_directory(at)).close()
     return RunRecord(at)
 
 
@@ -47,7 +48,7 @@ class RunRecord:
     """
 
     def __init__(self, at: str | Path) -> None:
-        self.directory = Path(at)
+        self.directory = local_directory(at)
 
     # ---- reading
 
@@ -153,7 +154,7 @@ class RunRecord:
         """
         from penstock.report.page import write_page
 
-        target = self.directory / "report.html" if path is None else Path(path)
+        target = self.directory / "report.html" if path is None else local_directory(path)
         write_page(target, self.report_text(price_per_slot_hour=price_per_slot_hour, study=study, as_json=as_json))
         return target
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from penstock.api.policy_options import Mode, OptionError, PolicyOptions, create
 from penstock.api.record import RunRecord
 from penstock.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.local_paths import local_directory
 from penstock.dataflow.sources import never_ends
 from penstock.plan import Plan, validated
 
@@ -142,7 +142,7 @@ def run(
     launch = Launch(
         flow=dataflow,
         flow_file=flow if isinstance(flow, str) else _NO_FILE,
-        directory=Path("runs") / dataflow.name if at is None else Path(at),
+        directory=Path("runs") / dataflow.name if at is None else local_directory(at),
         target=target,
         plan=None if plan is None else validated(dataflow, plan_from(plan)),
         options=replace(options, dataflow=dataflow.name),
@@ -286,7 +286,7 @@ class Run(RunRecord):
         where = (
             f"--master {target.master}" if target.cluster_directory is None else f"--cluster {target.cluster_directory}"
         )
-        return f"penstock run {shlex.quote(launch.flow_file)} --at {self.directory} {where}"
+        return f"penstock run {launch.flow_file} --at {self.directory} {where}"
 
     @property
     def is_running(self) -> bool:

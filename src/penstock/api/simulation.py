@@ -16,6 +16,7 @@ from penstock.api.policy_options import Mode, OptionError, PolicyOptions, Queue,
 from penstock.api.record import RunRecord, open_run
 from penstock.dataflow import Dataflow, Kind
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.local_paths import local_directory
 from penstock.dataflow.regions import regions
 from penstock.plan import Plan, default_plan
 from penstock.plan.plan import diff
@@ -186,7 +187,7 @@ def simulate(
     )
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory()) if at is None else at
-        store = stack.enter_context(Store(Path(directory)))
+        store = stack.enter_context(Store(local_directory(directory)))
         if store.last_run() is not None:  # its decisions belong to another time
             raise PenstockError(f"'{at}' already contains a run; choose another directory, or delete this one.")
         totals, changes = simulate_policy(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.dataflow.local_paths import local_directory
+
 if TYPE_CHECKING:
     from penstock.engines.spark.cluster import ClusterStatus
 
@@ -46,7 +48,9 @@ def start_cluster(
     """
     from penstock.engines.spark import cluster
 
-    started = cluster.start(Path(at), cluster.ClusterSize(workers=workers, slots=executor_cores, memory_mb=memory_mb))
+    started = cluster.start(
+        local_directory(at), cluster.ClusterSize(workers=workers, slots=executor_cores, memory_mb=memory_mb)
+    )
     return StartedCluster(master=started.master, workers=workers, executor_cores=executor_cores, at=str(at))
 
 
@@ -58,7 +62,7 @@ def cluster_status(at: str | Path = CLUSTER_DIRECTORY) -> ClusterStatus:
     """
     from penstock.engines.spark import cluster
 
-    return cluster.status(Path(at))
+    return cluster.status(local_directory(at))
 
 
 def stop_cluster(at: str | Path = CLUSTER_DIRECTORY) -> StoppedCluster:
@@ -69,6 +73,6 @@ def stop_cluster(at: str | Path = CLUSTER_DIRECTORY) -> StoppedCluster:
     """
     from penstock.engines.spark import cluster
 
-    master = cluster.running(Path(at)).master
-    cluster.stop(Path(at))
+    master = cluster.running(local_directory(at)).master
+    cluster.stop(local_directory(at))
     return StoppedCluster(stopped=master)

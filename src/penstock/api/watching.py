@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.local_paths import local_directory
 from penstock.plan.validation import MAX_REPLICAS
 
 if TYPE_CHECKING:
@@ -70,8 +71,12 @@ def watch(
 
     from penstock.control.watch import Watch
 
+    directory = local_directory(at)
+
     def connect() -> WatchedProgram:
-        return _connect(spark, Path(at), (min_executors, max_executors), mode, window_s=window_s, catch_up_s=catch_up_s)
+        return _connect(
+            spark, directory, (min_executors, max_executors), mode, window_s=window_s, catch_up_s=catch_up_s
+        )
 
     return Watch(connect, window_s=window_s)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from penstock.dataflow.local_paths import local_directory
 from penstock.plan.validation import MAX_REPLICAS
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -71,7 +72,7 @@ class HtmlFile(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path = Path(value)
+        path = local_directory(value)
         if path.suffix.lower() not in (".html", ".htm"):
             self.fail(f"'{path}' does not end in .html; plots are written as one HTML file", param, ctx)
         return super().convert(path, param, ctx)

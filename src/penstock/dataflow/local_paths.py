@@ -29,5 +29,20 @@ such as '/data/out'.
     if scheme is None:
         return text
     if scheme[1].lower() != "file":
-        raise DataflowError(f"The path '{text}' is not on a local or shared disk; give a path such as '/data/out'.")
+        url = f"{scheme[1]}://{text[scheme.end() :].lstrip('/')}"  # a Path has only one of the slashes
+        raise DataflowError(f"The path '{url}' is not on a local or shared disk; give a path such as '/data/out'.")
     return urlsplit(text).path
+
+
+def local_directory(path: str | Path) -> Path:
+    """Return a directory, for example of a run.
+
+    Raises:
+        DataflowError: The path is a URL with a scheme other than `file:`.
+
+    >>> local_directory(Path("hdfs://host/run"))
+    Traceback (most recent call last):
+    penstock.dataflow.errors.DataflowError: The path 'hdfs://host/run' is not on a local or shared disk; give a path \
+such as '/data/out'.
+    """
+    return Path(local_path(path))

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.load import modules_by_value
+from penstock.dataflow.local_paths import local_directory
 from penstock.engines.ports import Applied
 from penstock.engines.spark.change.changeover import Changeover
 from penstock.engines.spark.change.query_changes import QueryChanges, plan_query_changes
@@ -82,7 +83,7 @@ class SparkEngine:
         if plan is not None:
             plan = validated(flow, plan)
         self.flow = flow
-        self.run = Path(at).resolve()
+        self.run = local_directory(at).resolve()
         self._settings = settings or EngineSettings()
         self._master = master
         self._confs = confs
