@@ -23,7 +23,6 @@ from penstock.dataflow import Kind, PenstockError
 from penstock.dataflow.edge import Edge
 from penstock.engines.spark.change.query_changes import QueryChanges, QueryStart
 from penstock.engines.spark.compile.compiler import Compiled
-from penstock.engines.spark.jvm import repartition_state
 from penstock.engines.spark.queries.query_runner import QueryRunner
 from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
@@ -52,7 +51,7 @@ class Changeover:
 
     def execute(self) -> list[Query]:
         """Return the new queries, which run but take no rows before the plan is committed."""
-        drafts = self.compile_all()
+        drafts = self._compile_all()
         positions = self._stop_queries()
         queries = []
         for start, (draft, compiled) in zip(self._changes.start, drafts, strict=True):
@@ -75,7 +74,7 @@ class Changeover:
 
     # ---- compiling
 
-    def compile_all(self) -> list[tuple[Query, Compiled]]:
+    def _compile_all(self) -> list[tuple[Query, Compiled]]:
         """Compile every new pipeline, upstream first, and create the new channels.
 
         The channel of a loop is created before all others, from its declared schema.
@@ -84,7 +83,7 @@ class Changeover:
             declared = self._flow[name].feedback_schema
             if declared is not None and not self._directory.has_channel(folder):
                 schema = parse_schema(f"the loop that '{name}' closes", declared)
-                self._directory.create_channel(folder, schema.json())
+                self._directory.create_channel(folder, schema.json(), None)
         drafts = []
         for start in self._changes.start:
             draft = self._draft(start)
@@ -92,8 +91,9 @@ class Changeover:
             output = start.pipeline.output
             new_folder = self._changes.channels.get(output)
             if new_folder is not None and not self._directory.has_channel(new_folder):
+                event_time = compiled.event_time.watermark if compiled.event_time else None
                 keys = self._reader_keys(output, compiled.df.columns)
-                self._directory.create_channel(new_folder, compiled.df.schema.json(), keys)
+                self._directory.create_channel(new_folder, compiled.df.schema.json(), event_time, keys)
             drafts.append((draft, compiled))
         return drafts
 
@@ -177,7 +177,7 @@ class Changeover:
             checkpoint = self._directory.checkpoint(predecessor).copy_to(target)
             # The function of a keyed operator may keep no state, and Spark refuses to repartition a missing one.
             if start.repartition_to is not None and checkpoint.committed() is not None and checkpoint.has_state():
-                repartition_state(self._context.spark, target, start.repartition_to)
+                checkpoint.repartition(self._context.spark, start.repartition_to)
         return self._query(start, draft.checkpoint, tuple(inputs))
 
     def _start_offset(self, source: QueryInput, positions: Positions) -> Offset:

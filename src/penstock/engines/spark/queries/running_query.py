@@ -22,6 +22,7 @@ from penstock.engines.spark.reading.gate import Gate, hold_file
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
 from penstock.engines.spark.run_directory.committed import Query
 from penstock.engines.spark.sinks.writers import Write
+from penstock.engines.spark.storage.local_locations import local_location
 
 _POLL_S = 0.01
 _OTHER_STATE = re.compile(
@@ -85,7 +86,7 @@ class RunningQuery:
 
         stream = self.compiled.df.writeStream.queryName(name).outputMode(self.compiled.mode)
         stream = stream.foreachBatch(write_batch) if write is not None else stream.format("noop")
-        stream = stream.option("checkpointLocation", str(checkpoint))
+        stream = stream.option("checkpointLocation", local_location(checkpoint))
         self._query = (stream.trigger(once=True) if once else stream).start()
 
     def await_start(self) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+import tempfile
 from pathlib import Path
 from uuid import uuid4
 
+from pyspark.sql import SparkSession
+
+from penstock.engines.spark.jvm import repartition_state
 from penstock.engines.spark.reading.offsets import START_ID, Offset, without_start_id
 from penstock.engines.spark.storage.atomic_files import copy_tree, write_atomically
+from penstock.engines.spark.storage.local_locations import local_location
 
+_SPECIAL = re.compile(r"[^\w/.,:;=+@~()-]", re.ASCII)  # characters that Spark encodes in a location
 Offsets = dict[str, Offset]  # keyed by source name
 
 
@@ -55,11 +62,28 @@ class Checkpoint:
         # Spark stops a query when another one with the same id starts.
         _rewrite(target / "metadata", json.dumps({"id": str(uuid4())}).encode())
         # transformWithState stores the full path of its schema file.
-        here, there = f"/{self.folder.name}/state/".encode(), f"/{target.name}/state/".encode()
-        for path in target.glob("state/*/_metadata/**/*"):
-            if path.is_file() and not path.name.endswith(".crc") and here in (content := path.read_bytes()):
-                _rewrite(path, content.replace(here, there))
-        return Checkpoint(target)
+        copy = Checkpoint(target)
+        copy._replace_in_metadata(f"/{self.folder.name}/state/", f"/{target.name}/state/")
+        return copy
+
+    def repartition(self, spark: SparkSession, partitions: int) -> None:
+        """Change the number of state partitions. The query must be stopped, and its last batch committed."""
+        location = local_location(self.folder)
+        if not _SPECIAL.search(location):
+            repartition_state(spark, location, partitions)
+            return
+        # Spark 4.3 encodes the location twice here, and would not find a folder with a blank, '%', '#' or '?'.
+        with tempfile.TemporaryDirectory(prefix="penstock-") as plain:
+            link = Path(plain) / self.folder.name
+            link.symlink_to(self.folder)
+            repartition_state(spark, local_location(link), partitions)
+            self._replace_in_metadata(f"{link}/state/", f"{self.folder}/state/")
+
+    def _replace_in_metadata(self, before: str, after: str) -> None:
+        """Replace a part of the paths of schema files, which transformWithState stores with its state."""
+        for path in self.folder.glob("state/*/_metadata/**/*"):
+            if path.is_file() and not path.name.endswith(".crc") and before.encode() in (content := path.read_bytes()):
+                _rewrite(path, content.replace(before.encode(), after.encode()))
 
     def _raw(self, batch: int) -> Offsets:
         lines = (self.folder / "offsets" / str(batch)).read_text().splitlines()
