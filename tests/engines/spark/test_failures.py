@@ -136,7 +136,7 @@ def test_lost_executors_are_removed_from_the_plan(
     try:
         engine.start()
         there = {"one": ExecutorCounts(planned=2, requested=2, registered=("1",))}
-        engine._executors = SimpleNamespace(slots_per_executor=1, counts=lambda: there["one"])
+        engine._executors = SimpleNamespace(slots_per_executor=1, counts=lambda: there["one"], admit_new=lambda: None)
         engine._drift.patience_s = 0.2
         assert engine.recover() == () and engine.plan.slots == 2  # the executor may return
         wait_until(lambda: engine.plan.slots == 1 or bool(engine.recover()), engine)

@@ -160,7 +160,7 @@ class SparkEngine:
         if self._spark is None:
             self._spark = session(self._master, f"penstock {self.flow.name}", self._confs)
         note_jvm(self.run, self._spark)
-        self._executors = negotiator_of(self._spark, patience_s=self._settings.executor_patience_s)
+        self._executors = negotiator_of(self._spark, patience_s=self._settings.executor_patience_s, directory=self.run)
         if previous is None:
             self._start_new(self._spark, self._executors)
         else:
@@ -176,14 +176,14 @@ class SparkEngine:
         slots = executors.start(requested.slots if requested is not None else None)
         plan = default_plan(self.flow, slots=slots) if requested is None else requested.replace(slots=slots)
         plan = validated(self.flow, plan)
-        run = self._open(spark, None)
+        run = self._open(spark, executors, None)
         changes = plan_query_changes(self.flow, None, plan)
         self._commit(plan, changes, tuple(Changeover(run.context, run.queries, changes, None).execute()))
 
     def _resume(self, spark: SparkSession, executors: Negotiator, previous: Committed) -> None:
         plan = previous.plan.replace(slots=executors.start(previous.plan.slots))
         plan = validated(self.flow, plan)
-        run = self._open(spark, previous)
+        run = self._open(spark, executors, previous)
         self._committed = msgspec.structs.replace(previous, plan=plan, endpoints=endpoints_of(self.flow))
         for query in previous.queries:
             checkpoint = self._directory.checkpoint(query)
@@ -196,7 +196,7 @@ class SparkEngine:
         self._committed.save(self.run)
         self._messages += self._journal.report_interrupted(previous.generation)
 
-    def _open(self, spark: SparkSession, previous: Committed | None) -> _OpenRun:
+    def _open(self, spark: SparkSession, executors: Negotiator, previous: Committed | None) -> _OpenRun:
         """Delete what the committed plan does not name, and open sources and sinks."""
         self._directory.delete_unused(previous)
         sources = {}
@@ -206,7 +206,12 @@ class SparkEngine:
             elif operator.sink is not None:
                 writers.check_reachable(operator.name, operator.sink)
         context = RunContext(
-            spark=spark, flow=self.flow, directory=self._directory, sources=sources, settings=self._settings
+            spark=spark,
+            flow=self.flow,
+            directory=self._directory,
+            sources=sources,
+            settings=self._settings,
+            executors=executors,
         )
         meter = QueryMeter(context)
         queries = QueryRunner(context, on_start=meter.query_started, on_stop=meter.query_stopped)
@@ -366,6 +371,8 @@ class SparkEngine:
             if self._open_run is not None:
                 done += self._restart_failed_queries(self._open_run.queries)
             if self._executors is not None and self._committed is not None:
+                rejection = self._executors.admit_new()
+                done += [] if rejection is None else [rejection]
                 done += self._adapt_to_executors(self._executors)
             return tuple(done)
 

@@ -11,6 +11,7 @@ import pytest
 import penstock
 from penstock.engines.spark.change.changeover import Changeover
 from penstock.engines.spark.change.query_changes import QueryChanges, QueryStart
+from penstock.engines.spark.executors import FixedExecutors
 from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.run_directory.committed import Query, SourceInput
 from penstock.engines.spark.run_directory.directory import RunDirectory
@@ -43,7 +44,12 @@ def test_only_existing_state_is_repartitioned(tmp_path: Path, keeps: bool) -> No
     spark: Any = SimpleNamespace(_streamingCheckpointManager=repartition)
     changes = QueryChanges(keep=(), stop=(predecessor,), start=(start,), channels={}, generation=2)
     context = RunContext(
-        spark=spark, flow=flow, directory=RunDirectory(tmp_path), sources={}, settings=EngineSettings()
+        spark=spark,
+        flow=flow,
+        directory=RunDirectory(tmp_path),
+        sources={},
+        settings=EngineSettings(),
+        executors=FixedExecutors(2),
     )
     queries: Any = None
     change = Changeover(context, queries, changes, None)

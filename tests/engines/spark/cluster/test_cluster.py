@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.dataflow import Dataflow
 from penstock.engines.spark import cluster
-from penstock.engines.spark.cluster import ClusterError, ClusterSize, SparkCluster
+from penstock.engines.spark.cluster import ClusterError, ClusterSize, SparkCluster, daemons
 from penstock.engines.spark.cluster.record import ClusterRecord
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.executors import ExecutorsError, FixedExecutors, negotiator_of
+from penstock.engines.spark.jvm import ExecutorAllocation
 from penstock.engines.spark.session import session
 from penstock.plan import default_plan
 from penstock.store import StoreReader
@@ -103,6 +104,54 @@ def last_counts(engine: SparkEngine) -> Counter[int]:
     for row in engine.rows("out"):
         counts[row["key"]] = max(counts[row["key"]], row["count"])
     return counts
+
+
+def mount_namespaces_work() -> bool:
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
+
+
+@contextmanager
+def worker_without(folder: Path, up: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Add a worker whose processes see an empty disk in place of `folder`, as on another machine."""
+    popen = subprocess.Popen
+    hide = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(folder)]
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", lambda command, **how: popen([*hide, *command], **how))
+        worker = daemons.start_worker(up.at, "apart", up.record.size, master=up.master)
+    try:
+        yield
+    finally:
+        worker.terminate()
+        worker.wait()
+
+
+@pytest.mark.skipif(not mount_namespaces_work(), reason="unshare --mount is not permitted here")
+def test_an_executor_that_cannot_access_the_run_directory_is_not_used(
+    up: SparkCluster, on_cluster: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    rejected = f"cannot access the run directory '{runs / 'run'}': a file that the driver wrote there is not visible"
+    engine = started(on_cluster, runs / "run", WORKERS, executor_patience_s=240.0)
+    try:
+        with worker_without(runs, up, monkeypatch):
+            wait_until(lambda: cluster.status(up.at).workers_alive == WORKERS + 1, engine)
+            with pytest.raises(ExecutorsError, match=rejected):
+                engine.apply(resized(engine, WORKERS + 1))
+            assert engine.plan.slots == WORKERS
+            # An executor that joins without a change of the plan is released before a batch with its tasks is committed.
+            ExecutorAllocation(on_cluster).request_total(WORKERS + 1)
+            reports: list[str] = []
+            wait_until(lambda: rejected in str(reports.extend(engine.recover()) or reports), engine)
+            reads_on(engine)
+            check_exact(engine)
+            engine.stop()
+            plan = default_plan(counting(), slots=WORKERS + 1)
+            new = engine_for(counting(), on_cluster, runs / "new", plan, executor_patience_s=240.0)
+            with pytest.raises(ExecutorsError, match=f"cannot access the run directory '{runs / 'new'}'"):
+                new.start()
+    finally:
+        engine.stop()
 
 
 def tasks_done(spark: SparkSession) -> dict[str, int]:

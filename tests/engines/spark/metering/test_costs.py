@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.engines.spark.executors import FixedExecutors
 from penstock.engines.spark.metering import costs
 from penstock.engines.spark.metering.batches import Batch
 from penstock.engines.spark.queries.run_context import RunContext
@@ -72,7 +73,9 @@ def test_batches_without_rows_do_not_count_as_cost_per_row(tmp_path: Path, monke
 def context_of(flow: penstock.Dataflow, run: Path) -> RunContext:
     directory: Any = SimpleNamespace(path=run)
     spark: Any = None
-    return RunContext(spark=spark, flow=flow, directory=directory, sources={}, settings=EngineSettings())
+    return RunContext(
+        spark=spark, flow=flow, directory=directory, sources={}, settings=EngineSettings(), executors=FixedExecutors(2)
+    )
 
 
 def query_of(*operators: str) -> Query:
@@ -96,7 +99,6 @@ def batch(rows: int, update_s: float = 0.0) -> Batch:
         rows_out={"same": rows},
         state_rows=0,
         state_bytes=0,
-        late_rows=0,
         update_s=update_s,
         commit_s=0.0,
     )

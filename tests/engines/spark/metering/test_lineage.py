@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from penstock.engines.spark.executors import FixedExecutors
 from penstock.engines.spark.metering.lineage import Lineage
 from penstock.engines.spark.queries.progress import Progress, decode_progress
 from penstock.engines.spark.queries.run_context import RunContext
@@ -49,7 +50,14 @@ def lineage(run: Path, kept: range) -> Lineage:
         inputs=tuple(SourceInput(operator=name, name=f"{name}_g1", start={"row": 0}) for name in START_IDS),
         appends_to=None,
     )
-    context = RunContext(spark=None, flow=None, directory=RunDirectory(run), sources={}, settings=EngineSettings())
+    context = RunContext(
+        spark=None,
+        flow=None,
+        directory=RunDirectory(run),
+        sources={},
+        settings=EngineSettings(),
+        executors=FixedExecutors(2),
+    )
     lineage = Lineage(context)
     lineage.add_query(query)
     return lineage

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.engines.spark.executors import FixedExecutors
 from penstock.engines.spark.queries.query_runner import QueryRunner
 from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
@@ -29,7 +30,12 @@ def test_shuffles_without_state_have_the_replicas_of_the_plan(tmp_path: Path, mo
     java_context = SimpleNamespace(setLocalProperty=lambda *_: None)
     spark: Any = SimpleNamespace(conf=SimpleNamespace(set=confs.__setitem__), sparkContext=java_context)
     context = RunContext(
-        spark=spark, flow=flow, directory=RunDirectory(tmp_path), sources={}, settings=EngineSettings()
+        spark=spark,
+        flow=flow,
+        directory=RunDirectory(tmp_path),
+        sources={},
+        settings=EngineSettings(),
+        executors=FixedExecutors(2),
     )
     started: list[RunningQuery] = []
     queries = QueryRunner(context, on_start=started.append, on_stop=lambda running: None)

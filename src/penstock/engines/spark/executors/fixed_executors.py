@@ -37,6 +37,13 @@ class FixedExecutors:
         if ids:
             raise ExecutorsError(f"The process of the driver cannot be released. {_USE_CLUSTER}")
 
+    @property
+    def rejections(self) -> int:
+        return 0
+
+    def admit_new(self) -> str | None:
+        return None
+
     def start(self, slots: int | None) -> int:
         return self.slots_per_executor
 

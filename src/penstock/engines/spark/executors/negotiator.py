@@ -50,6 +50,16 @@ class Negotiator(Protocol):
         None asks for the smallest possible number.
         """
 
+    @property
+    def rejections(self) -> int:
+        """The number of executors that were rejected because they cannot access the run directory."""
+
+    def admit_new(self) -> str | None:
+        """Check the executors that have registered since the last check, and release those that must not be used.
+
+        Return why an executor must not be used; None if all may be used.
+        """
+
     def resize(self, slots: int) -> int:
         """Change the number of executors to that for `slots` and wait for the result.
 

@@ -11,9 +11,12 @@ executors itself through the same calls. Each cluster manager needs these settin
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -46,23 +49,27 @@ PASSIVE_ALLOCATION = {
 _POLL_S = 0.2
 
 
-def negotiator_of(spark: SparkSession, *, patience_s: float = 60.0, warms_up: bool = True) -> Negotiator:
-    """Return the negotiator for the master of a session."""
+def negotiator_of(
+    spark: SparkSession, *, patience_s: float = 60.0, warms_up: bool = True, directory: Path | None = None
+) -> Negotiator:
+    """Return the negotiator for the master of a session. All executors must be able to access `directory`."""
     context = spark.sparkContext
     master = str(context.master)
     if master.startswith("local") and not master.startswith("local-cluster"):
         return FixedExecutors(int(context.defaultParallelism))
-    return SparkNegotiator(spark, patience_s=patience_s, warms_up=warms_up)
+    return SparkNegotiator(spark, patience_s=patience_s, warms_up=warms_up, directory=directory)
 
 
 class SparkNegotiator:
     """Obtains executors through Spark.
 
     `patience_s` is how long to wait for the next executor to register or to leave. If `warms_up` is set, new executors
-    count as available only after Python has started on them.
+    count as available only after Python has started on them, and after a task has accessed `directory`.
     """
 
-    def __init__(self, spark: SparkSession, *, patience_s: float = 60.0, warms_up: bool = True) -> None:
+    def __init__(
+        self, spark: SparkSession, *, patience_s: float = 60.0, warms_up: bool = True, directory: Path | None = None
+    ) -> None:
         self._spark = spark
         self._master = spark.sparkContext.master
         self.patience_s = patience_s
@@ -71,7 +78,10 @@ class SparkNegotiator:
         self._check_allocation_is_passive()
         self._slots_per_executor: int | None = None
         self._planned = self._requested = 1
+        self._directory = directory
+        self._admission = threading.Lock()  # guards the next two
         self._warm: set[str] = set()
+        self._rejected: dict[str, str] = {}  # executor -> why it cannot access the directory
 
     @property
     def slots_per_executor(self) -> int:
@@ -95,7 +105,7 @@ class SparkNegotiator:
     def release(self, ids: Sequence[str]) -> None:
         self._check_decommissioning()
         for executor in ids:
-            self._allocation.decommission(executor, "the plan has fewer executors")
+            self._allocation.decommission(executor, "the run does not use it any more")
 
     def start(self, slots: int | None) -> int:
         return self.resize(self.slots_per_executor if slots is None else slots)
@@ -113,13 +123,17 @@ class SparkNegotiator:
         count = math.ceil(slots / self.slots_per_executor)
         if count < len(self._active()):
             self._check_decommissioning()
+        planned_before, rejections_before = self._planned, self.rejections
         self._planned = count
         self.request(count)
         self._await_zero(lambda: count - len(self._active()))
         available = self._active()
         if len(available) > count:
             available = self._release_newest(available, len(available) - count)
-        available = self._warm_up(available)
+        available = self._admit(available)
+        if self.rejections > rejections_before:
+            self._planned = planned_before
+            raise ExecutorsError(self._rejection())
         if not available:
             raise ExecutorsError(
                 f"No executor registered within {self.patience_s:g} s. Check that the master at {self._master} is "
@@ -139,15 +153,55 @@ class SparkNegotiator:
         active = self._active()
         return staying + [executor for executor in leaving if executor in active]
 
-    def _warm_up(self, available: list[str]) -> list[str]:
-        """Warm up new executors; return those that are still active afterwards."""
-        cold = [executor for executor in available if executor not in self._warm] if self._warms_up else []
-        warm = warm_up(self._spark, cold, self.slots_per_executor, max_s=self.patience_s)
-        self._warm = {*self._warm.intersection(available), *warm}
+    @property
+    def rejections(self) -> int:
+        return len(self._rejected)
+
+    def admit_new(self) -> str | None:
+        if self._directory is None or not self._warms_up:
+            return None
+        before = self.rejections
+        if set(self._registered()) - self._warm - self._rejected.keys():
+            self._admit(self._active())
+        active = set(self._active())
+        if self.rejections > before or active & self._rejected.keys():
+            return self._rejection()
+        unchecked = sorted(active - self._warm)
+        if unchecked:
+            return (
+                f"Executor {unchecked[0]} completed no task within {self.patience_s:g} s, so its access to the run "
+                f"directory '{self._directory}' could not be checked."
+            )
+        return None
+
+    def _admit(self, available: list[str]) -> list[str]:
+        """Warm up new executors and release those that cannot access the run directory; return the admitted ones."""
+        if not self._warms_up:
+            return available
+        with self._admission:
+            cold = [executor for executor in available if executor not in self._warm | self._rejected.keys()]
+            results = warm_up(
+                self._spark, cold, self.slots_per_executor, max_s=self.patience_s, directory=self._directory
+            )
+            rejected = {executor: failure for executor, failure in results.items() if failure is not None}
+            self._warm |= results.keys() - rejected.keys()
+            self._rejected |= rejected
+            if rejected:
+                admitted = [executor for executor in available if executor not in self._rejected]
+                self.request(max(1, len(admitted)))  # a replacement would come from the same machine
+                with contextlib.suppress(ExecutorsError):  # the caller refuses to use them in any case
+                    self.release([executor for executor in rejected if executor in self._registered()])
         if not cold:
             return available
         active = self._active()
-        return [executor for executor in available if executor in active]
+        return [executor for executor in available if executor in active and executor not in self._rejected]
+
+    def _rejection(self) -> str:
+        executor, failure = list(self._rejected.items())[-1]
+        return (
+            f"Executor {executor} cannot access the run directory '{self._directory}': {failure}; use a directory on a "
+            "disk that the driver and all executors share under the same path."
+        )
 
     # ---- state of the cluster
 

@@ -1,45 +1,66 @@
-"""Starts Python on new executors before they count as available, because that takes seconds."""
+"""Starts Python on new executors before they count as available, and checks that they can access the run directory."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
-from penstock.engines.spark.jvm import JvmError, list_executors
+from penstock.engines.spark.executors.directory_access import DirectoryProbe
+from penstock.engines.spark.jvm import JvmError, executors_of_tasks, list_executors
 
 _TAG = "penstock.warm-up"
 _MAX_ROUNDS = 5
 _TASK_S = 0.2  # long enough that the following tasks go to other slots
+_REPORT = "stage int, task bigint, failure string"
 
 
-def warm_up(spark: SparkSession, ids: Sequence[str], slots_per_executor: int, *, max_s: float) -> set[str]:
-    """Run Python tasks until each of these executors has completed some, or for `max_s`; return those that did.
+def warm_up(
+    spark: SparkSession, ids: Sequence[str], slots_per_executor: int, *, max_s: float, directory: Path | None = None
+) -> dict[str, str | None]:
+    """Run Python tasks until each of these executors has completed some, or for `max_s`.
+
+    Return each executor that completed a task, with the reason why it cannot access `directory`, or None if it can.
 
     Spark assigns tasks without a preferred location to free slots, and new executors have the most of them. The time
     limit is necessary: if all executors are lost meanwhile, the job would wait for new ones indefinitely.
     """
-    warm: set[str] = set()
+    warm: dict[str, str | None] = {}
     if not ids:
         return warm
-    before = _completed_tasks(spark)
+    probe = None if directory is None else DirectoryProbe(directory)
     deadline = time.monotonic() + max_s
-    for _ in range(_MAX_ROUNDS):
-        _run_tasks(spark, len(ids) * slots_per_executor * 2, deadline)
-        now = _completed_tasks(spark)
-        warm = {executor for executor in ids if now.get(executor, 0) > before.get(executor, 0)}
-        remaining = {executor for executor in ids if executor in now}  # some may be lost again by now
-        if warm == remaining or time.monotonic() >= deadline:
-            break
+    try:
+        for attempt in itertools.count(1):
+            reports = _run_tasks(spark, len(ids) * slots_per_executor * 2, probe, deadline)
+            executors = executors_of_tasks(spark, {row.stage for row in reports})
+            for row in reports:
+                executor = executors.get(row.task, "")
+                if executor in ids:
+                    failure = row.failure
+                    if probe is not None and failure is None:
+                        failure = probe.confirm_in_driver(str(row.task))
+                    warm[executor] = warm.get(executor) or failure
+            alive = {executor.id for executor in list_executors(spark)}  # some may be lost again by now
+            is_complete = set(warm) >= alive.intersection(ids) or (probe is None and attempt == _MAX_ROUNDS)
+            if is_complete or time.monotonic() >= deadline:
+                break
+    finally:
+        if probe is not None:
+            probe.close()
     return warm
 
 
-def _run_tasks(spark: SparkSession, tasks: int, deadline: float) -> None:
-    """Run short Python tasks; cancel them at the deadline."""
+def _run_tasks(spark: SparkSession, tasks: int, probe: DirectoryProbe | None, deadline: float) -> list[Row]:
+    """Run short Python tasks and return their reports; cancel them at the deadline."""
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", _TAG)
     context.setJobDescription("Penstock warms up new executors")
@@ -47,10 +68,11 @@ def _run_tasks(spark: SparkSession, tasks: int, deadline: float) -> None:
     cancellation = threading.Timer(max(0.0, deadline - time.monotonic()), context.cancelJobsWithTag, [_TAG])
     cancellation.start()
     try:
-        spark.range(0, tasks, 1, tasks).mapInPandas(_wait, "id bigint").write.format("noop").mode("append").save()
+        return spark.range(0, tasks, 1, tasks).mapInPandas(_task(probe), _REPORT).collect()
     except (JvmError, PySparkException):
         if time.monotonic() < deadline:  # after the deadline it is the cancellation
             raise
+        return []
     finally:
         cancellation.cancel()
         context.removeJobTag(_TAG)
@@ -58,10 +80,14 @@ def _run_tasks(spark: SparkSession, tasks: int, deadline: float) -> None:
         context.setJobDescription(None)  # type: ignore[arg-type]
 
 
-def _wait(frames: Iterator[Any]) -> Iterator[Any]:
-    time.sleep(_TASK_S)
-    yield from frames
+def _task(probe: DirectoryProbe | None) -> Callable[[Iterator[Any]], Iterator[pd.DataFrame]]:
+    def run(frames: Iterator[Any]) -> Iterator[pd.DataFrame]:
+        time.sleep(_TASK_S)
+        for _ in frames:
+            pass
+        task = TaskContext.get()
+        assert task is not None
+        failure = None if probe is None else probe.try_from_task(str(task.taskAttemptId()))
+        yield pd.DataFrame({"stage": [task.stageId()], "task": [task.taskAttemptId()], "failure": [failure]})
 
-
-def _completed_tasks(spark: SparkSession) -> dict[str, int]:
-    return {executor.id: executor.completed_tasks for executor in list_executors(spark)}
+    return run
