@@ -78,5 +78,6 @@ def fill(bootstrap_servers: str, topic: str, line: Callable[[int], Any], numbers
 def rows_of(bootstrap_servers: str, topic: str) -> list[dict[str, Any]]:
     """Return the committed rows of a topic."""
     cluster = KafkaCluster(bootstrap_servers=bootstrap_servers)
-    spans = [Span(partition, 0, end) for partition, end in Topic(cluster, topic).ends().items()]
+    starts, ends = Topic(cluster, topic).starts(), Topic(cluster, topic).ends()
+    spans = [Span(partition, starts[partition], end) for partition, end in ends.items()]
     return [json.loads(record.value()) for some in records(cluster, topic, spans) for record in some]

@@ -96,6 +96,13 @@ def is_refused(error: Any) -> bool:
     )
 
 
+def is_fenced(error: Any) -> bool:
+    """Return whether a newer producer with the same transactional id has replaced this one."""
+    from confluent_kafka import KafkaError
+
+    return error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+
 def has_no_leader(error: Any) -> bool:
     """Return whether a partition has no leader for a moment, because it is new or its broker has just restarted."""
     from confluent_kafka import KafkaError

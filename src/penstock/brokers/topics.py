@@ -167,6 +167,23 @@ class Topic:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
 
+    def has_records(self, timeout_s: float = _POLL_TIMEOUT_S) -> bool:
+        """Return whether any record is retained. Markers of transactions count as records."""
+        starts = self.starts(timeout_s)
+        return any(end > starts[partition] for partition, end in self.ends(timeout_s).items())
+
+    def delete_all_records(self) -> None:
+        """Delete all records and wait for it.
+
+        Raises:
+            KafkaException: No broker answers, or the deletion is refused, as for a compacted topic.
+        """
+        from confluent_kafka import OFFSET_END, TopicPartition
+
+        parts = [TopicPartition(self.name, partition, OFFSET_END) for partition in self.partitions()]
+        for future in self._admin().delete_records(parts, request_timeout=_REQUEST_TIMEOUT_S).values():
+            future.result(2 * _REQUEST_TIMEOUT_S)
+
     def delete_records_before(self, offsets: Offsets) -> None:
         """Request the deletion of all records before these offsets, without waiting for it."""
         from confluent_kafka import TopicPartition

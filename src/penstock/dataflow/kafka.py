@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.dataflow.errors import DataflowError
+from penstock.dataflow.existing import Existing, checked_existing
 
 FORMATS = {"text": "value string", "json": None, "bytes": "key binary, value binary"}
 STARTS = ("earliest", "latest")
@@ -25,6 +26,7 @@ class Kafka:
     key: str | None
     options: tuple[tuple[str, str], ...]
     writes_dead_letters: bool = True
+    existing: Existing = "error"
 
     @property
     def schema(self) -> str:
@@ -45,6 +47,7 @@ def kafka(
     start: str = "earliest",
     dead_letter: str | None = None,
     key: str | None = None,
+    existing: Existing = "error",
     options: Mapping[str, str] | None = None,
 ) -> Kafka:
     """Return a topic to use as a source or as a sink, with exactly-once delivery in both cases.
@@ -60,6 +63,8 @@ def kafka(
         start: Where a source starts: at the "earliest" record, or after the "latest".
         dead_letter: Topic for records that do not fit the schema. Without it, such a record ends the run.
         key: Column of a sink that becomes the key of the record.
+        existing: Treatment of records that a new run finds in the topic of a sink: "error" refuses to start,
+            "overwrite" deletes them when the run has started, and "append" keeps them. A source ignores it.
         options: Options of librdkafka, such as `security.protocol` or `sasl.username`. Secrets are given as `env:NAME`
             or `file:PATH`.
 
@@ -94,6 +99,7 @@ def kafka(
         start=start,
         dead_letter=dead_letter,
         key=key,
+        existing=checked_existing("kafka", existing),
         options=checked_options(options or {}),
     )
 

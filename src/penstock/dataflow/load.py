@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import inspect
@@ -18,7 +17,6 @@ from typing import Any, TypeVar
 
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
-from penstock.dataflow.flow_arguments import split_arguments
 
 MODULE_PREFIX = "_penstock_flow_"
 DEFAULT_NAME = "flow"
@@ -32,8 +30,8 @@ class LoadError(PenstockError):
 def load(spec: str) -> Dataflow:
     """Return the dataflow that `FILE[:name]` or `module[:name]` names.
 
-    `name` is a Dataflow, a function that returns one, or a module with `flow`. It defaults to `flow`, or to the only
-    Dataflow in the module. A function may have arguments with literal values: `module:name(rows=1000)`.
+    `name` is a Dataflow or a function without arguments that returns one. It defaults to `flow`, or to the only
+    Dataflow in the module.
 
     A file is loaded under the private module name `_penstock_flow_<stem>`, which a worker cannot import. Its functions
     and those of modules in the same folder must therefore be pickled by value: an engine that pickles registers each
@@ -42,7 +40,6 @@ def load(spec: str) -> Dataflow:
     Raises:
         LoadError: There is no such file, module or dataflow, or the code raises an exception.
     """
-    spec, arguments = split_arguments(spec)
     place, name = _split(spec)
     module = _from_file(Path(place)) if _is_file(place) else _from_name(place)
     chosen = name or _default_name(module, place)
@@ -50,12 +47,8 @@ def load(spec: str) -> Dataflow:
         value = getattr(module, chosen)
     except AttributeError:
         raise LoadError(f"'{place}' has no '{chosen}'; {_candidates(module)}") from None
-    if isinstance(value, ModuleType):
-        value = getattr(value, DEFAULT_NAME, None)
     if callable(value) and not isinstance(value, Dataflow):
-        value = _call(functools.partial(value, **arguments) if arguments else value, chosen, place)
-    elif arguments:
-        raise LoadError(f"'{chosen}' of '{place}' is not a function, so it takes no arguments; omit them.")
+        value = _call(value, chosen, place)
     if not isinstance(value, Dataflow):
         raise LoadError(
             f"'{chosen}' of '{place}' is {_described(value)}; it must be a Dataflow or a function without arguments "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.dataflow.existing import Existing, checked_existing
 from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.local_paths import local_path
 
@@ -16,6 +17,7 @@ class Parquet:
     """Parquet files in one folder."""
 
     path: str
+    existing: Existing = "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,24 +32,27 @@ class Noop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeachBatch:
-    """A function of a DataFrame and a batch number."""
+    """A function of a DataFrame and a batch key."""
 
-    fn: Callable[[Any, int], None]
+    fn: Callable[[Any, str], None]
 
 
 Sink = Parquet | Memory | Noop | ForeachBatch | Kafka
 
 
-def parquet(path: str | Path) -> Parquet:
+def parquet(path: str | Path, *, existing: Existing = "error") -> Parquet:
     """Return a sink that writes each batch exactly once as Parquet files.
 
     Args:
         path: Folder on a local or shared disk. A relative path refers to the current working directory.
+        existing: Treatment of output of another run or program in the folder: "error" refuses to start, "overwrite"
+            deletes that output when the new run has started, and "append" keeps it beside the new rows. A resumed run
+            continues its own output in any case.
 
     Raises:
-        DataflowError: The path is a URL such as s3a://...
+        DataflowError: The path is a URL such as s3a://..., or `existing` has another value.
     """
-    return Parquet(path=str(Path(local_path(path)).absolute()))
+    return Parquet(path=str(Path(local_path(path)).absolute()), existing=checked_existing("parquet", existing))
 
 
 def memory() -> Memory:
@@ -60,12 +65,11 @@ def noop() -> Noop:
     return Noop()
 
 
-def foreach_batch(fn: Callable[[Any, int], None]) -> ForeachBatch:
+def foreach_batch(fn: Callable[[Any, str], None]) -> ForeachBatch:
     """Return a sink that calls a function for each batch.
 
     Args:
-        fn: Function of a DataFrame and a batch number, as in PySpark's `foreachBatch`. The number counts the batches of
-            this sink from 0 and never goes back, also over plan changes and restarts. After a failure the function may
-            be called again with the last number and the same rows, so it must write idempotently under that number.
+        fn: Function of a DataFrame and a batch key. After a failure it may be called again with the same key and the
+            same rows, so it must write idempotently under that key.
     """
     return ForeachBatch(fn=fn)

@@ -26,8 +26,6 @@ class OperatorSummary(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: float | None
     backlog_rows: int | None  # in the last window
     state_rows: int | None  # in the last window
-    late_rows: int | None = None  # dropped since the start of the run
-    open_windows: int | None = None  # in the last window
 
 
 class OperatorMeans:
@@ -91,8 +89,6 @@ class _Sums:
             utilisation=self._utilisation.value(),
             backlog_rows=None if last is None else last.backlog_rows,
             state_rows=None if last is None else last.state_rows,
-            late_rows=None if last is None else last.late_rows_total,
-            open_windows=None if last is None else last.open_windows,
         )
 
 

@@ -13,7 +13,6 @@ import msgspec
 from penstock.plan.plan import Plan
 from penstock.report.costs import Cost, PlanPeriod, cost, plan_periods, trial_periods
 from penstock.report.decisions import group_key
-from penstock.report.event_time import event_time_remarks
 from penstock.report.history import (
     Point,
     RowCounter,
@@ -78,7 +77,6 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorSummary, ...]
     operators_since_s: float | None  # `operators` contains means since the latest plan change
     operators_until_s: float | None
-    event_time_remarks: tuple[str, ...]  # late rows and open windows
     plans: tuple[PlanPeriod, ...]
     cost: Cost | None
     plan_changes: tuple[NumberedChange, ...]  # the latest
@@ -130,7 +128,6 @@ def run_report(
         operators=means.summaries(declared, status.plan.cuts if status.plan else frozenset()),
         operators_since_s=means.since_s,
         operators_until_s=means.until_s,
-        event_time_remarks=event_time_remarks(status.window),
         plans=periods,
         cost=cost((*periods, *trial_periods(trials)), sums, price_per_slot_hour=price_per_slot_hour),
         plan_changes=tuple(numbered[-MAX_CHANGES:]),

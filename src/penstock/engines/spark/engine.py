@@ -97,6 +97,7 @@ class SparkEngine:
         self._lock = threading.RLock()  # a plan change excludes observation and recovery
         self._executors: Negotiator | None = None
         self._drift = ExecutorDrift(self._settings.executor_patience_s)
+        self._outputs: list[writers.Output] = []  # to be claimed by the start
         self._messages: list[str] = []  # events of the start, reported by the next `recover`
 
     # ---- state
@@ -154,6 +155,7 @@ class SparkEngine:
         previous = Committed.load(self.run)
         if previous is not None:
             check_same_dataflow(previous, self.flow, self.run)
+        self._outputs = self._find_outputs(is_resumed=previous is not None)
         for module in modules_by_value(self.flow):  # workers cannot import these modules
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         await_orphan(self.run)
@@ -178,7 +180,9 @@ class SparkEngine:
         plan = validated(self.flow, plan)
         run = self._open(spark, executors, None)
         changes = plan_query_changes(self.flow, None, plan)
-        self._commit(plan, changes, tuple(Changeover(run.context, run.queries, changes, None).execute()))
+        queries = tuple(Changeover(run.context, run.queries, changes, None).execute())
+        self._claim_outputs()  # as late as possible: it may delete the output of an earlier run
+        self._commit(plan, changes, queries)
 
     def _resume(self, spark: SparkSession, executors: Negotiator, previous: Committed) -> None:
         plan = previous.plan.replace(slots=executors.start(previous.plan.slots))
@@ -192,19 +196,18 @@ class SparkEngine:
                 if isinstance(source, SourceInput):
                     run.context.sources[source.operator].resume(planned.get(source.name, source.start))
         self._messages += apply_new_declarations(previous, self.flow, run.context.sources)
+        self._claim_outputs()
         run.queries.start_all(previous.queries, plan)
         self._committed.save(self.run)
         self._messages += self._journal.report_interrupted(previous.generation)
 
     def _open(self, spark: SparkSession, executors: Negotiator, previous: Committed | None) -> _OpenRun:
-        """Delete what the committed plan does not name, and open sources and sinks."""
+        """Delete what the committed plan does not name, and open the sources."""
         self._directory.delete_unused(previous)
         sources = {}
         for operator in self.flow.operators:
             if operator.kind is Kind.SOURCE:
                 sources[operator.name] = create_source(operator, self.run / "sources")
-            elif operator.sink is not None:
-                writers.check_reachable(operator.name, operator.sink)
         context = RunContext(
             spark=spark,
             flow=self.flow,
@@ -217,6 +220,21 @@ class SparkEngine:
         queries = QueryRunner(context, on_start=meter.query_started, on_stop=meter.query_stopped)
         self._open_run = _OpenRun(context, queries, meter)
         return self._open_run
+
+    def _find_outputs(self, *, is_resumed: bool) -> list[writers.Output]:
+        """Return the places to which the sinks write; raise PenstockError if a sink may not write to its place."""
+        outputs = []
+        for operator in self.flow.operators:
+            if operator.sink is not None:
+                output = writers.output_of(operator.name, operator.sink, self.run, is_resumed=is_resumed)
+                if output is not None:
+                    output.check()
+                    outputs.append(output)
+        return outputs
+
+    def _claim_outputs(self) -> None:
+        for output in self._outputs:
+            output.claim()
 
     def restart(self, query: Query) -> None:
         """Stop a query and start it again under the same plan."""

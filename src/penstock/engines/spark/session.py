@@ -11,7 +11,7 @@ import threading
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from penstock.dataflow.errors import SparkUnavailableError
+from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors.spark_negotiator import PASSIVE_ALLOCATION
 from penstock.engines.spark.jvm import JavaError, JvmError, silence_logger
@@ -56,7 +56,7 @@ _SILENCED_LOGGERS = ("org.apache.spark.sql.execution.datasources.v2.WriteToDataS
 def session(master: str, name: str = "penstock", confs: dict[str, str] | None = None) -> SparkSession:
     """Return a session with the settings of Penstock; `confs` take precedence over them.
 
-    Raises SparkUnavailableError if Spark does not start.
+    Raises PenstockError if Spark does not start.
     """
     here = master.startswith(("local", f"spark://{HOST}:"))
     environment = worker_python() | {"SPARK_LOCAL_IP": HOST} if here else {"PYSPARK_PYTHON": sys.executable}
@@ -70,7 +70,7 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
     try:
         spark = builder.getOrCreate()
     except (PySparkRuntimeError, JavaError) as error:
-        raise SparkUnavailableError(
+        raise PenstockError(
             f"Spark does not start with master '{master}': {first_line(error)}; a master is local[N], "
             "spark://HOST:PORT, yarn or k8s://URL, and Spark needs Java; set JAVA_HOME if Java is not on the PATH"
         ) from error

@@ -8,6 +8,7 @@ Kafka stores both or neither.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +20,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType
 
 from penstock.brokers.call_timeout import Result, call_with_timeout
-from penstock.brokers.cluster import KafkaCluster, is_refused
+from penstock.brokers.cluster import KafkaCluster, is_fenced, is_refused
 from penstock.brokers.records import MAX_PENDING_RECORDS, MAX_RECORD_BYTES, append
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import DataflowError, PenstockError
 from penstock.dataflow.kafka import Kafka
+from penstock.engines.spark.sinks.topic_output import TopicOutput
 from penstock.engines.spark.storage.column_names import quoted
 from penstock.engines.spark.storage.row_files import RowFile, write_dataframe
 
@@ -38,17 +40,25 @@ class KafkaSink:
     """Writes batches in the order of its calls. `name` is unique in the cluster and constant over restarts.
 
     The sink waits for a broker that does not respond, unless `is_stopping`, because Spark waits for the running batch
-    when a query is stopped.
+    when a query is stopped. `output` refuses a topic that another run has taken over.
     """
 
     _latest: ClassVar[dict[str, KafkaSink]] = {}  # sinks of this process by name
     _abandoned_s: ClassVar[dict[str, float]] = {}  # when a client of that name was last abandoned
 
-    def __init__(self, sink: Kafka, name: str, folder: Path, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        sink: Kafka,
+        name: str,
+        folder: Path,
+        is_stopping: Callable[[], bool],
+        output: TopicOutput | None = None,
+    ) -> None:
         self._sink = sink
         self._name = name
         self._folder = folder
         self._is_stopping = is_stopping
+        self._output = output
         self._cluster = KafkaCluster(bootstrap_servers=sink.bootstrap_servers, options=sink.options)
         self._topic = Topic(self._cluster, sink.topic)
         self._producer: Any = None
@@ -69,7 +79,7 @@ class KafkaSink:
 
     def _publish(self, files: list[RowFile], key: str) -> None:
         """Repeat the transaction until the batch is in the topic once. A failed transaction leaves nothing."""
-        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + _BATCH_TIMEOUT_S
         while True:
@@ -82,8 +92,10 @@ class KafkaSink:
                 return
             except KafkaException as error:
                 cause, now_s = error.args[0], time.monotonic()
-                if cause.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+                if is_fenced(cause):
                     # A restarted broker also answers earlier requests, and the last of them fences the others.
+                    with contextlib.suppress(KafkaException):
+                        self._check_owned()
                     if now_s - self._abandoned_s.get(self._name, float("-inf")) > _STALE_REQUEST_S:
                         raise PenstockError(
                             f"another query writes to topic '{self._sink.topic}' under the same name"
@@ -146,6 +158,7 @@ class KafkaSink:
             },
         )
         self._call(producer.init_transactions, 10.0)
+        self._check_owned()
         group = {"group.id": self._name, "enable.auto.commit": False, "isolation.level": "read_committed"}
         self._group = self._cluster.client(Consumer, **group)
         (last,) = self._call(self._group.committed, [self._batch_offset()], 10.0)
@@ -155,6 +168,10 @@ class KafkaSink:
         self._producer = producer
         producer.poll(0)
         self._disturbed = False  # it is connected, although other bootstrap servers may be down
+
+    def _check_owned(self) -> None:
+        if self._output is not None:
+            self._output.check_owned()
 
     def _transaction(self, files: list[RowFile], key: str) -> None:
         from confluent_kafka import KafkaError, KafkaException
