@@ -10,6 +10,7 @@ from penstock.dataflow.errors import PenstockError
 # name -> (module, type); a module is imported only when its schema is requested
 SCHEMAS: dict[str, tuple[str, str]] = {
     "plan": ("penstock.plan.plan", "Plan"),
+    "behaviour": ("penstock.engines.simulated.behaviour", "Behaviour"),
     "stations": ("penstock.planning.stations", "StationsDocument"),
     "assignment": ("penstock.planning.stations", "AssignmentResult"),
     "dataflow": ("penstock.models.flow", "Flow"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -72,9 +73,26 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command; print a PenstockError as one line and exit with code 1."""
+    """Run the command; print an error of Penstock or of the file system as one line and exit with code 1."""
     try:
-        cli(standalone_mode=True)
+        try:
+            cli(standalone_mode=True)
+        finally:
+            sys.stdout.flush()  # here, because Python reports an error at its end with a traceback
     except PenstockError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(1)
+    except OSError as error:
+        _discard_output()
+        if isinstance(error, BrokenPipeError):  # such as `penstock decisions | head`
+            sys.exit(1)
+        subject = "Cannot write the output" if error.filename is None else f"Cannot use '{error.filename}'"
+        click.echo(f"Error: {subject}: {error.strerror or error}.", err=True)
+        sys.exit(1)
+
+
+def _discard_output() -> None:
+    """Discard what is left in the buffer of stdout, which Python would try to write again at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

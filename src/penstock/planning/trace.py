@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -94,6 +94,6 @@ def _finite(text: str) -> float:
 def _seconds(time: str) -> float:
     moment = datetime.fromisoformat(time)
     # A time without a zone is read as UTC. Only differences matter, and local time has hours of 0 and 2 hours.
-    return (
-        moment.replace(tzinfo=None) - (moment.utcoffset() or moment - moment) - datetime(1970, 1, 1)
-    ).total_seconds()
+    # Two differences of times, because a time in the year 1 minus its zone would not be a time.
+    since_1970 = moment.replace(tzinfo=None) - datetime(1970, 1, 1)
+    return (since_1970 - (moment.utcoffset() or timedelta())).total_seconds()

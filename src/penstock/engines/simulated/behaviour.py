@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.json_document import JsonDocument
-from penstock.engines.simulated.distributions import BehaviourError, Distribution, Exponential, Fixed
+from penstock.engines.simulated.distributions import LARGEST, BehaviourError, Distribution, Exponential, Fixed
 from penstock.models.curve import CurvePoint
 
 UNLIMITED_ROWS = 2**62  # `SourceBehaviour.rows` of a source that never ends
@@ -128,8 +128,8 @@ class Behaviour(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_
 
 
 def _check_seconds(field: str, seconds: float) -> None:
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise BehaviourError(f"{field} is {seconds}; it must be a finite number of seconds, 0 or more.")
+    if not 0 <= seconds <= LARGEST:
+        raise BehaviourError(f"{field} is {seconds}; it must be a number of seconds from 0 to {LARGEST:g}.")
 
 
 def _check_cluster(cluster: SimulatedCluster) -> None:
@@ -178,8 +178,8 @@ def _check_operator(flow: Dataflow, name: str, operator: OperatorBehaviour) -> N
             f"buffer_rows of operator '{name}' is {operator.buffer_rows}; it must be at least 1, or null for no limit."
         )
     for field, value in (("keys", operator.keys), ("zipf", operator.zipf), ("state_bytes", operator.state_bytes)):
-        if not value >= 0:
-            raise BehaviourError(f"{field} of operator '{name}' is {value}; it must be 0 or more.")
+        if not 0 <= value <= 1e18:
+            raise BehaviourError(f"{field} of operator '{name}' is {value}; it must be a number from 0 to 1e+18.")
     if operator.pairs and len(flow[name].inputs) < 2:
         raise BehaviourError(f"Operator '{name}' pairs rows but has only one input; pairing needs at least 2 inputs.")
 
@@ -192,8 +192,8 @@ def _check_source(name: str, source: SourceBehaviour) -> None:
                 f"The rates of source '{name}' have the times {times}; they must start at second 0 and ascend."
             )
         for _, rate in source.rates:
-            if not (math.isfinite(rate) and rate >= 0):
-                raise BehaviourError(f"A rate of source '{name}' is {rate}; it must be a finite number, 0 or more.")
+            if not 0 <= rate <= LARGEST:
+                raise BehaviourError(f"A rate of source '{name}' is {rate}; it must be a number from 0 to {LARGEST:g}.")
         if source.repeat_s is not None and source.repeat_s <= times[-1]:
             raise BehaviourError(
                 f"repeat_s of source '{name}' is {source.repeat_s}; it must exceed the time of the last rate."

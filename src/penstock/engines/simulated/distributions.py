@@ -13,6 +13,8 @@ import msgspec
 
 from penstock.dataflow.errors import PenstockError
 
+LARGEST = 1e12  # of any number in a behaviour, so that sums and squares stay finite
+
 
 class BehaviourError(PenstockError):
     """A behaviour, cluster or distribution is invalid."""
@@ -92,9 +94,10 @@ class Hyperexponential(_Value, frozen=True, tag="hyperexponential"):
 
     def __post_init__(self) -> None:
         _not_negative("mean", self.mean)
-        if not (math.isfinite(self.scv) and self.scv >= 1):
+        if not 1 <= self.scv <= LARGEST:
             raise BehaviourError(
-                f"The SCV of a hyperexponential distribution is {self.scv}; it must be 1 or more. Use gamma below 1."
+                f"The SCV of a hyperexponential distribution is {self.scv}; it must be a number from 1 to "
+                f"{LARGEST:g}. Use gamma below 1."
             )
 
     def code(self) -> DistributionCode:
@@ -184,8 +187,10 @@ class Geometric(_Value, frozen=True, tag="geometric"):
     mean: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.mean) and self.mean >= 1):
-            raise BehaviourError(f"The mean of a geometric distribution is {self.mean}; it must be 1 or more.")
+        if not 1 <= self.mean <= LARGEST:
+            raise BehaviourError(
+                f"The mean of a geometric distribution is {self.mean}; it must be a number from 1 to {LARGEST:g}."
+            )
 
     @property
     def scv(self) -> float:
@@ -216,10 +221,10 @@ def count_variance(distribution: Distribution) -> float:
 
 
 def _not_negative(field: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0):
-        raise BehaviourError(f"'{field}' of a distribution is {value}; it must be a finite number, 0 or more.")
+    if not 0 <= value <= LARGEST:
+        raise BehaviourError(f"'{field}' of a distribution is {value}; it must be a number from 0 to {LARGEST:g}.")
 
 
 def _positive(field: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise BehaviourError(f"'{field}' of a distribution is {value}; it must be a finite number above 0.")
+    if not 0 < value <= LARGEST:
+        raise BehaviourError(f"'{field}' of a distribution is {value}; it must be above 0 and at most {LARGEST:g}.")

@@ -7,6 +7,7 @@ time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from penstock.engines.simulated.behaviour import Behaviour, Queue
 from penstock.engines.simulated.distributions import BehaviourError, Fixed
 from penstock.models.curve import Curve, CurvePoint, curve_from_points
 from penstock.plan import Plan, pipelines
+
+_HASHED_KEYS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,14 +133,27 @@ def _curve(operator: str, points: Mapping[str, CurvePoint]) -> Curve | None:
 def key_shares(keys: int, zipf: float, replicas: int) -> np.ndarray:
     """Return the share of the rows of each replica: key i has the weight i^-zipf, and a hash assigns it to a replica.
 
+    Keys after the first million are so many that a hash spreads them evenly. The sum of their weights is that of the
+    midpoint rule: the integral of x^-zipf from K + 1/2 to N + 1/2.
+
     >>> key_shares(keys=0, zipf=0.0, replicas=2).tolist()
     [0.5, 0.5]
     """
     if keys <= 0:
         return np.full(replicas, 1.0 / replicas)
-    weights = np.arange(1, keys + 1, dtype=float) ** -zipf
-    hashed = np.arange(1, keys + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    hashed_keys = min(keys, _HASHED_KEYS)
+    weights = np.arange(1, hashed_keys + 1, dtype=float) ** -zipf
+    hashed = np.arange(1, hashed_keys + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     hashed ^= hashed >> np.uint64(29)
     hashed *= np.uint64(0xBF58476D1CE4E5B9)
     replica = ((hashed >> np.uint64(32)) % np.uint64(replicas)).astype(np.int64)
-    return np.asarray(np.bincount(replica, weights=weights, minlength=replicas) / weights.sum())
+    spread = _weight_between(hashed_keys + 0.5, keys + 0.5, zipf)
+    shares = np.bincount(replica, weights=weights, minlength=replicas) + spread / replicas
+    return np.asarray(shares / (weights.sum() + spread))
+
+
+def _weight_between(low: float, high: float, zipf: float) -> float:
+    """Return the integral of x^-zipf."""
+    if zipf == 1.0:
+        return math.log(high / low)
+    return float((high ** (1.0 - zipf) - low ** (1.0 - zipf)) / (1.0 - zipf))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ def _parquet(path: str) -> pa.Table:
 
 def _lines(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     lines: list[str] = []
-    with Path(path).open(encoding="utf-8", newline="\n") as file:
+    with Path(path).open(encoding="utf-8-sig", newline="\n") as file:
         for line in file:
             lines.append(line.rstrip("\r\n"))
             if len(lines) == _ROWS_PER_BATCH:
@@ -115,7 +116,9 @@ def _objects(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     rows: list[Any] = []
     with pa.input_stream(path) as packed, io.BufferedReader(packed) as file:  # decompresses by file suffix
         for number, line in enumerate(file, start=1):
-            if line.isspace():
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            if not line.strip():
                 continue
             try:
                 rows.append(decode(line))
