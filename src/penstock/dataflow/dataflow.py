@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow import graph
+from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.declaration import check_keys, check_name, column_names, schema_columns, takes_each_input
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.kafka import Kafka
@@ -82,6 +83,7 @@ class Dataflow:
         copy._loops = dict(self._loops)
         return copy
 
+    @checked_types(DataflowError)
     def source(self, name: str, source: Source, *, watermark: tuple[str, str] | None = None) -> Stream:
         """Declare where rows come from.
 
@@ -107,6 +109,7 @@ class Dataflow:
         stream = self._add(Operator(name=name, kind=Kind.SOURCE, source=source, columns=columns))
         return stream.watermark(*watermark) if watermark else stream
 
+    @checked_types(DataflowError)
     def stateless(
         self,
         name: str,
@@ -147,6 +150,7 @@ class Dataflow:
             operator = replace(operator, columns=self._shared_columns(inputs))
         return self._add(operator)
 
+    @checked_types(DataflowError)
     def rows(
         self,
         name: str,
@@ -180,6 +184,7 @@ class Dataflow:
             raise DataflowError(f"Operator '{name}' has fn={fn!r}; it needs a function of one row.")
         return self._add(replace(operator, fn=RowFunction(fn=fn, schema=schema), columns=schema_columns(schema)))
 
+    @checked_types(DataflowError)
     def keyed(
         self,
         name: str,
@@ -223,6 +228,7 @@ class Dataflow:
         )
         return self._add(self._connected(operator, inputs))
 
+    @checked_types(DataflowError)
     def global_state(
         self,
         name: str,
@@ -283,6 +289,7 @@ class Dataflow:
                     )
         self._add(self._connected(Operator(name=name, kind=Kind.SINK, sink=sink), inputs))
 
+    @checked_types(DataflowError)
     def feedback(self, name: str, *, schema: str) -> Stream:
         """Declare the open end of a loop. Use it as an input, then close the loop with `stream.feed(loop)`.
 

@@ -27,7 +27,10 @@ def column_names(operator: str, option: str, names: Iterable[str] | None) -> tup
         raise DataflowError(
             f"Operator '{operator}' has {option}={names!r}, but {option} is a list of names; give {option}=[{names!r}]."
         )
-    return None if names is None else tuple(names)
+    columns = None if names is None else tuple(names)
+    if columns is not None and not all(isinstance(name, str) for name in columns):
+        raise DataflowError(f"Operator '{operator}' has {option}={list(columns)!r}; give a list of column names.")
+    return columns
 
 
 def schema_columns(schema: str) -> tuple[str, ...]:
@@ -65,6 +68,8 @@ def check_keys(operator: str, keys: Sequence[str]) -> None:
             f"Keyed operator '{operator}' has no keys; give the columns that partition its state, such as "
             "keys=['user'], or declare it with global_state if its state cannot be partitioned."
         )
+    if not all(isinstance(key, str) for key in keys):
+        raise DataflowError(f"Keyed operator '{operator}' has keys={list(keys)!r}; give a list of column names.")
     if len(set(keys)) != len(keys):
         raise DataflowError(f"Keyed operator '{operator}' has keys={list(keys)}; give each key once.")
 

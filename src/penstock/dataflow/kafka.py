@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.existing import Existing, checked_existing
 
@@ -38,6 +39,7 @@ class Kafka:
         return self.columns
 
 
+@checked_types(DataflowError)
 def kafka(
     topic: str,
     *,

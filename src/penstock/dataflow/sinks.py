@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.dataflow.argument_types import checked_types
+from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.existing import Existing, checked_existing
 from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.local_paths import local_path
@@ -40,6 +42,7 @@ class ForeachBatch:
 Sink = Parquet | Memory | Noop | ForeachBatch | Kafka
 
 
+@checked_types(DataflowError)
 def parquet(path: str | Path, *, existing: Existing = "error") -> Parquet:
     """Return a sink that writes each batch exactly once as Parquet files.
 
@@ -65,6 +68,7 @@ def noop() -> Noop:
     return Noop()
 
 
+@checked_types(DataflowError)
 def foreach_batch(fn: Callable[[Any, str], None]) -> ForeachBatch:
     """Return a sink that calls a function for each batch.
 

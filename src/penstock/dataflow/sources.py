@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.local_paths import local_path
@@ -61,7 +63,7 @@ def _rate(rows_per_s: float | None) -> float | None:
     return rows_per_s
 
 
-def _format(path: str, name: str | None, schema: str | None) -> tuple[str, str]:
+def _format(path: str | Path, name: str | None, schema: str | None) -> tuple[str, str]:
     """Return the format, given or derived from the suffix of the path, and the schema."""
     ending = {
         "txt": "text",
@@ -71,7 +73,7 @@ def _format(path: str, name: str | None, schema: str | None) -> tuple[str, str]:
         "jsonl": "json",
         "parquet": "parquet",
     }
-    chosen = name or ending.get(path.rsplit(".", 1)[-1], "text")
+    chosen = name or ending.get(str(path).rsplit(".", 1)[-1], "text")
     if chosen not in FORMATS:
         raise DataflowError(f"format={name!r} is not supported; choose one of {', '.join(FORMATS)}.")
     if chosen == "text":
@@ -88,8 +90,9 @@ def _format(path: str, name: str | None, schema: str | None) -> tuple[str, str]:
     return chosen, schema
 
 
+@checked_types(DataflowError)
 def replay(
-    path: str,
+    path: str | Path,
     *,
     rows_per_s: float,
     format: str | None = None,
@@ -125,8 +128,9 @@ def replay(
     )
 
 
+@checked_types(DataflowError)
 def backlog(
-    path: str, *, format: str | None = None, schema: str | None = None, repeat: int = 1, header: bool = True
+    path: str | Path, *, format: str | None = None, schema: str | None = None, repeat: int = 1, header: bool = True
 ) -> Replay:
     """Return a source with all rows of the files available from the start, so that it never limits the pipeline.
 
@@ -136,7 +140,8 @@ def backlog(
     return replace(paced, rows_per_s=None)
 
 
-def files(path: str, *, format: str | None = None, schema: str | None = None, header: bool = True) -> Files:
+@checked_types(DataflowError)
+def files(path: str | Path, *, format: str | None = None, schema: str | None = None, header: bool = True) -> Files:
     """Return a source that reads each file once, when it appears. Write a file elsewhere and then move it in.
 
     The arguments and exceptions are those of `replay`.
@@ -145,6 +150,7 @@ def files(path: str, *, format: str | None = None, schema: str | None = None, he
     return Files(glob=local_path(path), format=chosen, schema=columns, header=header)
 
 
+@checked_types(DataflowError)
 def generate(
     fn: Callable[[int], Any], *, schema: str, rows_per_s: float | None = None, rows: int | None = None
 ) -> Generate:
@@ -169,6 +175,7 @@ def generate(
     return Generate(fn=fn, schema=schema, rows_per_s=_rate(rows_per_s), rows=rows)
 
 
+@checked_types(DataflowError)
 def spark_source(fn: Callable[[Any], Any]) -> SparkSource:
     """Return a source for a streaming DataFrame of your own. Its query is never changed during a run.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.dataflow.argument_types import checked_types
+from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.operators import Watermark
 from penstock.dataflow.sinks import Sink
 
@@ -137,6 +139,7 @@ class Stream:
             name, fn, inputs=[self], output_mode=output_mode, columns=columns, selectivity=selectivity
         )
 
+    @checked_types(DataflowError)
     def watermark(self, column: str, delay: str) -> Stream:
         """Declare event time on this stream, as `DataFrame.withWatermark` does. Every later cut preserves it.
 
