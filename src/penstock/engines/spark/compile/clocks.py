@@ -21,6 +21,7 @@ from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from penstock.engines.spark.error_text import UserFunctionError, user_function_error
 from penstock.measure.estimators import ServiceSample
 
 
@@ -38,8 +39,9 @@ class Timing:
     (T_m in the paper is the length of a window). A Spark task sends its sums when it ends, so a pull sends no message.
     """
 
-    def __init__(self, context: Any, every: int) -> None:
+    def __init__(self, context: Any, every: int, operator: str = "") -> None:
         self.every = every
+        self.operator = operator  # named in the errors of its functions
         self.seconds = context.accumulator(0.0)
         self.sampled = context.accumulator(0)
         self.sampled_s = context.accumulator(0.0)
@@ -116,6 +118,7 @@ class _TimedInput:
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = iter(items)
         self.waited_s = 0.0
+        self.failed = False
 
     def __iter__(self) -> _TimedInput:
         return self
@@ -124,27 +127,43 @@ class _TimedInput:
         began = time.perf_counter()
         try:
             return next(self._items)
+        except StopIteration:
+            raise
+        except BaseException:
+            self.failed = True
+            raise
         finally:
             self.waited_s += time.perf_counter() - began
 
 
-def _own_time(timing: Timing, made: Iterator[Any], source: _TimedInput) -> Iterator[Any]:
-    """Pass on the items of a generator and add its own time, without that of its input and its consumer."""
+def _own_time(timing: Timing, fn: Callable[..., Any], source: _TimedInput, *args: Any) -> Iterator[Any]:
+    """Pass on the items that a function makes and add its own time, without that of its input and its consumer."""
+    made: Iterator[Any] | None = None
     while True:
         waited_s, began = source.waited_s, time.perf_counter()
         try:
+            if made is None:
+                made = iter(fn(*args))
             item = next(made)
         except StopIteration:
             return
+        except Exception as error:
+            if source.failed:  # the input of the function, which may be another function of the user
+                raise
+            raise _explained(timing, fn, error) from error
         finally:
             timing.seconds.add(time.perf_counter() - began - (source.waited_s - waited_s))
         yield item
 
 
+def _explained(timing: Timing, fn: Callable[..., Any], error: Exception, row: object = None) -> UserFunctionError:
+    return user_function_error(f"operator '{timing.operator}'", fn, error, row=row)
+
+
 def _over_batches(timing: Timing, fn: Callable[[Any], Iterable[Any]]) -> Callable[[Any], Iterator[Any]]:
     def timed(batches: Iterable[Any]) -> Iterator[Any]:
         source = _TimedInput(batches)
-        return _own_time(timing, iter(fn(source)), source)
+        return _own_time(timing, fn, source, source)
 
     return timed
 
@@ -172,13 +191,16 @@ def _over_row(timing: Timing, fn: Callable[..., Any]) -> Callable[..., Any]:
         nonlocal left
         if left is None:
             left = rows_until_drawn(timing.every)
-        if left > 0:
-            left -= 1
-            return fn(*args, **kwargs)
-        left = None
-        began = time.perf_counter()
-        result = fn(*args, **kwargs)
-        row_s = time.perf_counter() - began
+        try:
+            if left > 0:
+                left -= 1
+                return fn(*args, **kwargs)
+            left = None
+            began = time.perf_counter()
+            result = fn(*args, **kwargs)
+            row_s = time.perf_counter() - began
+        except Exception as error:
+            raise _explained(timing, fn, error, row=args or kwargs) from error
         timing.seconds.add(row_s * timing.every)
         timing.sampled.add(1)
         timing.sampled_s.add(row_s)
@@ -193,6 +215,8 @@ def _over_columns(timing: Timing, fn: Callable[..., Any]) -> Callable[..., Any]:
         began = time.perf_counter()
         try:
             return fn(*args, **kwargs)
+        except Exception as error:
+            raise _explained(timing, fn, error) from error
         finally:
             timing.seconds.add(time.perf_counter() - began)
 
@@ -212,7 +236,7 @@ _UDFS = {
 def _over_generator(timing: Timing, fn: Callable[..., Iterable[Any]]) -> Callable[..., Iterator[Any]]:
     def timed(key: Any, batches: Iterable[Any], state: Any) -> Iterator[Any]:
         source = _TimedInput(batches)
-        return _own_time(timing, iter(fn(key, source, state)), source)
+        return _own_time(timing, fn, source, key, source, state)
 
     return timed
 
@@ -224,7 +248,7 @@ def _over_processor(timing: Timing, processor: Any) -> Any:
 
     def timed(key: Any, rows: Any, timer_values: Any) -> Iterator[Any]:
         source = _TimedInput(rows)
-        return _own_time(timing, iter(original(key, source, timer_values)), source)
+        return _own_time(timing, original, source, key, source, timer_values)
 
     clocked.handleInputRows = timed
     return clocked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.dataflow import Dataflow, DataflowError, Kind, Operator, OutputMode, PenstockError, PlanError, RowFunction
+from penstock.dataflow.code_location import failing_line, source_file
 from penstock.dataflow.edge import Edge
 from penstock.engines.spark.compile.clocks import Timing, python_functions_timed
 from penstock.engines.spark.compile.event_time import (
@@ -23,6 +23,7 @@ from penstock.engines.spark.compile.event_time import (
 )
 from penstock.engines.spark.compile.refusals import refuse_hidden_state, refuse_repeated_input
 from penstock.engines.spark.compile.row_functions import apply_rows
+from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.jvm import check_for_streaming
 from penstock.engines.spark.run_directory.committed import Origin
 from penstock.engines.spark.sinks.writers import check_columns, counts_rows
@@ -168,8 +169,9 @@ class Compiler:
         function = operator.fn
         if function is None:
             return frames[0]
-        timing = Timing(self._spark.sparkContext, self._sample_every) if self._sample_every else None
-        if timing is not None:
+        timing = None
+        if self._sample_every:
+            timing = Timing(self._spark.sparkContext, self._sample_every, operator.name)
             self._timings[operator.name] = timing
         if isinstance(function, RowFunction):
             return apply_rows(frames[0], operator.name, function.fn, function.schema, timing)
@@ -207,9 +209,8 @@ def _call_user_function(name: str, function: Callable[..., Any], frames: tuple[D
     except (AnalysisException, PenstockError):  # their messages are sufficient
         raise
     except Exception as error:
-        file = getattr(getattr(function, "__code__", None), "co_filename", None)
-        lines = [line for line in traceback.extract_tb(error.__traceback__) if line.filename == file]
-        where = f"'{file}', line {lines[-1].lineno}: {lines[-1].line}: " if lines else ""
+        line = failing_line(error, source_file(function))
+        where = f"'{line.filename}', line {line.lineno}: {line.line}: " if line is not None else ""
         raise DataflowError(f"the function of '{name}' fails: {where}{type(error).__name__}: {error}") from error
 
 
@@ -223,4 +224,5 @@ def _check_keys(operator: Operator, df: DataFrame) -> None:
 
 
 def _first_line(error: Any) -> str:
-    return str(error).strip().splitlines()[0]
+    line = str(error).strip().splitlines()[0]
+    return root_cause(error) if line.endswith("Traceback (most recent call last):") else line

@@ -15,7 +15,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from penstock.dataflow.code_location import written_at
 from penstock.engines.spark.compile.clocks import Timing, rows_until_drawn
+from penstock.engines.spark.error_text import user_function_error
 from penstock.engines.spark.storage.column_names import ArrowFunction, map_in_arrow
 from penstock.engines.spark.storage.row_conversion import batch_from_dicts
 from penstock.engines.spark.storage.row_files import arrow_schema
@@ -42,23 +44,27 @@ def over_rows(name: str, function: Function, schema: pa.Schema, timing: Timing |
             began = clock()
             made: list[dict[str, Any]] = []
             sampled, sampled_s, sampled_s2 = 0, 0.0, 0.0
-            for row in batch.to_pylist(**options):
-                if until_next == 0 and timing is not None:
-                    row_began = clock()
-                    result = function(row)
-                    if result is not None and not isinstance(result, dict):
-                        result = list(result)  # a generator does its work here
-                    row_s = clock() - row_began
-                    sampled, sampled_s, sampled_s2 = sampled + 1, sampled_s + row_s, sampled_s2 + row_s * row_s
-                    until_next = rows_until_drawn(timing.every)
-                else:
-                    result = function(row)
-                    until_next -= 1
-                if isinstance(result, dict):
-                    made.append(result)
-                elif result is not None:
-                    made.extend(result)
-            output = batch_from_dicts(made, schema, f"the function of '{name}'")
+            row: dict[str, Any] | None = None
+            try:
+                for row in batch.to_pylist(**options):
+                    if until_next == 0 and timing is not None:
+                        row_began = clock()
+                        result = function(row)
+                        if result is not None and not isinstance(result, dict):
+                            result = list(result)  # a generator does its work here
+                        row_s = clock() - row_began
+                        sampled, sampled_s, sampled_s2 = sampled + 1, sampled_s + row_s, sampled_s2 + row_s * row_s
+                        until_next = rows_until_drawn(timing.every)
+                    else:
+                        result = function(row)
+                        until_next -= 1
+                    if isinstance(result, dict):
+                        made.append(result)
+                    elif result is not None:
+                        made.extend(result)
+            except Exception as error:
+                raise user_function_error(f"operator '{name}'", function, error, row=row) from error
+            output = batch_from_dicts(made, schema, f"the function of '{name}'{written_at(function)}")
             if timing is not None:
                 timing.seconds.add(clock() - began)
                 timing.sampled.add(sampled)

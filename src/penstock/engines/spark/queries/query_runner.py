@@ -13,6 +13,7 @@ from penstock.dataflow import PenstockError
 from penstock.dataflow.sources import SparkSource
 from penstock.engines.spark.channels.logged_channel import event_observation
 from penstock.engines.spark.compile.compiler import Compiled, Compiler
+from penstock.engines.spark.log_files import append_error
 from penstock.engines.spark.queries.retries import RepeatedFailure
 from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
@@ -194,6 +195,7 @@ class QueryRunner:
                 failure = RepeatedFailure(committed_batch=batch, times=1, at_s=now)
             else:
                 failure = failure.next(batch, now)
+            append_error(self._directory.path, f"Pipeline '{running.record.pipeline}' failed:", running.stack_trace())
             self._failures[checkpoint] = running.run_id, failure
         return failure
 

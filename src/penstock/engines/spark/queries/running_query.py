@@ -15,7 +15,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.compile.compiler import Compiled
 from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.executors import Negotiator
-from penstock.engines.spark.jvm import batch_watermark_ms, observed_time_s
+from penstock.engines.spark.jvm import batch_watermark_ms, observed_time_s, stack_trace
 from penstock.engines.spark.queries.progress import Progress, batches_newest_first
 from penstock.engines.spark.queries.watermarks import InputWatermarks
 from penstock.engines.spark.reading.gate import Gate, hold_file
@@ -159,6 +159,11 @@ class RunningQuery:
             return None
         error = self._query.exception()
         return root_cause(error) if error is not None else "The query stopped without an exception."
+
+    def stack_trace(self) -> str:
+        """Return the complete text of the exception that ended the query."""
+        error = self.query.exception()
+        return "The query stopped without an exception." if error is None else stack_trace(error)
 
     def is_waiting_for_data(self, checkpoint: Checkpoint) -> bool:
         """Return whether the query waits for rows and has committed every batch that it began."""

@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
+from penstock.dataflow.code_location import written_at
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.pace import Pace
+from penstock.engines.spark.error_text import user_function_error
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.reading.reader import ReaderOptions, StreamReader, data_source, open_stream
 from penstock.engines.spark.sources.contract import SampleSize
@@ -142,8 +144,12 @@ def generated_rows(name: str, function: Callable[[int], Any], schema: StructType
 
     def rows(start: int, stop: int) -> Iterator[pa.RecordBatch]:
         for low in range(start, stop, _GENERATED_PER_BATCH):
-            made = [function(number) for number in range(low, min(low + _GENERATED_PER_BATCH, stop))]
-            yield batch_from_rows(made, arrow, f"the function of source '{name}'")
+            made: list[Any] = []
+            try:
+                made.extend(map(function, range(low, min(low + _GENERATED_PER_BATCH, stop))))
+            except Exception as error:
+                raise user_function_error(f"source '{name}'", function, error, number=low + len(made)) from error
+            yield batch_from_rows(made, arrow, f"the function of source '{name}'{written_at(function)}")
 
     return rows
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.dataflow.errors import DataflowError, PenstockError
+from penstock.engines.spark.error_text import user_function_error
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.reading.reader import ReaderOptions
 
@@ -18,7 +20,12 @@ class UserDataFrameSource:
         self._function = function
 
     def read(self, spark: SparkSession, options: ReaderOptions) -> DataFrame:
-        df = self._function(spark)
+        try:
+            df = self._function(spark)
+        except (AnalysisException, PenstockError):  # their messages are sufficient
+            raise
+        except Exception as error:
+            raise user_function_error(f"source '{self._name}'", self._function, error) from error
         if not isinstance(df, DataFrame) or not df.isStreaming:
             raise DataflowError(
                 f"the function of source '{self._name}' returns {type(df).__name__}, not a streaming DataFrame; "
