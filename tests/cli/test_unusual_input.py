@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,23 @@ def test_the_schema_of_a_behaviour_names_its_parts() -> None:
     result = CliRunner().invoke(cli, ["schema", "behaviour"], catch_exceptions=False)
     properties = json.loads(result.stdout)["$defs"]["Behaviour"]["properties"]
     assert {"operators", "sources", "cluster", "change", "batch"} == set(properties)
+
+
+def test_a_file_that_needs_spark_on_a_machine_without_java(files: Path) -> None:
+    text = 'from pyspark.sql import functions as F\nBIG = F.col("n") > 500\n'
+    Path("columns.py").write_text(text + DOUBLE_FLOW.format(rows=None, rate=20))
+    result = subprocess.run(
+        [*PENSTOCK, "show", "columns.py"],
+        env={**os.environ, "JAVA_HOME": "/nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1 and len(result.stderr.splitlines()) == 1
+    assert f"'{files / 'columns.py'}', line 2: BIG = F.col(\"n\") > 500: This needs Spark while" in result.stderr
+    assert "/nowhere/bin/java" in result.stderr
+
+
+def test_a_file_without_spark_objects_needs_neither_spark_nor_pyspark(files: Path) -> None:
+    program = "import sys, penstock; penstock.outline('double.py'); assert 'pyspark' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -52,12 +52,12 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
         (lambda flow: numbers(flow, "two words"), "use a letter, then letters"),
         (lambda flow: numbers(flow).stateless("f", same, selectivity=-1), "rows out per row in, 0 or more"),
         (lambda flow: numbers(flow).stateless("f", same, selectivity=float("nan")), "rows out per row in, 0 or more"),
-        (lambda flow: numbers(flow).stateless("f", "select *"), "needs a function of a DataFrame"),  # type: ignore[arg-type]
+        (lambda flow: numbers(flow).stateless("f", "select *"), "give a function"),  # type: ignore[arg-type]
         (lambda flow: numbers(flow).stateless("f", lambda a, b: a), "takes 2 DataFrames but the operator has 1 input"),
         (lambda flow: flow.stateless("f", same, inputs=[]), "has no input"),
         (lambda flow: numbers(flow).watermark("ts", "1 minute"), "not among its columns n, key"),
         (lambda flow: numbers(flow).watermark("n", "soon"), "write it like '10 minutes'"),
-        (lambda flow: numbers(flow).stateless("f", numbers(penstock.Dataflow("b")).name), "needs a function"),  # type: ignore[arg-type]
+        (lambda flow: numbers(flow).stateless("f", numbers(penstock.Dataflow("b")).name), "give a function"),  # type: ignore[arg-type]
         (
             lambda flow: flow.stateless("f", same, inputs=[numbers(penstock.Dataflow("b"))]),
             "not a stream of dataflow 'a'",

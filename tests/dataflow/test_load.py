@@ -139,3 +139,52 @@ def test_an_edit_within_the_same_second_is_seen(tmp_path: Path) -> None:
         file.write_text(f"{FLOW}\nflow = build({name!r})\n")
         os.utime(file, (1_700_000_000, 1_700_000_000))
         assert load(str(file)).name == name
+
+
+def test_only_the_statement_whose_cause_was_removed_runs_again(tmp_path: Path) -> None:
+    (tmp_path / "needy_helper.py").write_text(
+        "import sys\nready = sys.modules['_penstock_flow_mine'].calls\nready[1]\n"
+    )
+    file = write("calls = ['once']\nimport needy_helper\ncalls.append('after')\nflow = build('a')")
+    errors: list[str] = []
+
+    def remedy(error: Exception) -> bool:
+        errors.append(str(error))
+        sys.modules["_penstock_flow_mine"].__dict__["calls"].append("remedy")
+        return True
+
+    assert load(file, remedy).name == "a"
+    assert errors == ["list index out of range"]
+    assert sys.modules["_penstock_flow_mine"].__dict__["calls"] == ["once", "remedy", "after"]
+
+
+def test_a_statement_that_fails_again_is_reported() -> None:
+    with pytest.raises(LoadError, match=r"line 7: 1 / 0: ZeroDivisionError: division by zero"):
+        load(write("1 / 0\nflow = build('a')"), lambda error: True)
+
+
+def test_future_features_apply_to_all_statements() -> None:
+    Path("future_1.py").write_text(
+        f'"""A page."""\nfrom __future__ import annotations\n{FLOW}\n'
+        "def f(n: not_defined_anywhere) -> None: ...\nflow = build('a')"
+    )
+    assert load("future_1.py").name == "a"
+    assert sys.modules["_penstock_flow_future_1"].__doc__ == "A page."
+
+
+def test_a_missing_module_is_named_with_the_line_that_imports_it(tmp_path: Path) -> None:
+    (tmp_path / "helper_5.py").write_text("\nimport not_installed_anywhere\n")
+    with pytest.raises(LoadError) as info:
+        load(write("import helper_5\nflow = build('a')"))
+    assert f"'{tmp_path / 'helper_5.py'}', line 2: import not_installed_anywhere: ModuleNotFoundError" in str(
+        info.value
+    )
+    assert f"install it for {sys.executable}" in str(info.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_an_unreadable_file() -> None:
+    file = Path(write("flow = build('a')"))
+    file.chmod(0)
+    with pytest.raises(LoadError, match=r"Cannot read '.*mine.py': Permission denied; check its permissions."):
+        load(str(file))

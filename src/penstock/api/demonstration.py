@@ -76,7 +76,7 @@ def demonstrate(
     directory, say = local_directory(at), say or _nothing
     shutil.rmtree(directory, ignore_errors=True)
     say(f"Starting Spark with {SLOTS} slots, more than the machine has cores: the operator waits and needs no core.")
-    owned = session(f"local[{SLOTS}]", "penstock demo") if spark is None else None
+    owned = session(f"local[{SLOTS}]", "penstock demo", run=directory) if spark is None else None
     try:
         return _Demo(spark or owned, directory, seconds / 2, say, show).result()
     finally:

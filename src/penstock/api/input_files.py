@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 
-from penstock.dataflow import Dataflow
+from penstock.api.spark_session import SessionOnDemand
+from penstock.dataflow import Dataflow, DataflowError
 from penstock.dataflow.errors import PenstockError, PlanError
 from penstock.dataflow.load import load
 from penstock.plan.plan import Plan
 
 
 def read_file(path: Path, content: str) -> bytes:
-    """Return the bytes of a file; `content` says what it contains, for the error message."""
+    """Return the bytes of a file without the byte-order mark that some editors and spreadsheets write.
+
+    `content` says what it contains, for the error message.
+    """
     try:
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise PenstockError(f"Cannot read the {content} file '{path}': {error.strerror}. Check the path.") from None
 
 
 def read_text(path: Path, content: str = "CSV") -> str:
-    """Return the text of a file in UTF-8, with or without the byte-order mark that spreadsheets write."""
+    """Return the text of a file in UTF-8."""
     try:
-        return read_file(path, content).decode("utf-8-sig")
+        return read_file(path, content).decode()
     except UnicodeDecodeError:
         raise PenstockError(f"The {content} file '{path}' is not text in UTF-8.") from None
 
@@ -36,8 +41,22 @@ def plan_from(plan: Plan | Path | str) -> Plan:
         raise PlanError(f"{plan}: {error}") from None
 
 
-def dataflow_from(flow: Dataflow | str) -> Dataflow:
-    """Return the checked dataflow; a text is FILE[:name] or MODULE[:name]."""
-    dataflow = load(flow) if isinstance(flow, str) else flow
+def dataflow_from(flow: Dataflow | str, spark: SessionOnDemand | None = None) -> Dataflow:
+    """Return the checked dataflow; a text is FILE[:name] or MODULE[:name].
+
+    Code that needs Spark while it is loaded uses the session `spark`, or one that is stopped afterwards.
+    """
+    if isinstance(flow, str):
+        on_demand = spark or SessionOnDemand()
+        try:
+            with on_demand.loading():
+                dataflow = load(flow, on_demand)
+        finally:
+            if spark is None:
+                on_demand.stop()
+    elif isinstance(flow, Dataflow):
+        dataflow = flow
+    else:
+        raise DataflowError(f"flow is {flow!r}; it must be a Dataflow, 'FILE[:name]' or 'MODULE[:name]'.")
     dataflow.check()
     return dataflow

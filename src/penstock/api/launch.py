@@ -65,6 +65,21 @@ class RunTarget:
             return RunTarget(master=str(spark.sparkContext.master), spark=spark)
         return RunTarget(master=master or DEFAULT_MASTER, confs=own)
 
+    def with_session_of(self, flow: Dataflow | str, *, is_master_given: bool) -> RunTarget:
+        """Return the target after the file of the dataflow was loaded, which may have created a Spark session."""
+        from penstock.api.spark_session import active_session
+
+        session = active_session() if self.spark is None and isinstance(flow, str) else None
+        if session is None:
+            return self
+        master = str(session.sparkContext.master)
+        if self.confs or self.cluster_directory is not None or (is_master_given and self.master != master):
+            raise OptionError(
+                f"'{flow}' creates a Spark session with master '{master}', which has its own properties; omit the "
+                "master, cluster and properties of the run, or remove the session from the file: Penstock creates one."
+            )
+        return RunTarget(master=master, spark=session)
+
     def fit(self, options: PolicyOptions) -> tuple[PolicyOptions, list[str]]:
         """Return the options adapted to the cluster, and remarks about that and about the session."""
         remarks = []
@@ -79,7 +94,12 @@ class RunTarget:
                     f"'{self.cluster_directory}' has room for {room}; at most {room} are used."
                 )
                 options = options.limited_to(room)
-        if options.executors is not None and options.executor_cores is None and not self.master.startswith("local"):
+        if options.executors is not None and (self.master == "local" or self.master.startswith("local[")):
+            raise OptionError(
+                f"The number of executors of '{self.master}' cannot be changed, because the driver runs all tasks; "
+                "omit the number of executors, or run on a cluster such as one of 'penstock cluster start'."
+            )
+        if options.executors is not None and options.executor_cores is None:
             raise OptionError(f"A number of executors on {self.master} requires the number of cores per executor.")
         warnings = [options.warning(self.master)]
         if self.spark is not None:

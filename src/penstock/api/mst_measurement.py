@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.api.input_files import dataflow_from
 from penstock.api.policy_options import OptionError
 from penstock.control.policies.catalogue import POLICIES
 from penstock.dataflow import Dataflow
+from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.local_paths import local_directory
 
@@ -39,6 +41,7 @@ class StudyProgress:
     trial: Trial | None = None
 
 
+@checked_types(OptionError)
 def measure_mst(
     flow: Dataflow | str,
     *,
@@ -86,11 +89,9 @@ def measure_mst(
         raise OptionError("A paced measurement requires repeats and cannot have a budget; omit the budget.")
     if replicas not in REPLICA_METHODS:
         raise OptionError(f"Replicas cannot be set by '{replicas}'; the methods are {', '.join(REPLICA_METHODS)}.")
-    from penstock.dataflow.load import load
     from penstock.engines.spark import cluster as clusters
 
-    dataflow = (load(flow) if isinstance(flow, str) else flow).without_output()
-    dataflow.check()
+    dataflow = dataflow_from(flow).without_output()
     _check_sources(dataflow, paced=paced)
     asked = clusters.ClusterSize(workers=max(executors), slots=executor_cores, memory_mb=executor_memory_mb)
     if cluster is not None:
@@ -246,7 +247,7 @@ class _Study:
         from penstock.engines.spark.session import end, session
         from penstock.study.mst.design import plan_for
 
-        spark = session(cluster.master, "penstock mst", cluster.confs)
+        spark = session(cluster.master, "penstock mst", cluster.confs, run=self.directory)
         stack.callback(end, spark)
         directory = self.directory / "trials"
         shutil.rmtree(directory, ignore_errors=True)  # left by an interrupted study

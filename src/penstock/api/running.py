@@ -15,7 +15,9 @@ from penstock.api.input_files import dataflow_from, plan_from
 from penstock.api.launch import Channel, Launch, RunTarget, kafka_cluster
 from penstock.api.policy_options import Mode, OptionError, PolicyOptions, create_policy
 from penstock.api.record import RunRecord
+from penstock.api.spark_session import SessionOnDemand
 from penstock.dataflow import Dataflow
+from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.local_paths import local_directory
 from penstock.dataflow.sources import never_ends
@@ -34,6 +36,7 @@ class RunFailedError(PenstockError):
     """The run ended because of an error."""
 
 
+@checked_types(OptionError)
 def run(
     flow: Dataflow | str,
     *,
@@ -74,8 +77,8 @@ def run(
     Args:
         flow: The dataflow, or "FILE[:name]" or "MODULE[:name]".
         at: Directory of the run; default `runs/<name of the dataflow>`.
-        spark: An existing Spark session, which stays open after the run. The default is the active session, or a new
-            one.
+        spark: An existing Spark session, which stays open after the run. The default is the active session, also one
+            that the file of the dataflow creates, or a new one.
         master: Spark master of the session to create; default "local[2]".
         cluster: Directory of a Penstock cluster, which determines the master; see `start_cluster`.
         confs: Spark properties of the session to create.
@@ -134,24 +137,33 @@ def run(
     if not 0 < window_s < float("inf"):
         raise OptionError(f"window_s is {window_s}; it must be a finite number above 0.")
     target = RunTarget.of(spark, master, cluster, confs)
-    options, remarks = target.fit(options)
+    target.fit(options)  # refuse options that do not fit before anything is loaded
     kafka = kafka_cluster(channel, bootstrap_servers, kafka_options)
-    dataflow = dataflow_from(flow)
-    if until_idle:
-        check_ends(dataflow)
-    launch = Launch(
-        flow=dataflow,
-        flow_file=flow if isinstance(flow, str) else _NO_FILE,
-        directory=Path("runs") / dataflow.name if at is None else local_directory(at),
-        target=target,
-        plan=None if plan is None else validated(dataflow, plan_from(plan)),
-        options=replace(options, dataflow=dataflow.name),
-        window_s=window_s,
-        engine_settings=EngineSettings(batch_s=batch_s, sample_every=sample_every, kafka=kafka),
-        until_idle=until_idle,
-        on_window=on_window,
-    )
-    return Run(launch, on_message=on_message, remarks=remarks)
+    directory = None if at is None else local_directory(at)
+    on_demand = SessionOnDemand(target.master, target.confs)
+    try:
+        dataflow = dataflow_from(flow, on_demand)
+        if on_demand.session is None:
+            target = target.with_session_of(flow, is_master_given=master is not None)
+        options, remarks = target.fit(options)
+        if until_idle:
+            check_ends(dataflow)
+        launch = Launch(
+            flow=dataflow,
+            flow_file=flow if isinstance(flow, str) else _NO_FILE,
+            directory=Path("runs") / dataflow.name if directory is None else directory,
+            target=target,
+            plan=None if plan is None else validated(dataflow, plan_from(plan)),
+            options=replace(options, dataflow=dataflow.name),
+            window_s=window_s,
+            engine_settings=EngineSettings(batch_s=batch_s, sample_every=sample_every, kafka=kafka),
+            until_idle=until_idle,
+            on_window=on_window,
+        )
+        return Run(launch, on_message=on_message, remarks=remarks)  # it uses the session, and stops it at the end
+    except BaseException:
+        on_demand.stop()
+        raise
 
 
 def check_ends(flow: Dataflow) -> None:
@@ -311,9 +323,12 @@ class Run(RunRecord):
         if self._error is not None:
             raise self._error
         if self._ended is not None and self._ended.failed:
-            command = self.resume_command()
+            from penstock.engines.spark.log_files import error_log
+
+            command, log = self.resume_command(), error_log(self.directory)
             resume = "run the Python program again" if command is None else f"resume with: {command}"
-            raise RunFailedError(f"The run failed: {self._ended.reason}. Correct the cause, then {resume}")
+            trace = f" The stack trace is in {log}." if log.exists() else ""
+            raise RunFailedError(f"The run failed: {self._ended.reason}.{trace} Correct the cause, then {resume}")
 
     def _abandon(self, error: BaseException) -> None:
         """Close the store, which otherwise the background thread does."""

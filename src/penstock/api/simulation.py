@@ -15,6 +15,7 @@ from penstock.api.notebook import html_grid, html_table
 from penstock.api.policy_options import Mode, OptionError, PolicyOptions, Queue, controller_settings, create_policy
 from penstock.api.record import RunRecord, open_run
 from penstock.dataflow import Dataflow, Kind
+from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.local_paths import local_directory
 from penstock.dataflow.regions import regions
@@ -84,6 +85,7 @@ class Simulation:
         return html_table(f"simulation of policy {totals.policy}", summary) + changes
 
 
+@checked_types(OptionError)
 def simulate(
     flow: Dataflow | str,
     *,

@@ -1,9 +1,21 @@
-"""Spark sessions that the user created."""
+"""Spark sessions that the user created, and the session that a dataflow file needs while it is loaded."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+from penstock.child_process import stderr_of_children
+from penstock.dataflow.code_location import failing_line
+from penstock.dataflow.errors import PenstockError
+from penstock.engines.spark.log_files import new_jvm_log
+
+_PYTHON = "PYSPARK_PYTHON"  # the interpreter of Python workers
 
 
 def active_session() -> Any:
@@ -13,6 +25,75 @@ def active_session() -> Any:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
+
+
+class SessionOnDemand:
+    """Starts a session when code of the user needs one while it is loaded; a remedy for `load`.
+
+    Columns such as `F.col("n") > 500` and functions such as `@F.udf("long")` exist only in a session. A file that
+    contains them outside of functions needs Spark before the dataflow is known.
+    """
+
+    def __init__(self, master: str = "local[1]", confs: dict[str, str] | None = None) -> None:
+        self._master, self._confs = master, confs
+        self._set_python = False
+        self.session: Any = None  # None until it was needed
+
+    def __call__(self, error: Exception) -> bool:
+        if self.session is not None or not _lacks_session(error):
+            return False
+        from penstock.engines.spark.session import session
+
+        if self._set_python:  # a session of Penstock has an interpreter that starts faster
+            os.environ.pop(_PYTHON, None)
+        try:
+            self.session = session(self._master, "penstock", self._confs)
+        except PenstockError as refusal:
+            line = failing_line(error)
+            where = "" if line is None else f"'{line.filename}', line {line.lineno}: {line.line}: "
+            raise PenstockError(
+                f"{where}This needs Spark while the file is loaded, unless it is moved into a function. {refusal}"
+            ) from None
+        return True
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Prepare for a session that a dataflow file creates within this context.
+
+        Its output belongs in the log of the run. Its workers must use this Python, where Penstock and the packages of
+        the file are installed; the default of PySpark is `python3`.
+        """
+        log = new_jvm_log(None)
+        if log is None:  # a JVM is running already
+            yield
+            return
+        self._set_python = _PYTHON not in os.environ
+        os.environ.setdefault(_PYTHON, sys.executable)
+        try:
+            with stderr_of_children(log):
+                yield
+        finally:
+            if self._set_python and self.session is None:
+                os.environ.pop(_PYTHON, None)
+
+    def stop(self) -> None:
+        if self.session is not None:
+            from penstock.engines.spark.session import end
+
+            end(self.session)
+            self.session = None
+
+
+def _lacks_session(error: Exception) -> bool:
+    """Return whether PySpark raised an error because this process has no session; some of these errors have no text."""
+    pyspark = sys.modules.get("pyspark")
+    if pyspark is None or not pyspark.__file__:
+        return False
+    from penstock.engines.spark.jvm import running_master
+
+    frames = traceback.extract_tb(error.__traceback__)
+    raised_by_spark = bool(frames) and Path(frames[-1].filename).is_relative_to(Path(pyspark.__file__).parent)
+    return raised_by_spark and running_master() is None
 
 
 def prepared_session(spark: Any) -> Any:

@@ -52,14 +52,15 @@ def checked_types(error_type: type[PenstockError]) -> Callable[[Callable[P, R]],
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            for name, value in signature.bind(*args, **kwargs).arguments.items():
+            arguments = signature.bind(*args, **kwargs).arguments
+            for name, value in arguments.items():
                 kinds = _kinds(function, name)
                 if kinds and not any(_fits(value, kind) for kind in kinds):
                     given = f"{name}={value!r}, which is" if isinstance(value, str | int | float | None) else name
                     wanted = " or ".join(dict.fromkeys(_NAMES[kind] for kind in kinds))
-                    raise error_type(
-                        f"{function.__name__}() is given {given} of type {type(value).__name__}; give {wanted}."
-                    )
+                    declared = arguments.get("name")  # of an operator
+                    subject = f"{function.__name__}({'' if declared in (None, value) else repr(declared)})"
+                    raise error_type(f"{subject} is given {given} of type {type(value).__name__}; give {wanted}.")
             return function(*args, **kwargs)
 
         return checked

@@ -1,33 +1,37 @@
 """Load a dataflow from a Python file or module: `wordcount.py`, `wordcount.py:flow`, `my.package:make_flow`."""
 
 from __future__ import annotations
+import __future__
 
+import ast
 import importlib
 import importlib.util
 import inspect
 import os
 import sys
-import sysconfig
-import traceback
 from collections.abc import Callable
+from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
+from penstock.dataflow.code_location import failing_line, is_installed
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
 
 MODULE_PREFIX = "_penstock_flow_"
 DEFAULT_NAME = "flow"
 Loaded = TypeVar("Loaded")
+# Asked after an exception in code of the user: whether its cause is removed, so that the code is to be run again.
+Remedy = Callable[[Exception], bool]
 
 
 class LoadError(PenstockError):
     """The file or module does not contain a dataflow."""
 
 
-def load(spec: str) -> Dataflow:
+def load(spec: str, remedy: Remedy | None = None) -> Dataflow:
     """Return the dataflow that `FILE[:name]` or `module[:name]` names.
 
     `name` is a Dataflow or a function without arguments that returns one. It defaults to `flow`, or to the only
@@ -37,23 +41,25 @@ def load(spec: str) -> Dataflow:
     and those of modules in the same folder must therefore be pickled by value: an engine that pickles registers each
     module of `modules_by_value()` with `cloudpickle.register_pickle_by_value`.
 
+    The statements of a file are run one by one. If one of them raises an exception and `remedy` removes the cause, only
+    this statement is run again.
+
     Raises:
         LoadError: There is no such file, module or dataflow, or the code raises an exception.
     """
     place, name = _split(spec)
-    module = _from_file(Path(place)) if _is_file(place) else _from_name(place)
+    module = _from_file(Path(place), remedy) if _is_file(place) else _from_name(place, remedy)
     chosen = name or _default_name(module, place)
     try:
         value = getattr(module, chosen)
     except AttributeError:
         raise LoadError(f"'{place}' has no '{chosen}'; {_candidates(module)}") from None
     if callable(value) and not isinstance(value, Dataflow):
-        value = _call(value, chosen, place)
+        value = _call(value, chosen, place, remedy)
     if not isinstance(value, Dataflow):
         raise LoadError(
             f"'{chosen}' of '{place}' is {_described(value)}; it must be a Dataflow or a function without arguments "
-            "that "
-            "returns one."
+            "that returns one."
         )
     return value
 
@@ -84,7 +90,7 @@ def modules_by_value(flow: Dataflow | None = None) -> tuple[ModuleType, ...]:
     own = [
         _folder(module)
         for name, module in loaded.items()
-        if name.startswith(MODULE_PREFIX) or (name in of_functions and not _is_installed(module))
+        if name.startswith(MODULE_PREFIX) or (name in of_functions and not is_installed(str(module.__file__)))
     ]
 
     def beside(name: str) -> bool:
@@ -114,11 +120,6 @@ def _folder(root: ModuleType) -> Path:
     return file.parent.parent if file.stem == "__init__" else file.parent
 
 
-def _is_installed(module: ModuleType) -> bool:
-    places = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    return any(_folder(module).is_relative_to(place) for place in places)
-
-
 def _split(spec: str) -> tuple[str, str | None]:
     if Path(spec).exists():
         return spec, None
@@ -130,7 +131,7 @@ def _is_file(place: str) -> bool:
     return place.endswith(".py") or os.sep in place or Path(place).exists()
 
 
-def _from_file(file: Path) -> ModuleType:
+def _from_file(file: Path, remedy: Remedy | None = None) -> ModuleType:
     if file.is_dir():
         raise LoadError(f"'{file}' is a directory; give a Python file.")
     if not file.is_file():
@@ -139,29 +140,37 @@ def _from_file(file: Path) -> ModuleType:
     name = MODULE_PREFIX + "".join(character if character.isalnum() else "_" for character in file.stem)
     if file.suffix != ".py":
         raise LoadError(f"'{file}' is not a Python file; give a file whose name ends in .py.")
-    loader = _SourceLoader(name, str(file))
-    spec = ModuleSpec(name, loader, origin=str(file))
+    spec = ModuleSpec(name, SourceFileLoader(name, str(file)), origin=str(file))
     spec.has_location = True  # sets __file__
     module = importlib.util.module_from_spec(spec)
     # Modules in the same folder can be imported, like with `python FILE`.
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
     sys.modules[name] = module
-    _explained(lambda: loader.exec_module(module), str(file), file)
+    for code in _explained(partial(_statements, file), str(file), file):
+        _explained(partial(exec, code, vars(module)), str(file), file, remedy)
     return module
 
 
-class _SourceLoader(SourceFileLoader):
-    """Compiles the file each time it is loaded.
+def _statements(file: Path) -> list[CodeType]:
+    """Compile each statement of a file.
 
-    Python trusts cached bytecode by the time and size of a file, so it can miss an edit within the same second.
+    Cached bytecode is not used: Python trusts it by the time and size of a file, so it can miss an edit within the same
+    second.
     """
+    tree = ast.parse(file.read_bytes(), str(file))
+    flags = 0
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            for feature in node.names:
+                flags |= getattr(__future__, feature.name).compiler_flag
+    return [
+        compile(ast.Module([statement], []), str(file), "exec", flags=flags, dont_inherit=True)
+        for statement in tree.body
+    ]
 
-    def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
 
-
-def _from_name(name: str) -> ModuleType:
+def _from_name(name: str, remedy: Remedy | None = None) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # like `python -m`
     try:
@@ -170,7 +179,7 @@ def _from_name(name: str) -> ModuleType:
         spec = None
     if spec is None:
         raise LoadError(f"There is no file and no module '{name}'; give a Python file such as wordcount.py.")
-    return _explained(lambda: importlib.import_module(name), name, Path(spec.origin or name))
+    return _explained(lambda: importlib.import_module(name), name, Path(spec.origin or name), remedy)
 
 
 def _default_name(module: ModuleType, place: str) -> str:
@@ -192,7 +201,7 @@ def _candidates(module: ModuleType) -> str:
     return 'declare one, such as flow = penstock.Dataflow("wordcount").'
 
 
-def _call(make: Callable[[], Any], name: str, place: str) -> Any:
+def _call(make: Callable[[], Any], name: str, place: str, remedy: Remedy | None) -> Any:
     try:
         needed = [
             parameter.name
@@ -206,21 +215,33 @@ def _call(make: Callable[[], Any], name: str, place: str) -> Any:
             f"'{name}' of '{place}' needs arguments ({', '.join(needed)}); it must be a Dataflow or a function "
             "without arguments that returns one."
         )
-    return _explained(make, place, Path(inspect.getsourcefile(make) or place) if inspect.isfunction(make) else None)
+    file = Path(inspect.getsourcefile(make) or place) if inspect.isfunction(make) else None
+    return _explained(make, place, file, remedy)
 
 
-def _explained(do: Callable[[], Loaded], place: str, file: Path | None) -> Loaded:
-    """Run code of the user. An exception becomes a LoadError that names the line of the user's file."""
+def _explained(do: Callable[[], Loaded], place: str, file: Path | None, remedy: Remedy | None = None) -> Loaded:
+    """Run code of the user. An exception becomes a LoadError that names the line of the user's code."""
     try:
         return do()
     except SyntaxError as error:
-        raise LoadError(f"'{error.filename}', line {error.lineno}: {error.msg}: {(error.text or '').strip()}") from None
-    except (Exception, SystemExit) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if file is not None and frame.filename == str(file)]
-        where = f"'{own[-1].filename}', line {own[-1].lineno}: {own[-1].line}: " if own else f"'{place}': "
-        kind = "" if isinstance(error, PenstockError) else f"{type(error).__name__}: "
-        raise LoadError(f"{where}{kind}{error}") from error
+        text = (error.text or "").strip()
+        raise LoadError(f"'{error.filename or place}', line {error.lineno}: {error.msg}: {text}") from None
+    except Exception as error:
+        if isinstance(error, OSError) and file is not None and error.filename == file:
+            raise LoadError(f"Cannot read '{place}': {error.strerror}; check its permissions.") from None
+        if remedy is not None and remedy(error):
+            return _explained(do, place, file)
+        raise _load_error(error, place, file) from error
+    except SystemExit as error:
+        raise _load_error(error, place, file) from error
+
+
+def _load_error(error: BaseException, place: str, file: Path | None) -> LoadError:
+    line = failing_line(error, str(file))
+    where = f"'{line.filename}', line {line.lineno}: {line.line}: " if line is not None else f"'{place}': "
+    kind = "" if isinstance(error, PenstockError) else f"{type(error).__name__}: "
+    advice = f"; install it for {sys.executable}" if isinstance(error, ModuleNotFoundError) else ""
+    return LoadError(f"{where}{kind}{error}{advice}")
 
 
 def _described(value: object) -> str:

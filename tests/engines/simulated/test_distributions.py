@@ -167,12 +167,12 @@ def test_the_json_form_is_lossless(case: Case) -> None:
         (Fixed, {"value": -1.0}, "'value' of a distribution is -1.0"),
         (Exponential, {"mean": math.nan}, "'mean' of a distribution is nan"),
         (Gamma, {"mean": 1.0, "scv": 0.0}, "'scv' of a distribution is 0.0"),
-        (Hyperexponential, {"mean": 1.0, "scv": 0.5}, "must be 1 or more. Use gamma"),
+        (Hyperexponential, {"mean": 1.0, "scv": 0.5}, "must be a number from 1 .* Use gamma"),
         (Lognormal, {"mean": 0.0, "scv": 1.0}, "'mean' of a distribution is 0.0"),
         (Uniform, {"low": 2.0, "high": 1.0}, "'high' must not be below 'low'"),
         (Empirical, {"values": ()}, "has no values"),
         (Poisson, {"mean": math.inf}, "'mean' of a distribution is inf"),
-        (Geometric, {"mean": 0.5}, "must be 1 or more"),
+        (Geometric, {"mean": 0.5}, "must be a number from 1 to"),
     ],
 )
 def test_invalid_parameters_are_refused(kind: type, parameters: dict[str, object], message: str) -> None:

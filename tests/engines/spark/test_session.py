@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from penstock.dataflow import PenstockError
@@ -15,13 +16,43 @@ from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.session import session
 
 
-def test_an_invalid_master_is_reported_with_valid_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    def exited(builder: Any) -> None:
-        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+def outcome(program: str, **environment: str) -> str:
+    """Return the last line of a program in a process of its own, which has no JVM yet."""
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, **environment}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert result.stderr == "", result.stderr
+    return result.stdout.strip()
 
-    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", exited)
-    with pytest.raises(PenstockError, match=r"with master 'nonsense': .*JAVA_GATEWAY_EXITED.*; a master is local\[N\]"):
-        session("nonsense")
+
+START = """
+from penstock.dataflow import PenstockError
+from penstock.engines.spark.session import session
+try:
+    session({master!r})
+except PenstockError as error:
+    print(error)
+"""
+
+
+def test_a_machine_without_java() -> None:
+    text = outcome(START.format(master="local[1]"), JAVA_HOME="/nowhere")
+    assert text.startswith("Spark does not start with master 'local[1]': ") and "/nowhere/bin/java" in text
+    assert text.endswith("Spark needs Java; set JAVA_HOME if Java is not on the PATH") and "\n" not in text
+
+
+def test_an_unreachable_master_is_one_sentence_and_needs_no_jvm() -> None:
+    text = outcome(START.format(master="spark://127.0.0.1:1"), JAVA_HOME="/nowhere")
+    assert text == (
+        "The Spark master 'spark://127.0.0.1:1' cannot be reached (127.0.0.1:1: Connection refused); start it, or give "
+        "the address of a running one."
+    )
+
+
+@pytest.mark.spark
+def test_a_session_with_another_master_is_not_mistaken_for_the_one_that_is_asked_for(spark: SparkSession) -> None:
+    with pytest.raises(PenstockError, match=r"has a Spark session with master 'local\[2\]', so .* master 'local\[3\]'"):
+        session("local[3]")
 
 
 def test_errors_of_java_are_reported_without_the_failed_call() -> None:

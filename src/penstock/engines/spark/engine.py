@@ -34,6 +34,7 @@ from penstock.engines.spark.change.resume_check import (
 from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors import ExecutorsError, Negotiator, negotiator_of
 from penstock.engines.spark.executors.drift import ExecutorDrift
+from penstock.engines.spark.log_files import link_jvm_log
 from penstock.engines.spark.metering.meter import QueryMeter
 from penstock.engines.spark.queries.query_runner import QueryRunner
 from penstock.engines.spark.queries.run_context import RunContext
@@ -160,7 +161,8 @@ class SparkEngine:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         await_orphan(self.run)
         if self._spark is None:
-            self._spark = session(self._master, f"penstock {self.flow.name}", self._confs)
+            self._spark = session(self._master, f"penstock {self.flow.name}", self._confs, run=self.run)
+        link_jvm_log(self.run)
         note_jvm(self.run, self._spark)
         self._executors = negotiator_of(self._spark, patience_s=self._settings.executor_patience_s, directory=self.run)
         if previous is None:

@@ -10,11 +10,14 @@ marked `spark` call all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,12 +30,45 @@ JavaError = Py4JJavaError
 # ---- errors, process and logging
 
 
+def is_jvm_started() -> bool:
+    """Return whether this process has a JVM. PySpark starts it for the first session and keeps it."""
+    return SparkContext._gateway is not None
+
+
+def start_jvm(confs: Mapping[str, str], log: Path) -> None:
+    """Start the JVM of this process, which PySpark otherwise does when it creates the first session.
+
+    PySpark gives the JVM its own output and its own process group. Here `log` receives all output of the JVM and of its
+    Python workers, and a signal to the process group does not end the JVM before the run has stopped. The JVM ends with
+    this process, because it reads the end of its input then. Raises PySparkRuntimeError if it does not start.
+    """
+    conf = SparkConf(loadDefaults=False)
+    for name, value in confs.items():
+        conf.set(name, value)
+    launch: Any = launch_gateway
+    context: Any = SparkContext
+    with log.open("ab") as output:
+        gateway = launch(conf, {"process_group": 0, "stdout": output, "stderr": output})
+    context._ensure_initialized(gateway=gateway)
+
+
+def running_master() -> str | None:
+    """Return the master of the Spark application of this process, or None if it has none."""
+    context = SparkContext._active_spark_context
+    return None if context is None else str(context.master)
+
+
 def java_message(error: BaseException) -> str | None:
     """Return the message of the Java exception behind an error, or None for an error of Python.
 
     `str(error)` of such an error also contains the Java stack trace.
     """
     return str(error.java_exception.getMessage() or "") if isinstance(error, Py4JJavaError) else None
+
+
+def stack_trace(error: BaseException) -> str:
+    """Return the text of an error with the stack traces of Python and Java. PySpark hides the second one."""
+    return f"{error}\n{getattr(error, '_stackTrace', None) or ''}"
 
 
 def is_stopped(spark: SparkSession) -> bool:

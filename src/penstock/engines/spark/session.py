@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
+from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -14,8 +16,16 @@ from pyspark.sql import SparkSession
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors.spark_negotiator import PASSIVE_ALLOCATION
-from penstock.engines.spark.jvm import JavaError, JvmError, silence_logger
+from penstock.engines.spark.jvm import (
+    JavaError,
+    JvmError,
+    is_jvm_started,
+    running_master,
+    silence_logger,
+    start_jvm,
+)
 from penstock.engines.spark.local_machine import HOST, worker_python
+from penstock.engines.spark.log_files import first_error, new_jvm_log
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
@@ -32,6 +42,8 @@ CONFS = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.streaming.numRecentProgressUpdates": "1024",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # The log has the complete stack trace of a user's function, because the console has one line.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
@@ -52,27 +64,39 @@ LOCAL_DISK = {
 # Loggers that report an abort on the console when a query is stopped within a batch, which is then run again.
 _SILENCED_LOGGERS = ("org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",)
 
+_CONNECT_TIMEOUT_S = 5.0
 
-def session(master: str, name: str = "penstock", confs: dict[str, str] | None = None) -> SparkSession:
+
+def session(
+    master: str, name: str = "penstock", confs: dict[str, str] | None = None, *, run: Path | None = None
+) -> SparkSession:
     """Return a session with the settings of Penstock; `confs` take precedence over them.
 
-    Raises PenstockError if Spark does not start.
+    The output of Spark goes to a log file in the directory `run`, if it is known. Raises PenstockError if Spark does
+    not start.
     """
     here = master.startswith(("local", f"spark://{HOST}:"))
     environment = worker_python() | {"SPARK_LOCAL_IP": HOST} if here else {"PYSPARK_PYTHON": sys.executable}
     for key, value in (environment | {"PYSPARK_DRIVER_PYTHON": sys.executable}).items():
         os.environ.setdefault(key, value)
-    builder = SparkSession.builder.master(master).appName(name)
     elastic = {} if master.startswith("local") else PASSIVE_ALLOCATION
-    for key, value in (CONFS | LOCAL_DISK | (LOOPBACK if here else {}) | elastic | (confs or {})).items():
-        builder = builder.config(key, value)
+    properties = CONFS | LOCAL_DISK | (LOOPBACK if here else {}) | elastic | (confs or {})
+    properties |= {"spark.master": master, "spark.app.name": name}
+    _check_master(master)
     on_ctrl_c = signal.getsignal(signal.SIGINT)
+    log = new_jvm_log(run)
     try:
+        if log is not None:
+            start_jvm(properties, log)
+        builder = SparkSession.builder
+        for key, value in properties.items():
+            builder = builder.config(key, value)
         spark = builder.getOrCreate()
     except (PySparkRuntimeError, JavaError) as error:
+        reason = first_line(error) if is_jvm_started() else first_error(log)
         raise PenstockError(
-            f"Spark does not start with master '{master}': {first_line(error)}; a master is local[N], "
-            "spark://HOST:PORT, yarn or k8s://URL, and Spark needs Java; set JAVA_HOME if Java is not on the PATH"
+            f"Spark does not start with master '{master}': {reason}; a master is local[N], spark://HOST:PORT, yarn or "
+            "k8s://URL, and Spark needs Java; set JAVA_HOME if Java is not on the PATH"
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():
@@ -81,6 +105,36 @@ def session(master: str, name: str = "penstock", confs: dict[str, str] | None = 
     for logger in _SILENCED_LOGGERS:
         silence_logger(spark, logger)
     return spark
+
+
+def _check_master(master: str) -> None:
+    """Raise PenstockError if this process has a session with another master, or if a standalone master is unreachable.
+
+    PySpark would return the other session. Spark would look for a standalone master for a minute.
+    """
+    running = running_master()
+    if running is not None and running != master:
+        raise PenstockError(
+            f"This process has a Spark session with master '{running}', so it cannot create one with master "
+            f"'{master}'; stop that session first, or run with master '{running}'."
+        )
+    if running is not None or not master.startswith("spark://"):
+        return
+    addresses = [address.rpartition(":") for address in master.removeprefix("spark://").split(",")]
+    reasons = []
+    for host, _, port in addresses:
+        try:
+            socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+        except ValueError:
+            reasons.append(f"'{host}:{port}' is not HOST:PORT")
+        except OSError as error:
+            reasons.append(f"{host}:{port}: {error.strerror or error}")
+        else:
+            return
+    raise PenstockError(
+        f"The Spark master '{master}' cannot be reached ({', '.join(reasons)}); start it, or give the address of a "
+        "running one."
+    )
 
 
 def end(spark: SparkSession) -> None:

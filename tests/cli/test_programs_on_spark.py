@@ -1,0 +1,120 @@
+"""Programs as users write them: Spark objects outside of functions, sessions of their own, functions that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+pytestmark = pytest.mark.spark
+
+PENSTOCK = [sys.executable, "-m", "penstock.cli"]
+TRACE = re.compile(r"^\s+at |^Traceback|Exception in thread|^Exception|py4j\.", re.MULTILINE)
+
+COLUMNS = """
+import penstock
+from pyspark.sql import functions as F
+
+print("loaded")
+BIG = F.col("n") >= 500
+
+@F.udf("long")
+def twice(n):
+    return 2 * n
+
+TWICE = twice("n").alias("m")
+
+flow = penstock.Dataflow("columns")
+numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=4_000, rows_per_s=400))
+numbers.stateless("big", lambda df: df.where(BIG).select(TWICE)).sink("out", penstock.parquet("out"))
+"""
+
+OWN_SESSION = """
+import penstock
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[2]").appName("mine").config("spark.ui.enabled", "false").getOrCreate()
+LIMIT = spark.range(7).count()
+
+def parse(row):
+    if row["n"] == LIMIT:
+        raise ValueError("bad number")
+    return row
+
+flow = penstock.Dataflow("own")
+numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=10))
+numbers.rows("parse", parse, schema="n bigint").sink("out", penstock.noop())
+"""
+
+
+def penstock(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PENSTOCK, *words],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+
+def test_spark_objects_outside_of_functions_and_a_signal_to_the_process_group(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(COLUMNS)
+    command = [*PENSTOCK, "run", "flow.py", "--at", "run", "--window-s", "0.5"]
+    with (tmp_path / "console").open("wb") as console:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=console, stderr=console, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 500
+        while not list((tmp_path / "out").glob("*.parquet")):
+            assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "console").read_text()
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(timeout=300) == 0, (tmp_path / "console").read_text()
+    finally:
+        process.kill()
+        process.wait()
+    text = (tmp_path / "console").read_text()
+    assert not TRACE.search(text), text
+    assert text.count("loaded") == 1
+    assert text.splitlines()[-1] == "Stopped (SIGTERM); resume with: penstock run flow.py --at run --master local[2]"
+
+    resumed = penstock(tmp_path, "run", "flow.py", "--at", "run", "--until-idle")
+    assert resumed.returncode == 0 and not TRACE.search(resumed.stdout), resumed.stdout
+    rows = [
+        row["m"]
+        for path in (tmp_path / "out").glob("*.parquet")
+        for row in pyarrow.parquet.read_table(path).to_pylist()
+    ]
+    assert Counter(rows) == Counter(2 * n for n in range(500, 4_000))
+
+
+def test_a_session_of_the_file_and_a_function_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(OWN_SESSION)
+    failed = penstock(tmp_path, "run", "flow.py", "--at", "run", "--until-idle")
+    assert failed.returncode == 1 and not TRACE.search(failed.stdout), failed.stdout
+    last = failed.stdout.splitlines()[-1]
+    assert (
+        f"operator 'parse' failed in {tmp_path / 'flow.py'}, line 10: ValueError: bad number; row: {{'n': 7}}" in last
+    )
+    assert "The stack trace is in run/logs/errors.log." in last
+    assert 'ValueError("bad number")' in (tmp_path / "run" / "logs" / "errors.log").read_text()
+    assert list((tmp_path / "run" / "logs").glob("spark-*.log"))
+    status = json.loads(penstock(tmp_path, "status", "run", "--json").stdout)
+    assert (
+        "operator 'parse' failed" in status["errors"][-1]["message"]
+        and "operator 'parse'" in status["run"]["stop_reason"]
+    )
+
+    refused = penstock(tmp_path, "run", "flow.py", "--at", "other", "--master", "local[4]")
+    assert refused.returncode == 2 and "'flow.py' creates a Spark session with master 'local[2]'" in refused.stdout
+    assert not (tmp_path / "other").exists()
