@@ -368,12 +368,22 @@ class Run(RunRecord):
                     on_start=self._started.set,
                 )
         except BaseException as error:  # raised again in the thread that waits
-            self._error = error
+            self._error = self._explained(error)
         finally:
             self._ended_event.set()
             self._started.set()
             with self._idle_changed:
                 self._idle_changed.notify_all()
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """Return an error in one sentence if Spark's JVM has ended, as after a signal to the whole process group."""
+        from penstock.engines.spark.jvm import is_connection_lost
+
+        if not is_connection_lost(error):
+            return error
+        reason = f" after {self._stop_reason}" if self._stop_reason else ""
+        resumed = self.resume_command() or "the same Python program"
+        return RunFailedError(f"Spark's JVM has ended{reason}, so the run ended as well; resume it with: {resumed}")
 
     def _check_idle(self, engine: RunnableEngine) -> bool:
         """Return whether the run must end; checking for idleness takes time, so it is done on demand only."""

@@ -86,7 +86,9 @@ def main() -> None:
         _discard_output()
         if isinstance(error, BrokenPipeError):  # such as `penstock decisions | head`
             sys.exit(1)
-        subject = "Cannot write the output" if error.filename is None else f"Cannot use '{error.filename}'"
+        subject = f"Cannot use '{error.filename}'" if error.filename is not None else "Cannot write the output"
+        if isinstance(error, ConnectionError):
+            subject = "A connection was lost"
         click.echo(f"Error: {subject}: {error.strerror or error}.", err=True)
         sys.exit(1)
 

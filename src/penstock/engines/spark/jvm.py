@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +64,11 @@ def java_message(error: BaseException) -> str | None:
     `str(error)` of such an error also contains the Java stack trace.
     """
     return str(error.java_exception.getMessage() or "") if isinstance(error, Py4JJavaError) else None
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """Return whether a call into the JVM failed because the JVM has ended."""
+    return isinstance(error, ConnectionError | Py4JNetworkError)
 
 
 def stack_trace(error: BaseException) -> str:
