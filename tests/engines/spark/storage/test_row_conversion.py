@@ -90,7 +90,9 @@ def test_a_row_function_gives_rows_of_its_schema() -> None:
         ({"n": 1}, "a row with the columns n,"),
         ([5], "5 as a row,"),
     ):
-        with pytest.raises(DataflowError, match=rf"the function of 'f' \(.*\) returns {message} but its columns are n, s"):
+        with pytest.raises(
+            DataflowError, match=rf"the function of 'f' \(.*\) returns {message} but its columns are n, s"
+        ):
             over(lambda row, given=given: given, rows, TWO)
 
 
