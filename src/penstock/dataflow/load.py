@@ -224,8 +224,9 @@ def _explained(do: Callable[[], Loaded], place: str, file: Path | None, remedy: 
     try:
         return do()
     except SyntaxError as error:
-        text = (error.text or "").strip()
-        raise LoadError(f"'{error.filename or place}', line {error.lineno}: {error.msg}: {text}") from None
+        line = "" if error.lineno is None else f", line {error.lineno}"
+        text = f": {error.text.strip()}" if error.text else ""
+        raise LoadError(f"'{error.filename or place}'{line}: {error.msg}{text}") from None
     except Exception as error:
         if isinstance(error, OSError) and file is not None and error.filename == file:
             raise LoadError(f"Cannot read '{place}': {error.strerror}; check its permissions.") from None

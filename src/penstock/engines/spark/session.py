@@ -93,6 +93,11 @@ def session(
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
     except (PySparkRuntimeError, JavaError) as error:
+        if is_jvm_started() and master.startswith("spark://"):
+            raise PenstockError(
+                f"The Spark master '{master}' does not answer ({first_line(error)}); check that this is the address of "
+                "a running master of the same version of Spark."
+            ) from error
         reason = first_line(error) if is_jvm_started() else first_error(log)
         raise PenstockError(
             f"Spark does not start with master '{master}': {reason}; a master is local[N], spark://HOST:PORT, yarn or "
