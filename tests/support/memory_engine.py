@@ -49,6 +49,10 @@ class MemoryEngine:
         self._appended = float(self._read)
         self._generation = 1
 
+    @property
+    def startup_s(self) -> dict[str, float]:
+        return {}
+
     def start(self) -> None:
         self.running = True
         self._since = self._seen = self.clock.time()

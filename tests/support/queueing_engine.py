@@ -67,6 +67,10 @@ class QueueingEngine:
         self._sent = {region.name: 0.0 for region in self._regions}  # rows/s out of each region in the last step
         self._generation = 1
 
+    @property
+    def startup_s(self) -> dict[str, float]:
+        return {}
+
     def start(self) -> None:
         self._began_s = self._since_s = self._seen_s = self.clock.time()
         self._sums: dict[str, float] = {}

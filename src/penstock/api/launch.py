@@ -140,6 +140,7 @@ class Launch:
                     cluster=self.target.cluster_directory,
                     slots_per_executor=self.options.executor_cores,
                     started_s=time.time(),
+                    latency_target=self.options.latency_target,
                 )
             )
         except BaseException:

@@ -13,6 +13,7 @@ from penstock.dataflow.errors import PenstockError
 if TYPE_CHECKING:
     from penstock.control.controller import Settings
     from penstock.control.policy import Policy
+    from penstock.store import LatencyTarget
 
 Mode = Literal["off", "recommend", "active"]
 Queue = Literal["mmk", "gigk"]
@@ -46,6 +47,13 @@ class PolicyOptions:
     queue: Queue = "mmk"  # model of an operator in engines that process row by row
     workers: int | None = None  # tasks that Stela adds per round; None: the largest number of executors
     dataflow: str = ""
+
+    @property
+    def latency_target(self) -> LatencyTarget | None:
+        """The target for the record of a run."""
+        from penstock.store import LatencyTarget
+
+        return None if self.latency_s is None else LatencyTarget(seconds=self.latency_s, quantile=self.quantile)
 
     @property
     def slot_limit(self) -> int | None:

@@ -357,6 +357,7 @@ class Run(RunRecord):
                 controller = self._launch.controller(engine, store)
                 schedule = Schedule(
                     window_s=self._launch.window_s,
+                    warm_up_s=self._launch.options.warm_up_s,
                     until=lambda: self._check_idle(engine),
                     stop_reason=lambda: self._stop_reason,
                 )

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from penstock.control.plan_changes import error_record, external_change
 from penstock.engines.ports import Engine
 from penstock.measure.window import Window
@@ -50,6 +52,7 @@ class Loop:
     on_window: OnWindow | None = None  # called with each window and the plan in force, before the decision
     observe: Callable[[], Window] | None = None  # replaces engine.observe
     survives_failed_observation: bool = False  # record the error and decide without a window, instead of raising
+    warm_until_s: float = 0.0  # windows that begin earlier belong to the warm-up
     decision: DecisionRecord | None = None  # the last one
     _known_plan: Plan | None = None
 
@@ -80,6 +83,8 @@ class Loop:
         try:
             window = (self.observe or self.engine.observe)()
             self.record_external_change()
+            if window.start_s < self.warm_until_s:
+                window = msgspec.structs.replace(window, warm_up=True)
             number = self.store.add_window(window)
         except Exception as error:
             if not self.survives_failed_observation:

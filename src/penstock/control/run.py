@@ -20,6 +20,7 @@ class Schedule:
     """The length of a window, and the conditions besides requests, signals and failures that end a run."""
 
     window_s: float = 2.0
+    warm_up_s: float = 0.0  # windows that begin so soon after the start are marked as warm-up
     until: Callable[[], bool] | None = None  # asked at the end of each window, such as `engine.idle`
     stop_reason: Callable[[], str | None] | None = None  # asked several times per second; None: continue
 
@@ -47,7 +48,15 @@ def run(
         try:
             engine.start()
             signals.listen()
-            store.run_started(engine.plan, declarations(engine.flow))
+            ready_s = clock.time()
+            loop.warm_until_s = ready_s + schedule.warm_up_s
+            store.run_started(
+                engine.plan,
+                declarations(engine.flow),
+                at_s=ready_s,
+                startup_s=engine.startup_s,
+                warm_up_s=schedule.warm_up_s,
+            )
             loop.accept_plan()
             if on_start is not None:
                 on_start()

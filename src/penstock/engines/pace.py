@@ -1,4 +1,7 @@
-"""The pace of a source: when each of its rows is appended. The append time of a row is always the same."""
+"""The pace of a source: when each of its rows is appended. The append time of a row is always the same.
+
+The clock of a pace waits while a run starts or is stopped. No row is appended meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,14 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     [0, 10, 20, 70]
     >>> pace.appended_at(9), pace.appended_at(20)
     (101.0, 102.02)
+    >>> resumed = pace.waiting(row=50).started(at_s=900.0)
+    >>> resumed.available(902.0), resumed.appended_at(20)
+    (150, 102.02)
     """
 
     legs: tuple[Leg, ...]
     rows: int | None = None  # total; None if the source never ends
+    waiting_at: int | None = None  # the first row that the waiting clock has not appended; None while the clock runs
 
     @staticmethod
     def starting(*, at_s: float, rows_per_s: float | None, row: int = 0, rows: int | None = None) -> Pace:
@@ -35,6 +42,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
     def available(self, now_s: float) -> int:
         """Return how many rows have been appended up to a time."""
+        if self.waiting_at is not None:
+            return self.waiting_at
         leg = self.legs[max(0, bisect.bisect_right([leg.at_s for leg in self.legs], now_s) - 1)]
         if leg.rows_per_s is None:
             return self.rows if self.rows is not None else leg.row
@@ -43,7 +52,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return appended if self.rows is None else min(appended, self.rows)
 
     def appended_at(self, row: int) -> float:
-        """Return when row number `row` (from 0) is appended; infinity if the rate is 0."""
+        """Return when row number `row` (from 0) is appended; infinity if the rate is 0 or the clock waits."""
+        if self.waiting_at is not None and row >= self.waiting_at:
+            return math.inf
         leg = self.legs[max(0, bisect.bisect_right([leg.row for leg in self.legs], row) - 1)]
         if leg.rows_per_s is None:
             return leg.at_s
@@ -51,14 +62,22 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
     def changed(self, *, at_s: float, rows_per_s: float | None) -> Pace:
         """Return the pace with another rate from `at_s` on. Rows appended before stay appended."""
+        if self.waiting_at is not None:
+            waiting = Leg(self.legs[-1].at_s, self.waiting_at, rows_per_s)
+            return msgspec.structs.replace(self, legs=(*self.legs[:-1], waiting))
         row = self.available(at_s)
         earlier = tuple(leg for leg in self.legs if leg.row < row)
         return Pace(legs=(*earlier, Leg(at_s, row, rows_per_s)), rows=self.rows)
 
-    def resumed(self, *, at_s: float, row: int) -> Pace:
-        """Return the pace after a break: rows from `row` on are appended from `at_s` on, at the last rate.
-
-        No backlog accumulates during the break.
-        """
+    def waiting(self, *, row: int) -> Pace:
+        """Return the pace with a clock that waits before `row`. The last rate is kept for its start."""
         earlier = tuple(leg for leg in self.legs if leg.row < row)
-        return Pace(legs=(*earlier, Leg(at_s, row, self.legs[-1].rows_per_s)), rows=self.rows)
+        last = self.legs[-1]
+        return Pace(legs=(*earlier, Leg(last.at_s, row, last.rows_per_s)), rows=self.rows, waiting_at=row)
+
+    def started(self, *, at_s: float) -> Pace:
+        """Return the pace with a running clock: the rows after the wait are appended from `at_s` on."""
+        if self.waiting_at is None:
+            return self
+        started = Leg(at_s, self.waiting_at, self.legs[-1].rows_per_s)
+        return Pace(legs=(*self.legs[:-1], started), rows=self.rows)

@@ -44,6 +44,10 @@ class Engine(Protocol):
 class RunnableEngine(Engine, Protocol):
     """An engine whose dataflow Penstock starts and stops itself."""
 
+    @property
+    def startup_s(self) -> dict[str, float]:
+        """The seconds of each phase of the start, in order; empty before it."""
+
     def start(self) -> None:
         """Start the dataflow, or resume it from its checkpoints."""
 

@@ -38,10 +38,16 @@ def scv(count: int, total: float, total_of_squares: float) -> float | None:
 
 
 def utilisation(rows: int | None, seconds_per_row: float | None, replicas: int | None, span_s: float) -> float | None:
-    """Return the busy time over the available time: rows x cost / (replicas x span)."""
+    """Return the busy time over the available time: rows x cost / (replicas x span).
+
+    The cost is an average over earlier rows as well, so the result may exceed 1 by its error. It is limited to 1.
+
+    >>> utilisation(100, 0.004, 2, 1.0), utilisation(100, 0.03, 2, 1.0)
+    (0.2, 1.0)
+    """
     if rows is None or seconds_per_row is None or not replicas or span_s <= 0:
         return None
-    return rows * seconds_per_row / (replicas * span_s)
+    return min(1.0, rows * seconds_per_row / (replicas * span_s))
 
 
 def latency(times: Sequence[tuple[float, float]]) -> Latency | None:

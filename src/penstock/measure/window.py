@@ -7,8 +7,21 @@ from typing import Any
 import msgspec
 
 
+class SharedCost(msgspec.Struct, frozen=True, kw_only=True):
+    """The cost of operators that run fused in the same tasks, so that only their total can be measured."""
+
+    operators: tuple[str, ...]  # upstream first
+    seconds_per_row: float | None  # busy time of all of them per row that enters the first one
+    utilisation: float | None  # of all of them; at most 1
+
+
 class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator over the window. A *true* rate is per busy time: the rate of a replica that always has input."""
+    """One operator over the window. A *true* rate is per busy time: the rate of a replica that always has input.
+
+    If the cost is shared, `seconds_per_row` and `utilisation` are the part of the total that the operator has by its
+    number of rows. The parts add up to the total, so models count the total once. They are not measurements of the
+    operator.
+    """
 
     operator: str
     pipeline: str
@@ -19,15 +32,16 @@ class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
     rows_out: int | None
     input_rows_per_s: float | None  # arriving rows, processed or not
     processed_rows_per_s: float | None
-    true_rows_per_s: float | None  # per replica: rows / busy time
+    true_rows_per_s: float | None  # per replica: rows / busy time; None if the cost is shared
     selectivity: float | None
     seconds_per_row: float | None  # busy time of one replica
-    utilisation: float | None  # busy time / (replicas x window)
+    utilisation: float | None  # busy time / (replicas x time of the batches and between them); at most 1
     backlog_rows: int | None  # at the input of its pipeline; None inside a pipeline
     state_rows: int | None
     state_bytes: int | None
     arrival_scv: float | None = None  # squared coefficient of variation of the interarrival times
     service_scv: float | None = None  # squared coefficient of variation of the seconds per row
+    shared_cost: SharedCost | None = None  # None: the cost was measured for this operator alone
     sent: dict[str, float] | None = None  # share of its rows per consumer; None: every consumer receives all rows
 
     def share_for(self, consumer: str) -> float:
@@ -75,6 +89,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     latency: Latency | None
     pipelines: tuple[PipelineWindow, ...]
     operators: tuple[OperatorWindow, ...]  # upstream first
+    warm_up: bool = False  # whether it began shortly after a start; headline figures leave it out
 
     def operator(self, name: str) -> OperatorWindow:
         """Return the window of the operator with this name."""

@@ -37,6 +37,21 @@ def declarations(flow: Dataflow) -> tuple[OperatorDeclaration, ...]:
     )
 
 
+class LatencyTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The latency that a policy is to keep."""
+
+    seconds: float
+    quantile: float | None = None  # None: the target applies to the mean
+
+    @property
+    def statistic(self) -> str:
+        """
+        >>> LatencyTarget(seconds=1.0).statistic, LatencyTarget(seconds=1.0, quantile=0.95).statistic
+        ('mean', 'p95')
+        """
+        return "mean" if self.quantile is None else f"p{self.quantile * 100:g}"
+
+
 class RunStart(msgspec.Struct, frozen=True, kw_only=True):
     """One start of a dataflow in its directory; a resumed run has several."""
 
@@ -48,7 +63,11 @@ class RunStart(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None  # directory of the cluster; the master's port changes when the cluster restarts
     slots_per_executor: int | None = None  # slots per executor; None if unknown or if the master is local
     started_s: float  # wall clock, seconds since the epoch
+    latency_target: LatencyTarget | None = None
     plan: Plan | None = None  # the plan at the start; None until the engine has started
+    startup_s: dict[str, float] = {}  # phase -> seconds; empty until the engine has started
+    ready_s: float | None = None  # when the engine had started
+    warm_up_s: float = 0.0  # the first windows after `ready_s`, which headline figures leave out
     operators: tuple[OperatorDeclaration, ...] = ()  # upstream first; empty if no dataflow was declared
     stopped_s: float | None = None  # None if the run is active or was killed
     stop_reason: str | None = None

@@ -78,9 +78,20 @@ class Store(StoreReader):
             added = self._db.execute("INSERT INTO runs (started_s, body) VALUES (?, ?)", (run.started_s, _json(run)))
             self._run = (added.lastrowid or 0, run)
 
-    def run_started(self, plan: Plan, operators: tuple[OperatorDeclaration, ...] = ()) -> None:
-        """Record the plan with which the engine has started."""
-        self._update_run(plan=plan, operators=operators)
+    def run_started(
+        self,
+        plan: Plan,
+        operators: tuple[OperatorDeclaration, ...] = (),
+        *,
+        at_s: float | None = None,
+        startup_s: dict[str, float] | None = None,
+        warm_up_s: float = 0.0,
+    ) -> None:
+        """Record the plan with which the engine has started, when it had, and the seconds of each phase of the start.
+
+        Windows that begin within `warm_up_s` after the start belong to the warm-up.
+        """
+        self._update_run(plan=plan, operators=operators, ready_s=at_s, startup_s=startup_s or {}, warm_up_s=warm_up_s)
 
     def end_run(self, *, at_s: float, reason: str) -> None:
         self._update_run(stopped_s=at_s, stop_reason=reason)

@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
+from penstock.engines.spark.run_directory.checkpoint import Checkpoint
+from penstock.engines.spark.sources.paced import PaceFile
 from penstock.plan import default_plan
 from tests.support.number_flows import failing, numbers
 from tests.support.spark_runs import engine_for, play, rows_read, wait_until
@@ -40,6 +42,34 @@ def test_fan_out_several_inputs_a_global_state_and_a_user_s_sink(spark: SparkSes
         assert (last.s, last.c) == (sum(range(300)) + sum(range(200)), 500)
     finally:
         engine.stop()
+
+
+def test_the_clock_of_a_paced_source_starts_when_all_queries_have_made_their_first_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = penstock.Dataflow("clock")
+    source = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=200))
+    source.stateless("same", lambda df: df).sink("out", penstock.memory())
+    plan = default_plan(flow, slots=2).replace(cuts=frozenset({"same"}))
+    run = tmp_path / "run"
+    for _ in range(2):  # a new run and a resumed one
+        engine = engine_for(flow, spark, run, plan)
+        before = {folder.name: Checkpoint(folder).committed() for folder in run.glob("checkpoints/*")}
+        try:
+            engine.start()
+            started = PaceFile(run / "sources" / "numbers.pace.json").load().legs[-1]
+            for query in engine.queries:
+                committed = before.get(query.checkpoint)
+                batch = 0 if committed is None else committed + 1
+                commit = run / "checkpoints" / query.checkpoint / "commits" / str(batch)
+                assert commit.stat().st_mtime <= started.at_s
+            assert started.rows_per_s == 200
+            reached = rows_read(engine) + 50
+            wait_until(lambda engine=engine, reached=reached: rows_read(engine) > reached, engine)
+            numbers_out = [row["n"] for row in engine.rows("out")]
+            assert sorted(numbers_out) == list(range(len(numbers_out)))
+        finally:
+            engine.stop()
 
 
 def test_ctrl_c_does_not_cancel_the_jobs_of_queries(spark: SparkSession) -> None:

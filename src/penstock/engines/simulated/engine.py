@@ -75,6 +75,10 @@ class SimulatedEngine:
     def generation(self) -> int:
         return self._generation
 
+    @property
+    def startup_s(self) -> dict[str, float]:
+        return {}
+
     def start(self) -> None:
         """Start the simulation, or resume it after `stop`. The first executors are ready at once."""
         if self._simulation is None:

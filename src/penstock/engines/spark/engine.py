@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.load import modules_by_value
 from penstock.dataflow.local_paths import local_directory
+from penstock.dataflow.sources import Generate, Replay
 from penstock.engines.ports import Applied
 from penstock.engines.spark.change.changeover import Changeover
 from penstock.engines.spark.change.query_changes import QueryChanges, plan_query_changes
@@ -49,8 +50,12 @@ from penstock.engines.spark.session import session
 from penstock.engines.spark.settings import EngineSettings
 from penstock.engines.spark.sinks import writers
 from penstock.engines.spark.sources.factory import create_source
+from penstock.engines.startup import StartupPhases
 from penstock.measure.window import Window
 from penstock.plan import Plan, default_plan, diff, pipelines, validated
+
+# Phases of a start.
+_SESSION, _QUERIES, _FIRST_BATCH = "Spark session", "queries", "first batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +105,17 @@ class SparkEngine:
         self._drift = ExecutorDrift(self._settings.executor_patience_s)
         self._outputs: list[writers.Output] = []  # to be claimed by the start
         self._messages: list[str] = []  # events of the start, reported by the next `recover`
+        self._startup = StartupPhases()
 
     # ---- state
 
     @property
     def plan(self) -> Plan:
         return self._in_force().plan
+
+    @property
+    def startup_s(self) -> dict[str, float]:
+        return dict(self._startup.seconds)
 
     @property
     def generation(self) -> int:
@@ -152,6 +162,7 @@ class SparkEngine:
     # ---- starting and stopping
 
     def start(self) -> None:
+        phases = self._startup = StartupPhases()
         self.run.mkdir(parents=True, exist_ok=True)
         previous = Committed.load(self.run)
         if previous is not None:
@@ -163,6 +174,7 @@ class SparkEngine:
         if self._spark is None:
             self._spark = session(self._master, f"penstock {self.flow.name}", self._confs, run=self.run)
         link_jvm_log(self.run)
+        phases.end(_SESSION)
         note_jvm(self.run, self._spark)
         self._executors = negotiator_of(self._spark, patience_s=self._settings.executor_patience_s, directory=self.run)
         if previous is None:
@@ -174,6 +186,17 @@ class SparkEngine:
                 if not diff(self.plan, plan).empty:
                     self._record_slots(plan.slots)
                     self.apply(plan)
+        phases.end(_QUERIES)
+        self._start_clocks(self._opened())
+        phases.end(_FIRST_BATCH)
+
+    def _start_clocks(self, run: _OpenRun) -> None:
+        """Start the clocks of paced sources once all queries can take rows, so that no row waits for the start."""
+        if any(isinstance(operator.source, Replay | Generate) for operator in self.flow.operators):
+            run.queries.await_first_batches(self.queries, self.plan)
+        for source in run.context.sources.values():
+            source.start_clock()
+        run.meter.begin()
 
     def _start_new(self, spark: SparkSession, executors: Negotiator) -> None:
         requested = self._requested_plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.spark
 
 ROWS, SCHEMA, FILES = 60, "n bigint", 3
 READ_BY_PENSTOCK = ["generated", "generated_backlog", "replayed", "replayed_backlog", "files", "kafka"]
+PACED = ["generated", "generated_backlog", "replayed", "replayed_backlog"]
 WITH_RATE = {"generated", "replayed"}
 
 
@@ -61,7 +63,9 @@ def create(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> StreamS
 @pytest.fixture(params=READ_BY_PENSTOCK)
 def source(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> StreamSource:
     commit_generation(tmp_path, 1)
-    return create(request.param, request, tmp_path)
+    source = create(request.param, request, tmp_path)
+    source.start_clock()
+    return source
 
 
 @pytest.mark.parametrize("replicas", [1, 4])
@@ -101,7 +105,25 @@ def test_a_resumed_source_continues_where_it_was_read_to(
     end = source.available()
     assert end is not None
     source.resume(end)
+    source.start_clock()
     assert source.has_ended(end) and source.available() == end
+
+
+@pytest.mark.parametrize("kind", PACED)
+def test_a_paced_source_appends_nothing_before_its_clock_starts(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    source = create(kind, request, tmp_path)
+    assert source.available() == source.first()
+    before_s = time.time()
+    source.start_clock()
+    assert min(at_s for at_s, _ in source.append_times({"row": 0}, {"row": ROWS}) or []) >= before_s
+    source.resume({"row": ROWS // 2})  # the rest is appended after the break, at the same rate
+    assert source.available() == {"row": ROWS // 2} and not source.has_ended({"row": ROWS // 2})
+    resumed_s = time.time()
+    source.start_clock()
+    times = source.append_times({"row": ROWS // 2}, {"row": ROWS}) or []
+    assert min(at_s for at_s, _ in times) >= resumed_s and sum(rows for _, rows in times) == ROWS // 2
 
 
 @pytest.mark.parametrize("kind", [*READ_BY_PENSTOCK, "spark"])

@@ -2,7 +2,11 @@
 
 Four sources of busy time are combined. Python functions and readers are timed by clocks of Penstock. Spark times the
 update and the commit of state. Spark also reports the total run time of the tasks of a batch. The task time that
-remains after subtracting the first three belongs to the native operators. They share it in proportion to their rows.
+remains after subtracting the first three belongs to the native operators and the sink of the query.
+
+Spark fuses native operators and runs them row by row, so no metric separates them: the duration that Spark reports for
+a physical operator includes the time of the operators before and after it. Their cost is therefore measured as that of
+a group. For the models each native operator has a part of it in proportion to its rows.
 """
 
 from __future__ import annotations
@@ -20,6 +24,19 @@ from penstock.engines.spark.run_directory.committed import ChannelInput, Query
 from penstock.measure.estimators import ServiceSample, cost_per_row, ratio
 
 _KEPT_SAMPLES = 64
+BusySamples = deque[tuple[int, float]]  # (rows, seconds)
+
+
+def _busy_samples() -> BusySamples:
+    return deque(maxlen=_KEPT_SAMPLES)
+
+
+@dataclass(slots=True)
+class CostGroup:
+    """Operators whose cost is only known together; rows are those that enter the first operator."""
+
+    operators: tuple[str, ...]
+    busy: BusySamples = field(default_factory=_busy_samples)
 
 
 @dataclass(slots=True)
@@ -28,7 +45,8 @@ class OperatorSamples:
 
     rows_in: int = 0
     rows_out: int = 0
-    busy: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # (rows, seconds)
+    busy: BusySamples = field(default_factory=_busy_samples)
+    group: CostGroup | None = None  # None: the cost is measured for this operator alone
     service: deque[ServiceSample] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # single rows
     has_clock: bool = False  # a clock excludes the fixed cost of a batch, which task time includes
     _carried_s: float = 0.0  # busy time of a window without rows
@@ -98,12 +116,15 @@ class OperatorCosts:
         moved = [batch for batch in batches if batch.may_have_moved_rows]
         known = [busy for batch in moved if (busy := self.busy_s(running, batch)) is not None]
         task_time = _TaskTime(len(known) / len(moved) if moved else 0.0, sum(known))
-        native: dict[str, int] = {}
+        native: dict[str, int] = {}  # native operators and their rows
+        sinks = []
         for name in query.operators:
             operator = self._flow[name]
             if operator.kind is Kind.SOURCE:
                 self._add_source(operator, query, batches, task_time)
-            elif rows := self._add_operator(operator, query, running, batches, task_time):
+            elif operator.kind is Kind.SINK:
+                sinks.append(name)
+            elif (rows := self._add_operator(operator, query, running, batches, task_time)) is not None:
                 native[name] = rows
         for source in query.inputs:
             if isinstance(source, ChannelInput):
@@ -111,9 +132,23 @@ class OperatorCosts:
         is_cold = running.run_id not in self._warm  # the first batches start workers and compile code
         self._warm.add(running.run_id)
         native_rows = sum(native.values())
+        group = self._group(query, (*native, *sinks) if native else ())
         if task_time.share > 0 and native_rows and not is_cold:
             for name, rows in native.items():
                 self._samples[name].busy.append((rows, task_time.total_s() * rows / native_rows))
+            if group is not None:
+                group.busy.append((native[group.operators[0]], task_time.total_s()))
+
+    def _group(self, query: Query, members: tuple[str, ...]) -> CostGroup | None:
+        """Return the group of these operators and assign it to them; None if there are fewer than two."""
+        group = None
+        if len(members) > 1:
+            group = self._samples[members[0]].group
+            if group is None or group.operators != members:
+                group = CostGroup(members)
+        for name in query.operators:
+            self._samples[name].group = group if name in members else None
+        return group
 
     def _add_source(self, operator: Operator, query: Query, batches: list[Batch], task_time: _TaskTime) -> None:
         busy_s = self._reading_since_last_window_s(query.input(operator.name).name)
@@ -122,7 +157,7 @@ class OperatorCosts:
 
     def _add_operator(
         self, operator: Operator, query: Query, running: RunningQuery, batches: list[Batch], task_time: _TaskTime
-    ) -> int:
+    ) -> int | None:
         """Add the clocked time and the state time of an operator; return its rows if it is native and has neither."""
         samples = self._samples[operator.name]
         rows_in = rows_through(operator, query, batches).rows_in or 0
@@ -138,8 +173,8 @@ class OperatorCosts:
         task_time.subtract(busy_s + overhead_s)
         if busy_s > 0 or samples.has_clock or operator.kind.has_state:
             samples.add_clocked(rows_in, busy_s)
-            return 0
-        return 0 if operator.kind is Kind.SINK else rows_in
+            return None
+        return rows_in
 
     def _state_time(
         self, running: RunningQuery, batches: list[Batch], *, includes_updates: bool

@@ -12,15 +12,15 @@ import msgspec
 from penstock.dataflow import Kind, Operator
 from penstock.dataflow.edge import Edge
 from penstock.engines.spark.metering.batches import Batch, CommittedBatches, RowCounts, rows_through
-from penstock.engines.spark.metering.costs import OperatorCosts, OperatorSamples
+from penstock.engines.spark.metering.costs import CostGroup, OperatorCosts, OperatorSamples
 from penstock.engines.spark.metering.lineage import Lineage
 from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.run_directory.committed import ChannelInput, Committed, Origin, Query
 from penstock.engines.spark.storage.atomic_files import write_atomically
-from penstock.measure.estimators import latency, ratio, service_moments, true_rate, utilisation
-from penstock.measure.window import OperatorWindow, PipelineWindow, Window
+from penstock.measure.estimators import cost_per_row, latency, ratio, service_moments, true_rate, utilisation
+from penstock.measure.window import OperatorWindow, PipelineWindow, SharedCost, Window
 
 _TOTALS_FILE = "totals.json"
 
@@ -37,6 +37,8 @@ class _QueryRows(NamedTuple):
 
     counts: dict[str, RowCounts]  # by operator
     backlog: dict[Origin, int | None]
+    window_s: float
+    busy_span_s: float  # the time to which the busy time of these rows is compared; 0 if it is unknown
 
 
 class QueryMeter:
@@ -59,6 +61,10 @@ class QueryMeter:
         self._load_totals()
 
     # ---- notifications
+
+    def begin(self) -> None:
+        """Begin the first window now. The time before is the start of the run."""
+        self._window_began_s = time.time()
 
     def query_started(self, running: RunningQuery) -> None:
         self._lineage.add_query(running.record)
@@ -95,12 +101,13 @@ class QueryMeter:
         for query in committed.queries:
             active = running.get(query.checkpoint)
             batches = self._batches.fetch(query, active) if active is not None else []
-            rows = _QueryRows(self._count_rows(query, batches), self._backlog(query))
+            busy_span_s = self._busy_span_s(query, batches, now)
+            rows = _QueryRows(self._count_rows(query, batches), self._backlog(query), window_s, busy_span_s)
             pipelines.append(self._pipeline_window(query, active, batches, rows))
             if active is not None:
                 self._costs.add(query, active, batches)
             for name in query.operators:
-                operators[name] = self._operator_window(self._flow[name], query, rows, window_s)
+                operators[name] = self._operator_window(self._flow[name], query, rows)
             if query.appends_to is None:
                 latencies += self._batch_latencies(query, batches)
         appended_rows = self._appended_rows()
@@ -141,7 +148,7 @@ class QueryMeter:
             backlog_rows=_sum_if_known(rows.backlog.values()),
         )
 
-    def _operator_window(self, operator: Operator, query: Query, rows: _QueryRows, window_s: float) -> OperatorWindow:
+    def _operator_window(self, operator: Operator, query: Query, rows: _QueryRows) -> OperatorWindow:
         samples = self._samples[operator.name]
         counts = rows.counts[operator.name]
         seconds_per_row, service = samples.seconds_per_row(), service_moments(samples.service)
@@ -158,17 +165,31 @@ class QueryMeter:
             rows_out_total=samples.rows_out if counts.rows_out is not None else None,
             rows_in=counts.rows_in,
             rows_out=counts.rows_out,
-            input_rows_per_s=ratio(arrived, window_s),
-            processed_rows_per_s=ratio(counts.rows_in, window_s),
-            true_rows_per_s=true_rate(seconds_per_row),
+            input_rows_per_s=ratio(arrived, rows.window_s),
+            processed_rows_per_s=ratio(counts.rows_in, rows.window_s),
+            true_rows_per_s=true_rate(seconds_per_row) if samples.group is None else None,
             selectivity=_selectivity(operator, counts, samples),
             seconds_per_row=seconds_per_row,
-            utilisation=utilisation(counts.rows_in, seconds_per_row, replicas, window_s),
+            utilisation=utilisation(counts.rows_in, seconds_per_row, replicas, rows.busy_span_s),
             backlog_rows=backlog,
             state_rows=state_rows,
             state_bytes=state_bytes,
             service_scv=None if service is None else service[1],
+            shared_cost=_shared_cost(samples.group, query, rows),
         )
+
+    def _busy_span_s(self, query: Query, batches: list[Batch], now_s: float) -> float:
+        """Return the time to which the busy time of these batches is compared, or 0 if a batch lasts all the window.
+
+        A batch counts in the window in which it ends, with all its rows. Its whole duration counts there as well, and
+        the time of a batch that has not ended counts in a later window.
+        """
+        is_in_batch = self._directory.checkpoint(query).interrupted()
+        if is_in_batch and not batches:
+            return 0.0
+        began_s = min([self._window_began_s, *(batch.ended_s - batch.seconds for batch in batches)])
+        ended_s = max(batch.ended_s for batch in batches) if is_in_batch else now_s
+        return max(0.0, ended_s - began_s)
 
     # ---- rows
 
@@ -246,6 +267,19 @@ def _inputs_of(operator: Operator, query: Query) -> list[Origin]:
         return [operator.name]
     edges = [Edge(name, operator.name) for name in operator.inputs]
     return [edge for edge in edges if query.find_input(edge) is not None]
+
+
+def _shared_cost(group: CostGroup | None, query: Query, rows: _QueryRows) -> SharedCost | None:
+    if group is None:
+        return None
+    first, seconds_per_row = group.operators[0], cost_per_row(group.busy)
+    return SharedCost(
+        operators=group.operators,
+        seconds_per_row=seconds_per_row,
+        utilisation=utilisation(
+            rows.counts[first].rows_in, seconds_per_row, query.replicas.get(first), rows.busy_span_s
+        ),
+    )
 
 
 def _selectivity(operator: Operator, counts: RowCounts, samples: OperatorSamples) -> float | None:

@@ -25,6 +25,7 @@ from penstock.engines.spark.storage.schemas import to_channel_schema, to_loop_sc
 from penstock.plan import Pipeline, Plan, pipelines
 
 _STALLED_S = 120.0
+_FIRST_BATCH_PATIENCE_S = 60.0
 _SOURCE_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 QueryListener = Callable[[RunningQuery], None]
@@ -162,6 +163,20 @@ class QueryRunner:
             if reason is not None:
                 raise PenstockError(f"Pipeline '{query.pipeline}' failed while it was drained: {reason}")
             time.sleep(0.02)
+
+    def await_first_batches(self, queries: Iterable[Query], plan: Plan) -> None:
+        """Wait until each query has committed its first batch, which starts Python workers and compiles code.
+
+        The first batch runs even without rows (see `reading.offsets`). The wait ends early if a query fails, because
+        `due_for_retry` restarts it later.
+        """
+        deadline = time.monotonic() + _FIRST_BATCH_PATIENCE_S
+        for query in queries:
+            if self._reads_user_dataframe(self.pipeline(query, plan)):  # it has no batch before its first row
+                continue
+            running, checkpoint = self.running[query.checkpoint], self._directory.checkpoint(query)
+            while running.is_active() and not running.has_committed(checkpoint) and time.monotonic() < deadline:
+                time.sleep(0.02)
 
     # ---- failures
 

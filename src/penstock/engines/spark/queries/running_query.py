@@ -36,6 +36,7 @@ class RunningQuery:
         self.record = record
         self.compiled = compiled
         self.is_stopping = False
+        self._committed_before: int | None = None  # the last batch that an earlier start committed
         self._query: StreamingQuery | None = None
         self._rows_written: deque[tuple[int, int | None]] = deque(maxlen=_KEPT_BATCHES)
 
@@ -69,6 +70,7 @@ class RunningQuery:
         gate = Gate(run, self.record.checkpoint, self.record.opens_at)
         checkpoint = run / "checkpoints" / self.record.checkpoint
         watermarks = InputWatermarks(checkpoint, self.compiled.around_state)
+        self._committed_before = Checkpoint(checkpoint).committed()
 
         def write_batch(df: DataFrame, batch_id: int) -> None:
             assert write is not None
@@ -164,6 +166,10 @@ class RunningQuery:
         """Return the complete text of the exception that ended the query."""
         error = self.query.exception()
         return "The query stopped without an exception." if error is None else stack_trace(error)
+
+    def has_committed(self, checkpoint: Checkpoint) -> bool:
+        """Return whether this start of the query has committed a batch, so that its workers and code are ready."""
+        return checkpoint.committed() != self._committed_before
 
     def is_waiting_for_data(self, checkpoint: Checkpoint) -> bool:
         """Return whether the query waits for rows and has committed every batch that it began."""

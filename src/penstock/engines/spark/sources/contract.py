@@ -44,6 +44,9 @@ class StreamSource(Protocol):
     def resume(self, read_up_to: Offset) -> None:
         """Prepare to continue after a break. The rows before the offset have been read."""
 
+    def start_clock(self) -> None:
+        """Append rows from now on, if the source appends them itself. All queries can take a batch now."""
+
     def set_rate(self, rows_per_s: float) -> None:
         """Change the rate. Raises PenstockError if the source has no rate."""
 

@@ -116,6 +116,9 @@ class FileStreamSource:
     def resume(self, read_up_to: Offset) -> None:
         """Do nothing: files stay until they are read."""
 
+    def start_clock(self) -> None:
+        """Do nothing: files appear by themselves."""
+
     def set_rate(self, rows_per_s: float) -> None:
         raise PenstockError(f"source '{self._name}' reads files as they appear: it has no rate that can be changed")
 

@@ -120,6 +120,9 @@ class KafkaSource:
                 "topic, or begin a new run in another directory"
             )
 
+    def start_clock(self) -> None:
+        """Do nothing: other programs append the records."""
+
     def set_rate(self, rows_per_s: float) -> None:
         raise PenstockError(
             f"source '{self._name}' reads a Kafka topic: its rate is that of the topic's producers; change it there"

@@ -55,7 +55,7 @@ class PaceFile:
 
 class PacedSource:
     def __init__(self, name: str, folder: Path, schema: StructType, rows: NumberedRows, pace: Pace) -> None:
-        """`pace` applies to a new run; a resumed run continues at the pace in its folder."""
+        """`pace` applies to a new run; a resumed run continues at the pace in its folder. The clock waits."""
         self._name = name
         self._schema = schema
         self._rows = rows
@@ -63,7 +63,7 @@ class PacedSource:
         self._pace_path = folder / f"{name}.pace.json"
         self._pace = PaceFile(self._pace_path)
         if not self._pace.exists():
-            self._pace.save(pace)
+            self._pace.save(pace.waiting(row=0))
 
     def source_class(self) -> type[DataSource]:
         return _paced_source(self._name, self._schema, self._rows, self._pace_path)
@@ -93,9 +93,12 @@ class PacedSource:
         return SampleSize(sum(batch.nbytes for batch in batches), sum(batch.num_rows for batch in batches))
 
     def resume(self, read_up_to: Offset) -> None:
-        """Continue at the last rate, up to the number of rows that is declared now."""
-        resumed = self._pace.load().resumed(at_s=time.time(), row=read_up_to["row"])
-        self._pace.save(msgspec.structs.replace(resumed, rows=self._count))
+        """Prepare to continue at the last rate, up to the number of rows that is declared now."""
+        waiting = self._pace.load().waiting(row=read_up_to["row"])
+        self._pace.save(msgspec.structs.replace(waiting, rows=self._count))
+
+    def start_clock(self) -> None:
+        self._pace.save(self._pace.load().started(at_s=time.time()))
 
     def set_rate(self, rows_per_s: float) -> None:
         pace = self._pace.load()

@@ -51,6 +51,9 @@ class UserDataFrameSource:
     def resume(self, read_up_to: Offset) -> None:
         """Do nothing: Spark resumes the DataFrame from its checkpoint."""
 
+    def start_clock(self) -> None:
+        """Do nothing: only Spark reads the DataFrame."""
+
     def set_rate(self, rows_per_s: float) -> None:
         raise PenstockError(f"source '{self._name}' is a user-defined DataFrame: Penstock cannot change its rate")
 
