@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.measure.window import Window
+from penstock.measure.window import OperatorWindow, Window
 from penstock.plan.plan import Plan, diff
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ _WINDOW_COLUMNS = (
     "start",
     "end",
     "plan_number",
+    "warm_up",
     "input_rows_per_s",
     "backlog_rows",
     "latency_rows",
@@ -42,6 +43,9 @@ _OPERATOR_COLUMNS = (
     "selectivity",
     "seconds_per_row",
     "utilisation",
+    "shared_by",
+    "shared_seconds_per_row",
+    "shared_utilisation",
     "backlog_rows",
     "state_rows",
     "state_bytes",
@@ -96,6 +100,7 @@ def windows_frame(windows: Iterable[tuple[int, Window]]) -> pd.DataFrame:
                 window.start_s,
                 window.end_s,
                 window.generation,
+                window.warm_up,
                 window.external_rows_per_s,
                 sum(backlogs) if backlogs else None,
                 *(
@@ -109,13 +114,29 @@ def windows_frame(windows: Iterable[tuple[int, Window]]) -> pd.DataFrame:
 
 
 def operators_frame(windows: Iterable[tuple[int, Window]]) -> pd.DataFrame:
-    """One row per window and operator."""
+    """One row per window and operator.
+
+    If `shared_by` names operators, only their total cost was measured: `shared_seconds_per_row` per row that enters the
+    first of them. `seconds_per_row` is then the part of the total that the operator has by its number of rows.
+    """
     rows = [
-        (number, window.start_s, window.end_s, *(getattr(operator, column) for column in _OPERATOR_COLUMNS[3:]))
+        (number, window.start_s, window.end_s, *(_operator_value(operator, column) for column in _OPERATOR_COLUMNS[3:]))
         for number, window in windows
         for operator in window.operators
     ]
     return _frame(rows, _OPERATOR_COLUMNS, times=("start", "end"))
+
+
+def _operator_value(operator: OperatorWindow, column: str) -> Any:
+    shared = operator.shared_cost
+    match column:
+        case "shared_by":
+            return None if shared is None else shared.operators
+        case "shared_seconds_per_row":
+            return None if shared is None else shared.seconds_per_row
+        case "shared_utilisation":
+            return None if shared is None else shared.utilisation
+    return getattr(operator, column)
 
 
 def decisions_frame(decisions: Iterable[tuple[int, DecisionRecord]]) -> pd.DataFrame:

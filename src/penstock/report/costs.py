@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -60,6 +61,12 @@ def plan_periods(
                 plan, since_s = change.new, change.at_s
         periods.append(_period(start, plan, since_s, max(end_s, since_s)))
     return tuple(periods)
+
+
+def slots_at(periods: Sequence[PlanPeriod], at_s: float) -> int | None:
+    """Return the slots of the plan that was used at a time; None if there was none."""
+    position = bisect_right(periods, at_s, key=lambda period: period.start_s) - 1
+    return periods[position].plan.slots if position >= 0 else None
 
 
 def trial_periods(trials: Iterable[Trial]) -> tuple[PlanPeriod, ...]:

@@ -66,6 +66,14 @@ def percent(share: float | None) -> str:
     return UNKNOWN if share is None else f"{share:.0%}"
 
 
+def in_parentheses(text: str) -> str:
+    """
+    >>> in_parentheses("12 us"), in_parentheses(UNKNOWN)
+    ('(12 us)', '-')
+    """
+    return text if text == UNKNOWN else f"({text})"
+
+
 def shortened(text: str, max_length: int) -> str:
     """Remove the middle of a long text; its end is usually more informative.
 

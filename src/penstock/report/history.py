@@ -10,9 +10,11 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from penstock.measure.window import OperatorWindow, Window
+from penstock.measure.window import Latency, OperatorWindow, Window
+from penstock.store import LatencyTarget
 
 Number = TypeVar("Number", int, float)
+Item = TypeVar("Item")
 MAX_POINTS = 240  # enough for the width of a screen, and few enough for a small page
 
 
@@ -28,16 +30,28 @@ class WindowSummary(NamedTuple):
     latency_mean_s: float | None
     latency_p95_s: float | None
     busy_s: float | None  # task time, the sum of all slots
+    batches: int
+    batch_max_s: float | None
+    warm_up: bool  # headline figures leave it out
+    target_s: float | None  # latency target
+    target_latency_s: float | None  # the latency to which the target applies
 
     @property
     def span_s(self) -> float:
         return max(self.end_s - self.start_s, 0.0)
 
+    @property
+    def meets_target(self) -> bool | None:
+        """Whether the latency is within its target; None if one of them is unknown."""
+        if self.target_s is None or self.target_latency_s is None:
+            return None
+        return self.target_latency_s <= self.target_s
+
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One or several windows.
 
-    Rates and the mean latency are means. Backlog and p95 are maxima, so that no peak is lost.
+    Rates, the mean latency and the utilisation are means. Backlog and p95 are maxima, so that no peak is lost.
     """
 
     start_s: float  # wall clock, seconds since the epoch
@@ -48,21 +62,32 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     backlog_rows: int | None
     latency_mean_s: float | None
     latency_p95_s: float | None
+    utilisation: float | None  # task time / (slots x time)
+    target_s: float | None  # latency target
+    target_latency_s: float | None  # the latency to which the target applies
+    warm_up: bool
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals of all windows. A value is None if no window contains it."""
+    """Totals of all windows. A value is None if no window contains it.
+
+    Rates, latencies, peaks, the utilisation and the share within the target leave out the warm-up after a start, unless
+    there are no other windows.
+    """
 
     windows: int
     observed_s: float  # sum of the window lengths
-    rows: int | None
+    warm_up_s: float  # length of the windows that are left out
+    rows: int | None  # including the warm-up
     rows_per_s: float | None
     peak_rows_per_s: float | None
     backlog_rows: int | None  # in the last window
     peak_backlog_rows: int | None
     latency_mean_s: float | None  # over all rows
     worst_p95_s: float | None  # the highest p95 of a window
-    busy_s: float | None
+    share_within_target: float | None  # of the time with a known latency
+    utilisation: float | None  # task time / (slots x time)
+    busy_s: float | None  # including the warm-up
 
 
 class RowCounter:
@@ -90,7 +115,7 @@ class RowCounter:
         )
 
 
-def summarise(window: Window, sources: Collection[str]) -> WindowSummary:
+def summarise(window: Window, sources: Collection[str], target: LatencyTarget | None = None) -> WindowSummary:
     latency = window.latency
     return WindowSummary(
         start_s=window.start_s,
@@ -102,41 +127,94 @@ def summarise(window: Window, sources: Collection[str]) -> WindowSummary:
         latency_mean_s=None if latency is None else latency.mean_s,
         latency_p95_s=None if latency is None else latency.p95_s,
         busy_s=_sum(pipeline.busy_s for pipeline in window.pipelines),
+        batches=sum(pipeline.batches for pipeline in window.pipelines),
+        batch_max_s=_max(pipeline.batch_max_s for pipeline in window.pipelines),
+        warm_up=window.warm_up,
+        target_s=None if target is None else target.seconds,
+        target_latency_s=None if target is None or latency is None else _statistic(latency, target.quantile),
     )
 
 
-def points(windows: Sequence[WindowSummary], starts_s: Sequence[float]) -> tuple[Point, ...]:
+def _statistic(latency: Latency, quantile: float | None) -> float:
+    return {None: latency.mean_s, 0.5: latency.p50_s, 0.95: latency.p95_s, 0.99: latency.p99_s}[quantile]
+
+
+def points(
+    windows: Sequence[WindowSummary], starts_s: Sequence[float], utilisations: Sequence[float | None]
+) -> tuple[Point, ...]:
     """Return the points of a run that was started at the times `starts_s`. No point spans two starts."""
     size = windows_per_point(len(windows))
+    with_utilisation = list(zip(windows, utilisations, strict=True))
     return tuple(
         _point(chunk, stretch)
-        for stretch, group in groupby(windows, key=lambda window: bisect_right(starts_s, window.end_s))
+        for stretch, group in groupby(with_utilisation, key=lambda pair: bisect_right(starts_s, pair[0].end_s))
         for chunk in _chunks(list(group), size)
     )
+
+
+def utilisations(windows: Sequence[WindowSummary], slots: Sequence[int | None]) -> list[float | None]:
+    """Return task time / (slots x time) of each window; None if the task time or the slots are unknown.
+
+    The task time of a batch is known when the batch ends. It is spread evenly over the duration of the longest batch
+    that ended in the window, because a batch may have begun in earlier windows.
+
+    >>> window = WindowSummary(0.0, 2.0, None, None, None, 0, None, None, 6.0, 1, 4.0, False, None, None)
+    >>> before = window._replace(start_s=-2.0, end_s=0.0, busy_s=None, batches=0, batch_max_s=None)
+    >>> utilisations([before, window], [2, 2])
+    [0.75, 0.75]
+    """
+    if all(window.busy_s is None for window in windows):
+        return [None] * len(windows)
+    busy_s = [0.0] * len(windows)
+    for last, window in enumerate(windows):
+        if window.busy_s is None:
+            continue
+        spread_s = max(window.span_s, window.batch_max_s or 0.0)
+        for number in range(last, -1, -1):
+            covered_s = windows[number].end_s - max(windows[number].start_s, window.end_s - spread_s)
+            if covered_s <= 0:
+                break
+            busy_s[number] += window.busy_s * min(1.0, covered_s / spread_s)
+    return [
+        None
+        if not count or not window.span_s or (window.busy_s is None and window.batches)
+        else min(1.0, busy_s[number] / (count * window.span_s))
+        for number, (window, count) in enumerate(zip(windows, slots, strict=True))
+    ]
 
 
 def windows_per_point(windows: int) -> int:
     return max(1, math.ceil(windows / MAX_POINTS))
 
 
-def totals(windows: Sequence[WindowSummary]) -> Totals:
+def totals(windows: Sequence[WindowSummary], utilisations: Sequence[float | None]) -> Totals:
+    warm = [window for window in windows if not window.warm_up] or windows
+    warm_s = sum(window.span_s for window in warm)
+    warm_rows = _sum(window.rows for window in warm)
     observed_s = sum(window.span_s for window in windows)
-    rows = _sum(window.rows for window in windows)
     return Totals(
         windows=len(windows),
         observed_s=observed_s,
-        rows=rows,
-        rows_per_s=rows / observed_s if rows is not None and observed_s else None,
-        peak_rows_per_s=_max(w.rows / w.span_s for w in windows if w.rows is not None and w.span_s),
+        warm_up_s=observed_s - warm_s,
+        rows=_sum(window.rows for window in windows),
+        rows_per_s=warm_rows / warm_s if warm_rows is not None and warm_s else None,
+        peak_rows_per_s=_max(w.rows / w.span_s for w in warm if w.rows is not None and w.span_s),
         backlog_rows=windows[-1].backlog_rows if windows else None,
-        peak_backlog_rows=_max(window.backlog_rows for window in windows),
-        latency_mean_s=_mean((window.latency_mean_s, window.latency_rows) for window in windows),
-        worst_p95_s=_max(window.latency_p95_s for window in windows),
+        peak_backlog_rows=_max(window.backlog_rows for window in warm),
+        latency_mean_s=_mean((window.latency_mean_s, window.latency_rows) for window in warm),
+        worst_p95_s=_max(window.latency_p95_s for window in warm),
+        share_within_target=_mean((window.meets_target, window.span_s) for window in warm),
+        utilisation=_mean(
+            (share, window.span_s)
+            for window, share in zip(windows, utilisations, strict=True)
+            if not window.warm_up or warm is windows
+        ),
         busy_s=_sum(window.busy_s for window in windows),
     )
 
 
-def _point(windows: Sequence[WindowSummary], stretch: int) -> Point:
+def _point(chunk: Sequence[tuple[WindowSummary, float | None]], stretch: int) -> Point:
+    windows = [window for window, _ in chunk]
     with_rows = [window for window in windows if window.rows is not None]
     with_rows_s = sum(window.span_s for window in with_rows)
     return Point(
@@ -148,10 +226,14 @@ def _point(windows: Sequence[WindowSummary], stretch: int) -> Point:
         backlog_rows=_max(window.backlog_rows for window in windows),
         latency_mean_s=_mean((window.latency_mean_s, window.latency_rows) for window in windows),
         latency_p95_s=_max(window.latency_p95_s for window in windows),
+        utilisation=_mean((share, window.span_s) for window, share in chunk),
+        target_s=windows[-1].target_s,
+        target_latency_s=_mean((window.target_latency_s, window.latency_rows) for window in windows),
+        warm_up=all(window.warm_up for window in windows),
     )
 
 
-def _chunks(windows: Sequence[WindowSummary], size: int) -> Iterator[Sequence[WindowSummary]]:
+def _chunks(windows: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     for first in range(0, len(windows), size):
         yield windows[first : first + size]
 

@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.measure.window import OperatorWindow, Window
+from penstock.measure.window import OperatorWindow, SharedCost, Window
 from penstock.plan.plan import Plan
-from penstock.report.formatting import UNKNOWN, count, percent, plural, seconds
+from penstock.report.formatting import UNKNOWN, count, in_parentheses, percent, plural, seconds
 
 HEADINGS = ("operator", "rows/s in", "rows/s out", "backlog", "cost/row", "replicas", "busy")
 
@@ -68,6 +68,8 @@ def window_table(window: Window, plan: Plan | None = None, *, name: str | None =
     for heading in HEADINGS[1:]:
         table.add_column(heading, justify="right", no_wrap=True)
     window_s = window.end_s - window.start_s
+    if notes := shared_cost_notes(window):
+        table.caption, table.caption_justify = Text("\n".join(notes), style="dim"), "left"
     for operator in window.operators:
         operator_name, *numbers = operator_cells(operator, window_s)
         shortened_name = Text(operator_name, no_wrap=True, overflow="ellipsis")
@@ -77,7 +79,8 @@ def window_table(window: Window, plan: Plan | None = None, *, name: str | None =
 
 def window_line(window: Window) -> str:
     """Return a window as one line, for output that is not a terminal."""
-    parts = [f"{count(window.external_rows_per_s)} rows/s"]
+    parts = ["warming up"] if window.warm_up else []
+    parts.append(f"{count(window.external_rows_per_s)} rows/s")
     if window.latency is not None:
         parts.append(f"latency p50 {seconds(window.latency.p50_s)} p95 {seconds(window.latency.p95_s)}")
     window_s = window.end_s - window.start_s
@@ -85,23 +88,44 @@ def window_line(window: Window) -> str:
         _, rows_in, rows_out, backlog, cost, replicas, _ = operator_cells(operator, window_s)
         numbers = [f"{rows_in}>{rows_out}/s"]
         numbers += [f"x{replicas}"] * (replicas != UNKNOWN)
-        numbers += [f"{cost}/row"] * (cost != UNKNOWN)
+        numbers += [f"{cost}/row"] * (cost != UNKNOWN and operator.shared_cost is None)
         numbers += [f"backlog {backlog}"] * (backlog not in (UNKNOWN, "0"))
         parts.append(f"{operator.operator} {' '.join(numbers)}")
+    for shared in shared_costs(window):
+        if shared.seconds_per_row is not None:
+            parts.append(f"{' + '.join(shared.operators)} together {seconds(shared.seconds_per_row)}/row")
     return " | ".join(parts)
 
 
+def shared_costs(window: Window) -> list[SharedCost]:
+    """Return each shared cost of a window once."""
+    shared = [operator.shared_cost for operator in window.operators if operator.shared_cost is not None]
+    return list({cost.operators: cost for cost in shared}.values())
+
+
+def shared_cost_notes(window: Window) -> list[str]:
+    """Return one sentence for each group of operators whose cost was measured together."""
+    return [
+        f"( ) {' + '.join(shared.operators)}: cost and busy time of all together, per row into {shared.operators[0]}"
+        for shared in shared_costs(window)
+    ]
+
+
 def operator_cells(operator: OperatorWindow, window_s: float) -> tuple[str, str, str, str, str, str, str]:
-    """Return the texts of an operator's row in the order of HEADINGS."""
+    """Return the texts of an operator's row in the order of HEADINGS. A shared cost is in parentheses."""
     rows_in_per_s = operator.input_rows_per_s
+    shared = operator.shared_cost
+    cost, busy = seconds(operator.seconds_per_row), percent(operator.utilisation)
+    if shared is not None:
+        cost, busy = in_parentheses(seconds(shared.seconds_per_row)), in_parentheses(percent(shared.utilisation))
     return (
         operator.operator,
         count(rows_in_per_s if rows_in_per_s is not None else _per_s(operator.rows_in, window_s)),
         count(_per_s(operator.rows_out, window_s)),
         count(operator.backlog_rows),
-        seconds(operator.seconds_per_row),
+        cost,
         UNKNOWN if operator.replicas is None else str(operator.replicas),
-        percent(operator.utilisation),
+        busy,
     )
 
 
@@ -116,6 +140,8 @@ def _title(window: Window, plan: Plan | None, name: str | None) -> Text:
     if plan is not None:
         parts.append(plural(plan.slots, "slot"))
     parts.append(f"plan {window.generation}")
+    if window.warm_up:
+        parts.append("warming up")
     return Text(" · ".join(parts), no_wrap=True, overflow="ellipsis", style="bold")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.measure.window import OperatorWindow, Window
+from penstock.measure.window import OperatorWindow, SharedCost, Window
 from penstock.store import OperatorDeclaration
 
 
@@ -24,6 +24,7 @@ class OperatorSummary(msgspec.Struct, frozen=True, kw_only=True):
     rows_out_per_s: float | None
     seconds_per_row: float | None
     utilisation: float | None
+    shared_cost: SharedCost | None  # None: the cost was measured for this operator alone
     backlog_rows: int | None  # in the last window
     state_rows: int | None  # in the last window
 
@@ -62,6 +63,7 @@ class _Sums:
         self._last: OperatorWindow | None = None
         self._in, self._out = _Ratio(), _Ratio()
         self._cost, self._utilisation = _Ratio(), _Ratio()
+        self._shared_utilisation = _Ratio()
 
     def add(self, operator: OperatorWindow, window_s: float) -> None:
         self._last = operator
@@ -71,6 +73,8 @@ class _Sums:
             self._cost.add(operator.seconds_per_row * (operator.rows_in or 0), operator.rows_in or 0)
         if operator.utilisation is not None:
             self._utilisation.add(operator.utilisation * window_s, window_s)
+        if operator.shared_cost is not None and operator.shared_cost.utilisation is not None:
+            self._shared_utilisation.add(operator.shared_cost.utilisation * window_s, window_s)
 
     def summary(self, declared: OperatorDeclaration, *, cut: bool) -> OperatorSummary:
         last = self._last
@@ -87,9 +91,14 @@ class _Sums:
             rows_out_per_s=self._out.value(),
             seconds_per_row=cost if cost is not None or last is None else last.seconds_per_row,
             utilisation=self._utilisation.value(),
+            shared_cost=None if last is None else self._shared_cost(last.shared_cost),
             backlog_rows=None if last is None else last.backlog_rows,
             state_rows=None if last is None else last.state_rows,
         )
+
+    def _shared_cost(self, last: SharedCost | None) -> SharedCost | None:
+        """Return the shared cost of the last window, which is an average of many batches, with the mean utilisation."""
+        return None if last is None else msgspec.structs.replace(last, utilisation=self._shared_utilisation.value())
 
 
 class _Ratio:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from penstock.plan.plan import Plan
-from penstock.report.costs import Cost, PlanPeriod, cost, plan_periods, trial_periods
+from penstock.report.costs import Cost, PlanPeriod, cost, plan_periods, slots_at, trial_periods
 from penstock.report.decisions import group_key
 from penstock.report.history import (
     Point,
@@ -21,11 +22,13 @@ from penstock.report.history import (
     points,
     summarise,
     totals,
+    utilisations,
     windows_per_point,
 )
 from penstock.report.mst_curve import MstCurve, curves_in
 from penstock.report.operators import OperatorMeans, OperatorSummary
 from penstock.report.status import run_status
+from penstock.report.watched import WatchedSummary, estimated_latency, watched_summary
 from penstock.store import DecisionRecord, ErrorRecord, OperatorDeclaration, PlanChange, RunStart, StoreReader, Trial
 
 Row = TypeVar("Row", DecisionRecord, ErrorRecord)
@@ -88,6 +91,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     held: dict[str, int]  # reason -> number of holds
     errors: tuple[ErrorGroup, ...]  # the latest
     errors_in_all: int
+    watched: WatchedSummary | None  # only for a watched program
     mst: tuple[MstCurve, ...]
     trials: tuple[Trial, ...]  # the latest, including failed ones
     trials_in_all: int
@@ -105,10 +109,12 @@ def run_report(
     status = run_status(run_dir, reader)
     starts, changes, trials = reader.runs(), reader.plan_changes(), reader.trials()
     declared = next((start.operators for start in reversed(starts) if start.operators), ())
-    windows, means = _read_windows(reader, declared)
-    sums = totals(windows)
+    is_watched = status.run is not None and status.run.kind == "watch"
+    windows, means = _read_windows(reader, declared, starts, estimates_latency=is_watched)
     last_s = max([start.started_s for start in starts] + [window.end_s for window in windows[-1:]], default=now_s)
     periods = plan_periods(starts, changes, until_s=now_s if status.state == "running" else last_s)
+    busy_shares = utilisations(windows, [slots_at(periods, (w.start_s + w.end_s) / 2) for w in windows])
+    sums = totals(windows, busy_shares)
     decisions = _read_decisions(reader)
     numbered = [
         NumberedChange(number=number, change=change, decision=decisions.numbers.get((change.at_s, change.asked)))
@@ -124,7 +130,7 @@ def run_report(
         plan=status.plan,
         totals=sums,
         windows_per_point=windows_per_point(len(windows)),
-        points=points(windows, [start.started_s for start in starts]),
+        points=points(windows, [start.started_s for start in starts], busy_shares),
         operators=means.summaries(declared, status.plan.cuts if status.plan else frozenset()),
         operators_since_s=means.since_s,
         operators_until_s=means.until_s,
@@ -139,6 +145,7 @@ def run_report(
         held=decisions.hold_counts,
         errors=errors,
         errors_in_all=error_count,
+        watched=watched_summary(reader, windows) if is_watched else None,
         mst=(*curves_in(reader), *mst),
         trials=tuple(trials[-MAX_TRIALS:]),
         trials_in_all=len(trials),
@@ -146,15 +153,23 @@ def run_report(
 
 
 def _read_windows(
-    reader: StoreReader, declared: tuple[OperatorDeclaration, ...]
+    reader: StoreReader,
+    declared: tuple[OperatorDeclaration, ...],
+    starts: Sequence[RunStart],
+    *,
+    estimates_latency: bool,
 ) -> tuple[list[WindowSummary], OperatorMeans]:
     declared_sources = {declaration.operator for declaration in declared if declaration.kind == "source"}
     summaries, means, counter = [], OperatorMeans(), RowCounter()
+    started_s = [start.started_s for start in starts]
     for _, observed in reader.iter_windows():
         window = counter.corrected(observed)
+        if estimates_latency and window.latency is None:
+            window = msgspec.structs.replace(window, latency=estimated_latency(window))
+        start = starts[max(0, bisect_right(started_s, window.end_s) - 1)] if starts else None
         # Without declarations, operators without replicas are the sources.
         sources = declared_sources or {o.operator for o in window.operators if o.replicas is None}
-        summaries.append(summarise(window, sources))
+        summaries.append(summarise(window, sources, None if start is None else start.latency_target))
         means.add(window)
     return summaries, means
 

@@ -70,6 +70,8 @@ def follow_windows(run_dir: Path, reader: StoreReader, *, poll_s: float = 0.3) -
 def status_text(status: RunStatus, *, with_window: bool = True) -> RenderableType:
     """Return the status for a terminal; `with_window` includes the table of the latest window."""
     parts: list[RenderableType] = [Text(_headline(status))]
+    if status.run is not None and status.run.startup_s:
+        parts.append(Text(startup_text(status.run)))
     if status.window is not None and with_window:
         parts.append(window_table(status.window, status.plan, name=status.run.dataflow if status.run else None))
     for change in status.plan_changes:
@@ -100,6 +102,17 @@ def _headline(status: RunStatus) -> str:
     where = "" if run.master.startswith("local") else f" --master {run.master}"
     where = where if run.cluster is None else f" --cluster {run.cluster}"
     return f"{headline}; resume with 'penstock run {run.flow_file} --at {status.directory}{where}'"
+
+
+def startup_text(run: RunStart) -> str:
+    """Return the duration of a start and of its phases.
+
+    >>> run = RunStart(dataflow="wc", flow_file="wc.py", pid=1, master="local[2]", started_s=0.0)
+    >>> startup_text(msgspec.structs.replace(run, startup_s={"Spark session": 3.0, "queries": 1.5}))
+    'started in 4.5 s: Spark session 3 s, queries 1.5 s'
+    """
+    phases = ", ".join(f"{phase} {seconds(phase_s)}" for phase, phase_s in run.startup_s.items())
+    return f"started in {seconds(sum(run.startup_s.values()))}: {phases}"
 
 
 def _clock(at_s: float) -> str:

@@ -5,15 +5,17 @@ Ticks and texts are HTML beside the SVG, so they keep their size on narrow scree
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from penstock.report.costs import PlanPeriod
-from penstock.report.formatting import count, seconds
+from penstock.report.formatting import count, percent, seconds
 from penstock.report.history import Point
 from penstock.report.mst_curve import MstCurve, MstPoint
 from penstock.report.page.axes import Axis, AxisTick, Timeline, compact, count_axis, time_axis, value_axis
 from penstock.report.page.marks import Mark
+from penstock.store import LatencyTarget
 
 WIDTH, HEIGHT = 1000.0, 100.0
 COLOURS = 6  # the style sheet defines that many
@@ -22,7 +24,7 @@ _MAX_STEPS = 1000  # in a step line, one per unit of the box
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlotLine:
-    """`style` is line, area (filled to the x axis), band (filled between two curves) or dots."""
+    """`style` is line, area (filled to the x axis), band (filled between two curves), dots or target (dashed)."""
 
     name: str
     colour: int
@@ -40,6 +42,14 @@ class Tooltip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shade:
+    """A shaded vertical strip of the plot."""
+
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
     title: str
     summary: str  # alternative text
@@ -48,6 +58,7 @@ class Plot:
     y_ticks: tuple[AxisTick, ...]
     x_title: str
     tooltips: tuple[Tooltip, ...] = ()
+    shades: tuple[Shade, ...] = ()
     marks: tuple[Mark, ...] = ()
 
 
@@ -76,6 +87,7 @@ class TimePlots:
         self._timeline = timeline
         self._clock = clock
         self._x = time_axis(timeline.length_s)
+        self._shades = tuple(self._warm_ups())
 
     def throughput(self) -> Plot | None:
         series = (
@@ -88,12 +100,23 @@ class TimePlots:
         series = (PointSeries(name="backlog", value=lambda point: point.backlog_rows),)
         return self._plot("Backlog, rows", series, text=lambda number: f"{count(number)} rows", tick=compact)
 
-    def latency(self) -> Plot | None:
-        series = (
+    def latency(self, target: LatencyTarget | None = None, *, is_estimated: bool = False) -> Plot | None:
+        """Return the latency and its target; `target` is the latest one, points contain the one of their time."""
+        series = [
             PointSeries(name="mean", value=lambda point: point.latency_mean_s),
-            PointSeries(name="p95", value=lambda point: point.latency_p95_s),
-        )
-        return self._plot("Latency", series, text=seconds, tick=lambda value: "0" if value == 0 else seconds(value))
+            PointSeries(name="longest" if is_estimated else "p95", value=lambda point: point.latency_p95_s),
+        ]
+        if target is not None:
+            if target.quantile not in (None, 0.95):
+                series.append(PointSeries(name=target.statistic, value=lambda point: point.target_latency_s))
+            name = f"target for the {target.statistic}"
+            series.append(PointSeries(name=name, value=lambda point: point.target_s, style="target"))
+        title = "Latency, estimated from the batches" if is_estimated else "Latency"
+        return self._plot(title, series, text=seconds, tick=lambda value: "0" if value == 0 else seconds(value))
+
+    def utilisation(self) -> Plot | None:
+        series = (PointSeries(name="busy slots", value=lambda point: point.utilisation),)
+        return self._plot("Utilisation of the slots", series, text=percent, tick=percent, at_least=1.0)
 
     def replicas(self, periods: Sequence[PlanPeriod]) -> Plot | None:
         """Return the replicas over time, or None if they never changed: the graph shows them then."""
@@ -131,12 +154,14 @@ class TimePlots:
         *,
         text: Callable[[float], str],
         tick: Callable[[float], str],
+        at_least: float = 0.0,
     ) -> Plot | None:
+        """Return a plot over time; `at_least` is the lowest end of the y axis."""
         known = [line for line in series if any(line.value(point) is not None for point in self._points)]
         if not known:
             return None
         highest = max(line.value(point) or 0.0 for line in known for point in self._points)
-        y = value_axis(highest, tick)
+        y = value_axis(max(highest, at_least), tick)
         tooltips = []
         for point in self._points:
             left, right = self._left(point.start_s), self._left(point.end_s)
@@ -159,7 +184,16 @@ class TimePlots:
             y_ticks=y.ticks,
             x_title="run time",
             tooltips=tuple(tooltips),
+            shades=self._shades,
         )
+
+    def _warm_ups(self) -> Iterator[Shade]:
+        """Yield the warm-up after each start."""
+        for (is_warm_up, _), group in groupby(self._points, key=lambda point: (point.warm_up, point.stretch)):
+            if is_warm_up:
+                shaded = list(group)
+                left, right = self._left(shaded[0].start_s), self._left(shaded[-1].end_s)
+                yield Shade(x=left, width=max(right - left, 0.1))
 
     def _path(self, series: PointSeries, y: Axis) -> str:
         """Return a path through the middles of the points, interrupted at unknown values and between two starts."""

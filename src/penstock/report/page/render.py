@@ -34,7 +34,14 @@ def run_page(report: RunReport) -> str:
     timeline = Timeline(report.points)
     clock = _Clock(report)
     plots = TimePlots(report.points, timeline, clock.time)
-    over_time = [plots.throughput(), plots.backlog(), plots.latency(), plots.replicas(report.plans)]
+    target = report.run.latency_target if report.run else None
+    over_time = [
+        plots.throughput(),
+        plots.backlog(),
+        plots.latency(target, is_estimated=report.watched is not None),
+        plots.utilisation(),
+        plots.replicas(report.plans),
+    ]
     all_marks = marks(report, timeline)
     graph = layout(report.operators)
     environment = _environment()
@@ -48,6 +55,10 @@ def run_page(report: RunReport) -> str:
         mst_plots=[mst_plot(curve) for curve in report.mst if curve.points],
         marks=distinct_lines(all_marks),
         labels=labels(all_marks),
+        has_warm_up=any(point.warm_up for point in report.points),
+        shared_costs=list(
+            {one.shared_cost.operators: one.shared_cost for one in report.operators if one.shared_cost}.values()
+        ),
         is_simulation=report.run is not None and report.run.kind == "simulation",
     )
 
