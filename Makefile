@@ -74,7 +74,7 @@ test-pages:
 
 # ---- measure
 
-.PHONY: bench-spark bench-kafka bench-models bench-control bench-sim bench-elastic bench-latency
+.PHONY: bench-spark bench-kafka bench-models bench-control bench-sim bench-elastic bench-latency bench-startup
 bench-spark: $(READY) java ## Compare throughput, overhead, cuts and pauses with hand-written Spark.
 	$(BIN)/python -m benchmarks.spark
 
@@ -95,6 +95,9 @@ bench-elastic: $(READY) java ## Predict throughput on more executors and follow 
 
 bench-sim: $(READY) ## Compare the simulator with closed forms, SimPy and Ciw.
 	$(BIN)/python -m benchmarks.simulated
+
+bench-startup: $(READY) java ## Compare the phases of a start with plain PySpark.
+	$(BIN)/python -m benchmarks.startup
 
 bench-latency: $(READY) java ## Compare predicted with measured latency on Spark.
 	$(BIN)/python -m benchmarks.latency

@@ -1,0 +1,181 @@
+"""The start of a run compared with the same query in plain PySpark: `python -m benchmarks.startup [--json] [--runs N]`.
+
+Both programs read generated rows through a Python data source, call a Python function per row and write parquet files,
+with the same Spark configuration on local[2]. Each starts in a new process, alternately. The phases are medians:
+
+imports         from the start of the process until the first call of Spark: Python, modules, the user's file
+Spark session   the JVM and the session
+queries         compilation and start of the query
+first batch     the first batch, which starts the Python workers
+first rows      until the first rows are written (Penstock: its first batch has no rows)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Row, row, shown
+
+PHASES = ("imports", "Spark session", "queries", "first batch", "first rows")
+FLOW = """
+import penstock
+
+def double(row):
+    return {"n": 2 * row["n"]}
+
+flow = penstock.Dataflow("startup")
+numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=400, rows_per_s=200))
+numbers.rows("double", double, schema="n bigint").sink("out", penstock.parquet("OUT"))
+"""
+PLAIN = """
+import sys, time
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+class Range(InputPartition):
+    def __init__(self, start, stop):
+        self.start, self.stop = start, stop
+
+class Reader(DataSourceStreamReader):
+    def initialOffset(self):
+        return {"row": 0}
+    def latestOffset(self):
+        return {"row": 400}
+    def partitions(self, start, end):
+        middle = (start["row"] + end["row"]) // 2
+        return [Range(start["row"], middle), Range(middle, end["row"])]
+    def read(self, partition):
+        yield pa.RecordBatch.from_pydict({"n": list(range(partition.start, partition.stop))})
+    def commit(self, end):
+        pass
+
+class Numbers(DataSource):
+    @classmethod
+    def name(cls):
+        return "numbers"
+    def schema(self):
+        return "n bigint"
+    def streamReader(self, schema):
+        return Reader()
+
+def double(batches):
+    for batch in batches:
+        rows = [{"n": 2 * row["n"]} for row in batch.to_pylist()]
+        yield pa.RecordBatch.from_pylist(rows, schema=pa.schema([("n", pa.int64())]))
+
+def write(df, batch):
+    df.write.mode("append").parquet("OUT")
+
+times = [time.time()]
+builder = SparkSession.builder.master("local[2]")
+for name, value in CONFS.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+times.append(time.time())
+spark.dataSource.register(Numbers)
+df = spark.readStream.format("numbers").load().mapInArrow(double, "n bigint")
+query = df.writeStream.foreachBatch(write).option("checkpointLocation", "CHECKPOINT").start()
+times.append(time.time())
+while not query.recentProgress:
+    time.sleep(0.005)
+times.append(time.time())
+print(times)
+query.stop()
+spark.stop()
+"""
+
+
+def plain(folder: Path) -> dict[str, float]:
+    from penstock.engines.spark.local_machine import HOST
+    from penstock.engines.spark.session import CONFS, LOCAL_DISK, LOOPBACK
+
+    # Sources have no names in a query written by hand.
+    confs = CONFS | LOCAL_DISK | LOOPBACK | {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "false"}
+    text = (
+        PLAIN.replace("CONFS", repr(confs)).replace("OUT", str(folder / "out")).replace("CHECKPOINT", str(folder / "c"))
+    )
+    (folder / "plain.py").write_text(text)
+    environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
+    began_s = time.time()
+    printed = _run([sys.executable, str(folder / "plain.py")], environment)
+    times = json.loads(printed.strip().splitlines()[-1])
+    bounds = [began_s, *times, times[-1]]
+    return {phase: after - before for phase, before, after in zip(PHASES, bounds, bounds[1:], strict=False)}
+
+
+def penstock(folder: Path) -> dict[str, float]:
+    from penstock.store import StoreReader
+
+    (folder / "flow.py").write_text(FLOW.replace("OUT", str(folder / "out")))
+    began_s = time.time()
+    command = [sys.executable, "-m", "penstock.cli", "run", str(folder / "flow.py"), "--at", str(folder / "run")]
+    _run([*command, "--until-idle", "--quiet"], {})
+    with StoreReader(folder / "run") as reader:
+        start = reader.last_run()
+    assert start is not None and start.ready_s is not None
+    phases = dict(start.startup_s)
+    engine_s = sum(phases.values())
+    phases["imports"] = start.ready_s - engine_s - began_s
+    written = [path.stat() for path in (folder / "out").rglob("*.parquet")]
+    first_s = min(stat.st_mtime for stat in written if stat.st_size > 0)
+    phases["first rows"] = max(0.0, first_s - start.ready_s)
+    return phases
+
+
+def _run(command: list[str], environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=170, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    measured: dict[str, list[dict[str, float]]] = {"plain PySpark": [], "Penstock": []}
+    for _ in range(options.runs):
+        for name, start in (("plain PySpark", plain), ("Penstock", penstock)):
+            folder = Path(tempfile.mkdtemp())
+            try:
+                measured[name].append(start(folder))
+                print(name, {k: round(v, 2) for k, v in measured[name][-1].items()}, file=sys.stderr, flush=True)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+    rows = figures(measured)
+    if options.json:
+        print(json.dumps(rows))
+    else:
+        from rich.console import Console
+
+        Console(width=120).print(shown(rows))
+
+
+def figures(measured: dict[str, list[dict[str, float]]]) -> list[Row]:
+    rows: list[Row] = []
+    total: dict[str, Any] = {}
+    for name, runs in measured.items():
+        for phase in dict.fromkeys(phase for run in runs for phase in run):
+            rows.append(row(f"{name}: {phase}", statistics.median(run.get(phase, 0.0) for run in runs), "s"))
+        total[name] = statistics.median(sum(run.values()) for run in runs)
+        rows.append(row(f"{name}: first results after", total[name], "s"))
+    rows.append(row("Penstock adds", total["Penstock"] - total["plain PySpark"], "s"))
+    return rows
+
+
+if __name__ == "__main__":
+    main()
