@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.store import Store
 
 DEFAULT_MASTER = "local[2]"
+# When the process of a command began; a command sets it, so that the record of the start includes its imports.
+COMMAND_BEGAN_S: ContextVar[float | None] = ContextVar("COMMAND_BEGAN_S", default=None)
 Channel = Literal["embedded", "kafka"]
 
 
@@ -123,6 +126,7 @@ class Launch:
     engine_settings: EngineSettings
     until_idle: bool
     on_window: OnWindow | None
+    launched_s: float
 
     def open_store(self) -> tuple[Store, bool]:
         """Open the store and record the start; also return whether the directory contains an earlier start."""

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from penstock.api.input_files import dataflow_from, plan_from
-from penstock.api.launch import Channel, Launch, RunTarget, kafka_cluster
+from penstock.api.launch import COMMAND_BEGAN_S, Channel, Launch, RunTarget, kafka_cluster
 from penstock.api.policy_options import Mode, OptionError, PolicyOptions, create_policy
 from penstock.api.record import RunRecord
 from penstock.api.spark_session import SessionOnDemand
@@ -117,6 +117,7 @@ def run(
         PlanError: The plan does not fit the dataflow.
         DataflowError: The dataflow is incomplete.
     """
+    launched_s = COMMAND_BEGAN_S.get() or time.time()
     from penstock.engines.spark.settings import EngineSettings
 
     options = PolicyOptions(
@@ -159,6 +160,7 @@ def run(
             engine_settings=EngineSettings(batch_s=batch_s, sample_every=sample_every, kafka=kafka),
             until_idle=until_idle,
             on_window=on_window,
+            launched_s=launched_s,
         )
         return Run(launch, on_message=on_message, remarks=remarks)  # it uses the session, and stops it at the end
     except BaseException:
@@ -357,6 +359,7 @@ class Run(RunRecord):
                 controller = self._launch.controller(engine, store)
                 schedule = Schedule(
                     window_s=self._launch.window_s,
+                    launched_s=self._launch.launched_s,
                     warm_up_s=self._launch.options.warm_up_s,
                     until=lambda: self._check_idle(engine),
                     stop_reason=lambda: self._stop_reason,

@@ -66,19 +66,26 @@ def command(flow: str, confs: tuple[str, ...], kafka_options: tuple[str, ...], *
       penstock run wordcount.py --cluster runs/cluster --policy mst --executors 1..6 --mode active
       penstock run wordcount.py --at runs/wc --channel kafka --bootstrap-servers localhost:9092
     """
+    import psutil
+
     import penstock
+    from penstock.api.launch import COMMAND_BEGAN_S
     from penstock.control.signals import StopSignals
     from penstock.report.live_table import LiveTable
 
     with LiveTable(quiet=options.pop("quiet"), as_json=options.pop("as_json")) as table, StopSignals() as signals:
-        run = penstock.run(
-            flow,
-            confs=texts_by_name(confs, "--conf"),
-            kafka_options=texts_by_name(kafka_options, "--kafka-option"),
-            on_window=table.show,
-            on_message=table.say,
-            **api_parameters(options),
-        )
+        began = COMMAND_BEGAN_S.set(psutil.Process().create_time())
+        try:
+            run = penstock.run(
+                flow,
+                confs=texts_by_name(confs, "--conf"),
+                kafka_options=texts_by_name(kafka_options, "--kafka-option"),
+                on_window=table.show,
+                on_message=table.say,
+                **api_parameters(options),
+            )
+        finally:
+            COMMAND_BEGAN_S.reset(began)
         with run:
             while not run.wait(timeout_s=0.1):
                 if signals.received is not None:

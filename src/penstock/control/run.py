@@ -20,6 +20,7 @@ class Schedule:
     """The length of a window, and the conditions besides requests, signals and failures that end a run."""
 
     window_s: float = 2.0
+    launched_s: float | None = None  # wall clock; the time until the engine starts is recorded as imports
     warm_up_s: float = 0.0  # windows that begin so soon after the start are marked as warm-up
     until: Callable[[], bool] | None = None  # asked at the end of each window, such as `engine.idle`
     stop_reason: Callable[[], str | None] | None = None  # asked several times per second; None: continue
@@ -46,6 +47,7 @@ def run(
     with StopSignals() as signals:
         window_wait = _WindowWait(engine, loop, requests, signals, schedule)
         try:
+            startup_s = {} if schedule.launched_s is None else {"imports": clock.time() - schedule.launched_s}
             engine.start()
             signals.listen()
             ready_s = clock.time()
@@ -54,7 +56,7 @@ def run(
                 engine.plan,
                 declarations(engine.flow),
                 at_s=ready_s,
-                startup_s=engine.startup_s,
+                startup_s=startup_s | engine.startup_s,
                 warm_up_s=schedule.warm_up_s,
             )
             loop.accept_plan()

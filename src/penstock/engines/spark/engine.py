@@ -55,7 +55,7 @@ from penstock.measure.window import Window
 from penstock.plan import Plan, default_plan, diff, pipelines, validated
 
 # Phases of a start.
-_SESSION, _QUERIES, _FIRST_BATCH = "Spark session", "queries", "first batch"
+_SESSION, _COMPILATION, _QUERIES, _FIRST_BATCH = "Spark session", "compilation", "query start", "first batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +205,10 @@ class SparkEngine:
         plan = validated(self.flow, plan)
         run = self._open(spark, executors, None)
         changes = plan_query_changes(self.flow, None, plan)
-        queries = tuple(Changeover(run.context, run.queries, changes, None).execute())
+        changeover = Changeover(run.context, run.queries, changes, None)
+        queries = changeover.execute(on_compiled=lambda: self._startup.end(_COMPILATION))
         self._claim_outputs()  # as late as possible: it may delete the output of an earlier run
-        self._commit(plan, changes, queries)
+        self._commit(plan, changes, tuple(queries))
 
     def _resume(self, spark: SparkSession, executors: Negotiator, previous: Committed) -> None:
         plan = previous.plan.replace(slots=executors.start(previous.plan.slots))
@@ -222,7 +223,7 @@ class SparkEngine:
                     run.context.sources[source.operator].resume(planned.get(source.name, source.start))
         self._messages += apply_new_declarations(previous, self.flow, run.context.sources)
         self._claim_outputs()
-        run.queries.start_all(previous.queries, plan)
+        run.queries.start_all(previous.queries, plan, on_compiled=lambda: self._startup.end(_COMPILATION))
         self._committed.save(self.run)
         self._messages += self._journal.report_interrupted(previous.generation)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -49,9 +50,11 @@ class Changeover:
         self.started: list[RunningQuery] = []  # to be stopped again if the change fails
         self.paused_at: float | None = None  # monotonic time at which the first query was stopped
 
-    def execute(self) -> list[Query]:
+    def execute(self, on_compiled: Callable[[], None] | None = None) -> list[Query]:
         """Return the new queries, which run but take no rows before the plan is committed."""
         drafts = self._compile_all()
+        if on_compiled is not None:
+            on_compiled()
         positions = self._stop_queries()
         queries = []
         for start, (draft, compiled) in zip(self._changes.start, drafts, strict=True):

@@ -122,10 +122,12 @@ class QueryRunner:
         self._on_start(running)
         return running
 
-    def start_all(self, queries: Iterable[Query], plan: Plan) -> None:
+    def start_all(self, queries: Iterable[Query], plan: Plan, on_compiled: Callable[[], None]) -> None:
         """Start the queries of a plan. All are compiled first, so that an invalid one is refused before any runs."""
         drafts = [(query, self.pipeline(query, plan)) for query in queries]
-        for query, pipeline, compiled in [(*draft, self.compile(*draft)) for draft in drafts]:
+        compiled_drafts = [(*draft, self.compile(*draft)) for draft in drafts]
+        on_compiled()
+        for query, pipeline, compiled in compiled_drafts:
             self.start(query, pipeline, compiled)
 
     def stop(self, running: RunningQuery) -> None:
