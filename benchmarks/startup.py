@@ -1,7 +1,8 @@
 """The start of a run compared with the same query in plain PySpark: `python -m benchmarks.startup [--json] [--runs N]`.
 
-Both programs read generated rows through a Python data source, call a Python function per row and write parquet files,
-with the same Spark configuration on local[2]. Each starts in a new process, alternately. The phases are medians:
+Both programs read generated rows through a Python data source, call a Python function per row and discard the results,
+with the same Spark configuration and the same Python for workers on local[2]. Each starts in a new process, alternately.
+The phases are medians:
 
 imports         from the start of the process until the first call of Spark: Python, modules, the user's file
 Spark session   the JVM and the session
@@ -35,7 +36,7 @@ def double(row):
 
 flow = penstock.Dataflow("startup")
 numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=400, rows_per_s=200))
-numbers.rows("double", double, schema="n bigint").sink("out", penstock.parquet("OUT"))
+numbers.rows("double", double, schema="n bigint").sink("out", penstock.noop())
 """
 PLAIN = """
 import sys, time
@@ -74,9 +75,6 @@ def double(batches):
         rows = [{"n": 2 * row["n"]} for row in batch.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, schema=pa.schema([("n", pa.int64())]))
 
-def write(df, batch):
-    df.write.mode("append").parquet("OUT")
-
 times = [time.time()]
 builder = SparkSession.builder.master("local[2]")
 for name, value in CONFS.items():
@@ -85,11 +83,10 @@ spark = builder.getOrCreate()
 times.append(time.time())
 spark.dataSource.register(Numbers)
 df = spark.readStream.format("numbers").load().mapInArrow(double, "n bigint")
-query = df.writeStream.foreachBatch(write).option("checkpointLocation", "CHECKPOINT").start()
+query = df.writeStream.format("noop").option("checkpointLocation", "CHECKPOINT").start()
 times.append(time.time())
 while not query.recentProgress:
     time.sleep(0.005)
-times.append(time.time())
 print(times)
 query.stop()
 spark.stop()
@@ -97,27 +94,26 @@ spark.stop()
 
 
 def plain(folder: Path) -> dict[str, float]:
-    from penstock.engines.spark.local_machine import HOST
+    from penstock.engines.spark.local_machine import HOST, worker_python
     from penstock.engines.spark.session import CONFS, LOCAL_DISK, LOOPBACK
 
     # Sources have no names in a query written by hand.
     confs = CONFS | LOCAL_DISK | LOOPBACK | {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "false"}
-    text = (
-        PLAIN.replace("CONFS", repr(confs)).replace("OUT", str(folder / "out")).replace("CHECKPOINT", str(folder / "c"))
-    )
+    text = PLAIN.replace("CONFS", repr(confs)).replace("CHECKPOINT", str(folder / "checkpoint"))
     (folder / "plain.py").write_text(text)
-    environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
+    environment = worker_python() | {"PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
     began_s = time.time()
     printed = _run([sys.executable, str(folder / "plain.py")], environment)
     times = json.loads(printed.strip().splitlines()[-1])
-    bounds = [began_s, *times, times[-1]]
+    first_batch_s = (folder / "checkpoint" / "commits" / "0").stat().st_mtime
+    bounds = [began_s, *times, first_batch_s]
     return {phase: after - before for phase, before, after in zip(PHASES, bounds, bounds[1:], strict=False)}
 
 
 def penstock(folder: Path) -> dict[str, float]:
     from penstock.store import StoreReader
 
-    (folder / "flow.py").write_text(FLOW.replace("OUT", str(folder / "out")))
+    (folder / "flow.py").write_text(FLOW)
     began_s = time.time()
     command = [sys.executable, "-m", "penstock.cli", "run", str(folder / "flow.py"), "--at", str(folder / "run")]
     _run([*command, "--until-idle", "--quiet"], {})
@@ -126,9 +122,9 @@ def penstock(folder: Path) -> dict[str, float]:
     assert start is not None and start.ready_s is not None
     phases = dict(start.startup_s)
     phases["imports"] += start.ready_s - sum(phases.values()) - began_s  # the start of the process itself
-    written = [path.stat() for path in (folder / "out").rglob("*.parquet")]
-    first_s = min(stat.st_mtime for stat in written if stat.st_size > 0)
-    phases["first rows"] = max(0.0, first_s - start.ready_s)
+    (checkpoint,) = (folder / "run" / "checkpoints").iterdir()
+    first_rows_s = (checkpoint / "commits" / "1").stat().st_mtime  # batch 0 has no rows
+    phases["first rows"] = first_rows_s - start.ready_s
     return phases
 
 
