@@ -1,7 +1,7 @@
 """The start of a run compared with the same query in plain PySpark: `python -m benchmarks.startup [--json] [--runs N]`.
 
 Both programs read generated rows through a Python data source, call a Python function per row and discard the results,
-with the same Spark configuration and the same Python for workers on local[2]. Each starts in a new process, alternately.
+with the same Spark configuration and the same Python for workers on local[2]. Each starts in a new process, in turn.
 The phases are medians:
 
 imports         from the start of the process until the first call of Spark: Python, modules, the user's file
