@@ -162,3 +162,18 @@ def test_a_watched_program_shows_latency_capacity_and_recommendation_first(tmp_p
     assert "which sustain 1100 rows/s" in first_screen and "Estimated capacity" in first_screen
     assert "400 /s" in first_screen and "1.1 s" in first_screen and "with 1 executor<" in first_screen
     assert ("Use 3 executors instead of 1." in first_screen) == (kind == "change")
+
+
+def test_the_capacity_of_a_watched_program_may_have_an_interval_or_only_a_lower_end(tmp_path: Path) -> None:
+    run = msgspec.structs.replace(RUN, kind="watch", flow_file="-")
+    windows = [with_tasks(number, busy_s=1.0) for number in range(3)]
+    inputs = {"capacity_rows_per_s": 1400.0, "capacity_low_rows_per_s": 1200.0, "capacity_high_rows_per_s": 1700.0}
+    measured = decided(windows[1].end_s, inputs=inputs, binding="the driver")
+    warming_up = decided(windows[2].end_s, reason="Too early.", inputs={})
+    page = run_page(stored(tmp_path / "interval", windows, [measured, warming_up], run=run))
+    assert (
+        "1,400 /s" in page and "1,200 to 1,700" in page and "Bottleneck: the driver." in page and "Too early." in page
+    )
+    lower_end = decided(windows[1].end_s, inputs={"capacity_rows_per_s": None, "capacity_low_rows_per_s": 1200.0})
+    assert "at least 1,200 /s" in run_page(stored(tmp_path / "low", windows, [lower_end], run=run))
+    assert ">unknown<" in run_page(stored(tmp_path / "none", windows, [], run=run))

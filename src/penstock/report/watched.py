@@ -8,10 +8,13 @@ from collections.abc import Sequence
 import msgspec
 
 from penstock.measure.window import Latency, PipelineWindow, Window
+from penstock.report.formatting import count, plural
 from penstock.report.history import WindowSummary
 from penstock.store import DecisionRecord, StoreReader
 
-_CAPACITY = "capacity_rows_per_s"  # input of the decisions of policy mst
+# Inputs of the decisions of policy mst: the estimated capacity and the ends of its interval.
+_CAPACITY, _LOW, _HIGH = "capacity_rows_per_s", "capacity_low_rows_per_s", "capacity_high_rows_per_s"
+_RECENT_DECISIONS = 50  # decisions of a warm-up have no inputs
 
 
 class WatchedSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +23,9 @@ class WatchedSummary(msgspec.Struct, frozen=True, kw_only=True):
     latency_s: float | None  # in the latest window with batches; estimated from the batches
     input_rows_per_s: float | None  # in the latest window
     capacity_rows_per_s: float | None  # that the current executors sustain
+    capacity_low_rows_per_s: float | None  # ends of its interval
+    capacity_high_rows_per_s: float | None
+    bottleneck: str | None  # the part of the program that limits the capacity
     executors: int | None
     recommended_executors: int | None  # None: the number of executors is not known, or need not change
     recommendation: str | None  # the latest decision in one sentence
@@ -28,19 +34,41 @@ class WatchedSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 def watched_summary(reader: StoreReader, windows: Sequence[WindowSummary]) -> WatchedSummary:
     run = reader.last_run()
-    latest = reader.decisions(last=1)
-    decision = latest[0][1] if latest else None
+    decisions = [decision for _, decision in reader.decisions(last=_RECENT_DECISIONS)]
+    decision = decisions[-1] if decisions else None
+    measured = next((one for one in reversed(decisions) if one.inputs.get(_CAPACITY) or one.inputs.get(_LOW)), None)
+    inputs = {} if measured is None else measured.inputs
     plan = reader.plan()
     slots_per_executor = None if run is None else run.slots_per_executor
     return WatchedSummary(
         latency_s=next((w.latency_mean_s for w in reversed(windows) if w.latency_mean_s is not None), None),
         input_rows_per_s=windows[-1].arriving_rows_per_s if windows else None,
-        capacity_rows_per_s=None if decision is None else decision.inputs.get(_CAPACITY),
+        capacity_rows_per_s=inputs.get(_CAPACITY),
+        capacity_low_rows_per_s=inputs.get(_LOW),
+        capacity_high_rows_per_s=inputs.get(_HIGH),
+        bottleneck=None if measured is None else measured.binding,
         executors=_executors(None if plan is None else plan.slots, slots_per_executor),
         recommended_executors=_recommended(decision, slots_per_executor),
         recommendation=None if decision is None else decision.reason,
         decided_at_s=None if decision is None else decision.at_s,
     )
+
+
+def capacity_text(watched: WatchedSummary) -> str:
+    """Return the capacity as a rate, as a lower limit if only that is known, or as unknown."""
+    if watched.capacity_rows_per_s is not None:
+        return f"{count(watched.capacity_rows_per_s)} /s"
+    low = watched.capacity_low_rows_per_s
+    return "unknown" if not low else f"at least {count(low)} /s"
+
+
+def capacity_note(watched: WatchedSummary) -> str:
+    """Return the interval of the capacity and the executors to which it applies."""
+    low, high = watched.capacity_low_rows_per_s, watched.capacity_high_rows_per_s
+    parts = [f"{count(low)} to {count(high)}"] if low is not None and high is not None else []
+    if watched.executors is not None:
+        parts.append(f"with {plural(watched.executors, 'executor')}")
+    return ", ".join(parts) or "rows that can be sustained"
 
 
 def estimated_latency(window: Window) -> Latency | None:

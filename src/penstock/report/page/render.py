@@ -22,6 +22,7 @@ from penstock.report.page.graph import layout
 from penstock.report.page.marks import distinct_lines, labels, marks
 from penstock.report.page.plots import Plot, StepSeries, TimePlots, mst_plot, step_plot
 from penstock.report.run_report import RunReport
+from penstock.report.watched import capacity_note, capacity_text
 
 _FOLDER = Path(__file__).parent
 _MAX_LAYERS_SIDE_BY_SIDE = 6
@@ -59,6 +60,7 @@ def run_page(report: RunReport) -> str:
         shared_costs=list(
             {one.shared_cost.operators: one.shared_cost for one in report.operators if one.shared_cost}.values()
         ),
+        capacity=None if report.watched is None else (capacity_text(report.watched), capacity_note(report.watched)),
         is_simulation=report.run is not None and report.run.kind == "simulation",
     )
 
