@@ -1,5 +1,6 @@
 """Penstock measures, models, plans and scales streaming pipelines on Spark Structured Streaming."""
 
+from penstock.api.check import check
 from penstock.api.demonstration import demonstrate
 from penstock.api.kafka_broker import (
     broker_status,
@@ -21,7 +22,7 @@ from penstock.api.simulation import Simulation, simulate
 from penstock.api.spark_cluster import cluster_status, start_cluster, stop_cluster
 from penstock.api.watching import watch
 from penstock.control.requests import RequestError
-from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, Stream
+from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, SparkUnavailableError, Stream
 from penstock.dataflow.kafka import kafka
 from penstock.dataflow.sinks import foreach_batch, memory, noop, parquet
 from penstock.dataflow.sources import backlog, files, generate, replay, spark_source
@@ -40,12 +41,14 @@ __all__ = [
     "RunFailedError",
     "RunRecord",
     "Simulation",
+    "SparkUnavailableError",
     "StoreError",
     "Stream",
     "allocate",
     "assign",
     "backlog",
     "broker_status",
+    "check",
     "choose_vm_counts",
     "cluster_status",
     "compare_elastic",

@@ -30,7 +30,7 @@ def flow(tmp_path: Path) -> str:
 
 
 def test_as_a_tree(flow: str) -> None:
-    shown = CliRunner().invoke(cli, ["show", flow, "--slots", "3"], catch_exceptions=False).output
+    shown = CliRunner().invoke(cli, ["show", flow, "--slots", "3", "--no-spark"], catch_exceptions=False).output
     for part in (
         "count: keyed · from split · keys word",
         "count (keyed by word)",
@@ -44,12 +44,14 @@ def test_as_a_tree(flow: str) -> None:
 
 def test_columns_may_have_brackets(flow: str) -> None:
     Path(flow).write_text(FLOW.replace('keys=["word"]', 'keys=["[red]word"]'))
-    printed = CliRunner().invoke(cli, ["show", flow]).output
+    printed = CliRunner().invoke(cli, ["show", flow, "--no-spark"]).output
     assert "keys [red]word" in printed and "(keyed by [red]word)" in printed
 
 
 def test_as_json(flow: str) -> None:
-    shown = json.loads(CliRunner().invoke(cli, ["show", f"{flow}:flow", "--json"], catch_exceptions=False).output)
+    shown = json.loads(
+        CliRunner().invoke(cli, ["show", f"{flow}:flow", "--json", "--no-spark"], catch_exceptions=False).output
+    )
     assert [row["operator"] for row in shown["operators"]] == ["lines", "split", "count", "out", "top", "top_out"]
     assert shown["cuts"] == [{"after": "count", "reason": "fan-out: out, top read it"}]
     assert Plan.from_json(json.dumps(shown["plan"])).replicas == {"split": 2, "count": 2, "out": 2, "top": 1}

@@ -46,6 +46,43 @@ def test_a_named_one_and_a_function() -> None:
     assert [load(f"{file}:{name}").name for name in ("one", "two", "make")] == ["a", "b", "c"]
 
 
+def test_a_function_is_called_with_the_arguments_of_its_name() -> None:
+    file = write('def make(name="c", rows=1): return build(f"{name}_{rows}")\none = build("a")')
+    assert load(f"{file}:make(name='b', rows=2)").name == "b_2"
+    assert load(f"{file}:make()").name == "c_1"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "make(rows=x)",
+            r"The arguments in 'mine.py:make\(rows=x\)' cannot be read; give names with literal values, such as",
+        ),
+        ("make(3)", "cannot be read; give names with literal values"),
+        ("make(**{})", "cannot be read; give names with literal values"),
+        ("make(row=3)", "unexpected keyword argument 'row'"),
+        ("one(rows=3)", "'one' of 'mine.py' is not a function, so it takes no arguments; omit them."),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(name: str, message: str) -> None:
+    file = write('def make(name="c", rows=1): return build(f"{name}_{rows}")\none = build("a")')
+    with pytest.raises(penstock.PenstockError, match=message):
+        load(f"{file}:{name}")
+
+
+def test_a_module_within_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "library" / "package_2"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from package_2 import inner, empty")
+    (package / "empty.py").touch()
+    write('def flow(rows=1): return build(f"a_{rows}")', str(package / "inner.py"))
+    monkeypatch.syspath_prepend(package.parent)
+    assert [load(f"package_2:inner{arguments}").name for arguments in ("", "(rows=2)")] == ["a_1", "a_2"]
+    with pytest.raises(LoadError, match="'empty' of 'package_2'"):
+        load("package_2:empty")
+
+
 def test_a_module_by_name() -> None:
     write('flow = build("a")', "by_name_1.py")
     assert load("by_name_1").name == "a"

@@ -32,6 +32,7 @@ SOURCES: dict[str, Callable[[], Source]] = {
     "backlog": lambda: penstock.backlog("in/*.json", schema="n bigint"),
     "files": lambda: penstock.files("in/*.parquet", schema="n bigint"),
     "generate": lambda: penstock.generate(first_column, schema="n bigint", rows=3),
+    "vectorised": lambda: penstock.generate(first_column, schema="n bigint", rows=3, vectorised=True),
     "kafka": lambda: penstock.kafka("in", bootstrap_servers="localhost:1", format="json", schema="n bigint"),
     "spark_source": lambda: penstock.spark_source(stream_of),
 }

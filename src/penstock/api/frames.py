@@ -22,6 +22,8 @@ _WINDOW_COLUMNS = (
     "warm_up",
     "input_rows_per_s",
     "backlog_rows",
+    "late_rows",
+    "open_windows",
     "latency_rows",
     "latency_mean_s",
     "latency_p50_s",
@@ -49,6 +51,8 @@ _OPERATOR_COLUMNS = (
     "backlog_rows",
     "state_rows",
     "state_bytes",
+    "late_rows",
+    "open_windows",
 )
 _DECISION_COLUMNS = (
     "decision",
@@ -93,7 +97,6 @@ def windows_frame(windows: Iterable[tuple[int, Window]]) -> pd.DataFrame:
     rows = []
     for number, window in windows:
         latency = window.latency
-        backlogs = [operator.backlog_rows for operator in window.operators if operator.backlog_rows is not None]
         rows.append(
             (
                 number,
@@ -102,7 +105,7 @@ def windows_frame(windows: Iterable[tuple[int, Window]]) -> pd.DataFrame:
                 window.generation,
                 window.warm_up,
                 window.external_rows_per_s,
-                sum(backlogs) if backlogs else None,
+                *(_sum_known(window, field) for field in ("backlog_rows", "late_rows", "open_windows")),
                 *(
                     (0, None, None, None, None)
                     if latency is None
@@ -208,6 +211,12 @@ def _frame(rows: Sequence[tuple[Any, ...]], columns: Sequence[str], *, times: Se
     for column in times:
         frame[column] = pd.to_datetime(frame[column].astype("float64"), unit="s", utc=True)
     return frame
+
+
+def _sum_known(window: Window, field: str) -> int | None:
+    """Return the sum of a field over the operators that have it."""
+    values = [getattr(operator, field) for operator in window.operators if getattr(operator, field) is not None]
+    return sum(values) if values else None
 
 
 def _latency_s(outcome: PlanOutcome | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -300,7 +301,7 @@ class Run(RunRecord):
         where = (
             f"--master {target.master}" if target.cluster_directory is None else f"--cluster {target.cluster_directory}"
         )
-        return f"penstock run {launch.flow_file} --at {self.directory} {where}"
+        return f"penstock run {shlex.quote(launch.flow_file)} --at {self.directory} {where}"
 
     @property
     def is_running(self) -> bool:

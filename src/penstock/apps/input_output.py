@@ -39,8 +39,11 @@ def generated_or_files(
     return penstock.replay(input, rows_per_s=rows_per_s, format=format, schema=schema, header=is_text)
 
 
-def default_sink(output: Sink | None, rows: int | None) -> Sink:
-    """Return the given sink, else memory for a finite stream and no output for an endless one."""
+def default_sink(output: Sink | str | None, rows: int | None) -> Sink:
+    """Return the given sink or Parquet files in the given folder, else memory for a finite stream and no output for an
+    endless one."""
+    if isinstance(output, str):
+        return penstock.parquet(output)
     if output is not None:
         return output
     return penstock.noop() if rows is None else penstock.memory()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 
@@ -23,6 +25,19 @@ def random_bits(n: int, seed: int) -> int:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
     return z ^ (z >> 31)
+
+
+def random_bits_array(n: Any, seed: int) -> Any:
+    """Return `random_bits` of each number of a NumPy array, as unsigned 64-bit integers.
+
+    >>> random_bits_array(np.arange(2), seed=1234567).tolist() == [random_bits(n, seed=1234567) for n in range(2)]
+    True
+    """
+    z = np.asarray(n).astype(np.uint64)  # its arithmetic is modulo 2**64
+    z = np.uint64(seed & _MASK) + (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 def zipf_table(values: Sequence[T], *, bits: int) -> tuple[T, ...]:

@@ -71,6 +71,7 @@ def command(flow: str, confs: tuple[str, ...], kafka_options: tuple[str, ...], *
     import penstock
     from penstock.api.launch import COMMAND_BEGAN_S
     from penstock.control.signals import StopSignals
+    from penstock.report.event_time import event_time_remarks
     from penstock.report.live_table import LiveTable
 
     with LiveTable(quiet=options.pop("quiet"), as_json=options.pop("as_json")) as table, StopSignals() as signals:
@@ -90,4 +91,6 @@ def command(flow: str, confs: tuple[str, ...], kafka_options: tuple[str, ...], *
             while not run.wait(timeout_s=0.1):
                 if signals.received is not None:
                     run.request_stop(signals.received)
+        for remark in event_time_remarks(run.status().window):
+            table.say(remark)
         table.say(f"Stopped ({run.stop_reason}); resume with: {run.resume_command()}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind, Operator
 from penstock.dataflow.regions import Region, regions
-from penstock.plan.cuts import required_cuts
+from penstock.plan.cuts import forbidden_cuts, required_cuts
 from penstock.plan.plan import Plan
 
 
@@ -21,6 +21,7 @@ class Topology:
     operators: dict[str, Operator]
     streams: tuple[tuple[str, str], ...]  # (source or region, downstream region)
     required_cuts: frozenset[str]  # cuts that every plan has
+    forbidden_cuts: frozenset[str]  # cuts that no plan has
     _queries: dict[frozenset[str], tuple[tuple[str, ...], ...]] = field(default_factory=dict, compare=False)
 
     @staticmethod
@@ -36,6 +37,7 @@ class Topology:
             operators=operators,
             streams=tuple((region_of[name], region.name) for region in inner for name in operators[region.name].inputs),
             required_cuts=frozenset(required_cuts(flow, {})),  # replicas affect only the reason of a cut
+            forbidden_cuts=frozenset(forbidden_cuts(flow)),
         )
 
     def last_operator(self, region: str) -> str:
@@ -76,4 +78,4 @@ class Topology:
         counts = plan.replicas | replicas
         if counts == plan.replicas and cuts <= plan.cuts:
             return plan
-        return plan.replace(replicas=counts, cuts=plan.cuts | cuts | self.required_cuts)
+        return plan.replace(replicas=counts, cuts=(plan.cuts | cuts | self.required_cuts) - self.forbidden_cuts)

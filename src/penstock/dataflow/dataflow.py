@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow import graph
+from penstock.dataflow import complete_results, graph
 from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.declaration import check_keys, check_name, column_names, schema_columns, takes_each_input
 from penstock.dataflow.errors import DataflowError
@@ -203,9 +203,10 @@ class Dataflow:
             fn: Function of one DataFrame per input, or of their union, with one stateful operation.
             keys: Columns that partition the state. They have the same names on all inputs.
             inputs: Streams that the operator reads.
-            output_mode: "append" (each result once, when it is final) or "update" (every change of a result). The
-                default is "append" if a watermark is declared upstream, because only then Spark knows when a result is
-                final, else "update".
+            output_mode: "append" (each result once, when it is final), "update" (every change of a result) or
+                "complete" (the whole result in every batch, for a sink that replaces the previous one). The default
+                is "append" if a watermark is declared upstream, because only then Spark knows when a result is final,
+                else "update".
             columns: Columns that the operator produces.
             selectivity: Expected rows out per row in, used until it has been measured.
 
@@ -245,7 +246,7 @@ class Dataflow:
             name: Name of the operator.
             fn: Function of one DataFrame per input, or of their union, with one stateful operation.
             inputs: Streams that the operator reads.
-            output_mode: "append" or "update", as for `keyed`.
+            output_mode: "append", "update" or "complete", as for `keyed`.
             columns: Columns that the operator produces.
             selectivity: Expected rows out per row in, used until it has been measured.
 
@@ -328,6 +329,8 @@ class Dataflow:
                     f"No operator reads the output of '{operator.name}'; give it a sink, such as "
                     ".sink('out', penstock.noop())."
                 )
+            if operator.output_mode is OutputMode.COMPLETE:
+                complete_results.check(self, operator)
 
     def _connected(self, operator: Operator, inputs: Sequence[Stream]) -> Operator:
         """Return the operator with its inputs, after checking what all kinds of operators have in common."""
@@ -409,7 +412,7 @@ class Dataflow:
                 return OutputMode(output_mode)
             except ValueError:
                 raise DataflowError(
-                    f"Operator '{name}' has output_mode={output_mode!r}; give 'append' or 'update'."
+                    f"Operator '{name}' has output_mode={output_mode!r}; give 'append', 'update' or 'complete'."
                 ) from None
         upstream = graph.ancestors(self._operators, [stream.name for stream in inputs])
         has_watermark = any(self._operators[ancestor].watermark for ancestor in upstream)

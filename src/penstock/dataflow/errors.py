@@ -16,3 +16,7 @@ class DataflowError(PenstockError):
 
 class PlanError(PenstockError):
     """The plan is invalid, or it is for another dataflow."""
+
+
+class SparkUnavailableError(PenstockError):
+    """Spark does not start on this machine."""

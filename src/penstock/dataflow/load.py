@@ -4,6 +4,7 @@ from __future__ import annotations
 import __future__
 
 import ast
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 from penstock.dataflow.code_location import failing_line, is_installed
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.flow_arguments import split_arguments
 
 MODULE_PREFIX = "_penstock_flow_"
 DEFAULT_NAME = "flow"
@@ -34,8 +36,8 @@ class LoadError(PenstockError):
 def load(spec: str, remedy: Remedy | None = None) -> Dataflow:
     """Return the dataflow that `FILE[:name]` or `module[:name]` names.
 
-    `name` is a Dataflow or a function without arguments that returns one. It defaults to `flow`, or to the only
-    Dataflow in the module.
+    `name` is a Dataflow, a function that returns one, or a module with `flow`. It defaults to `flow`, or to the only
+    Dataflow in the module. A function may have arguments with literal values: `module:name(rows=1000)`.
 
     A file is loaded under the private module name `_penstock_flow_<stem>`, which a worker cannot import. Its functions
     and those of modules in the same folder must therefore be pickled by value: an engine that pickles registers each
@@ -47,6 +49,7 @@ def load(spec: str, remedy: Remedy | None = None) -> Dataflow:
     Raises:
         LoadError: There is no such file, module or dataflow, or the code raises an exception.
     """
+    spec, arguments = split_arguments(spec)
     place, name = _split(spec)
     module = _from_file(Path(place), remedy) if _is_file(place) else _from_name(place, remedy)
     chosen = name or _default_name(module, place)
@@ -54,8 +57,12 @@ def load(spec: str, remedy: Remedy | None = None) -> Dataflow:
         value = getattr(module, chosen)
     except AttributeError:
         raise LoadError(f"'{place}' has no '{chosen}'; {_candidates(module)}") from None
+    if isinstance(value, ModuleType):
+        value = getattr(value, DEFAULT_NAME, None)
     if callable(value) and not isinstance(value, Dataflow):
-        value = _call(value, chosen, place, remedy)
+        value = _call(functools.partial(value, **arguments) if arguments else value, chosen, place, remedy)
+    elif arguments:
+        raise LoadError(f"'{chosen}' of '{place}' is not a function, so it takes no arguments; omit them.")
     if not isinstance(value, Dataflow):
         raise LoadError(
             f"'{chosen}' of '{place}' is {_described(value)}; it must be a Dataflow or a function without arguments "

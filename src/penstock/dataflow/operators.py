@@ -30,6 +30,7 @@ class OutputMode(StrEnum):
 
     UPDATE = "update"  # at every change of the result
     APPEND = "append"  # once, when the result can no longer change
+    COMPLETE = "complete"  # the whole result in every batch, which replaces the previous one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

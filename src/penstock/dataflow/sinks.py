@@ -34,9 +34,9 @@ class Noop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeachBatch:
-    """A function of a DataFrame and a batch key."""
+    """A function of a DataFrame and a batch number."""
 
-    fn: Callable[[Any, str], None]
+    fn: Callable[[Any, int], None]
 
 
 Sink = Parquet | Memory | Noop | ForeachBatch | Kafka
@@ -69,11 +69,12 @@ def noop() -> Noop:
 
 
 @checked_types(DataflowError)
-def foreach_batch(fn: Callable[[Any, str], None]) -> ForeachBatch:
+def foreach_batch(fn: Callable[[Any, int], None]) -> ForeachBatch:
     """Return a sink that calls a function for each batch.
 
     Args:
-        fn: Function of a DataFrame and a batch key. After a failure it may be called again with the same key and the
-            same rows, so it must write idempotently under that key.
+        fn: Function of a DataFrame and a batch number, as in PySpark's `foreachBatch`. The number counts the batches of
+            this sink from 0 and never goes back, also over plan changes and restarts. After a failure the function may
+            be called again with the last number and the same rows, so it must write idempotently under that number.
     """
     return ForeachBatch(fn=fn)

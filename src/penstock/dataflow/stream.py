@@ -96,8 +96,9 @@ class Stream:
             name: Name of the operator.
             fn: Function from DataFrame to DataFrame with one stateful operation, grouped by the keys.
             keys: Columns that partition the state.
-            output_mode: "append" (each result once, when it is final) or "update" (every change of a result). The
-                default is "append" if a watermark is declared upstream, else "update".
+            output_mode: "append" (each result once, when it is final), "update" (every change of a result) or
+                "complete" (the whole result in every batch, for a sink that replaces the previous one). The default
+                is "append" if a watermark is declared upstream, else "update".
             columns: Columns that the operator produces.
             selectivity: Expected rows out per row in, used until it has been measured.
 
@@ -128,7 +129,7 @@ class Stream:
         Args:
             name: Name of the operator.
             fn: Function from DataFrame to DataFrame with one stateful operation.
-            output_mode: "append" or "update", as for `keyed`.
+            output_mode: "append", "update" or "complete", as for `keyed`.
             columns: Columns that the operator produces.
             selectivity: Expected rows out per row in, used until it has been measured.
 

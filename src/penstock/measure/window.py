@@ -41,6 +41,9 @@ class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: int | None
     arrival_scv: float | None = None  # squared coefficient of variation of the interarrival times
     service_scv: float | None = None  # squared coefficient of variation of the seconds per row
+    late_rows: int | None = None  # dropped because they were older than the watermark; Spark counts after grouping
+    late_rows_total: int | None = None  # since the start of the run
+    open_windows: int | None = None  # groups (window and key) whose result append mode has not emitted yet
     shared_cost: SharedCost | None = None  # None: the cost was measured for this operator alone
     sent: dict[str, float] | None = None  # share of its rows per consumer; None: every consumer receives all rows
 

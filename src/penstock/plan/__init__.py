@@ -1,7 +1,7 @@
 """The Plan value (cuts, replicas, slots), its validation against a dataflow, the difference of two plans, and JSON."""
 
 from penstock.plan.build import default_plan, rescaled
-from penstock.plan.cuts import required_cuts
+from penstock.plan.cuts import forbidden_cuts, required_cuts
 from penstock.plan.pipelines import Pipeline, pipelines
 from penstock.plan.plan import Plan, PlanDiff, diff
 from penstock.plan.validation import validated
@@ -12,6 +12,7 @@ __all__ = [
     "PlanDiff",
     "default_plan",
     "diff",
+    "forbidden_cuts",
     "pipelines",
     "required_cuts",
     "rescaled",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from penstock.dataflow.complete_results import operators_with_whole_result
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind, Operator, OutputMode
 from penstock.dataflow.regions import regions
@@ -37,6 +38,16 @@ def required_cuts(flow: Dataflow, replicas: Mapping[str, int]) -> dict[str, str]
     return reasons
 
 
+def forbidden_cuts(flow: Dataflow) -> dict[str, str]:
+    """Return the operators whose output cannot go through a channel, each with the operator that is the reason."""
+    return {
+        behind.name: operator.name
+        for operator in flow.operators
+        if operator.output_mode is OutputMode.COMPLETE
+        for behind in operators_with_whole_result(flow, operator)
+    }
+
+
 def _cuts_by_shape(flow: Dataflow, operator: Operator) -> Iterator[tuple[str, str]]:
     """Yield the cuts that do not depend on replica counts."""
     consumers = flow.consumers(operator.name)
@@ -51,7 +62,8 @@ def _cuts_by_shape(flow: Dataflow, operator: Operator) -> Iterator[tuple[str, st
         for name in operator.inputs:
             if flow[name].kind is not Kind.SOURCE:
                 yield name, reason
-        if any(consumer.kind is not Kind.SINK for consumer in consumers):
+        is_complete = operator.output_mode is OutputMode.COMPLETE  # its result cannot pass through a channel
+        if any(consumer.kind is not Kind.SINK for consumer in consumers) and not is_complete:
             yield operator.name, reason
 
 

@@ -8,7 +8,7 @@ from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PlanError
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import Region, regions
-from penstock.plan.cuts import required_cuts
+from penstock.plan.cuts import forbidden_cuts, required_cuts
 from penstock.plan.plan import Plan
 
 MAX_REPLICAS = 10_000  # per operator: a typing error must not keep a run busy for hours
@@ -107,6 +107,12 @@ def _check_cuts(flow: Dataflow, plan: Plan) -> None:
             )
         if flow[name].kind is Kind.SINK:
             raise PlanError(f"The plan cuts after sink '{name}', which has no output; remove it from \"cuts\".")
+    for name, operator in forbidden_cuts(flow).items():
+        if name in plan.cuts:
+            raise PlanError(
+                f"The plan cuts after '{name}', but a channel appends rows, and the result of '{operator}' in output "
+                f'mode complete replaces the previous one; remove "{name}" from "cuts".'
+            )
 
 
 def _replicated(flow: Dataflow) -> list[Region]:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from penstock.measure.window import OperatorWindow, SharedCost, Window
 from penstock.plan.plan import Plan
+from penstock.report.event_time import event_time_remarks
 from penstock.report.formatting import UNKNOWN, count, in_parentheses, percent, plural, seconds
 
 HEADINGS = ("operator", "rows/s in", "rows/s out", "backlog", "cost/row", "replicas", "busy")
@@ -63,7 +64,14 @@ class LiveTable:
 def window_table(window: Window, plan: Plan | None = None, *, name: str | None = None) -> Table:
     """Return the table of a window, with a line under each cut of the plan."""
     # Vertical lines would take the space that long operator names need at 80 columns.
-    table = Table(title=_title(window, plan, name), title_justify="left", box=box.HORIZONTALS, pad_edge=False)
+    table = Table(
+        title=_title(window, plan, name),
+        title_justify="left",
+        caption="\n".join(event_time_remarks(window)) or None,
+        caption_justify="left",
+        box=box.HORIZONTALS,
+        pad_edge=False,
+    )
     table.add_column(HEADINGS[0])  # the only column that may be shortened
     for heading in HEADINGS[1:]:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -90,6 +98,7 @@ def window_line(window: Window) -> str:
         numbers += [f"x{replicas}"] * (replicas != UNKNOWN)
         numbers += [f"{cost}/row"] * (cost != UNKNOWN and operator.shared_cost is None)
         numbers += [f"backlog {backlog}"] * (backlog not in (UNKNOWN, "0"))
+        numbers += [f"late {count(operator.late_rows_total)}"] * bool(operator.late_rows_total)
         parts.append(f"{operator.operator} {' '.join(numbers)}")
     for shared in shared_costs(window):
         if shared.seconds_per_row is not None:

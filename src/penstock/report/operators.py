@@ -27,6 +27,8 @@ class OperatorSummary(msgspec.Struct, frozen=True, kw_only=True):
     shared_cost: SharedCost | None  # None: the cost was measured for this operator alone
     backlog_rows: int | None  # in the last window
     state_rows: int | None  # in the last window
+    late_rows: int | None = None  # dropped since the start of the run
+    open_windows: int | None = None  # in the last window
 
 
 class OperatorMeans:
@@ -94,6 +96,8 @@ class _Sums:
             shared_cost=None if last is None else self._shared_cost(last.shared_cost),
             backlog_rows=None if last is None else last.backlog_rows,
             state_rows=None if last is None else last.state_rows,
+            late_rows=None if last is None else last.late_rows_total,
+            open_windows=None if last is None else last.open_windows,
         )
 
     def _shared_cost(self, last: SharedCost | None) -> SharedCost | None:

@@ -14,6 +14,7 @@ import msgspec
 from penstock.plan.plan import Plan
 from penstock.report.costs import Cost, PlanPeriod, cost, plan_periods, slots_at, trial_periods
 from penstock.report.decisions import group_key
+from penstock.report.event_time import event_time_remarks
 from penstock.report.history import (
     Point,
     RowCounter,
@@ -80,6 +81,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorSummary, ...]
     operators_since_s: float | None  # `operators` contains means since the latest plan change
     operators_until_s: float | None
+    event_time_remarks: tuple[str, ...]  # late rows and open windows
     plans: tuple[PlanPeriod, ...]
     cost: Cost | None
     plan_changes: tuple[NumberedChange, ...]  # the latest
@@ -134,6 +136,7 @@ def run_report(
         operators=means.summaries(declared, status.plan.cuts if status.plan else frozenset()),
         operators_since_s=means.since_s,
         operators_until_s=means.until_s,
+        event_time_remarks=event_time_remarks(status.window),
         plans=periods,
         cost=cost((*periods, *trial_periods(trials)), sums, price_per_slot_hour=price_per_slot_hour),
         plan_changes=tuple(numbered[-MAX_CHANGES:]),

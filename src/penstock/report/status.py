@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,7 +102,7 @@ def _headline(status: RunStatus) -> str:
         return f"{headline}; resume it with the Python program that declares it"
     where = "" if run.master.startswith("local") else f" --master {run.master}"
     where = where if run.cluster is None else f" --cluster {run.cluster}"
-    return f"{headline}; resume with 'penstock run {run.flow_file} --at {status.directory}{where}'"
+    return f"{headline}; resume with 'penstock run {shlex.quote(run.flow_file)} --at {status.directory}{where}'"
 
 
 def startup_text(run: RunStart) -> str:

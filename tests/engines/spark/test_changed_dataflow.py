@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,30 @@ def test_a_mistake_that_only_spark_detects_is_refused_before_the_start(spark: Sp
         penstock.DataflowError, match=r"on column 'window' of type struct<.*>, but it needs a timestamp.*F\.window_time"
     ):
         start(lambda stream: stream.keyed("count", windows, keys=["k"]).watermark("window", "1 second"))
+
+
+def test_a_changed_aggregate_is_refused_with_its_operator(spark: SparkSession, tmp_path: Path) -> None:
+    def flow(aggregate: Any, rows: int) -> Dataflow:
+        flow = penstock.Dataflow("sums")
+        pairs = flow.source("pairs", penstock.generate(lambda n: (n % 3, n), schema="k int, n bigint", rows=rows))
+        pairs.keyed("sum", lambda df: df.groupBy("k").agg(aggregate), keys=["k"]).sink("out", penstock.memory())
+        return flow
+
+    engine = engine_for(flow(F.sum("n").alias("s"), 30), spark, tmp_path / "run")
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+    finally:
+        engine.stop()
+    engine = engine_for(flow(F.collect_list("n").alias("s"), 60), spark, tmp_path / "run")
+    try:
+        engine.start()
+        deadline = time.monotonic() + 200
+        while (failure := engine.failure()) is None and time.monotonic() < deadline:
+            engine.recover()
+            time.sleep(0.05)
+        assert failure is not None and "STATE_STORE" not in failure
+        assert "the state of 'sum' in the run directory has other columns than its function keeps now" in failure
+        assert "restore the function, or begin a new run in another directory" in failure
+    finally:
+        engine.stop()

@@ -3,70 +3,22 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from penstock.apps import finance, netmon, wordcount
-from penstock.engines.spark.sinks.writers import memory_rows
+from tests.support.killed_runs import check_killed_run
+from tests.support.nexmark_runs import SMALL
 
 pytestmark = pytest.mark.spark
 
 ROWS = 2_000
-APPS = {"wordcount": (wordcount, {}), "netmon": (netmon, {"threshold": 1}), "finance": (finance, {})}
-
-
-def wait_for(path: Path, driver: subprocess.Popen[bytes]) -> None:
-    while driver.poll() is None and not path.exists():
-        time.sleep(0.005)
-
-
-def run_and_kill(app: str, at: Path, kills: int, chance: random.Random, inside: bool) -> int:
-    """Start the driver repeatedly, kill it after a random time, and return the number of kills.
-
-    If `inside` is set, the random time begins with a plan change.
-    """
-    killed = 0
-    _, how = APPS[app]
-    alive = at / "alive"
-    for _ in range(kills + 20):
-        alive.unlink(missing_ok=True)
-        words = [app, str(at), str(ROWS), str(chance.randrange(10**6)), *(f"{k}={v}" for k, v in how.items())]
-        with (at.parent / "driver.log").open("ab") as log:
-            driver = subprocess.Popen([sys.executable, "-m", "tests.support.driver", *words], stderr=log)
-            try:
-                if killed < kills:
-                    wait_for(alive, driver)
-                    if inside:
-                        wait_for(at / "intent.json", driver)
-                    deadline = time.monotonic() + chance.uniform(0.0, 1.0 if inside else 8.0)
-                    while driver.poll() is None and time.monotonic() < deadline:
-                        time.sleep(0.02)
-                    if driver.poll() is None:
-                        driver.send_signal(signal.SIGKILL)
-                        killed += 1
-                code = driver.wait(timeout=500)
-            finally:
-                if driver.poll() is None:
-                    driver.kill()
-                    driver.wait()
-            if code == 0:
-                return killed
-            assert code == -signal.SIGKILL, (at.parent / "driver.log").read_text()[-3000:]
-    raise AssertionError("the run never came to its end")
+APPS: dict[str, dict[str, int]] = {"wordcount": {}, "netmon": {"threshold": 1}, "finance": {}, "nexmark.q5": SMALL}
 
 
 def check(app: str, at: Path, kills: int, seed: int, inside: bool) -> int:
-    at.mkdir(parents=True)
-    killed = run_and_kill(app, at, kills, random.Random(seed), inside)
-    module, how = APPS[app]
-    assert module.check(memory_rows(at, "out"), ROWS, **how) == []
-    return killed
+    return check_killed_run(app, APPS[app], ROWS, at, kills=kills, seed=seed, inside=inside)
 
 
 @pytest.mark.parametrize(("app", "inside"), [("wordcount", True), ("finance", False)])

@@ -39,7 +39,7 @@ def every_plan(topology: Topology, plan: Plan, slots: int, *, micro_batch: bool 
 
 def _cut_sets(topology: Topology) -> Iterator[frozenset[str]]:
     inner = {topology.last_operator(before) for before, _ in topology.streams if before not in topology.sources}
-    optional = sorted(inner - topology.required_cuts)
+    optional = sorted(inner - topology.required_cuts - topology.forbidden_cuts)
     for size in range(len(optional) + 1):
         yield from (topology.required_cuts | frozenset(chosen) for chosen in combinations(optional, size))
 

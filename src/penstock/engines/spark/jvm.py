@@ -269,10 +269,54 @@ class PlanNode:
             yield node
             nodes += reversed(node.children)
 
+    def columns(self) -> dict[int, str]:
+        """Return the output columns: Spark's id, which is unique in a plan, and the name."""
+        return {int(column.exprId().id()): str(column.name()) for column in _items(self._node.output())}
+
+    def state_keys(self) -> set[int] | None:
+        """Return the ids of the columns by which this node partitions its state; None if it keeps none by key."""
+        node, name = self._node, self.name
+        if name == "Aggregate":
+            return set().union(*map(_references, _items(node.groupingExpressions())))
+        if name in ("Deduplicate", "DeduplicateWithinWatermark"):
+            return set().union(*map(_references, _items(node.keys())))
+        if name == "Join":
+            return _references(node.condition().get()) if node.condition().isDefined() else set()
+        if name == "TransformWithStateInPySpark":
+            columns = _items(node.leftAttributes())[: int(node.groupingAttributesLen())]
+            return set().union(*map(_references, columns))
+        if name in ("FlatMapGroupsInPandasWithState", "FlatMapGroupsWithState", "TransformWithState"):
+            return set().union(*map(_references, _items(node.groupingAttributes())))
+        return None
+
+    def origins(self) -> dict[int, set[int]]:
+        """Return for each column that this node computes the columns that it is computed from, as far as is known."""
+        below = {column for child in self.children for column in child.columns()}
+        output = list(self.columns())
+        origins = {column: set(below) for column in output if column not in below}
+        if self.name == "Expand":  # sliding windows
+            rows = [_items(row) for row in _items(self._node.projections())]
+            for position, column in enumerate(output):
+                if column in origins:
+                    origins[column] = set().union(*(_references(row[position]) for row in rows))
+        for expression in _items(self._node.expressions()):
+            if str(expression.nodeName()) == "Alias":
+                origins[int(expression.exprId().id())] = _references(expression)
+        return origins
+
     def watermark_id(self) -> WatermarkId:
         """Return the id by which the watermark tracker knows this node, which must be an EventTimeWatermark."""
         java_id = self._node.nodeId()
         return WatermarkId(str(java_id.toString()), java_id)
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _references(expression: Any) -> set[int]:
+    """Return the ids of the columns in an expression."""
+    return {int(column.exprId().id()) for column in _items(expression.references().toSeq())}
 
 
 def analyzed_plan(df: DataFrame) -> PlanNode:
@@ -281,17 +325,17 @@ def analyzed_plan(df: DataFrame) -> PlanNode:
     return PlanNode(frame.queryExecution().analyzed())
 
 
-def check_for_streaming(spark: SparkSession, df: DataFrame, *, appends: bool) -> None:
-    """Raise AnalysisException if Spark would refuse to start this streaming query in append or in update mode.
+def check_for_streaming(spark: SparkSession, df: DataFrame, *, mode: str) -> None:
+    """Raise AnalysisException if Spark would refuse to start this streaming query in an output mode.
 
     Spark itself checks only when a query starts. A plan change has to know before it stops the old queries.
     """
     jvm: Any = spark._jvm
     frame: Any = df._jdf
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    mode = modes.Append() if appends else modes.Update()
+    output_mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[mode]()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    checker.checkForStreaming(frame.queryExecution().analyzed(), mode)
+    checker.checkForStreaming(frame.queryExecution().analyzed(), output_mode)
 
 
 # ---- streaming queries
@@ -308,24 +352,42 @@ def progress_newest_first(query: StreamingQuery) -> Iterator[str]:
         yield reports[index].json()
 
 
-def batch_watermark_ms(query: StreamingQuery) -> int:
-    """Return the watermark that the current batch runs with; 0 before the first one.
+_STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful"
+
+
+def output_watermark_ms(spark: SparkSession, query: StreamingQuery) -> int | None:
+    """Return the watermark of the output of the current batch; None if there is none.
+
+    Spark computes it for each operator with state, to run several of them in one query: an aggregate passes on its own
+    watermark, and a join the time of the oldest row that may still match. No public API returns it.
+    """
+    execution = _execution(query)
+    batch_ms = int(execution.offsetSeqMetadata().batchWatermarkMs())
+    jvm: Any = spark._jvm
+    is_instance = jvm.py4j.reflection.TypeUtil.isInstanceOf
+    watermarks = [batch_ms]
+    nodes = [execution.executedPlan()]
+    while nodes:
+        node = nodes.pop()
+        if not is_instance(f"{_STATEFUL}.StateStoreWriter", node):
+            children = node.children()
+            nodes += [children.apply(index) for index in range(children.size())]
+            continue
+        input_ms = batch_ms
+        if is_instance(f"{_STATEFUL}.WatermarkSupport", node) and node.eventTimeWatermarkForEviction().isDefined():
+            input_ms = int(node.eventTimeWatermarkForEviction().get())
+        output = node.produceOutputWatermark(input_ms)
+        watermarks.append(int(output.get()) if output.isDefined() else 0)
+    return min(watermarks) if min(watermarks) > 0 else None
+
+
+def observed_time_ms(query: StreamingQuery, observation: str) -> int | None:
+    """Return the first value of an observation in the current batch, a timestamp; None if the batch had no rows.
 
     The public progress report of a batch comes only after the batch has ended.
     """
-    return int(_execution(query).offsetSeqMetadata().batchWatermarkMs())
-
-
-def observed_time_s(query: StreamingQuery, observation: str) -> float | None:
-    """Return the first value of an observation in the current batch, a timestamp; None if the batch had no rows.
-
-    The public progress report of a batch comes only after the batch has ended, and rounds timestamps to milliseconds.
-    """
     row = _execution(query).observedMetrics().get(observation)
-    if row.isEmpty() or row.get().isNullAt(0):
-        return None
-    timestamp = row.get().getTimestamp(0)
-    return float(timestamp.getTime() / 1000 + (timestamp.getNanos() % 1_000_000) / 1e9)
+    return None if row.isEmpty() or row.get().isNullAt(0) else int(row.get().getTimestamp(0).getTime())
 
 
 def _execution(query: StreamingQuery) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.errors import PenstockError, SparkUnavailableError
 from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors.spark_negotiator import PASSIVE_ALLOCATION
 from penstock.engines.spark.jvm import (
@@ -72,8 +72,8 @@ def session(
 ) -> SparkSession:
     """Return a session with the settings of Penstock; `confs` take precedence over them.
 
-    The output of Spark goes to a log file in the directory `run`, if it is known. Raises PenstockError if Spark does
-    not start.
+    The output of Spark goes to a log file in the directory `run`, if it is known. Raises SparkUnavailableError if Spark
+    does not start.
     """
     here = master.startswith(("local", f"spark://{HOST}:"))
     environment = worker_python() | {"SPARK_LOCAL_IP": HOST} if here else {"PYSPARK_PYTHON": sys.executable}
@@ -94,12 +94,12 @@ def session(
         spark = builder.getOrCreate()
     except (PySparkRuntimeError, JavaError) as error:
         if is_jvm_started() and master.startswith("spark://"):
-            raise PenstockError(
+            raise SparkUnavailableError(
                 f"The Spark master '{master}' does not answer ({first_line(error)}); check that this is the address of "
                 "a running master of the same version of Spark."
             ) from error
         reason = first_line(error) if is_jvm_started() else first_error(log)
-        raise PenstockError(
+        raise SparkUnavailableError(
             f"Spark does not start with master '{master}': {reason}; a master is local[N], spark://HOST:PORT, yarn or "
             "k8s://URL, and Spark needs Java; set JAVA_HOME if Java is not on the PATH"
         ) from error
@@ -136,7 +136,7 @@ def _check_master(master: str) -> None:
             reasons.append(f"{host}:{port}: {error.strerror or error}")
         else:
             return
-    raise PenstockError(
+    raise SparkUnavailableError(
         f"The Spark master '{master}' cannot be reached ({', '.join(reasons)}); start it, or give the address of a "
         "running one."
     )

@@ -18,12 +18,12 @@ Create = Callable[[pytest.FixtureRequest, Path, str], Channel]
 
 
 def embedded(request: pytest.FixtureRequest, folder: Path, schema: str) -> Channel:
-    return EmbeddedChannel.create(folder, schema, None)
+    return EmbeddedChannel.create(folder, schema)
 
 
 def kafka(request: pytest.FixtureRequest, folder: Path, schema: str) -> Channel:
     cluster = KafkaCluster(bootstrap_servers=request.getfixturevalue("broker").bootstrap_servers)
-    return KafkaChannel.create(folder, schema, None, cluster=cluster, keys=("s.s",), groups=4)
+    return KafkaChannel.create(folder, schema, cluster=cluster, keys=("s.s",), groups=4)
 
 
 IMPLEMENTATIONS: list[Create] = [embedded, kafka]

@@ -87,7 +87,7 @@ def test_a_topic_is_recorded_before_it_is_created(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(TopicStore, "create", killed)
     with pytest.raises(SystemExit):
-        KafkaChannel.create(folder, "{}", None, cluster=NOWHERE)
+        KafkaChannel.create(folder, "{}", cluster=NOWHERE)
     assert [read_description(folder).kafka.topic] == created
     dropped: list[str] = []
     monkeypatch.setattr(TopicStore, "delete_all", lambda store: dropped.append(store._topic))

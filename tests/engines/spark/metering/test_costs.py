@@ -99,6 +99,7 @@ def batch(rows: int, update_s: float = 0.0) -> Batch:
         rows_out={"same": rows},
         state_rows=0,
         state_bytes=0,
+        late_rows=0,
         update_s=update_s,
         commit_s=0.0,
     )

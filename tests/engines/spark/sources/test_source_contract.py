@@ -21,8 +21,8 @@ from tests.support.stream_reading import ReadingQuery, commit_generation, reader
 pytestmark = pytest.mark.spark
 
 ROWS, SCHEMA, FILES = 60, "n bigint", 3
-READ_BY_PENSTOCK = ["generated", "generated_backlog", "replayed", "replayed_backlog", "files", "kafka"]
-PACED = ["generated", "generated_backlog", "replayed", "replayed_backlog"]
+READ_BY_PENSTOCK = ["generated", "generated_backlog", "vectorised", "replayed", "replayed_backlog", "files", "kafka"]
+PACED = ["generated", "generated_backlog", "vectorised", "replayed", "replayed_backlog"]
 WITH_RATE = {"generated", "replayed"}
 
 
@@ -38,6 +38,8 @@ def declared(kind: str, request: pytest.FixtureRequest, folder: Path) -> Any:
             return penstock.generate(int, schema=SCHEMA, rows=ROWS, rows_per_s=10_000)
         case "generated_backlog":
             return penstock.generate(int, schema=SCHEMA, rows=ROWS)
+        case "vectorised":
+            return penstock.generate(lambda n: {"n": n}, schema=SCHEMA, rows=ROWS, vectorised=True)
         case "replayed":
             return penstock.replay(pattern, rows_per_s=10_000, schema=SCHEMA)
         case "replayed_backlog":

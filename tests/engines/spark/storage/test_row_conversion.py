@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from penstock.dataflow import DataflowError
 from penstock.engines.spark.compile.row_functions import over_rows
-from penstock.engines.spark.storage.row_conversion import batch_from_rows
+from penstock.engines.spark.storage.row_conversion import batch_from_columns, batch_from_rows
 
 STRUCT = pa.struct([("a", pa.int32())])
 MAP = pa.map_(pa.string(), pa.int64())
@@ -74,6 +75,37 @@ def test_values_outside_the_schema_are_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(DataflowError, match=f"^the function of 'f' .*{message}"):
         batch_from_rows(made, schema, "the function of 'f'")
+
+
+def test_columns_are_numpy_or_arrow_arrays() -> None:
+    schema = pa.schema([("n", pa.int64()), ("s", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+    at = np.array(["2026-01-01T00:00:00.001", "2026-01-01"], dtype="datetime64[ms]")
+    columns = {"at": at, "s": pa.array(["a", None]), "n": np.array([1, 2], dtype=np.uint16)}
+    batch = batch_from_columns(columns, 2, schema, "it")
+    assert batch.schema == schema
+    assert [(row["n"], row["s"], row["at"].isoformat()) for row in batch.to_pylist()] == [
+        (1, "a", "2026-01-01T00:00:00.001000+00:00"),
+        (2, None, "2026-01-01T00:00:00+00:00"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ([1, 2], "is vectorised and returns list; return a dict with one array for each of the columns n, s"),
+        ({"n": [1, 2]}, "returns a row with the columns n, but its columns are n, s"),
+        ({"n": [1, 2], "s": ["a"]}, "returns 1 values in column 's' for 2 row numbers; return one value per row"),
+        ({"n": np.array([1.5, 2.0]), "s": ["a", "b"]}, "in column 'n' that is not a valid int64: .*1.5"),
+        ({"n": np.array([1.5, 2], object), "s": ["a", "b"]}, "in column 'n' that is not a valid int64: 1.5 is not"),
+        (
+            {"n": [1, 2], "s": pa.array([1, 2])},
+            "in column 's' that is not a valid string: the array has the type int64",
+        ),
+    ],
+)
+def test_columns_that_do_not_match_the_schema_are_refused_in_a_sentence(columns: Any, said: str) -> None:
+    with pytest.raises(DataflowError, match=f"^the function of 'f' .*{said}"):
+        batch_from_columns(columns, 2, TWO, "the function of 'f'")
 
 
 def over(fn: Callable[[dict[str, Any]], Any], rows: pa.RecordBatch, schema: pa.Schema) -> list[dict[str, Any]]:

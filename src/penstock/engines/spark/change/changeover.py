@@ -52,7 +52,7 @@ class Changeover:
 
     def execute(self, on_compiled: Callable[[], None] | None = None) -> list[Query]:
         """Return the new queries, which run but take no rows before the plan is committed."""
-        drafts = self._compile_all()
+        drafts = self.compile_all()
         if on_compiled is not None:
             on_compiled()
         positions = self._stop_queries()
@@ -77,7 +77,7 @@ class Changeover:
 
     # ---- compiling
 
-    def _compile_all(self) -> list[tuple[Query, Compiled]]:
+    def compile_all(self) -> list[tuple[Query, Compiled]]:
         """Compile every new pipeline, upstream first, and create the new channels.
 
         The channel of a loop is created before all others, from its declared schema.
@@ -86,7 +86,7 @@ class Changeover:
             declared = self._flow[name].feedback_schema
             if declared is not None and not self._directory.has_channel(folder):
                 schema = parse_schema(f"the loop that '{name}' closes", declared)
-                self._directory.create_channel(folder, schema.json(), None)
+                self._directory.create_channel(folder, schema.json())
         drafts = []
         for start in self._changes.start:
             draft = self._draft(start)
@@ -94,9 +94,8 @@ class Changeover:
             output = start.pipeline.output
             new_folder = self._changes.channels.get(output)
             if new_folder is not None and not self._directory.has_channel(new_folder):
-                event_time = compiled.event_time.watermark if compiled.event_time else None
                 keys = self._reader_keys(output, compiled.df.columns)
-                self._directory.create_channel(new_folder, compiled.df.schema.json(), event_time, keys)
+                self._directory.create_channel(new_folder, compiled.df.schema.json(), keys)
             drafts.append((draft, compiled))
         return drafts
 

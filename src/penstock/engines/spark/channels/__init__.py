@@ -1,6 +1,6 @@
 """Channels: the durable logs between queries. `contract.py` defines the contract; each implementation has one file."""
 
-from penstock.engines.spark.channels.contract import Append, Channel, ChannelUnavailableError, EventTime
+from penstock.engines.spark.channels.contract import Append, Channel, ChannelUnavailableError
 from penstock.engines.spark.channels.embedded import EmbeddedChannel
 from penstock.engines.spark.channels.factory import create_channel, open_channel
 from penstock.engines.spark.channels.kafka import KafkaChannel
@@ -10,7 +10,6 @@ __all__ = [
     "Channel",
     "ChannelUnavailableError",
     "EmbeddedChannel",
-    "EventTime",
     "KafkaChannel",
     "create_channel",
     "open_channel",

@@ -19,14 +19,6 @@ from penstock.engines.spark.storage.row_files import RowFile, RowSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventTime:
-    """The watermark that the readers of a channel apply to its rows."""
-
-    column: str
-    delay: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
     """The rows of one batch of the producer, and when they were appended."""
 
@@ -40,18 +32,21 @@ class Append:
 class Channel(Protocol):
     """One producer appends; any number of consumers read, each at its own offset."""
 
-    schema: str  # Spark's JSON form of the schema
-    event_time: EventTime | None
+    schema: str  # Spark's JSON form of the schema; its metadata names the columns that hold event time
+    has_event_time: bool
 
-    def append(self, df: DataFrame, key: str, latest_event_s: Callable[[], float | None] | None = None) -> int:
+    def append(self, df: DataFrame, key: str, watermark_ms: Callable[[], int | None] | None = None) -> int:
         """Append a batch under its key and return its rows. The last key is not appended again.
 
-        `latest_event_s` is called when the batch has run. It returns the latest event time that the producer has seen,
-        which may be later than that of any row that passed the producer's filters. It advances the readers' watermarks.
+        `watermark_ms` is called when the batch has run. It returns the watermark of the producer's output: no row of a
+        later batch is older. It becomes the watermark of the readers.
         """
 
-    def read(self, spark: SparkSession, options: ReaderOptions) -> DataFrame:
-        """Return a streaming DataFrame with exactly `options.replicas` partitions."""
+    def read(self, spark: SparkSession, options: ReaderOptions, *, with_watermark: bool = True) -> DataFrame:
+        """Return a streaming DataFrame with exactly `options.replicas` partitions.
+
+        Without its watermark, another watermark may be declared on the DataFrame; Spark allows one on each path.
+        """
 
     def first(self) -> Offset:
         """Return the offset at which a new reader starts."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.engines.spark.channels.contract import EventTime
 from penstock.engines.spark.channels.logged_channel import LoggedChannel, write_description
 from penstock.engines.spark.storage.row_files import RowFile, RowSlice, read_slices, split_files, write_dataframe
 
@@ -18,10 +17,10 @@ class EmbeddedChannel(LoggedChannel):
         super().__init__(folder, FolderStore(folder / "rows"))
 
     @staticmethod
-    def create(folder: Path, schema: str, event_time: EventTime | None) -> EmbeddedChannel:
+    def create(folder: Path, schema: str) -> EmbeddedChannel:
         """Create a channel. `schema` is the schema of the rows as JSON of Spark."""
         (folder / "rows").mkdir(parents=True, exist_ok=True)
-        write_description(folder, schema, event_time)
+        write_description(folder, schema)
         return EmbeddedChannel(folder)
 
 

@@ -7,7 +7,6 @@ from uuid import uuid4
 
 from penstock.brokers.cluster import KafkaCluster
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.channels.contract import EventTime
 from penstock.engines.spark.channels.logged_channel import (
     DESCRIPTION_FILE,
     LoggedChannel,
@@ -31,7 +30,6 @@ class KafkaChannel(LoggedChannel):
     def create(
         folder: Path,
         schema: str,
-        event_time: EventTime | None,
         *,
         cluster: KafkaCluster,
         keys: tuple[str, ...] = (),
@@ -48,7 +46,7 @@ class KafkaChannel(LoggedChannel):
             groups=groups,
             keys=keys,
         )
-        write_description(folder, schema, event_time, topic)  # first: an unrecorded topic would never be deleted
+        write_description(folder, schema, topic)  # first: an unrecorded topic would never be deleted
         try:
             _store(topic).create()
         except PenstockError:

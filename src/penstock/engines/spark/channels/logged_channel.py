@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from penstock.engines.spark.channels.contract import Append, EventTime, RowStore
+from penstock.engines.spark.channels.contract import Append, RowStore
 from penstock.engines.spark.channels.log import Entry, Log
-from penstock.engines.spark.channels.reader import IS_WATERMARK_ROW, channel_source
+from penstock.engines.spark.channels.reader import WATERMARK, channel_source
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.reading.reader import ReaderOptions, open_stream
 from penstock.engines.spark.storage.atomic_files import write_atomically
-from penstock.engines.spark.storage.column_names import quoted
+from penstock.engines.spark.storage.schemas import event_time_columns, with_metadata
 
 DESCRIPTION_FILE = "channel.json"
 
@@ -38,7 +38,6 @@ class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 class ChannelDescription(msgspec.Struct, frozen=True, kw_only=True):
     schema: str  # Spark's JSON form of the schema
-    event_time: EventTime | None = None
     kafka: TopicDescription | None = None  # None: the rows are in the channel's folder
 
 
@@ -47,45 +46,45 @@ class LoggedChannel:
         self.folder = folder
         self._store = store
         self._log = Log(folder)
-        description = read_description(folder)
-        self.schema = description.schema
-        self.event_time = description.event_time
+        self.schema = read_description(folder).schema
+        self._fields = StructType.fromJson(msgspec.json.decode(self.schema))
+        self.has_event_time = bool(event_time_columns(self._fields))
 
-    def append(self, df: DataFrame, key: str, latest_event_s: Callable[[], float | None] | None = None) -> int:
+    def append(self, df: DataFrame, key: str, watermark_ms: Callable[[], int | None] | None = None) -> int:
         files = self._store.write(df, key)
         rows = sum(file.rows for file in files)
         last = self._log.last()
         if last is not None and last.key == key:  # appended before a crash that preceded Spark's own commit
             self._store.discard(files)
             return last.rows
-        event_s = latest_event_s() if latest_event_s and self.event_time else None
-        last_event_s = last.latest_event_s if last else None
-        if rows or (event_s is not None and (last_event_s is None or event_s > last_event_s)):
+        watermark = watermark_ms() if watermark_ms and self.has_event_time else None
+        last_watermark = last.watermark_ms if last else None
+        if rows or (watermark is not None and (last_watermark is None or watermark > last_watermark)):
             entry = Entry(
                 number=last.number + 1 if last else 0,
                 key=key,
                 at_s=time.time(),
                 files=tuple(files),
                 rows=rows,
-                latest_event_s=event_s,
+                watermark_ms=watermark,
             )
             self._log.append(entry)
         return rows
 
-    def read(self, spark: SparkSession, options: ReaderOptions) -> DataFrame:
-        schema = StructType.fromJson(msgspec.json.decode(self.schema))
-        event_column = self.event_time.column if self.event_time else None
-        df = open_stream(spark, channel_source(self.folder, schema, event_column, self._store), options)
-        if self.event_time is None:
+    def read(self, spark: SparkSession, options: ReaderOptions, *, with_watermark: bool = True) -> DataFrame:
+        with_watermark = with_watermark and self.has_event_time
+        df = open_stream(spark, channel_source(self.folder, self._fields, self._store, with_watermark), options)
+        if not with_watermark:
             return df
-        column = quoted(self.event_time.column)
-        # The observation keeps Spark from pushing the filter below the watermark, which the watermark rows must reach.
-        return (
-            df.withWatermark(column, self.event_time.delay)
-            .observe(event_observation(options.name), F.max(column).alias("latest"))
-            .where(~F.col(IS_WATERMARK_ROW))
-            .drop(IS_WATERMARK_ROW)
+        # The watermark is on a column of its own, because the rows of a join may be far ahead of its watermark. The
+        # observation keeps Spark from pushing filters below it, which would hide the watermark rows from it.
+        df = (
+            df.withWatermark(WATERMARK, "0 seconds")
+            .observe(event_observation(options.name), F.max(WATERMARK).alias("latest"))
+            .where(F.col(WATERMARK).isNull())
+            .drop(WATERMARK)
         )
+        return with_metadata(df, {field.name: field.metadata for field in self._fields})
 
     def first(self) -> Offset:
         return {"entry": 0}
@@ -129,10 +128,8 @@ def read_description(folder: Path) -> ChannelDescription:
     return msgspec.json.decode((folder / DESCRIPTION_FILE).read_bytes(), type=ChannelDescription)
 
 
-def write_description(
-    folder: Path, schema: str, event_time: EventTime | None, kafka: TopicDescription | None = None
-) -> None:
+def write_description(folder: Path, schema: str, kafka: TopicDescription | None = None) -> None:
     """Make the folder a channel."""
     (folder / "log").mkdir(parents=True, exist_ok=True)
-    description = ChannelDescription(schema=schema, event_time=event_time, kafka=kafka)
+    description = ChannelDescription(schema=schema, kafka=kafka)
     write_atomically(folder / DESCRIPTION_FILE, msgspec.json.encode(description))

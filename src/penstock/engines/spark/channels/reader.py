@@ -5,11 +5,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.types import BooleanType, StructField, StructType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from penstock.engines.spark.channels.contract import RowStore
 from penstock.engines.spark.channels.log import Log
@@ -17,28 +16,28 @@ from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.reading.reader import StreamReader, data_source
 from penstock.engines.spark.storage.row_files import RowSlice, arrow_schema, cast_batch
 
-IS_WATERMARK_ROW = "__penstock_mark"  # a column that is true for rows that only advance the watermark
+WATERMARK = "__penstock_watermark"  # a column that holds the producer's watermark; null in all rows but watermark rows
 
 
 class ChannelPartition(InputPartition):
-    """Rows that one task reads, and event times that the producer has seen, which become one watermark row each."""
+    """Rows that one task reads, and the producer's watermark, which becomes one more row."""
 
     def __init__(self, slices: list[RowSlice]) -> None:
         self.slices = slices
-        self.event_times_s: list[float] = []
+        self.watermark_ms: int | None = None
 
 
 class ChannelReader(StreamReader):
     """The offset is {"entry": n}: the number of the next log entry."""
 
     def __init__(
-        self, options: dict[str, str], folder: Path, schema: pa.Schema, event_column: str | None, store: RowStore
+        self, options: dict[str, str], folder: Path, schema: pa.Schema, store: RowStore, with_watermark: bool
     ) -> None:
         super().__init__(options)
         self._log = Log(folder)
         self._schema = schema
-        self._event_column = event_column
         self._store = store
+        self._with_watermark = with_watermark
 
     def next_offset(self, start: Offset) -> Offset:
         """Take whole entries up to the size of a batch, and at least one if there is any."""
@@ -58,35 +57,33 @@ class ChannelReader(StreamReader):
         entries = self._log.entries(start["entry"], end["entry"])
         files = [file for entry in entries for file in entry.files]
         partitions = [ChannelPartition(part) for part in self._store.split(files, self.replicas)]
-        if self._event_column is not None:
-            times_s = [entry.latest_event_s for entry in entries if entry.latest_event_s is not None]
-            partitions[0].event_times_s = [max(times_s)] if times_s else []
+        if self._with_watermark:
+            watermarks = [entry.watermark_ms for entry in entries if entry.watermark_ms is not None]
+            partitions[0].watermark_ms = max(watermarks, default=None)
         return partitions
 
     def batches(self, partition: ChannelPartition) -> Iterator[pa.RecordBatch]:
-        rows = pa.schema([field for field in self._schema if field.name != IS_WATERMARK_ROW])
+        rows = pa.schema([field for field in self._schema if field.name != WATERMARK])
         for batch in self._store.read(partition.slices, rows):
-            if self._event_column is None:
-                yield batch
-            else:
-                is_watermark_row = pa.array([False] * batch.num_rows)
-                yield pa.RecordBatch.from_arrays([*batch.columns, is_watermark_row], schema=self._schema)
-        for time_s in partition.event_times_s:
-            row = self._watermark_row(time_s)
-            yield cast_batch(pa.RecordBatch.from_pylist([row], schema=self._schema), self._schema)
-
-    def _watermark_row(self, time_s: float) -> dict[str | None, Any]:
-        return {self._event_column: datetime.datetime.fromtimestamp(time_s, datetime.UTC), IS_WATERMARK_ROW: True}
+            if self._with_watermark:
+                empty = pa.nulls(batch.num_rows, self._schema.field(WATERMARK).type)
+                batch = pa.RecordBatch.from_arrays([*batch.columns, empty], schema=self._schema)
+            yield batch
+        if partition.watermark_ms is not None:
+            watermark = datetime.datetime.fromtimestamp(partition.watermark_ms / 1000, datetime.UTC)
+            row = pa.RecordBatch.from_pylist([{WATERMARK: watermark}], schema=self._schema)
+            yield cast_batch(row, self._schema)
 
 
-def channel_source(folder: Path, schema: StructType, event_column: str | None, store: RowStore) -> type[DataSource]:
+def channel_source(folder: Path, schema: StructType, store: RowStore, with_watermark: bool) -> type[DataSource]:
     """Return a data source for the rows of a channel."""
     nullable = StructType([StructField(field.name, field.dataType, True) for field in schema])
-    if event_column is not None:
-        nullable = nullable.add(IS_WATERMARK_ROW, BooleanType())
+    if with_watermark:
+        nullable = nullable.add(WATERMARK, TimestampType())
     arrow = arrow_schema(nullable)
 
     def create_reader(options: dict[str, str]) -> ChannelReader:
-        return ChannelReader(options, folder, arrow, event_column, store)
+        return ChannelReader(options, folder, arrow, store, with_watermark)
 
-    return data_source(f"penstock_channel_{folder.name}", nullable, create_reader)
+    name = f"penstock_channel_{folder.name}{'_with_watermark' * with_watermark}"
+    return data_source(name, nullable, create_reader)

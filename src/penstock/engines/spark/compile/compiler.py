@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -19,19 +19,25 @@ from penstock.engines.spark.compile.event_time import (
     EventTimes,
     TrackedEventTime,
     check_single_event_time,
-    event_time_in_schema,
 )
-from penstock.engines.spark.compile.refusals import refuse_hidden_state, refuse_repeated_input
+from penstock.engines.spark.compile.keys import check_grouping
+from penstock.engines.spark.compile.refusals import (
+    refuse_hidden_state,
+    refuse_repeated_input,
+    refuse_second_watermark,
+    stateful_nodes,
+)
 from penstock.engines.spark.compile.row_functions import apply_rows
 from penstock.engines.spark.error_text import root_cause
-from penstock.engines.spark.jvm import check_for_streaming
+from penstock.engines.spark.jvm import analyzed_plan, check_for_streaming
 from penstock.engines.spark.run_directory.committed import Origin
 from penstock.engines.spark.sinks.writers import check_columns, counts_rows
+from penstock.engines.spark.storage.schemas import event_time_columns
 from penstock.plan import Pipeline
 
 ROWS = "__penstock_rows_"  # prefix of the observations that count the output rows of operators
-# (origin, replicas) -> rows, and the name of the observation that holds their latest event time
-Read = Callable[[Origin, int], tuple[DataFrame, str | None]]
+# (origin, replicas, with its watermark) -> rows, and the name of the observation that holds their watermark
+Read = Callable[[Origin, int, bool], tuple[DataFrame, str | None]]
 
 
 @dataclass(slots=True)
@@ -44,6 +50,8 @@ class Compiled:
     counted: str | None  # the operator whose output rows the writer counts
     around_state: dict[str, DataFrame] = field(default_factory=dict)  # inputs of the state by name, and "": its output
     timings: dict[str, Timing] = field(default_factory=dict)  # timings of Python functions by operator
+    stateful: tuple[str, ...] = ()  # the operators with state
+    emits_closed_windows: bool = False  # an aggregate in append mode: every row of its state is an open window
 
 
 class _Input(NamedTuple):
@@ -69,6 +77,8 @@ class Compiler:
         self._counted = self._find_counted()
         self._around_state: dict[str, DataFrame] = {}
         self._timings: dict[str, Timing] = {}
+        modes = {str(flow[name].output_mode) for name in pipeline.state}
+        self._mode = modes.pop() if modes else str(OutputMode.APPEND)
 
     def compile(self) -> Compiled:
         """Return the query of the pipeline; nothing is started.
@@ -84,17 +94,23 @@ class Compiler:
                     self._add_operator(operator)
             except AnalysisException as error:
                 raise DataflowError(f"operator '{name}': {_first_line(error)}") from error
-        modes = {str(self._flow[name].output_mode) for name in self._pipeline.state}
         compiled = Compiled(
             df=self._dfs[self._pipeline.output],
-            mode=modes.pop() if modes else str(OutputMode.APPEND),
+            mode=self._mode,
             event_time=self._event_times[self._pipeline.output],
             counted=self._counted,
             around_state=self._around_state,
             timings=self._timings,
+            stateful=self._pipeline.state,
         )
+        compiled.emits_closed_windows = compiled.mode == OutputMode.APPEND and self._has_aggregate()
         self._check(compiled)
         return compiled
+
+    def _has_aggregate(self) -> bool:
+        inputs = [analyzed_plan(df) for name, df in self._around_state.items() if name]
+        output = self._around_state.get("")
+        return output is not None and stateful_nodes(analyzed_plan(output), inputs) == {"Aggregate"}
 
     def _find_counted(self) -> str | None:
         """Return the operator whose output is written, because the writer counts its rows for free.
@@ -112,7 +128,7 @@ class Compiler:
             replicas = self._spark.sparkContext.defaultParallelism
         else:
             replicas = self._partitions_for(self._flow.consumers(operator.name)[0], operator.name)
-        df, _ = self._read(operator.name, replicas)
+        df, _ = self._read(operator.name, replicas, True)
         self._partitions[operator.name] = replicas
         self._dfs[operator.name] = self._event_times.add(operator, df, ())
 
@@ -130,15 +146,23 @@ class Compiler:
             df = df.observe(f"{ROWS}{operator.name}", F.count(F.lit(1)).alias("rows"))
         self._partitions[operator.name] = partitions
         self._dfs[operator.name] = self._event_times.add(operator, df, event_times)
+        refuse_second_watermark(operator.name, self._dfs[operator.name])
 
     def _input(self, operator: Operator, name: str) -> _Input:
         """Return an input of an operator, from this query or from a channel."""
         if name in self._dfs:
             return _Input(self._dfs[name], self._partitions[name], self._event_times[name])
         partitions = self._partitions_for(operator, name)
-        df, observation = self._read(Edge(name, operator.name), partitions)
-        event_time = event_time_in_schema(df)
-        return _Input(df, partitions, replace(event_time, observation=observation) if event_time else None)
+        with_watermark = not self._declares_watermark_from(operator)
+        df, observation = self._read(Edge(name, operator.name), partitions, with_watermark)
+        columns = event_time_columns(df.schema)
+        return _Input(df, partitions, TrackedEventTime(columns=columns, observation=observation) if columns else None)
+
+    def _declares_watermark_from(self, operator: Operator) -> bool:
+        """Return whether an operator declares a watermark from this one to the state, which replaces others."""
+        while operator.kind is Kind.STATELESS and operator.watermark is None and operator.name != self._pipeline.output:
+            (operator,) = self._flow.consumers(operator.name)
+        return operator.kind is Kind.STATELESS and operator.watermark is not None
 
     def _partitions_for(self, reader: Operator, name: str) -> int:
         """Return how many partitions of an input a reader needs, so that all inputs together give its replicas."""
@@ -159,7 +183,9 @@ class Compiler:
         df = inputs[0].df
         for other in inputs[1:]:
             df = df.unionByName(other.df)
-        if not has_state and partitions != replicas:
+        # A result in complete mode may be sorted; a sink must keep its order.
+        keeps_order = operator.kind is Kind.SINK and self._mode == OutputMode.COMPLETE
+        if not has_state and partitions != replicas and not keeps_order:
             df = df.repartition(replicas)
         _check_keys(operator, df)
         return self._call(operator, df), replicas
@@ -188,19 +214,51 @@ class Compiler:
             )
         refuse_repeated_input(operator.name, frames, df)
         if operator.kind is Kind.STATELESS:
-            refuse_hidden_state(operator.name, frames, df)
+            # Behind a result in complete mode, a limit applies to the result of each batch and keeps no state.
+            harmless = {"GlobalLimit"} if self._is_behind_complete_result(operator) else set()
+            refuse_hidden_state(operator.name, frames, df, harmless)
+        if operator.kind is Kind.KEYED:
+            check_grouping(operator.name, operator.keys, frames, df)
         return df
+
+    def _is_behind_complete_result(self, operator: Operator) -> bool:
+        before = [self._flow[name] for name in operator.inputs if name in self._pipeline.operators]
+        return self._mode == OutputMode.COMPLETE and any(
+            producer.kind.has_state or self._is_behind_complete_result(producer) for producer in before
+        )
 
     def _check(self, compiled: Compiled) -> None:
         """Raise PlanError if Spark would refuse to start the query."""
         try:
-            check_for_streaming(self._spark, compiled.df, appends=compiled.mode == OutputMode.APPEND)
+            check_for_streaming(self._spark, compiled.df, mode=compiled.mode)
         except AnalysisException as error:
             names = ", ".join(self._pipeline.state) or self._pipeline.output
+            reason = _first_line(error)
             raise PlanError(
-                f"Spark refuses '{names}' with output_mode={compiled.mode!r}: {_first_line(error)}; use another output "
-                "mode, or declare a watermark on a stream before it that keeps its column"
+                f"Spark refuses '{names}' with output_mode={compiled.mode!r}: {reason}; {self._advice(reason)}"
             ) from error
+
+    def _advice(self, error: str) -> str:
+        """Say how the query could become acceptable."""
+        if "Sorting" in error or "ORDER BY" in error:
+            return (
+                "sort a grouped result, and declare the operator that groups it with output_mode='complete', or sort "
+                "the result when you read it"
+            )
+        if self._mode == OutputMode.COMPLETE:
+            return "output_mode='complete' needs an aggregation; use output_mode='update' or 'append'"
+        columns = sorted(
+            {column.name for df in self._around_state.values() for column in event_time_columns(df.schema)}
+        )
+        if columns:
+            return (
+                f"its input has event time in {', '.join(columns)}: group by it or by F.window of it, and keep it in "
+                "the output; otherwise use output_mode='update'"
+            )
+        return (
+            "its input has no event time: declare a watermark on a stream before it, as in stream.watermark('ts', '10 "
+            "minutes'), whose column is still there, or use output_mode='update'"
+        )
 
 
 def _call_user_function(name: str, function: Callable[..., Any], frames: tuple[DataFrame, ...]) -> Any:

@@ -1,15 +1,18 @@
 """Event time and watermarks of the streams within one query.
 
-A stream has at most one event-time column that Penstock tracks. It comes from one of four places:
+Spark marks the columns that hold event time in their metadata. A mark comes from one of four places:
 
-1. The operator declares a watermark on its output.
-2. The stream is read from a channel, which carries the watermark of its producer.
-3. The stream inherits the event time of its input, as long as the column is still there.
-4. The user's function calls `withWatermark` itself, which Spark records in the metadata of the column.
+1. The operator declares a watermark on its output, or its function calls `withWatermark` itself.
+2. The stream is read from a channel, which carries the marks and the watermark of its producer.
+3. The stream inherits the marks of its input, as long as the columns are still there. Spark itself loses them behind a
+   Python function; they are restored here.
+4. An operator with state keeps the marks of its event-time columns, on both sides of a join. The window of a windowed
+   aggregate is such a column.
 
-A channel carries the event time on to other queries. It needs to know how far event time has advanced. Before any
-state, that is the latest event time that was observed. An operator with state holds rows back, so the latest time says
-nothing about the rows after it; there the watermark of the batch plus `delay_ms` is used.
+A channel carries the watermark of its producer's output on to other queries. Before any state, that is the latest event
+time that was observed minus the delay. Behind an operator with state it is the output watermark that Spark itself
+computes for this operator: the watermark of the batch for an aggregate, and the oldest row that may still match for a
+join. All marked columns share one watermark, as in Spark.
 
 Spark accepts a watermark only before the state of a query. A watermark that is declared after a state applies to the
 next query.
@@ -22,23 +25,29 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import StructField, TimestampType
 
 from penstock.dataflow import DataflowError, Kind, Operator
-from penstock.engines.spark.channels import EventTime
+from penstock.dataflow.operators import Watermark
+from penstock.dataflow.sources import SparkSource
 from penstock.engines.spark.channels.logged_channel import event_observation
-from penstock.engines.spark.storage.column_names import has_ambiguous_names, quoted
-
-DELAY_METADATA = "spark.watermarkDelayMs"  # Spark's metadata key of event-time columns
+from penstock.engines.spark.compile.refusals import stateful_nodes
+from penstock.engines.spark.jvm import analyzed_plan
+from penstock.engines.spark.storage.column_names import quoted
+from penstock.engines.spark.storage.schemas import EVENT_TIME, event_time_columns, with_metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedEventTime:
-    """The event time of a stream, and how to find out how far it has advanced."""
+    """The event-time columns of a stream, and how to find out how far its watermark has advanced."""
 
-    watermark: EventTime
-    observation: str | None = None  # holds the latest event time; None after a state, where the watermark is used
-    delay_ms: int = 0
+    columns: tuple[StructField, ...]
+    observation: str | None = None  # holds the latest event time; None after a state, where Spark knows the watermark
+    delay_ms: int = 0  # of the watermark behind the observed time
+
+    @property
+    def names(self) -> str:
+        return ", ".join(column.name for column in self.columns)
 
 
 class EventTimes:
@@ -52,19 +61,45 @@ class EventTimes:
         return self._times[operator]
 
     def add(self, operator: Operator, df: DataFrame, inputs: Sequence[TrackedEventTime | None]) -> DataFrame:
-        """Record the event time of an operator's output, and return the output with its watermark.
+        """Record the event time of an operator's output, and return the output with its marks.
 
         `inputs` are the event times of the operator's inputs. Raises DataflowError if the declared watermark is not on
         a timestamp column of the output.
         """
-        if operator.kind.has_state or any(name in self._after_state for name in operator.inputs):
+        if operator.kind is Kind.SINK:
+            self._times[operator.name] = None
+            return df
+        if self._has_state(operator, df):
             self._after_state.add(operator.name)
         if operator.watermark is not None:
             return self._declare(operator, df)
-        time = self._inherit(operator, df, inputs)
-        self._times[operator.name] = time
-        leads_to_state = operator.kind is not Kind.SINK and operator.name not in self._after_state
-        return _with_metadata(df, time) if time is not None and leads_to_state else df
+        inherited = None if operator.kind.has_state else next((time for time in inputs if time is not None), None)
+        if inherited is not None:
+            df = _with_marks(df, inherited.columns)
+        columns = event_time_columns(df.schema)
+        if not columns:
+            self._times[operator.name] = None
+        elif inherited is not None:
+            self._times[operator.name] = replace(inherited, columns=columns)
+        elif operator.name in self._after_state or not isinstance(columns[0].dataType, TimestampType):
+            self._times[operator.name] = TrackedEventTime(columns=columns)
+        else:  # the user's function has declared a watermark
+            return self._observe(operator.name, df, columns[0])
+        return df
+
+    def _has_state(self, operator: Operator, df: DataFrame) -> bool:
+        """Return whether a state comes before the output; a DataFrame of the user as source may contain one, too."""
+        if isinstance(operator.source, SparkSource):
+            return bool(stateful_nodes(analyzed_plan(df), []))
+        return operator.kind.has_state or any(name in self._after_state for name in operator.inputs)
+
+    def _observe(self, name: str, df: DataFrame, column: StructField) -> DataFrame:
+        """Record an event time whose advance is observed in a column."""
+        observation = event_observation(name)
+        self._times[name] = TrackedEventTime(
+            columns=event_time_columns(df.schema), observation=observation, delay_ms=column.metadata[EVENT_TIME]
+        )
+        return df.observe(observation, F.max(quoted(column.name)).alias("latest"))
 
     def _declare(self, operator: Operator, df: DataFrame) -> DataFrame:
         """Apply the watermark that an operator declares."""
@@ -81,34 +116,11 @@ class EventTimes:
                 f"the watermark of '{operator.name}' is on column '{declared.column}' of type {kind.simpleString()}, "
                 "but it needs a timestamp; for a window, add the column F.window_time('window') and use it"
             )
-        delay_ms = 0
-        if operator.name not in self._after_state:
+        if operator.name in self._after_state:
+            df = _with_only_mark(df, declared)
+        else:
             df = df.withWatermark(quoted(declared.column), declared.delay)
-            delay_ms = df.schema[declared.column].metadata[DELAY_METADATA]
-        observation = event_observation(operator.name)
-        self._times[operator.name] = TrackedEventTime(
-            watermark=EventTime(column=declared.column, delay=declared.delay),
-            observation=observation,
-            delay_ms=delay_ms,
-        )
-        return df.observe(observation, F.max(quoted(declared.column)).alias("latest"))
-
-    def _inherit(
-        self, operator: Operator, df: DataFrame, inputs: Sequence[TrackedEventTime | None]
-    ) -> TrackedEventTime | None:
-        """Return the event time of an output whose operator declares none."""
-        if operator.kind.has_state:
-            # The event times of the two sides of a join may differ, so a result can be older than the watermark.
-            is_join = operator.takes_each_input and len(inputs) > 1
-            return None if is_join else event_time_in_schema(df)
-        inherited = next((time for time in inputs if time is not None), None)
-        if inherited is None:
-            # The user's function may have declared a watermark. Spark ignores one that follows a state.
-            return None if operator.name in self._after_state else event_time_in_schema(df)
-        if inherited.watermark.column in df.columns:
-            return inherited
-        renamed = event_time_in_schema(df)
-        return replace(renamed, observation=inherited.observation) if renamed else None
+        return self._observe(operator.name, df, df.schema[declared.column])
 
 
 def check_single_event_time(operator: Operator, inputs: Sequence[TrackedEventTime | None]) -> None:
@@ -120,21 +132,25 @@ def check_single_event_time(operator: Operator, inputs: Sequence[TrackedEventTim
         )
 
 
-def event_time_in_schema(df: DataFrame) -> TrackedEventTime | None:
-    """Return the event time that Spark records in the schema, if its column is a timestamp."""
-    for column in df.schema:
-        if DELAY_METADATA in column.metadata and isinstance(column.dataType, TimestampType):
-            delay_ms = column.metadata[DELAY_METADATA]
-            watermark = EventTime(column=column.name, delay=f"{delay_ms} milliseconds")
-            return TrackedEventTime(watermark=watermark, delay_ms=delay_ms)
-    return None
-
-
-def _with_metadata(df: DataFrame, time: TrackedEventTime) -> DataFrame:
-    """Restore the metadata of the event-time column, which the output of a Python function lacks."""
-    name = time.watermark.column
-    column = df.schema[name]
-    is_marked = DELAY_METADATA in column.metadata
-    if is_marked or not isinstance(column.dataType, TimestampType) or has_ambiguous_names(df.columns):
+def _with_marks(df: DataFrame, columns: Sequence[StructField]) -> DataFrame:
+    """Restore the marks of event-time columns, which the output of a Python function lacks."""
+    if event_time_columns(df.schema):
         return df
-    return df.withMetadata(name, {**column.metadata, DELAY_METADATA: time.delay_ms})
+    return with_metadata(
+        df,
+        {
+            column.name: {**df.schema[column.name].metadata, **column.metadata}
+            for column in columns
+            if column.name in df.columns
+            and df.schema[column.name].dataType.simpleString() == column.dataType.simpleString()
+        },
+    )
+
+
+def _with_only_mark(df: DataFrame, watermark: Watermark) -> DataFrame:
+    """Mark one column as event time, as `withWatermark` would, and no other one."""
+    declared = df.withWatermark(quoted(watermark.column), watermark.delay).schema[watermark.column]  # parses the delay
+    metadata = {column.name: dict(column.metadata) for column in event_time_columns(df.schema)}
+    for marked in metadata.values():
+        del marked[EVENT_TIME]
+    return with_metadata(df, {**metadata, watermark.column: declared.metadata})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from pyspark.sql import DataFrame
 
 from penstock.dataflow import DataflowError
 from penstock.engines.spark.jvm import PlanNode, analyzed_plan
 
+_WATERMARK = "EventTimeWatermark"
 _STATEFUL_NODES = {
     "Aggregate",
     "Deduplicate",
@@ -22,18 +23,31 @@ _STATEFUL_NODES = {
 }
 
 
-def refuse_hidden_state(name: str, inputs: Iterable[DataFrame], output: DataFrame) -> None:
+def refuse_hidden_state(
+    name: str, inputs: Iterable[DataFrame], output: DataFrame, harmless: Set[str] = frozenset()
+) -> None:
     """Raise DataflowError if the function of a stateless operator keeps state.
 
     A plan change keeps the state of operators that are declared to have one; the state of others would be lost. The
-    inputs may have state of their own, which belongs to the operators before this one.
+    inputs may have state of their own, which belongs to the operators before this one. `harmless` nodes of the plan
+    keep no state here.
     """
-    state = _stateful_nodes(analyzed_plan(output), [analyzed_plan(df) for df in inputs])
+    state = stateful_nodes(analyzed_plan(output), [analyzed_plan(df) for df in inputs]) - harmless
     if state:
         raise DataflowError(
             f"operator '{name}' is declared stateless, but its function keeps state from batch to batch (Spark's "
             f"{', '.join(sorted(state))}), which a change of plan would lose; declare it with keyed or global_state"
         )
+
+
+def refuse_second_watermark(name: str, output: DataFrame) -> None:
+    """Raise DataflowError if two watermarks are declared on one path, which Spark refuses when the first batch runs."""
+    for node in analyzed_plan(output).walk():
+        if node.name == _WATERMARK and sum(below.name == _WATERMARK for below in node.walk()) > 1:
+            raise DataflowError(
+                f"the output of '{name}' has two watermarks on one path, and Spark allows one in a query; remove one, "
+                "or replace a withWatermark behind an operator with state by stream.watermark(...)"
+            )
 
 
 def refuse_repeated_input(name: str, inputs: Iterable[DataFrame], output: DataFrame) -> None:
@@ -49,7 +63,7 @@ def refuse_repeated_input(name: str, inputs: Iterable[DataFrame], output: DataFr
         )
 
 
-def _stateful_nodes(output: PlanNode, inputs: list[PlanNode]) -> set[str]:
+def stateful_nodes(output: PlanNode, inputs: list[PlanNode]) -> set[str]:
     """Return the names of the plan nodes between the inputs and the output that keep state."""
     names: set[str] = set()
     nodes = [output]

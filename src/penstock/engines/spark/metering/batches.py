@@ -27,6 +27,7 @@ class Batch:
     rows_out: dict[str, int]  # by operator, as far as they were counted
     state_rows: int
     state_bytes: int
+    late_rows: int  # dropped by the operators with state
     update_s: float  # updating the state, until the last row was emitted
     commit_s: float  # committing the state
 
@@ -88,6 +89,7 @@ class CommittedBatches:
             rows_out=progress.rows_out,
             state_rows=sum(state.num_rows_total for state in states),
             state_bytes=sum(state.memory_used_bytes for state in states),
+            late_rows=sum(state.num_rows_dropped_by_watermark for state in states),
             update_s=sum(state.all_updates_time_ms for state in states) / 1000,
             commit_s=sum(state.commit_time_ms for state in states) / 1000,
         )

@@ -30,6 +30,15 @@ class _Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     last_batches: dict[str, int]  # checkpoint -> last batch that is included
     rows: dict[str, tuple[int, int]]  # operator -> rows in and out
+    late_rows: dict[str, int] = {}
+
+
+class _State(NamedTuple):
+    """The state of an operator after its last batch."""
+
+    rows: int
+    bytes: int
+    open_windows: int | None
 
 
 class _QueryRows(NamedTuple):
@@ -39,6 +48,7 @@ class _QueryRows(NamedTuple):
     backlog: dict[Origin, int | None]
     window_s: float
     busy_span_s: float  # the time to which the busy time of these rows is compared; 0 if it is unknown
+    late: int  # dropped by the operator with state
 
 
 class QueryMeter:
@@ -53,7 +63,8 @@ class QueryMeter:
         self._samples: defaultdict[str, OperatorSamples] = defaultdict(OperatorSamples)
         self._costs = OperatorCosts(context, self._samples)
         self._appended = {name: source.available() for name, source in self._sources.items()}
-        self._state: dict[str, tuple[int, int]] = {}  # operator -> rows and bytes of its state
+        self._state: dict[str, _State] = {}  # by operator
+        self._late_rows: dict[str, int] = {}  # since the start of the run, by operator with state
         self._backlog_before: dict[str, int] = {}  # at the end of the last window, by operator that reads an input
         self._latencies: list[tuple[float, float]] = []  # (seconds, rows) of batches that belong to the next window
         self._window_began_s = time.time()
@@ -102,7 +113,8 @@ class QueryMeter:
             active = running.get(query.checkpoint)
             batches = self._batches.fetch(query, active) if active is not None else []
             busy_span_s = self._busy_span_s(query, batches, now)
-            rows = _QueryRows(self._count_rows(query, batches), self._backlog(query), window_s, busy_span_s)
+            counts, backlog = self._count_rows(query, batches), self._backlog(query)
+            rows = _QueryRows(counts, backlog, window_s, busy_span_s, _late_rows(batches))
             pipelines.append(self._pipeline_window(query, active, batches, rows))
             if active is not None:
                 self._costs.add(query, active, batches)
@@ -129,7 +141,9 @@ class QueryMeter:
         if batches:
             for name in query.operators:
                 if self._flow[name].kind.has_state:
-                    self._state[name] = (batches[-1].state_rows, batches[-1].state_bytes)
+                    state_rows = batches[-1].state_rows
+                    is_open = running is not None and running.compiled.emits_closed_windows
+                    self._state[name] = _State(state_rows, batches[-1].state_bytes, state_rows if is_open else None)
         phases_s: dict[str, float] = defaultdict(float)
         for batch in batches:
             for phase, seconds in batch.phases_s.items():
@@ -156,7 +170,8 @@ class QueryMeter:
         inputs = _inputs_of(operator, query)
         backlog = _sum_if_known(rows.backlog[origin] for origin in inputs) if inputs else None
         arrived = self._arrived_rows(operator.name, counts.rows_in, backlog) if inputs else counts.rows_in
-        state_rows, state_bytes = self._state.get(operator.name, (None, None))
+        has_state = operator.kind.has_state
+        state = self._state.get(operator.name)
         return OperatorWindow(
             operator=operator.name,
             pipeline=query.pipeline,
@@ -172,8 +187,11 @@ class QueryMeter:
             seconds_per_row=seconds_per_row,
             utilisation=utilisation(counts.rows_in, seconds_per_row, replicas, rows.busy_span_s),
             backlog_rows=backlog,
-            state_rows=state_rows,
-            state_bytes=state_bytes,
+            state_rows=None if state is None else state.rows,
+            state_bytes=None if state is None else state.bytes,
+            late_rows=rows.late if has_state else None,
+            late_rows_total=self._late_rows.get(operator.name, 0) if has_state else None,
+            open_windows=None if state is None else state.open_windows,
             service_scv=None if service is None else service[1],
             shared_cost=_shared_cost(samples.group, query, rows),
         )
@@ -199,6 +217,8 @@ class QueryMeter:
         for name, (rows_in, rows_out) in counts.items():
             self._samples[name].rows_in += rows_in or 0
             self._samples[name].rows_out += rows_out or 0
+            if self._flow[name].kind.has_state:
+                self._late_rows[name] = self._late_rows.get(name, 0) + _late_rows(batches)
         return counts
 
     def _backlog(self, query: Query) -> dict[Origin, int | None]:
@@ -249,7 +269,7 @@ class QueryMeter:
 
     def _save_totals(self) -> None:
         rows = {name: (samples.rows_in, samples.rows_out) for name, samples in self._samples.items()}
-        totals = _Totals(last_batches=self._batches.last_returned, rows=rows)
+        totals = _Totals(last_batches=self._batches.last_returned, rows=rows, late_rows=self._late_rows)
         write_atomically(self._directory.path / _TOTALS_FILE, msgspec.json.encode(totals))
 
     def _load_totals(self) -> None:
@@ -257,6 +277,7 @@ class QueryMeter:
         if path.exists():
             totals = msgspec.json.decode(path.read_bytes(), type=_Totals)
             self._batches.last_returned = totals.last_batches
+            self._late_rows = totals.late_rows
             for name, (rows_in, rows_out) in totals.rows.items():
                 self._samples[name].rows_in, self._samples[name].rows_out = rows_in, rows_out
 
@@ -289,6 +310,10 @@ def _selectivity(operator: Operator, counts: RowCounts, samples: OperatorSamples
     if counts.rows_in:
         return ratio(counts.rows_out, counts.rows_in)
     return ratio(samples.rows_out, samples.rows_in)
+
+
+def _late_rows(batches: list[Batch]) -> int:
+    return sum(batch.late_rows for batch in batches)
 
 
 def _sum_if_known(counts: Iterable[int | None]) -> int | None:

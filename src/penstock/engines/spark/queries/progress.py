@@ -28,6 +28,7 @@ class StateProgress(msgspec.Struct, frozen=True, rename="camel"):
     """The state of one stateful operator at the end of a batch."""
 
     num_rows_total: int = 0
+    num_rows_dropped_by_watermark: int = 0
     memory_used_bytes: int = 0
     all_updates_time_ms: int = 0
     commit_time_ms: int = 0

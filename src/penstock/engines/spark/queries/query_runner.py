@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from penstock.dataflow import PenstockError
+from penstock.dataflow import OutputMode, PenstockError
 from penstock.dataflow.sources import SparkSource
 from penstock.engines.spark.channels.logged_channel import event_observation
 from penstock.engines.spark.compile.compiler import Compiled, Compiler
@@ -53,14 +53,14 @@ class QueryRunner:
     def compile(self, query: Query, pipeline: Pipeline) -> Compiled:
         """Compile a pipeline; raise PenstockError if Spark would refuse to run it."""
 
-        def read(origin: Origin, replicas: int) -> tuple[DataFrame, str | None]:
+        def read(origin: Origin, replicas: int, with_watermark: bool) -> tuple[DataFrame, str | None]:
             source = query.input(origin)
             options = self._reader_options(query, source, replicas)
             if isinstance(source, SourceInput):
                 return self._context.sources[source.operator].read(self._spark, options), None
             channel = self._directory.channel(source.folder)
-            df = channel.read(self._spark, options)
-            return df, event_observation(source.name) if channel.event_time else None
+            df = channel.read(self._spark, options, with_watermark=with_watermark)
+            return df, event_observation(source.name) if with_watermark and channel.has_event_time else None
 
         if self._reads_user_dataframe(pipeline):
             self._spark.conf.set(_SOURCE_EVOLUTION, "false")
@@ -209,7 +209,8 @@ class QueryRunner:
         if failure is None or run_id != running.run_id:
             batch, now = self._directory.checkpoint(running.record).committed(), time.monotonic()
             if failure is None:
-                failure = RepeatedFailure(committed_batch=batch, times=1, at_s=now)
+                is_permanent = running.has_other_state()
+                failure = RepeatedFailure(committed_batch=batch, times=1, at_s=now, is_permanent=is_permanent)
             else:
                 failure = failure.next(batch, now)
             append_error(self._directory.path, f"Pipeline '{running.record.pipeline}' failed:", running.stack_trace())
@@ -246,10 +247,16 @@ class QueryRunner:
         if query.appends_to is None:
             sink = self._flow[query.pipeline]
             assert sink.sink is not None
-            return writers.create_writer(sink.name, sink.sink, self._directory.path, lambda: running.is_stopping)
+            return writers.create_writer(
+                sink.name,
+                sink.sink,
+                self._directory.path,
+                lambda: running.is_stopping,
+                replaces=running.compiled.mode == OutputMode.COMPLETE,
+            )
         channel = self._directory.channel(query.appends_to)
 
         def append(df: DataFrame, key: str) -> int:
-            return channel.append(df, key, running.latest_event_s)
+            return channel.append(df, key, running.output_watermark_ms)
 
         return append

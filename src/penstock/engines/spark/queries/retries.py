@@ -15,6 +15,7 @@ class RepeatedFailure:
     committed_batch: int | None  # None: the query has never committed a batch
     times: int
     at_s: float
+    is_permanent: bool = False  # no restart can help
 
     def next(self, committed_batch: int | None, at_s: float) -> RepeatedFailure:
         """Return the record after another failure. A query that has committed batches in between starts from one.
@@ -33,7 +34,7 @@ class RepeatedFailure:
         A query that never committed a batch probably has a bug, so it is restarted once only. It is not given up at
         once, because Spark allows a Python worker ten seconds to start, which may not suffice on a busy machine.
         """
-        return self.times > (1 if self.committed_batch is None else len(RETRY_DELAYS_S))
+        return self.is_permanent or self.times > (1 if self.committed_batch is None else len(RETRY_DELAYS_S))
 
     def is_retry_due(self, now_s: float) -> bool:
         return not self.is_final and now_s >= self.at_s + RETRY_DELAYS_S[self.times - 1]

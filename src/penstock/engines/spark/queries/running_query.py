@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import deque
 from pathlib import Path
@@ -15,7 +16,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.compile.compiler import Compiled
 from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.executors import Negotiator
-from penstock.engines.spark.jvm import batch_watermark_ms, observed_time_s, stack_trace
+from penstock.engines.spark.jvm import observed_time_ms, output_watermark_ms, stack_trace
 from penstock.engines.spark.queries.progress import Progress, batches_newest_first
 from penstock.engines.spark.queries.watermarks import InputWatermarks
 from penstock.engines.spark.reading.gate import Gate, hold_file
@@ -25,6 +26,10 @@ from penstock.engines.spark.sinks.writers import Write
 from penstock.engines.spark.storage.local_locations import local_location
 
 _POLL_S = 0.01
+_OTHER_STATE = re.compile(
+    r"STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
+    r"|STATE_STORE_(KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE"
+)
 _START_TIMEOUT_S = 60.0
 _KEPT_BATCHES = 1024  # the same number as spark.sql.streaming.numRecentProgressUpdates
 
@@ -160,7 +165,24 @@ class RunningQuery:
         if self._query is None or self.is_stopping or self._query.isActive:
             return None
         error = self._query.exception()
-        return root_cause(error) if error is not None else "The query stopped without an exception."
+        if error is None:
+            return "The query stopped without an exception."
+        return self._changed_state(str(error)) or root_cause(error)
+
+    def has_other_state(self) -> bool:
+        """Return whether the query failed because its checkpoint holds the state of another function."""
+        error = self._query.exception() if self._query is not None and not self._query.isActive else None
+        return error is not None and self._changed_state(str(error)) is not None
+
+    def _changed_state(self, error: str) -> str | None:
+        if not _OTHER_STATE.search(error):
+            return None
+        names = ", ".join(f"'{name}'" for name in self.compiled.stateful)
+        return (
+            f"the state of {names} in the run directory has other columns than its function keeps now, because the "
+            "function groups or aggregates in another way than before; restore the function, or begin a new run in "
+            "another directory"
+        )
 
     def stack_trace(self) -> str:
         """Return the complete text of the exception that ended the query."""
@@ -190,15 +212,15 @@ class RunningQuery:
         latest = [progress for progress, _ in zip(batches, range(2), strict=False)]
         return len(latest) == 2 and all(_is_empty(progress, rows_written) for progress in latest)
 
-    def latest_event_s(self) -> float | None:
-        """Return the event time that the current batch has reached, which its channel passes on to its readers."""
+    def output_watermark_ms(self) -> int | None:
+        """Return the watermark of the output after the current batch; the channel passes it on to its readers."""
         event_time = self.compiled.event_time
         if event_time is None:
             return None
-        if event_time.observation is not None:
-            return observed_time_s(self.query, event_time.observation)
-        watermark_ms = batch_watermark_ms(self.query)
-        return (watermark_ms + event_time.delay_ms) / 1000 if watermark_ms > 0 else None
+        if event_time.observation is None:
+            return output_watermark_ms(self.compiled.df.sparkSession, self.query)
+        latest_ms = observed_time_ms(self.query, event_time.observation)
+        return None if latest_ms is None else max(0, latest_ms - event_time.delay_ms)
 
     def _is_initializing(self) -> bool:
         return "Initializing" in str(self.query.status["message"])

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
@@ -133,5 +135,24 @@ def data_source(name: str, schema: StructType, create_reader: CreateReader) -> t
 
 def open_stream(spark: SparkSession, source: type[DataSource], options: ReaderOptions) -> DataFrame:
     """Return the streaming DataFrame of a data source, named for Spark's source evolution."""
-    spark.dataSource.register(source)
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        # In a second session, Spark takes the sources that its Python workers have loaded for the first one for
+        # installed ones, which cannot be registered again.
+        source = _with_unique_name(source)
+        spark.dataSource.register(source)
     return spark.readStream.format(source.name()).name(options.name).options(**options.to_spark()).load()
+
+
+def _with_unique_name(source: type[DataSource]) -> type[DataSource]:
+    unique = f"{source.name()}_{uuid4().hex[:8]}"
+
+    class Renamed(source):  # type: ignore[misc,valid-type]
+        @classmethod
+        def name(cls) -> str:
+            return unique
+
+    return Renamed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.brokers.cluster import KafkaCluster
-from penstock.engines.spark.channels import Channel, ChannelUnavailableError, EventTime, create_channel, open_channel
+from penstock.engines.spark.channels import Channel, ChannelUnavailableError, create_channel, open_channel
 from penstock.engines.spark.channels.logged_channel import DESCRIPTION_FILE
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
@@ -35,13 +35,10 @@ class RunDirectory:
     def has_channel(self, folder: str) -> bool:
         return (self._channel_folder(folder) / DESCRIPTION_FILE).exists()
 
-    def create_channel(
-        self, folder: str, schema: str, event_time: EventTime | None, keys: tuple[str, ...] = ()
-    ) -> None:
+    def create_channel(self, folder: str, schema: str, keys: tuple[str, ...] = ()) -> None:
         self._channels[folder] = create_channel(
             self._channel_folder(folder),
             schema,
-            event_time,
             keys=keys,
             kafka=self._kafka,
         )

@@ -62,7 +62,7 @@ class FolderOutput:
 
     def _decide(self) -> Ownership:
         token = self._claim.owner.run
-        has_own_rows = next(self.folder.glob(f"{BATCHES}/{token}-*"), None) is not None
+        has_own_rows = any(self.folder.glob(f"{BATCHES}/{token}-*")) or any(self.folder.glob(f"{token}-*"))
         record = self._claim.decide(self._read(), foreign=self._foreign(token), has_own_rows=has_own_rows)
         if record.is_overwriting:
             self._check_deletable()

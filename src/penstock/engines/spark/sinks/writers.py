@@ -15,8 +15,10 @@ from penstock.brokers.topics import Topic
 from penstock.dataflow.existing import Existing
 from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.sinks import ForeachBatch, Memory, Noop, Parquet, Sink
+from penstock.engines.spark.sinks.batch_numbers import BatchNumbers
 from penstock.engines.spark.sinks.folder_output import BATCHES, WRITING, FolderOutput
 from penstock.engines.spark.sinks.kafka import KafkaSink, record_columns
+from penstock.engines.spark.sinks.latest_result import FILE_STEM, LatestResultSink
 from penstock.engines.spark.sinks.ownership import Claim, Owner, run_token
 from penstock.engines.spark.sinks.topic_output import TopicOutput
 from penstock.engines.spark.storage.atomic_files import write_atomically
@@ -46,25 +48,38 @@ def _claim(sink: str, output: str, existing: Existing, run: Path, is_resumed: bo
     return Claim(owner=owner, existing=existing, is_resumed=is_resumed, output=output)
 
 
-def create_writer(name: str, sink: Sink, run: Path, is_stopping: Callable[[], bool]) -> Write | None:
+def create_writer(
+    name: str, sink: Sink, run: Path, is_stopping: Callable[[], bool], *, replaces: bool = False
+) -> Write | None:
     """Return the writer of a sink, or None if Spark's noop sink is used.
 
-    Keys of batches become unique to the run, because several runs may write to one place.
+    Keys of batches become unique to the run, because several runs may write to one place. `replaces`: each batch holds
+    the whole result (complete mode) and replaces the previous one.
     """
     if isinstance(sink, Noop):
         return None
-    if isinstance(sink, Memory):
-        return FolderSink(run / "memory" / name, "arrow")
-    token, output = run_token(run), output_of(name, sink, run, is_resumed=True)
     if isinstance(sink, ForeachBatch):
-        write: Write = sink.fn
-    elif isinstance(output, FolderOutput):
-        write = FolderSink(output.folder, "parquet", output)
+        return _function_writer(sink, BatchNumbers(run / "batch_numbers" / f"{name}.json"))
+    if isinstance(sink, Memory):
+        folder = run / "memory" / name
+        return LatestResultSink(folder, FILE_STEM, "arrow") if replaces else FolderSink(folder, "arrow")
+    token, output = run_token(run), output_of(name, sink, run, is_resumed=True)
+    if isinstance(output, FolderOutput):
+        if replaces:
+            return LatestResultSink(output.folder, f"{token}-{FILE_STEM}", "parquet", output)
+        write: Write = FolderSink(output.folder, "parquet", output)
     elif isinstance(sink, Kafka) and isinstance(output, TopicOutput):
         write = KafkaSink(sink, f"penstock-{token}-{name}", run / "aside" / name, is_stopping, output)
     else:
         raise TypeError(f"sink '{name}' is declared as {sink!r}, which the Spark engine does not support")
     return lambda df, key: write(df, f"{token}-{key}")
+
+
+def _function_writer(sink: ForeachBatch, numbers: BatchNumbers) -> Write:
+    def write(df: DataFrame, key: str) -> None:
+        sink.fn(df, numbers.number(key))
+
+    return write
 
 
 def check_columns(sink: Sink, df: DataFrame) -> None:
@@ -120,7 +135,7 @@ def memory_rows(run: Path, name: str) -> list[dict[str, Any]]:
     folder = run / "memory" / name
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.arrow"), key=lambda path: (path.stat().st_mtime_ns, path.name)):
-        if _is_complete(folder, path.name.rsplit("-", 1)[0]):
+        if path.stem == FILE_STEM or _is_complete(folder, path.name.rsplit("-", 1)[0]):
             with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
                 rows.extend(file.read_all().to_pylist())
     return rows

@@ -17,7 +17,7 @@ from penstock.engines.spark.sources.contract import StreamSource
 from penstock.engines.spark.sources.file_rows import FileRows
 from penstock.engines.spark.sources.files import FileStreamSource
 from penstock.engines.spark.sources.kafka import KafkaSource
-from penstock.engines.spark.sources.paced import PacedSource, generated_rows
+from penstock.engines.spark.sources.paced import PacedSource, generated_rows, vectorised_rows
 from penstock.engines.spark.sources.replay_files import replayed_rows
 from penstock.engines.spark.sources.user_dataframe import UserDataFrameSource
 from penstock.engines.spark.storage.row_files import arrow_schema
@@ -48,7 +48,8 @@ def create_source(operator: Operator, folder: Path) -> StreamSource:
     if isinstance(source, Replay):
         rows, count = replayed_rows(_pattern(source), _file_rows(name, source, schema), folder, source.repeat)
     elif isinstance(source, Generate):
-        rows, count = generated_rows(name, source.fn, schema), source.rows
+        numbered = vectorised_rows if source.vectorised else generated_rows
+        rows, count = numbered(name, source.fn, schema), source.rows
     else:
         raise DataflowError(f"source '{name}' is declared as {source!r}, which the Spark engine does not support")
     pace = Pace.starting(at_s=time.time(), rows_per_s=source.rows_per_s, rows=count)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, InputPartition
@@ -22,7 +23,7 @@ from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.reading.reader import ReaderOptions, StreamReader, data_source, open_stream
 from penstock.engines.spark.sources.contract import SampleSize
 from penstock.engines.spark.storage.atomic_files import write_atomically
-from penstock.engines.spark.storage.row_conversion import batch_from_rows
+from penstock.engines.spark.storage.row_conversion import batch_from_columns, batch_from_rows
 from penstock.engines.spark.storage.row_files import arrow_schema
 
 NumberedRows = Callable[[int, int], Iterator[pa.RecordBatch]]  # the rows with numbers from start to stop
@@ -153,6 +154,18 @@ def generated_rows(name: str, function: Callable[[int], Any], schema: StructType
             except Exception as error:
                 raise user_function_error(f"source '{name}'", function, error, number=low + len(made)) from error
             yield batch_from_rows(made, arrow, f"the function of source '{name}'{written_at(function)}")
+
+    return rows
+
+
+def vectorised_rows(name: str, function: Callable[[Any], Any], schema: StructType) -> NumberedRows:
+    """Return rows that a user's function makes from arrays of row numbers."""
+    arrow = arrow_schema(schema)
+
+    def rows(start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        for low in range(start, stop, _GENERATED_PER_BATCH):
+            numbers = np.arange(low, min(low + _GENERATED_PER_BATCH, stop), dtype=np.int64)
+            yield batch_from_columns(function(numbers), len(numbers), arrow, f"the function of source '{name}'")
 
     return rows
 

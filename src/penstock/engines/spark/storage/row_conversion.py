@@ -6,10 +6,11 @@ their cost per row is negligible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.dataflow.errors import DataflowError
@@ -50,6 +51,27 @@ def batch_from_rows(rows: Sequence[Any], schema: pa.Schema, producer: str) -> pa
     return batch_from_dicts([_as_dict(row, names, producer) for row in rows], schema, producer)
 
 
+def batch_from_columns(columns: Any, rows: int, schema: pa.Schema, producer: str) -> pa.RecordBatch:
+    """Return a batch of `rows` rows from a mapping with one NumPy or Arrow array per column of the schema.
+
+    `producer` names the function in the error message. Raises DataflowError if the columns do not match the schema.
+    """
+    if not isinstance(columns, Mapping):
+        raise DataflowError(
+            f"{producer} is vectorised and returns {type(columns).__name__}; return a dict with one array for each of "
+            f"the columns {', '.join(schema.names)}"
+        )
+    if columns.keys() != set(schema.names):
+        raise _mismatch(dict(columns), schema.names, producer)
+    for name in schema.names:
+        if len(columns[name]) != rows:
+            raise DataflowError(
+                f"{producer} is vectorised and returns {len(columns[name])} values in column '{name}' for {rows} row "
+                "numbers; return one value per row number"
+            )
+    return _batch([columns[name] for name in schema.names], schema, producer)
+
+
 def _single_value(row: Any, field: pa.Field, producer: str) -> Any:
     """Return the value of a single column. A dict or list may be the value itself if the column has such a type."""
     if isinstance(row, dict):
@@ -79,9 +101,7 @@ def _batch(columns: Iterable[Sequence[Any]], schema: pa.Schema, producer: str) -
     arrays = []
     for column, field in zip(columns, schema, strict=True):
         try:
-            if pa.types.is_integer(field.type):
-                _refuse_fractions(column)
-            arrays.append(pa.array(column, field.type))
+            arrays.append(_array(column, field.type))
             if arrays[-1].null_count and not field.nullable:  # Spark trusts the schema and does not check
                 raise ValueError("the column is NOT NULL, but a value is None")
         except _INVALID_VALUE as error:
@@ -89,6 +109,17 @@ def _batch(columns: Iterable[Sequence[Any]], schema: pa.Schema, producer: str) -
                 f"{producer} returns a value in column '{field.name}' that is not a valid {field.type}: {error}"
             ) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(column: Any, kind: pa.DataType) -> pa.Array:
+    if isinstance(column, pa.Array):
+        if not column.type.equals(kind):
+            raise TypeError(f"the array has the type {column.type}")
+        return column
+    is_numeric = isinstance(column, np.ndarray) and column.dtype != object  # Arrow refuses fractions in these
+    if pa.types.is_integer(kind) and not is_numeric:
+        _refuse_fractions(column)
+    return pa.array(column, kind)
 
 
 def _refuse_fractions(column: Sequence[Any]) -> None:

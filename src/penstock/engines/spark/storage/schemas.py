@@ -1,4 +1,4 @@
-"""Declared schemas, and the columns of a query compared with those that the readers of its channel expect."""
+"""Schemas: declared ones, the columns that the readers of a channel expect, and the columns that hold event time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import cast
 
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField, StructType
 
 from penstock.dataflow import DataflowError, PlanError
 from penstock.engines.spark.storage.column_names import quoted
+
+EVENT_TIME = "spark.watermarkDelayMs"  # Spark's metadata key of the columns that hold event time
 
 
 def parse_schema(subject: str, ddl: str) -> StructType:
@@ -52,6 +55,25 @@ def to_channel_schema(df: DataFrame, name: str, channel: StructType) -> DataFram
             "columns, or begin a new run in another directory"
         )
     return _in_order(df, channel)
+
+
+def event_time_columns(schema: StructType) -> tuple[StructField, ...]:
+    """Return the columns that Spark takes for event time: timestamps, and window structs."""
+    return tuple(field for field in schema if EVENT_TIME in field.metadata)
+
+
+def with_metadata(df: DataFrame, metadata: dict[str, dict[str, object]]) -> DataFrame:
+    """Return the DataFrame with this metadata of columns, by name. Other columns keep theirs."""
+    names, schema = df.columns, df.schema
+    if all(schema[name].metadata == new for name, new in metadata.items()):
+        return df
+    numbered = df.toDF(*(f"_{position}" for position in range(len(names))))  # names may differ in case only
+    return numbered.select(
+        *(
+            F.col(f"_{position}").alias(name, metadata=metadata.get(name, schema[position].metadata))
+            for position, name in enumerate(names)
+        )
+    )
 
 
 def _columns(schema: StructType) -> set[str]:

@@ -1,0 +1,54 @@
+"""The declared keys of an operator, compared with the columns by which its function groups rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from penstock.dataflow import DataflowError
+from penstock.engines.spark.jvm import PlanNode, analyzed_plan
+
+
+def check_grouping(name: str, keys: Sequence[str], inputs: Sequence[DataFrame], output: DataFrame) -> None:
+    """Raise DataflowError if the state of a keyed operator is partitioned by other columns than its keys.
+
+    Spark partitions state by the grouping of the function: by groupBy, dropDuplicates or a join condition. It may group
+    by more columns than the keys, such as a window. A key may also be the input of a grouping expression, such as the
+    time of a window. A function that keeps no state by key is not checked.
+    """
+    nodes = list(_nodes_above(analyzed_plan(output), [analyzed_plan(df) for df in inputs]))
+    state_keys = [node.state_keys() for node in nodes if _is_stateful(node)]
+    known_keys = [columns for columns in state_keys if columns is not None]
+    if not known_keys:
+        return
+    used = set().union(*known_keys)
+    for node in nodes:  # parents come first, so that the origin of each column is known before those of its origins
+        for column, origins in node.origins().items():
+            if column in used:
+                used |= origins
+    for df in inputs:
+        columns = analyzed_plan(df).columns()
+        unused = [key for key in keys if key not in {columns[column] for column in used & columns.keys()}]
+        if unused:
+            grouping = sorted({columns[column] for column in used & columns.keys()})
+            raise DataflowError(
+                f"operator '{name}' has keys={list(keys)}, but its function does not group by '{unused[0]}'; it groups "
+                f"by {', '.join(grouping) or 'no column'}; declare the columns that it groups by as keys, or use "
+                "global_state if there is none"
+            )
+
+
+def _nodes_above(output: PlanNode, inputs: list[PlanNode]) -> list[PlanNode]:
+    """Return the nodes of a function, parents first: from its output down to its inputs."""
+    nodes, above = [output], []
+    while nodes:
+        node = nodes.pop(0)
+        if not any(node.has_same_result(before) for before in inputs):
+            above.append(node)
+            nodes += node.children
+    return above
+
+
+def _is_stateful(node: PlanNode) -> bool:
+    return node.is_streaming and (node.name != "Join" or sum(child.is_streaming for child in node.children) > 1)

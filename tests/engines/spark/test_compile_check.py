@@ -1,0 +1,80 @@
+"""Dataflows that Spark would not run are refused before anything starts, with the alternative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import penstock
+
+pytestmark = pytest.mark.spark
+
+
+def windows(df: DataFrame) -> DataFrame:
+    return df.groupBy(F.window("at", "5 seconds"), "k").count()
+
+
+def start_of_windows(df: DataFrame) -> DataFrame:
+    return windows(df).select(F.col("window.start").alias("at"), "k", "count")
+
+
+def flow_of(declare: Callable[[penstock.Stream], penstock.Stream]) -> penstock.Dataflow:
+    flow = penstock.Dataflow("checked")
+    files = penstock.files("no/such/folder/*.json", schema="at timestamp, k bigint")
+    declare(flow.source("rows", files, watermark=("at", "1 second"))).sink("out", penstock.memory())
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda rows: rows.stateless("typo", lambda df: df.select("kk")), "operator 'typo': .*`kk`"),
+        (
+            lambda rows: rows.keyed("count", lambda df: df.groupBy("k").count(), keys=["k"]),
+            r"Spark refuses 'count' with output_mode='append': .*its input has event time in at: group by it or by "
+            r"F\.window of it.*output_mode='update'",
+        ),
+        (
+            lambda rows: rows.keyed("small", start_of_windows, keys=["k"]).keyed("large", windows, keys=["k"]),
+            r"Spark refuses 'large' .*its input has no event time: declare a watermark .*or use output_mode='update'",
+        ),
+        (
+            lambda rows: rows.stateless("again", lambda df: df.withWatermark("at", "2 seconds")),
+            "the output of 'again' has two watermarks on one path, and Spark allows one in a query; remove one",
+        ),
+    ],
+    ids=["column", "no_window", "computed_time", "two_watermarks"],
+)
+def test_a_dataflow_that_spark_refuses_is_refused(
+    spark: SparkSession, declare: Callable[[penstock.Stream], penstock.Stream], message: str
+) -> None:
+    with pytest.raises(penstock.PenstockError, match=message):
+        penstock.check(flow_of(declare), spark=spark)
+    assert not spark.streams.active
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda rows: rows.keyed("small", windows, keys=["k"]).keyed("large", lambda df: df.groupBy("window").count(), keys=["window"]),
+        lambda rows: rows.keyed("small", start_of_windows, keys=["k"]).watermark("at", "9 seconds").keyed("large", windows, keys=["k"]),
+        # The watermark behind the cut replaces that of the channel: Spark allows one on a path.
+        lambda rows: rows.keyed("small", lambda df: df.dropDuplicates(["k", "at"]), keys=["k"])
+        .stateless("later", lambda df: df.selectExpr("at + interval 1 day as at", "k"))
+        .watermark("at", "9 seconds")
+        .keyed("large", windows, keys=["k"]),
+    ],
+    ids=["window_column", "declared_again", "declared_behind_a_stateless_operator"],
+)  # fmt: skip
+def test_event_time_behind_a_state_is_accepted_with_and_without_cuts(
+    spark: SparkSession, declare: Callable[[penstock.Stream], penstock.Stream]
+) -> None:
+    flow = flow_of(declare)
+    plan = penstock.default_plan(flow)
+    everywhere = frozenset(operator.name for operator in flow.operators if operator.name != "out")
+    for cuts in (plan.cuts, everywhere):
+        penstock.check(flow, plan.replace(cuts=cuts), spark=spark)
+    assert not spark.streams.active
