@@ -47,7 +47,10 @@ def test_the_example_of_the_readme_is_a_dataflow() -> None:
         ),
         (lambda flow: numbers(flow).keyed("count", same, keys="key"), "give a list"),
         (lambda flow: numbers(flow).keyed("count", same, keys=["key", "key"]), "give each key once"),
-        (lambda flow: numbers(flow).keyed("count", same, keys=["key"], output_mode="all"), "'append' or 'update'"),
+        (
+            lambda flow: numbers(flow).keyed("count", same, keys=["key"], output_mode="all"),
+            "'append', 'update' or 'complete'",
+        ),
         (lambda flow: [numbers(flow), numbers(flow)], "already uses the name 'numbers'"),
         (lambda flow: numbers(flow, "two words"), "use a letter, then letters"),
         (lambda flow: numbers(flow).stateless("f", same, selectivity=-1), "rows out per row in, 0 or more"),

@@ -40,6 +40,6 @@ def test_shuffles_without_state_have_the_replicas_of_the_plan(tmp_path: Path, mo
     started: list[RunningQuery] = []
     queries = QueryRunner(context, on_start=started.append, on_stop=lambda running: None)
     query = Query(operators=pipeline.operators, replicas={}, checkpoint="c", opens_at=1, inputs=(), appends_to=None)
-    queries.start(query, pipeline, compiled=SimpleNamespace())
+    queries.start(query, pipeline, compiled=SimpleNamespace(mode="append"))
     assert [running.record for running in started] == [query]
     assert confs["spark.sql.shuffle.partitions"] == "4"

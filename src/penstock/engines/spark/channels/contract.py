@@ -33,7 +33,9 @@ class Channel(Protocol):
     """One producer appends; any number of consumers read, each at its own offset."""
 
     schema: str  # Spark's JSON form of the schema; its metadata names the columns that hold event time
-    has_event_time: bool
+
+    @property
+    def has_event_time(self) -> bool: ...
 
     def append(self, df: DataFrame, key: str, watermark_ms: Callable[[], int | None] | None = None) -> int:
         """Append a batch under its key and return its rows. The last key is not appended again.

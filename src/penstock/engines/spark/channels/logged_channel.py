@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -47,8 +48,14 @@ class LoggedChannel:
         self._store = store
         self._log = Log(folder)
         self.schema = read_description(folder).schema
-        self._fields = StructType.fromJson(msgspec.json.decode(self.schema))
-        self.has_event_time = bool(event_time_columns(self._fields))
+
+    @cached_property
+    def _fields(self) -> StructType:
+        return StructType.fromJson(msgspec.json.decode(self.schema))
+
+    @property
+    def has_event_time(self) -> bool:
+        return bool(event_time_columns(self._fields))
 
     def append(self, df: DataFrame, key: str, watermark_ms: Callable[[], int | None] | None = None) -> int:
         files = self._store.write(df, key)
