@@ -74,9 +74,12 @@ test-pages:
 
 # ---- measure
 
-.PHONY: bench-spark bench-kafka bench-models bench-control bench-sim bench-elastic bench-latency bench-startup
+.PHONY: bench-spark bench-nexmark bench-kafka bench-models bench-control bench-sim bench-elastic bench-latency bench-startup
 bench-spark: $(READY) java ## Compare throughput, overhead, cuts and pauses with hand-written Spark.
 	$(BIN)/python -m benchmarks.spark
+
+bench-nexmark: $(READY) java ## Compare the throughput of the Nexmark queries with plain PySpark.
+	$(BIN)/python -m benchmarks.nexmark
 
 bench-kafka: $(READY) java ## Compare Kafka source, sink, load generator and cuts with hand-written Spark.
 	sh tools/kafka.sh $(BIN)/python

@@ -22,6 +22,7 @@ def command(flow: str, slots: int, no_spark: bool, as_json: bool) -> None:
       penstock show wordcount.py --slots 4
       penstock show wordcount.py:flow --json
       penstock show wordcount.py --no-spark
+      penstock show penstock.apps.nexmark:q5
     """
     import msgspec
     from rich.console import Console

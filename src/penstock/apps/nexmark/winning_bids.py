@@ -36,8 +36,7 @@ def valid_bids(opened: DataFrame, placed: DataFrame, max_auction_ms: int = 0) ->
     at, expires = F.col("date_time"), F.col("expires")
     longest = F.expr(f"interval {max_auction_ms} milliseconds")
     in_time = (at <= expires) & (at >= F.col("opens")) & (at >= expires - longest)
-    bids = placed.withColumnRenamed("auction", "bid_auction")
-    return opened.join(bids, (F.col("auction") == F.col("bid_auction")) & in_time).select(*COLUMNS)
+    return opened.join(placed, "auction").where(in_time).select(*COLUMNS)
 
 
 def highest(valid: DataFrame) -> DataFrame:

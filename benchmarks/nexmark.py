@@ -1,0 +1,183 @@
+"""Throughput of the Nexmark queries: Penstock compared with the same query in plain PySpark, in one session.
+
+`python -m benchmarks.nexmark [--json] [--only q5] [--turns 5]`. Both sides read the same source with the same batch
+sizes, call the same functions, have the same properties and partitions, and write to Spark's noop sink. Penstock runs
+operators with state in separate queries, so that each can change alone; plain PySpark runs one query. All rows exist at
+the start. A rate is the number of rows after the warm-up, divided by the time until the last query has processed them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import penstock
+from benchmarks.figures import Row, print_all, row
+from penstock.apps import nexmark
+from penstock.dataflow import Dataflow, Kind
+from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.reading.gate import PLAN_FILE
+from penstock.engines.spark.reading.offsets import save_start_offsets
+from penstock.engines.spark.reading.reader import ReaderOptions
+from penstock.engines.spark.run_directory.committed import SourceInput
+from penstock.engines.spark.session import session
+from penstock.engines.spark.settings import EngineSettings
+from penstock.engines.spark.sources.factory import create_source
+
+BAR = 0.95
+BATCH_ROWS = 10_000  # per source
+BATCH_S = 2.0
+REPLICAS = 2
+WARM_BATCHES = 4
+WINDOW_S = 2.0  # a run observes its queries this often
+SETTINGS = {"events_per_s": 10_000}  # event time passes as fast as in the public benchmark
+# Events of a turn, so that a turn takes some seconds. Query 6 calls Python for every auction.
+EVENTS = {"q0": 1_000_000, "q1": 1_000_000, "q2": 1_000_000, "q3": 4_000_000, "q4": 300_000, "q5": 300_000}
+EVENTS |= {"q6": 100_000, "q7": 300_000, "q8": 4_000_000, "q11": 300_000, "q12": 300_000}
+
+Progress = dict[str, Any]
+
+
+def penstock_rate(spark: SparkSession, flow: Dataflow) -> float:
+    settings = EngineSettings(batch_s=BATCH_S, max_batch_rows=BATCH_ROWS)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
+        plan = penstock.default_plan(flow, slots=REPLICAS)
+        engine = SparkEngine(flow, at, spark=spark, plan=plan, settings=settings)
+        engine.start()
+        try:
+            observe_s = time.monotonic() + WINDOW_S
+            while not engine.idle():
+                time.sleep(0.1)
+                assert engine.failure() is None, engine.failure()
+                if time.monotonic() > observe_s:
+                    engine.observe()
+                    observe_s += WINDOW_S
+            first = [query for query in engine.queries if any(isinstance(part, SourceInput) for part in query.inputs)]
+            return rate(
+                [batches(engine.running(query)) for query in first],
+                [batches(engine.running(query)) for query in engine.queries],
+            )
+        finally:
+            engine.stop()
+
+
+def plain_rate(spark: SparkSession, flow: Dataflow) -> float:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        at = Path(folder)
+        (at / PLAN_FILE).write_text('{"generation": 1}')
+        sources = [operator for operator in flow.operators if operator.kind is Kind.SOURCE]
+        save_start_offsets(at, "plain", {operator.name: {"row": 0} for operator in sources})
+        frames = {}
+        for operator in sources:
+            options = ReaderOptions(
+                name=operator.name,
+                replicas=REPLICAS,
+                query="plain",
+                opens_at=1,
+                run=at,
+                batch_s=BATCH_S,
+                max_rows=BATCH_ROWS,
+            )
+            frames[operator.name] = create_source(operator, at / "sources").read(spark, options)
+        spark.conf.set("spark.sql.shuffle.partitions", str(REPLICAS))
+        output = composed(flow, frames)
+        query = output.writeStream.outputMode("append").format("noop").option("checkpointLocation", f"{at}/c").start()
+        try:
+            query.processAllAvailable()
+            progress = batches(query)
+            return rate([progress], [progress])
+        finally:
+            query.stop()
+
+
+def composed(flow: Dataflow, frames: dict[str, DataFrame]) -> DataFrame:
+    """Return the DataFrame that a user would write: the functions of the operators and the watermarks, in one query."""
+    for operator in flow.operators:
+        if operator.kind is Kind.SINK:
+            return frames[operator.inputs[0]]
+        if operator.kind is not Kind.SOURCE:
+            frames[operator.name] = operator.fn(*(frames[name] for name in operator.inputs))  # type: ignore[operator, misc]
+        if operator.watermark is not None:
+            watermark = operator.watermark
+            frames[operator.name] = frames[operator.name].withWatermark(watermark.column, watermark.delay)
+    raise AssertionError("the dataflow has no sink")
+
+
+def batches(query: Any) -> list[Progress]:
+    """Return the progress of the batches that ran, without reports of an idle query."""
+    return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
+
+
+def rate(reading: Iterable[list[Progress]], all_queries: Iterable[list[Progress]]) -> float:
+    """Return the rows per second from the end of the warm-up to the end of the last batch of any query."""
+    began, rows = [], 0
+    for progress in reading:
+        began.append(start_s(progress[WARM_BATCHES]))
+        rows += sum(batch["numInputRows"] for batch in progress[WARM_BATCHES:])
+    ends = [start_s(batch) + batch["durationMs"]["triggerExecution"] / 1000 for query in all_queries for batch in query]
+    return rows / (max(ends) - min(began))
+
+
+def start_s(batch: Progress) -> float:
+    return datetime.fromisoformat(batch["timestamp"]).timestamp()
+
+
+def compared(query: ModuleType, spark: SparkSession, turns: int) -> list[Row]:
+    name = query.__name__.rpartition(".")[2]
+    flow = query.flow(output=penstock.noop(), rows=EVENTS[name], **SETTINGS)
+    ours: list[float] = []
+    theirs: list[float] = []
+    sides = [(theirs, plain_rate), (ours, penstock_rate)]
+    for turn in range(turns + 1):  # both sides alternate, so that changes of the machine's speed affect both
+        for rates, measure in sides if turn % 2 == 0 else sides[::-1]:
+            measured = measure(spark, flow)
+            rates += [measured] if turn else []  # the first turn warms up the JVM and is not counted
+    print(f"  {name}: plain {rounded(theirs)}, Penstock {rounded(ours)} rows/s", file=sys.stderr, flush=True)
+    own, other = upper_quartile(ours), upper_quartile(theirs)
+    return [
+        row(f"{name}, Penstock", own, "rows/s"),
+        row(f"{name}, plain PySpark", other, "rows/s"),
+        row(f"{name}, Penstock / plain PySpark", own / other, "ratio", f">= {BAR}", own / other >= BAR),
+    ]
+
+
+def upper_quartile(rates: list[float]) -> float:
+    """Return the rate of the faster turns, because other processes only make a turn slower."""
+    return statistics.quantiles(rates, n=4, method="inclusive")[2] if len(rates) > 1 else rates[0]
+
+
+def rounded(rates: list[float]) -> str:
+    return ", ".join(f"{rate:,.0f}" for rate in rates)
+
+
+def main() -> None:
+    names = {query.__name__.rpartition(".")[2]: query for query in nexmark.QUERIES}
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.nexmark", description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=names)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--master", default="local[2]")
+    given = parser.parse_args()
+    spark = session(given.master)
+    parts = {
+        name: lambda spark, query=query: compared(query, spark, given.turns)  # type: ignore[misc]
+        for name, query in names.items()
+    }
+    print_all(parts, given.only, spark, as_json=given.json)
+    spark.stop()
+    shutil.rmtree("spark-warehouse", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
