@@ -121,6 +121,10 @@ def test_a_shared_cost_is_shown_as_that_of_the_group(tmp_path: Path) -> None:
     table = console.export_text()
     assert table.count("(369 us)") == 3 and table.count("(45%)") == 3
     assert "split + count + out: cost and busy time of all together" in " ".join(table.split())
+    late = [msgspec.structs.replace(one, late_rows_total=3) for one in shared_window().operators]
+    console.print(window_table(msgspec.structs.replace(shared_window(), operators=tuple(late)), plan()))
+    both = " ".join(console.export_text().split())
+    assert "'count' has dropped 3 late rows." in both and "cost and busy time of all together" in both
     assert "123 us" in table.split("lines")[1].splitlines()[0] and table.count("123 us") == 1
     assert window_line(shared_window()).endswith("split + count + out together 369 us/row")
     report = stored(tmp_path, [shared_window(number) for number in range(3)])

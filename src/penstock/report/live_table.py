@@ -67,7 +67,7 @@ def window_table(window: Window, plan: Plan | None = None, *, name: str | None =
     table = Table(
         title=_title(window, plan, name),
         title_justify="left",
-        caption="\n".join(event_time_remarks(window)) or None,
+        caption="\n".join([*event_time_remarks(window), *shared_cost_notes(window)]) or None,
         caption_justify="left",
         box=box.HORIZONTALS,
         pad_edge=False,
@@ -76,8 +76,6 @@ def window_table(window: Window, plan: Plan | None = None, *, name: str | None =
     for heading in HEADINGS[1:]:
         table.add_column(heading, justify="right", no_wrap=True)
     window_s = window.end_s - window.start_s
-    if notes := shared_cost_notes(window):
-        table.caption, table.caption_justify = Text("\n".join(notes), style="dim"), "left"
     for operator in window.operators:
         operator_name, *numbers = operator_cells(operator, window_s)
         shortened_name = Text(operator_name, no_wrap=True, overflow="ellipsis")
