@@ -35,6 +35,7 @@ from penstock.engines.spark.change.resume_check import (
 from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors import ExecutorsError, Negotiator, negotiator_of
 from penstock.engines.spark.executors.drift import ExecutorDrift
+from penstock.engines.spark.executors.python_workers import start_python_workers
 from penstock.engines.spark.log_files import link_jvm_log
 from penstock.engines.spark.metering.meter import QueryMeter
 from penstock.engines.spark.queries.query_runner import QueryRunner
@@ -173,6 +174,8 @@ class SparkEngine:
         await_orphan(self.run)
         if self._spark is None:
             self._spark = session(self._master, f"penstock {self.flow.name}", self._confs, run=self.run)
+            if self._master.startswith("local"):  # executors of a cluster start Python when they register
+                start_python_workers(self._spark)
         link_jvm_log(self.run)
         phases.end(_SESSION)
         note_jvm(self.run, self._spark)

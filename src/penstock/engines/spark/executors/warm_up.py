@@ -7,15 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from penstock.engines.spark.executors.directory_access import DirectoryProbe
 from penstock.engines.spark.jvm import JvmError, executors_of_tasks, list_executors
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TAG = "penstock.warm-up"
 _MAX_ROUNDS = 5
@@ -82,6 +84,8 @@ def _run_tasks(spark: SparkSession, tasks: int, probe: DirectoryProbe | None, de
 
 def _task(probe: DirectoryProbe | None) -> Callable[[Iterator[Any]], Iterator[pd.DataFrame]]:
     def run(frames: Iterator[Any]) -> Iterator[pd.DataFrame]:
+        import pandas as pd  # here, because the import would delay the start of every run
+
         time.sleep(_TASK_S)
         for _ in frames:
             pass

@@ -177,8 +177,8 @@ class QueryRunner:
             if self._reads_user_dataframe(self.pipeline(query, plan)):  # it has no batch before its first row
                 continue
             running, checkpoint = self.running[query.checkpoint], self._directory.checkpoint(query)
-            while running.is_active() and not running.has_committed(checkpoint) and time.monotonic() < deadline:
-                time.sleep(0.02)
+            while not running.has_committed(checkpoint) and running.is_active() and time.monotonic() < deadline:
+                time.sleep(0.05)
 
     # ---- failures
 
