@@ -78,3 +78,28 @@ def test_event_time_behind_a_state_is_accepted_with_and_without_cuts(
     for cuts in (plan.cuts, everywhere):
         penstock.check(flow, plan.replace(cuts=cuts), spark=spark)
     assert not spark.streams.active
+
+
+@pytest.mark.parametrize("keeps_both", [True, False])
+def test_a_state_behind_a_join_receives_one_event_time(spark: SparkSession, keeps_both: bool) -> None:
+    """Spark itself refuses two when the first batch runs."""
+    flow = penstock.Dataflow("joined")
+    schema = "at timestamp, k bigint"
+    both = [
+        flow.source(name, penstock.generate(int, schema=schema, rows=1), watermark=("at", "1 second"))
+        for name in ("left", "right")
+    ]
+
+    def joined(left: DataFrame, right: DataFrame) -> DataFrame:
+        near = F.expr("l.k = r.k and r.at between l.at and l.at + interval 9 seconds")
+        right_time = F.col("r.at").alias("then") if keeps_both else F.col("r.at").alias("then", metadata={})
+        return left.alias("l").join(right.alias("r"), near).select("l.k", "l.at", right_time)
+
+    pairs = flow.keyed("join", joined, keys=["k"], inputs=both)
+    first = pairs.keyed("first", lambda df: df.dropDuplicatesWithinWatermark(["k"]), keys=["k"])
+    first.sink("out", penstock.memory())
+    if keeps_both:
+        with pytest.raises(penstock.DataflowError, match=r"'first' receives two columns with event time \(at, then\)"):
+            penstock.check(flow, spark=spark)
+    else:
+        penstock.check(flow, spark=spark)

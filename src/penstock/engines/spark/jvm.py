@@ -289,6 +289,12 @@ class PlanNode:
             return set().union(*map(_references, _items(node.groupingAttributes())))
         return None
 
+    def input_event_times(self) -> list[str]:
+        """Return the names of the event-time columns that this node receives."""
+        columns = [column for child in self.children for column in _items(child._node.output())]
+        marked = [column for column in columns if column.metadata().contains("spark.watermarkDelayMs")]
+        return [str(column.name()) for column in marked]
+
     def origins(self) -> dict[int, set[int]]:
         """Return for each column that this node computes the columns that it is computed from, as far as is known."""
         below = {column for child in self.children for column in child.columns()}

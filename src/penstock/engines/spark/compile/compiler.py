@@ -25,6 +25,7 @@ from penstock.engines.spark.compile.refusals import (
     refuse_hidden_state,
     refuse_repeated_input,
     refuse_second_watermark,
+    refuse_two_event_times,
     stateful_nodes,
 )
 from penstock.engines.spark.compile.row_functions import apply_rows
@@ -217,6 +218,8 @@ class Compiler:
             # Behind a result in complete mode, a limit applies to the result of each batch and keeps no state.
             harmless = {"GlobalLimit"} if self._is_behind_complete_result(operator) else set()
             refuse_hidden_state(operator.name, frames, df, harmless)
+        elif not operator.takes_each_input:
+            refuse_two_event_times(operator.name, frames, df)
         if operator.kind is Kind.KEYED:
             check_grouping(operator.name, operator.keys, frames, df)
         return df

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from penstock.dataflow import DataflowError
+from penstock.engines.spark.compile.refusals import nodes_above
 from penstock.engines.spark.jvm import PlanNode, analyzed_plan
 
 
@@ -17,7 +18,7 @@ def check_grouping(name: str, keys: Sequence[str], inputs: Sequence[DataFrame], 
     by more columns than the keys, such as a window. A key may also be the input of a grouping expression, such as the
     time of a window. A function that keeps no state by key is not checked.
     """
-    nodes = list(_nodes_above(analyzed_plan(output), [analyzed_plan(df) for df in inputs]))
+    nodes = nodes_above(analyzed_plan(output), [analyzed_plan(df) for df in inputs])
     state_keys = [node.state_keys() for node in nodes if _is_stateful(node)]
     known_keys = [columns for columns in state_keys if columns is not None]
     if not known_keys:
@@ -37,17 +38,6 @@ def check_grouping(name: str, keys: Sequence[str], inputs: Sequence[DataFrame], 
                 f"by {', '.join(grouping) or 'no column'}; declare the columns that it groups by as keys, or use "
                 "global_state if there is none"
             )
-
-
-def _nodes_above(output: PlanNode, inputs: list[PlanNode]) -> list[PlanNode]:
-    """Return the nodes of a function, parents first: from its output down to its inputs."""
-    nodes, above = [output], []
-    while nodes:
-        node = nodes.pop(0)
-        if not any(node.has_same_result(before) for before in inputs):
-            above.append(node)
-            nodes += node.children
-    return above
 
 
 def _is_stateful(node: PlanNode) -> bool:

@@ -50,6 +50,21 @@ def refuse_second_watermark(name: str, output: DataFrame) -> None:
             )
 
 
+def refuse_two_event_times(name: str, inputs: Iterable[DataFrame], output: DataFrame) -> None:
+    """Raise DataflowError if dropDuplicatesWithinWatermark receives two columns with event time.
+
+    Both sides of a join have event time. Spark refuses this only when the first batch runs.
+    """
+    before = [analyzed_plan(df) for df in inputs]
+    for node in nodes_above(analyzed_plan(output), before):
+        columns = node.input_event_times() if node.name == "DeduplicateWithinWatermark" else []
+        if len(columns) > 1:
+            raise DataflowError(
+                f"the state of operator '{name}' receives two columns with event time ({', '.join(columns)}), and "
+                "Spark allows one; drop the others, or remove their mark with F.col('ts').alias('ts', metadata={})"
+            )
+
+
 def refuse_repeated_input(name: str, inputs: Iterable[DataFrame], output: DataFrame) -> None:
     """Raise DataflowError if a function uses one of its inputs more than once.
 
@@ -61,6 +76,17 @@ def refuse_repeated_input(name: str, inputs: Iterable[DataFrame], output: DataFr
             f"the function of '{name}' uses an input more than once, which Spark cannot read twice in one query; "
             f"declare each use as a separate operator, and pass all of them to '{name}' as inputs"
         )
+
+
+def nodes_above(output: PlanNode, inputs: list[PlanNode]) -> list[PlanNode]:
+    """Return the nodes of a function, parents first: from its output down to its inputs."""
+    nodes, above = [output], []
+    while nodes:
+        node = nodes.pop(0)
+        if not any(node.has_same_result(before) for before in inputs):
+            above.append(node)
+            nodes += node.children
+    return above
 
 
 def stateful_nodes(output: PlanNode, inputs: list[PlanNode]) -> set[str]:
