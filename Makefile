@@ -74,7 +74,8 @@ test-pages:
 
 # ---- measure
 
-.PHONY: bench-spark bench-nexmark bench-kafka bench-models bench-control bench-sim bench-elastic bench-latency bench-startup
+.PHONY: bench-spark bench-nexmark bench-kafka bench-models bench-control bench-sim bench-elastic bench-latency \
+        bench-startup bench-watch
 bench-spark: $(READY) java ## Compare throughput, overhead, cuts and pauses with hand-written Spark.
 	$(BIN)/python -m benchmarks.spark
 
@@ -101,6 +102,9 @@ bench-sim: $(READY) ## Compare the simulator with closed forms, SimPy and Ciw.
 
 bench-startup: $(READY) java ## Compare the phases of a start with plain PySpark.
 	$(BIN)/python -m benchmarks.startup
+
+bench-watch: $(READY) java ## Compare what watch says about twelve programs with their measured capacity.
+	$(BIN)/python -m benchmarks.watch
 
 bench-latency: $(READY) java ## Compare predicted with measured latency on Spark.
 	$(BIN)/python -m benchmarks.latency

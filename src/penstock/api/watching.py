@@ -93,14 +93,15 @@ def _connect(
     """Open the engine, the store and the controller. Runs in the thread of the watch."""
     from penstock.control.controller import Controller, Settings
     from penstock.control.guards import Cooldown
-    from penstock.control.policies.mst import ObservedMst
+    from penstock.control.policies.mst import WatchedMst
     from penstock.control.watch import WatchedProgram
     from penstock.engines.spark.watched import WatchedEngine
     from penstock.measure.smoothing import MovingAverage
     from penstock.store import RunStart, Store
 
     min_executors, max_executors = executors
-    engine = WatchedEngine(spark)
+    engine = WatchedEngine(spark, max_executors=max_executors)
+    is_local = str(spark.sparkContext.master).startswith("local[") or spark.sparkContext.master == "local"
     engine.await_executors(_SLOTS_TIMEOUT_S)
     _, slots_per_executor = engine.executors()
     store = Store(at)
@@ -117,10 +118,11 @@ def _connect(
             )
         )
         policy = Cooldown(
-            ObservedMst(
+            WatchedMst(
                 slots_per_executor=slots_per_executor,
                 min_executors=min_executors,
                 max_executors=max_executors,
+                is_local=is_local,
                 catch_up_s=catch_up_s,
             ),
             seconds=6 * window_s,

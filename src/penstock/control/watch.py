@@ -13,7 +13,8 @@ from penstock.control.controller import Controller
 from penstock.control.loop import Loop, Stopped
 from penstock.control.plan_changes import error_record
 from penstock.engines.ports import Engine
-from penstock.store import Store, StoreError, declarations
+from penstock.measure.window import Window
+from penstock.store import ErrorRecord, Store, StoreError, declarations
 
 _LOG = logging.getLogger("penstock.watch")
 _MAX_ERRORS = 20  # consecutive errors after which watching ends
@@ -72,7 +73,12 @@ class Watch:
             self._note(error)
 
     def _watch(self, program: WatchedProgram) -> None:
-        loop = Loop(engine=program.engine, store=program.store, controller=program.controller)
+        loop = Loop(
+            engine=program.engine,
+            store=program.store,
+            controller=program.controller,
+            on_window=lambda window, plan: _record_crashes(window, program.store),
+        )
         reason = "stopped"
         try:
             program.store.run_started(program.engine.plan, declarations(program.engine.flow))
@@ -107,3 +113,11 @@ class Watch:
     def _note(self, error: Exception) -> None:
         self.error = f"{type(error).__name__}: {error}"
         _LOG.warning("penstock.watch: %s; the program is not affected", self.error)
+
+
+def _record_crashes(window: Window, store: Store) -> None:
+    """Record the error of each query that has crashed in this window."""
+    for query in window.pipelines:
+        if query.state == "crashed":
+            where = f"query '{query.pipeline}'"
+            store.add_error(ErrorRecord(at_s=window.end_s, where=where, message=f"It crashed: {query.error}"))

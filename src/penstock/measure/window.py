@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,6 +13,14 @@ class SharedCost(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[str, ...]  # upstream first
     seconds_per_row: float | None  # busy time of all of them per row that enters the first one
     utilisation: float | None  # of all of them; at most 1
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """An estimate with the ends of its interval. None: the value is not known, or has no upper end."""
+
+    low: float
+    value: float | None
+    high: float | None
 
 
 class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +77,17 @@ class PipelineWindow(msgspec.Struct, frozen=True, kw_only=True):
     batch_max_s: float | None
     phases_s: dict[str, float]  # mean time per batch in each phase of Spark
     busy_s: float | None  # task time within the window, summed over all slots
-    backlog_rows: int | None
+    backlog_rows: int | None  # None: the source does not expose it
+    # Only for the queries of a watched program:
+    state: Literal["running", "ended", "crashed"] = "running"
+    error: str | None = None  # first line of the error of a crashed query
+    trigger: str | None = None  # such as "2 s" or "availableNow"; None: batches follow each other immediately
+    input_rows_per_s: float | None = None  # arriving rows of this query
+    capacity: tuple[Estimate, ...] = ()  # rows/s that the query sustains with 1, 2, ... executors
+    fixed_s: Estimate | None = None  # time of a batch that does not depend on its rows
+    task_s_per_row: float | None = None  # task time per row, summed over all slots
+    bottleneck: str | None = None  # the part of a batch that limits the capacity
+    saturated: bool | None = None  # whether the waiting rows grow without bound; None: unknown
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.control.watch import Watch
-from penstock.engines.spark.queries.progress import Progress, decode_progress
-from penstock.engines.spark.watched import QueryLoad, WatchedEngine, backlog_rows
-from penstock.store import StoreReader
+from penstock.engines.spark.watched import WatchedEngine
+from penstock.measure.window import PipelineWindow
+from penstock.store import DecisionRecord, StoreReader
 from tests.support.engine_contract import DECIDING_CHECKS
 
 pytestmark = pytest.mark.spark
@@ -130,8 +130,8 @@ def test_what_fails_inside_stays_inside(
         assert store.errors() and "the watcher is broken" in store.errors()[0].message
 
 
-def test_a_load_that_is_too_much_gets_a_recommendation(plain_spark: SparkSession, tmp_path: Path) -> None:
-    # 40 ms a row on two slots are 50 rows/s at most, and 80 come: two executors of two slots, or more, are needed.
+def test_a_local_program_that_is_too_slow_gets_its_sustainable_rate(plain_spark: SparkSession, tmp_path: Path) -> None:
+    # 40 ms a row on two slots are 50 rows/s at most, and 80 arrive.
     def wait(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for frame in frames:
             time.sleep(0.04 * len(frame))
@@ -148,13 +148,56 @@ def test_a_load_that_is_too_much_gets_a_recommendation(plain_spark: SparkSession
     watched: Watch | None = None
     try:
         watched = penstock.watch(plain_spark, at=tmp_path / "watch", executors=(1, 6), window_s=2.0)
-        eventually(lambda: bool(recommended(tmp_path / "watch")), timeout_s=500)
+        eventually(lambda: any(row.reason_code == "at-limit" for row in decisions(tmp_path / "watch")))
         assert query.isActive
     finally:
         query.stop()
         if watched is not None:
             watched.stop()
-    assert all(slots >= 4 for slots in recommended(tmp_path / "watch"))
+    assert all(row.new is None for row in decisions(tmp_path / "watch"))  # a local master has no executors to add
+    limit = next(row for row in decisions(tmp_path / "watch") if row.reason_code == "at-limit")
+    assert "waiting rows grow" in limit.reason and limit.binding is not None and "2 tasks on 2 slots" in limit.binding
+    low = limit.inputs["capacity_low_rows_per_s"]
+    assert low is not None and low <= 50.0
+    with StoreReader(tmp_path / "watch") as store:
+        assert all(query.backlog_rows is None for _, window in store.windows() for query in window.pipelines)
+
+
+def test_files_jobs_and_crashes_are_counted(plain_spark: SparkSession, tmp_path: Path) -> None:
+    """Eight files, one per batch; 65 jobs in each batch; the fourth batch fails."""
+    (folder := tmp_path / "files").mkdir()
+    for number in range(8):
+        (folder / f"{number}.txt").write_text("word\n" * 50)
+    may_end = threading.Event()
+
+    def many_jobs(df: DataFrame, number: int) -> None:
+        if number == 3:
+            may_end.wait(300)
+            raise ValueError(f"batch {number} is broken\nand this is the second line")
+        for _ in range(65):
+            df.sparkSession.sparkContext.parallelize(range(2), 1).map(lambda n: time.sleep(0.01) or n).collect()
+        df.collect()
+
+    lines = plain_spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+    stream = lines.writeStream.queryName("files").foreachBatch(many_jobs)
+    watched = penstock.watch(plain_spark, at=tmp_path / "watch", window_s=0.5)
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        # The files of batch 3 are read, so four of eight are pending.
+        eventually(lambda: any(part.backlog_rows == 200 for part in parts(tmp_path / "watch")))
+        may_end.set()
+        eventually(lambda: any(part.state == "crashed" for part in parts(tmp_path / "watch")))
+    finally:
+        may_end.set()
+        query.stop()
+        watched.stop()
+    timed = [part for part in parts(tmp_path / "watch") if part.batches and part.busy_s is not None]
+    assert timed and all(part.busy_s is not None and part.busy_s / part.batches >= 65 * 0.02 for part in timed)
+    (crashed,) = (part for part in parts(tmp_path / "watch") if part.state == "crashed")
+    assert crashed.error == "ValueError: batch 3 is broken"
+    with StoreReader(tmp_path / "watch") as store:
+        (error,) = store.errors()
+        assert (error.where, error.message) == ("query 'files'", "It crashed: ValueError: batch 3 is broken")
 
 
 def test_arguments_that_make_no_sense_are_refused_at_once(plain_spark: SparkSession, tmp_path: Path) -> None:
@@ -168,59 +211,19 @@ def test_arguments_that_make_no_sense_are_refused_at_once(plain_spark: SparkSess
     )
 
 
-def test_the_backlog_of_a_kafka_source_is_read_from_its_offsets() -> None:
-    source = {
-        "startOffset": {"topic": {"0": 10, "1": 10}},
-        "endOffset": {"topic": {"0": 60, "1": 60}},
-        "latestOffset": {"topic": {"0": 100, "1": 90}},
-        "numInputRows": 100,
-    }
-    assert backlog_rows(report({"batchId": 0, "sources": [source]})) == 70
-    assert backlog_rows(report({"batchId": 0, "sources": [{"numInputRows": 5}]})) == 0
-
-
-def report(progress: dict[str, Any]) -> Progress:
-    return decode_progress(json.dumps(progress))
-
-
-def batch(number: int, *, ends_s: float, rows: int, behind: int = 0) -> Progress:
-    """Return the progress report of a batch that took one second."""
-    timestamp = datetime.fromtimestamp(ends_s - 1.0, UTC).isoformat()
-    source = {"startOffset": 0, "endOffset": rows, "latestOffset": rows + behind, "numInputRows": rows}
-    took = {"triggerExecution": 1000, "addBatch": 900}
-    batch = {"batchId": number, "timestamp": timestamp, "durationMs": took, "numInputRows": rows, "sources": [source]}
-    return report(batch)
-
-
-@pytest.mark.parametrize("trigger_s", [2.0, 60.0, 300.0])
-def test_rows_come_between_batches_however_far_apart(trigger_s: float) -> None:
-    query, came = QueryLoad(), []
-    query.add_batches([batch(0, ends_s=0.0, rows=5_000_000)])  # what had piled up
-    for number in range(1, 4):
-        for look_s in range(10, int(trigger_s), 10):
-            query.add_idle_time((number - 1) * trigger_s + look_s, 10.0)
-            came.append(query.arriving_rows_per_s)
-        query.add_batches([batch(number, ends_s=number * trigger_s, rows=round(1000 * trigger_s))])
-        came.append(query.arriving_rows_per_s)
-    assert set(came) <= {0.0, 1000.0} and came[-1] == 1000.0
-    assert 0.0 not in came[came.index(1000.0) :]
-    query.add_idle_time(4 * 3 * trigger_s + 100, 10.0)
-    assert query.arriving_rows_per_s == 0.0
-
-
-def test_a_backlog_that_grows_has_come_and_one_that_was_there_has_not() -> None:
-    query = QueryLoad()
-    query.add_batches([batch(0, ends_s=0.0, rows=100, behind=10_000)])
-    assert query.arriving_rows_per_s == 0.0
-    query.add_batches([batch(1, ends_s=10.0, rows=100, behind=10_400)])
-    assert query.arriving_rows_per_s == pytest.approx(50.0)
-
-
-def recommended(at: Path) -> list[int]:
+def decisions(at: Path) -> list[DecisionRecord]:
     if not (at / "store.sqlite").exists():
         return []
     with StoreReader(at) as store:
-        return [row.new.slots for _, row in store.decisions() if row.applied == "recommended" and row.new is not None]
+        return [row for _, row in store.decisions()]
+
+
+def parts(at: Path) -> list[PipelineWindow]:
+    """Return the queries of all windows."""
+    if not (at / "store.sqlite").exists():
+        return []
+    with StoreReader(at) as store:
+        return [part for _, window in store.windows() for part in window.pipelines]
 
 
 def rows_seen(at: Path) -> int:

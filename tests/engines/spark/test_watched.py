@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.engines.spark.jvm import JvmError
+from penstock.engines.spark.jvm import FileSource, JvmError
 from penstock.engines.spark.queries.progress import Progress, decode_progress
-from penstock.engines.spark.watched import QueryLoad, WatchedEngine
+from penstock.engines.spark.watched import WatchedEngine
+from penstock.engines.spark.watched.backlog import FileCount, left_rows, rows_read
+from penstock.engines.spark.watched.history import Executors, QueryHistory
 from penstock.measure.window import Window
 
 
@@ -25,12 +27,12 @@ def test_queries_keep_their_names_apart(names: tuple[str, str]) -> None:
     running = [SimpleNamespace(id=number, name=name, _jsq=nothing) for number, name in enumerate(names)]
     engine = WatchedEngine.__new__(WatchedEngine)
     engine._spark = SimpleNamespace(streams=SimpleNamespace(active=running))
-    engine._running = {}
-    assert [name for name, _, _ in engine._reports()] == list(names)
+    engine._running, engine._histories = {}, {}
+    assert [reports.name for reports in engine._reports()] == list(names)
 
 
 def test_a_program_has_no_cuts_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engines.spark.watched.StageTimes", lambda spark: None)
+    monkeypatch.setattr("penstock.engines.spark.watched.engine.StageTimes", lambda spark: None)
     monkeypatch.setattr(WatchedEngine, "executors", lambda self: (3, 2))
     engine = WatchedEngine(SimpleNamespace(sparkContext=SimpleNamespace(appName="theirs")))
     assert (engine.plan.slots, engine.plan.cuts) == (6, frozenset())
@@ -62,17 +64,93 @@ def test_an_invalid_argument_is_refused_before_the_session_is_used(argument: str
 
 def test_behind_a_cold_batch_the_load_is_what_it_is() -> None:
     """200 rows/s. Python starts in the first batch, for 9 s; the next takes half a second for all that came then."""
-    query, came = QueryLoad(), []
+    history, rates = QueryHistory(), []
     for number, (began_s, took_s, rows) in enumerate(
         [(0.0, 9.0, 0), (9.0, 0.5, 1800), (9.5, 0.1, 100), (9.6, 0.1, 20)]
     ):
-        query.add_batches([report(batch(number, began_s, took_s, rows))])
-        came.append(query.arriving_rows_per_s)
-    assert came == pytest.approx([0.0, 200.0, 200.0, 200.0])
+        add(history, batch(number, began_s, took_s, rows))
+        rates.append(history.arrivals.rate_per_s(horizon_s=30.0))
+    assert rates[0] is None and rates[1:] == pytest.approx([200.0, 200.0, 200.0])
+
+
+@pytest.mark.parametrize("trigger_s", [2.0, 60.0, 300.0])
+def test_rows_arrive_between_batches_however_far_apart(trigger_s: float) -> None:
+    history, rates = QueryHistory(), []
+    add(history, batch(0, 0.0, 1.0, 5_000_000))  # the rows that had piled up
+    for number in range(1, 4):
+        for look_s in range(10, int(trigger_s), 10):
+            history.add_idle_time((number - 1) * trigger_s + look_s, 10.0)
+            rates.append(history.arrivals.rate_per_s(horizon_s=30.0))
+        add(history, batch(number, number * trigger_s, 1.0, round(1000 * trigger_s)))
+        rates.append(history.arrivals.rate_per_s(horizon_s=30.0))
+    known = [rate for rate in rates if rate is not None]
+    assert known and known == pytest.approx([1000.0] * len(known))
+    history.add_idle_time(4 * 3 * trigger_s + 100, 10.0)
+    assert history.arrivals.rate_per_s(horizon_s=30.0) == 0.0
+
+
+@pytest.mark.parametrize("batch_s", [0.3, 0.77, 1.3, 1.6])
+def test_rows_that_a_source_releases_once_per_second_are_measured_without_bias(batch_s: float) -> None:
+    """The rate source has 300 rows at each full second. Batches of any length see them at other times."""
+    history, at_s, read, rates = QueryHistory(), 0.0, 0, []
+    for _ in range(400):
+        rows = 300 * int(at_s) - read
+        if rows:
+            add(history, batch(len(rates), at_s, batch_s, rows))
+            rates.append(history.arrivals.rate_per_s(horizon_s=15.0))
+        read, at_s = read + rows, at_s + batch_s
+    settled = [rate for rate in rates[40:] if rate is not None]
+    assert sum(settled) / len(settled) == pytest.approx(300.0, rel=0.01)
+    assert max(settled) < 330.0 and min(settled) > 270.0
+
+
+def test_a_backlog_that_grows_has_arrived_and_one_that_was_there_has_not() -> None:
+    history = QueryHistory()
+    for number, (rows, left) in enumerate(((100, 10_000), (100, 10_400))):
+        offsets = {"startOffset": 0, "endOffset": rows, "latestOffset": rows + left, "numInputRows": rows}
+        add(history, batch(number, 10.0 * number, 1.0, rows) | {"sources": [offsets]})
+    assert history.arrivals.rate_per_s(horizon_s=30.0) == pytest.approx(50.0)
+    assert history.backlog_rows == 10_400
+
+
+def test_the_backlog_is_unknown_unless_all_sources_report_it() -> None:
+    kafka = {
+        "startOffset": {"topic": {"0": 10, "1": 10}},
+        "endOffset": {"topic": {"0": 60, "1": 60}},
+        "latestOffset": {"topic": {"0": 100, "1": 90}},
+        "numInputRows": 100,
+    }
+    hidden = {"startOffset": 3, "endOffset": 4, "latestOffset": None, "numInputRows": 5}
+    assert left_rows(report({"batchId": 0, "sources": [kafka]})) == 70
+    assert left_rows(report({"batchId": 0, "sources": [hidden]})) is None
+    assert left_rows(report({"batchId": 0, "sources": [kafka, hidden]})) is None
+    assert left_rows(report({"batchId": 0})) is None
+
+
+def test_rows_that_are_read_three_times_arrived_once() -> None:
+    """`foreachBatch` with three actions reads each row three times, and Spark counts all of them."""
+    kafka = {
+        "description": "KafkaV2[Subscribe[rows]]",
+        "startOffset": {"rows": {"0": 100}},
+        "endOffset": {"rows": {"0": 200}},
+        "latestOffset": {"rows": {"0": 200}},
+        "numInputRows": 300,
+    }
+    assert rows_read(report({"batchId": 1, "numInputRows": 300, "sources": [kafka]})) == 100
+
+
+def test_pending_files_are_converted_into_rows() -> None:
+    files = FileCount()
+    files.update([FileSource(seen=2, pending=8, is_limited=True)], 200, in_batch=False)
+    assert files.pending_rows is None  # the rows of a file are not known yet
+    files.update([FileSource(seen=5, pending=7, is_limited=True)], 300, in_batch=False)
+    assert (files.pending_rows, files.arrived_files) == (700.0, 12)
+    files.update([FileSource(seen=12, pending=0, is_limited=True)], 700, in_batch=False)
+    assert files.pending_rows == 0.0
 
 
 def test_a_local_program_is_told_why_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engines.spark.watched.StageTimes", lambda spark: None)
+    monkeypatch.setattr("penstock.engines.spark.watched.engine.StageTimes", lambda spark: None)
     monkeypatch.setattr(WatchedEngine, "executors", lambda self: (1, 2))
     engine = WatchedEngine(SimpleNamespace(sparkContext=SimpleNamespace(appName="theirs", master="local[2]")))
     with pytest.raises(penstock.PenstockError, match=r"runs on master 'local\[2\]'.*Start it on a cluster"):
@@ -81,14 +159,14 @@ def test_a_local_program_is_told_why_nothing_is_set(monkeypatch: pytest.MonkeyPa
 
 def test_a_topic_that_has_lost_its_oldest_rows_brings_no_more_for_that() -> None:
     """Spark does not say where the first batch began. 20,000 rows are there, 500 a batch are read, 100 rows/s come."""
-    first, query, seen = 10**9, QueryLoad(), []
+    first, history, seen = 10**9, QueryHistory(), []
     for number in range(3):
         at = first + 500 * number
         offsets = {"startOffset": {"t": {"0": at}} if number else None, "endOffset": {"t": {"0": at + 500}}}
         latest = {"latestOffset": {"t": {"0": first + 20_000 + 100 * number}}, "numInputRows": 500}
-        query.add_batches([report(batch(number, float(number), 0.9, 500) | {"sources": [offsets | latest]})])
-        seen.append((query.backlog_rows, query.arriving_rows_per_s))
-    assert seen == [(19_500.0, 0.0), (19_100.0, 100.0), (18_700.0, 100.0)]
+        add(history, batch(number, float(number), 0.9, 500) | {"sources": [offsets | latest]})
+        seen.append((history.backlog_rows, history.arrivals.rate_per_s(horizon_s=30.0)))
+    assert seen == [(19_500.0, None), (19_100.0, 100.0), (18_700.0, pytest.approx(100.0))]
 
 
 def _gone() -> dict[str, bool]:
@@ -114,6 +192,20 @@ def test_no_rows_come_only_where_no_batch_is_made_of_them(
     look = looks(monkeypatch, [theirs(made, status)])
     assert look().external_rows_per_s == pytest.approx(100.0)
     assert look().external_rows_per_s == pytest.approx(arriving)
+
+
+@pytest.mark.parametrize(
+    "error", [None, RuntimeError("Query failed.\nValueError: broken row\n  at o.a.s.X(X.scala:1)")]
+)
+def test_a_query_that_has_ended_is_recorded_with_its_error(error: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = [theirs([batch(0, time.time() - 5.0, 1.0, 10)])]
+    look = looks(monkeypatch, running)
+    assert look().pipelines[0].state == "running"
+    running[0].exception = lambda: error
+    running.clear()
+    (query,) = look().pipelines
+    assert (query.state, query.error) == (("ended", None) if error is None else ("crashed", "ValueError: broken row"))
+    assert look().pipelines == ()
 
 
 def test_the_first_batch_of_each_start_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +243,11 @@ def batch(number: int, began_s: float, took_s: float, rows: int, *, run: str = "
     }
 
 
+def add(history: QueryHistory, progress: dict[str, Any]) -> None:
+    executors = Executors(slots=2, slots_per_executor=2, max_executors=1, changed=False)
+    history.add([report(progress)], lambda run_id, batch_id: None, executors, is_running=True)
+
+
 def report(progress: dict[str, Any]) -> Progress:
     return decode_progress(json.dumps(progress))
 
@@ -162,13 +259,14 @@ def theirs(made: list[dict[str, Any]], status: Callable[[], Any] = _gone) -> Any
     class Query(SimpleNamespace):
         status = property(lambda self: status())
 
-    return Query(id="id", name="theirs", _jsq=SimpleNamespace(recentProgress=reports))
+    java_query = SimpleNamespace(recentProgress=reports)
+    return Query(id="id", name="theirs", _jsq=java_query, exception=lambda: None)
 
 
 def looks(monkeypatch: pytest.MonkeyPatch, running: list[Any]) -> Callable[[], Window]:
     """A watcher of these queries."""
-    stages = SimpleNamespace(refresh=lambda: None, busy_s=lambda run, number: None)
-    monkeypatch.setattr("penstock.engines.spark.watched.StageTimes", lambda spark: stages)
+    stages = SimpleNamespace(refresh=lambda: None, stages=lambda run, number: None)
+    monkeypatch.setattr("penstock.engines.spark.watched.engine.StageTimes", lambda spark: stages)
     monkeypatch.setattr(WatchedEngine, "executors", lambda self: (1, 2))
     spark: Any = SimpleNamespace(
         sparkContext=SimpleNamespace(appName="theirs"), streams=SimpleNamespace(active=running)

@@ -198,8 +198,20 @@ class Job(msgspec.Struct, frozen=True, rename="camel"):
 class Stage(msgspec.Struct, frozen=True, rename="camel"):
     """The last attempt of a stage in Spark's status store."""
 
+    stage_id: int
+    attempt_id: int
     status: str
+    num_tasks: int
     executor_run_time: int  # milliseconds, summed over its tasks
+    first_task_launched_time: int | None = None  # milliseconds since the epoch
+    completion_time: int | None = None
+
+    @property
+    def wall_s(self) -> float | None:
+        """Return the time from the start of the first task to the end of the stage."""
+        if self.first_task_launched_time is None or self.completion_time is None:
+            return None
+        return max(0, self.completion_time - self.first_task_launched_time) / 1000
 
 
 class StatusStore:
@@ -215,17 +227,23 @@ class StatusStore:
         jvm: Any = spark._jvm
         self._mapper: Any = jvm.com.fasterxml.jackson.databind.ObjectMapper()
         self._mapper.registerModule(jvm.com.fasterxml.jackson.module.scala.DefaultScalaModule())
+        gateway: Any = spark.sparkContext._gateway
+        self._maximum: Any = gateway.new_array(gateway.jvm.double, 1)  # the quantile 1.0
+        self._maximum[0] = 1.0
 
-    def last_job_id(self) -> int | None:
-        jobs = self._store.jobsList(None)
-        return int(jobs.head().jobId()) if jobs.size() else None
+    def jobs_since(self, job_id: int) -> list[Job]:
+        """Return the recorded jobs from this id on, the oldest first, with a single call that returns text."""
+        jobs = self._store.jobsList(None)  # the latest first
+        if not jobs.size():
+            return []
+        latest = jobs.take(max(0, int(jobs.head().jobId()) - job_id + 1))
+        decoded = msgspec.json.decode(self._mapper.writeValueAsString(latest), type=list[Job])
+        return sorted((job for job in decoded if job.job_id >= job_id), key=lambda job: job.job_id)
 
-    def job(self, job_id: int) -> Job | None:
-        """Return a job, or None if Spark has not recorded it yet or has discarded it."""
-        try:
-            return msgspec.json.decode(self._mapper.writeValueAsString(self._store.job(job_id)), type=Job)
-        except JvmError:
-            return None
+    def longest_task_s(self, stage: Stage) -> float | None:
+        """Return the run time of the longest task of a stage, or None if Spark has discarded its tasks."""
+        summary = self._store.taskSummary(stage.stage_id, stage.attempt_id, self._maximum)
+        return float(summary.get().executorRunTime().head()) / 1000 if summary.isDefined() else None
 
     def stage(self, stage_id: int) -> Stage | None:
         """Return the last attempt of a stage, or None if Spark has not recorded it yet or has discarded it."""
@@ -356,6 +374,102 @@ def progress_newest_first(query: StreamingQuery) -> Iterator[str]:
     reports = java_query.recentProgress()
     for index in range(len(reports) - 1, -1, -1):
         yield reports[index].json()
+
+
+class Trigger(NamedTuple):
+    """The trigger of a query. `interval_s` is 0 if batches follow each other immediately."""
+
+    kind: str  # ProcessingTime, AvailableNow, OneTime, Continuous or RealTime
+    interval_s: float
+
+
+def trigger(query: StreamingQuery) -> Trigger:
+    """Return the trigger that a query was started with. PySpark does not keep it."""
+    java_query: Any = query._jsq
+    java_trigger = java_query.streamingQuery().trigger()
+    kind = str(java_trigger.getClass().getSimpleName()).removesuffix("$").removesuffix("Trigger")
+    interval_s = float(java_trigger.intervalMs()) / 1000 if kind == "ProcessingTime" else 0.0
+    return Trigger(kind, interval_s)
+
+
+def reports_backlog(spark: SparkSession, query: StreamingQuery) -> bool:
+    """Return whether the latest offsets in the progress of a query show rows that its batches have not read.
+
+    A source without admission control reads everything in each batch. Spark then reports the end of the batch as the
+    latest offset.
+    """
+    jvm: Any = spark._jvm
+    java_query: Any = query._jsq
+    sources = java_query.streamingQuery().sources()
+    interface = "org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl"
+    is_instance = jvm.py4j.reflection.TypeUtil.isInstanceOf
+    return sources.size() > 0 and all(is_instance(interface, sources.apply(i)) for i in range(sources.size()))
+
+
+def row_limit(query: StreamingQuery) -> int | None:
+    """Return the largest number of rows in a batch of a query with one source, if the source limits its rows.
+
+    The option, such as `maxOffsetsPerTrigger`, is known to the source only.
+    """
+    java_query: Any = query._jsq
+    sources = java_query.streamingQuery().sources()
+    if sources.size() != 1:
+        return None
+    try:
+        limit = sources.head().getDefaultReadLimit()
+        return int(limit.maxRows()) if str(limit.getClass().getSimpleName()) == "ReadMaxRows" else None
+    except Py4JError:  # the source does not limit its batches
+        return None
+
+
+class FileSource(NamedTuple):
+    """The files of one file source of a query, at one moment."""
+
+    seen: int  # files that are in a batch
+    pending: int | None  # files that are not; None: too many to ask for each
+    is_limited: bool  # whether a batch reads a limited number of files or bytes
+
+
+_MAX_FILES = 2_000  # files to ask for; each costs a few calls to the JVM
+_SEEN_IN_A_ROW = 20  # seen files in a row, from the newest, after which all older ones count as seen
+
+
+def file_sources(query: StreamingQuery) -> list[FileSource]:
+    """Return the state of each file source of a query.
+
+    The progress report contains no latest offset for a file source. Its own listing and its own record of seen files
+    answer for all options (glob, maxFileAge, fileNameOnly, recursive lookup).
+    """
+    java_query: Any = query._jsq
+    sources = java_query.streamingQuery().sources()
+    states = []
+    for index in range(sources.size()):
+        source = sources.apply(index)
+        if source.getClass().getSimpleName() != "FileStreamSource":
+            continue
+        listing = source.getClass().getDeclaredMethod("fetchAllFiles", None)
+        listing.setAccessible(True)
+        files, seen = listing.invoke(source, None).toIndexedSeq(), source.seenFiles()
+        pending = _count_pending(files, seen)
+        limit = str(source.getDefaultReadLimit().getClass().getSimpleName())
+        states.append(FileSource(int(seen.size()), pending, limit != "ReadAllAvailable"))
+    return states
+
+
+def _count_pending(files: Any, seen: Any) -> int | None:
+    """Return the number of listed files that no batch contains; the listing ends with the file that is read last."""
+    pending = seen_in_a_row = 0
+    expected = files.size() - int(seen.size())
+    for asked, index in enumerate(range(files.size() - 1, -1, -1)):
+        if asked == _MAX_FILES:
+            return None
+        entry = files.apply(index)
+        is_new = bool(seen.isNewFile(entry.path(), entry.timestamp()))
+        pending += is_new
+        seen_in_a_row = 0 if is_new else seen_in_a_row + 1
+        if seen_in_a_row == _SEEN_IN_A_ROW and pending >= expected:
+            break
+    return pending
 
 
 _STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful"

@@ -1,16 +1,17 @@
 """MST: the fewest executors whose maximum sustainable throughput covers the expected load.
 
-Read `policy` (the decisions), then `load` (arrivals, backlog and forecast), `margin` (the learned safety margin) and
-`observed` (capacities without a study).
+Read `policy` (the decisions), then `load` (arrivals, backlog and forecast), `margin` (the learned safety margin),
+`observed` (capacities without a study) and `watched` (the queries of another program).
 """
 
 from penstock.control.policies.catalogue import PolicyParameters
 from penstock.control.policies.mst.observed import ObservedMst
 from penstock.control.policies.mst.policy import Mst, MstSettings
+from penstock.control.policies.mst.watched import WatchedMst
 from penstock.control.policy import Policy
 from penstock.dataflow.errors import PenstockError
 
-__all__ = ["Mst", "MstSettings", "ObservedMst", "build"]
+__all__ = ["Mst", "MstSettings", "ObservedMst", "WatchedMst", "build"]
 
 
 def build(options: PolicyParameters) -> Policy:

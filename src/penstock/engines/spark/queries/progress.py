@@ -18,6 +18,7 @@ from penstock.engines.spark.jvm import progress_newest_first
 class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
     """The range of one source that a batch read. The offsets have the format of the source."""
 
+    description: str = ""
     start_offset: Any = None
     end_offset: Any = None
     latest_offset: Any = None
@@ -106,6 +107,12 @@ def batches_newest_first(query: StreamingQuery) -> Iterator[Progress]:
     """Yield the reports of batches, the latest first. Each report costs two calls to the JVM."""
     reports = map(decode_progress, progress_newest_first(query))
     return (progress for progress in reports if progress.ran_batch)
+
+
+def reports_after(query: StreamingQuery, at_s: float) -> list[Progress]:
+    """Return all reports of triggers that began after this time and that Spark still keeps, the oldest first."""
+    reports = map(decode_progress, progress_newest_first(query))
+    return list(takewhile(lambda progress: progress.began_s > at_s, reports))[::-1]
 
 
 def batches_after(query: StreamingQuery, batch_id: int) -> list[Progress]:

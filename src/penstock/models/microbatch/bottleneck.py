@@ -1,0 +1,71 @@
+"""The bottleneck of a micro-batch query: the part of its batches that limits the rows per second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.models.microbatch.capacity import BatchRun
+
+_MIN_BATCHES = 5
+_SKEWED = 2.0  # longest task / mean task from which a stage counts as skewed
+_VARIED = 0.1  # standard deviation of the batch sizes / mean, above which the parts are compared by their cost per row
+
+
+class _Part(NamedTuple):
+    text: str
+    seconds: float  # per batch
+
+
+def bottleneck(batches: Sequence[BatchRun], *, trigger_s: float = 0.0) -> str | None:
+    """Return the part that limits the capacity, in words; None if the stages of the batches are unknown.
+
+    Batches of different sizes show the cost of a row in each part. Otherwise the part with the longest time counts.
+    """
+    timed = [batch for batch in batches if batch.stages is not None and batch.rows > 0]
+    if len(timed) < _MIN_BATCHES:
+        return None
+    rows = np.array([batch.rows for batch in timed], dtype=float)
+    mean_s = float(np.mean([batch.batch_s for batch in timed]))
+    if sum(batch.limited for batch in timed) > len(timed) / 2 and mean_s < trigger_s:
+        return f"the limit of the source, {rows.mean():.0f} rows per trigger of {trigger_s:g} s"
+    count = max(len(batch.stages or ()) for batch in timed)
+    alike = [batch for batch in timed if batch.stages is not None and len(batch.stages) == count]
+    parts = [_driver(timed), *(_stage(alike, index, count) for index in range(count))]
+    if float(rows.std()) > _VARIED * float(rows.mean()):
+        per_row = [_per_row_s(timed, None), *(_per_row_s(alike, index) for index in range(count))]
+        total_s = sum(max(0.0, seconds) for seconds in per_row)
+        if total_s > 0:
+            share, part = max(zip(per_row, parts, strict=True), key=lambda pair: pair[0])
+            return f"{part.text}, {min(1.0, share / total_s):.0%} of the time per row"
+    part = max(parts, key=lambda part: part.seconds)
+    return f"{part.text}, {min(1.0, part.seconds / mean_s):.0%} of a batch" if mean_s > 0 else part.text
+
+
+def _driver(batches: Sequence[BatchRun]) -> _Part:
+    return _Part("the driver", float(np.mean([batch.batch_s - batch.stages_s for batch in batches])))
+
+
+def _stage(batches: Sequence[BatchRun], index: int, count: int) -> _Part:
+    stages = [batch.stages[index] for batch in batches if batch.stages is not None]
+    tasks, slots = round(float(np.mean([stage.tasks for stage in stages]))), batches[-1].slots
+    longest = [stage.longest_s * stage.tasks / stage.task_s for stage in stages if stage.longest_s and stage.task_s > 0]
+    text = f"stage {index + 1} of {count} ({tasks} task{'s' if tasks != 1 else ''} on {slots} slots"
+    if longest and float(np.mean(longest)) >= _SKEWED:
+        text += f", the longest task takes {float(np.mean(longest)):.1f} times the mean"
+    return _Part(f"{text})", float(np.mean([stage.wall_s for stage in stages])))
+
+
+def _per_row_s(batches: Sequence[BatchRun], index: int | None) -> float:
+    rows = np.array([batch.rows for batch in batches], dtype=float)
+    seconds = np.array(
+        [
+            batch.batch_s - batch.stages_s if index is None or batch.stages is None else batch.stages[index].wall_s
+            for batch in batches
+        ]
+    )
+    centred = rows - rows.mean()
+    squares = float(centred @ centred)
+    return float(centred @ seconds) / squares if squares > 0 else 0.0

@@ -1,0 +1,185 @@
+"""Twelve kinds of simulated programs, and the verdict on what `watch` says about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.control.policies.mst import WatchedMst
+from penstock.control.policy import Change, Decision, Hold, Memory, Situation
+from penstock.control.topology import Topology
+from penstock.dataflow import Dataflow
+from penstock.dataflow.sinks import noop
+from penstock.dataflow.sources import generate
+from penstock.engines.spark.jvm import Trigger
+from penstock.engines.spark.watched.history import Executors, QueryHistory
+from penstock.measure.window import Estimate, OperatorWindow, Window
+from penstock.plan import default_plan
+from tests.support.watched_programs import (
+    EPOCH_S,
+    SimulatedBatch,
+    SimulatedProgram,
+    SimulatedQuery,
+    SimulatedStage,
+    simulate_batches,
+)
+
+MAX_EXECUTORS, WINDOW_S = 6, 10.0
+
+
+def single(*stages: SimulatedStage, **query: object) -> SimulatedProgram:
+    return SimulatedProgram(queries=(SimulatedQuery(stages=stages, **query),))  # type: ignore[arg-type]
+
+
+def wide(row_s: float = 0.01, tasks: int = 12) -> SimulatedStage:
+    return SimulatedStage(tasks=tasks, row_s=row_s)
+
+
+PROGRAMS = {
+    "tasks": single(wide()),
+    "fixed cost": single(wide(0.002), fixed_s=2.5),
+    "driver": single(wide(0.0005), driver_row_s=0.002),
+    "skewed": single(SimulatedStage(tasks=12, row_s=0.01, largest_share=0.5)),
+    "few tasks": single(SimulatedStage(tasks=2, row_s=0.01)),
+    "two stages": single(wide(0.004), SimulatedStage(tasks=4, row_s=0.004)),
+    "two queries": SimulatedProgram(
+        queries=(
+            SimulatedQuery(name="quick", stages=(wide(0.004),), share=0.5),
+            SimulatedQuery(name="slow", stages=(wide(0.012),), share=0.5),
+        )
+    ),
+    "trigger": single(wide(), trigger_s=5.0),
+    "each second": single(wide(), source="each second"),
+    "kafka": single(wide(), source="kafka"),
+    "limited kafka": single(wide(), source="kafka", limit=2_000),
+    "limited trigger": single(wide(0.002), source="kafka", limit=1_000, trigger_s=2.0),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedOutcome:
+    """What was said at the end, and what is true."""
+
+    rate: float
+    measured_rate: float | None
+    capacity: float  # true, with the executors that the program had
+    estimate: Estimate | None
+    saturated: bool
+    ever_saturated: bool
+    decision: Decision
+    verdict: str  # correct, unknown or wrong, with the reason
+
+
+def watch_program(
+    program: SimulatedProgram,
+    *,
+    load: float,
+    executors: int,
+    seed: int,
+    seconds: float = 240.0,
+    is_local: bool = False,
+) -> WatchedOutcome:
+    """Watch a program under a constant load, as a share of the capacity of the executors that it has."""
+    rate = load * program.capacity(executors)
+    batches = simulate_batches(program, rows_per_s=rate, executors=executors, seconds=seconds, seed=seed)
+    windows, decisions = decide_on(program, batches, executors=executors, seconds=seconds, is_local=is_local)
+    decision, last = decisions[-1], windows[-1]
+    estimates = [query.capacity[executors - 1] for query in last.pipelines if query.capacity]
+    return WatchedOutcome(
+        rate=rate,
+        measured_rate=last.external_rows_per_s,
+        capacity=program.capacity(executors),
+        estimate=estimates[0] if len(program.queries) == 1 and estimates else None,
+        saturated=any(query.saturated for query in last.pipelines),
+        ever_saturated=any(query.saturated for window in windows for query in window.pipelines),
+        decision=decision,
+        verdict=verdict(program, decision, rate, executors),
+    )
+
+
+def decide_on(
+    program: SimulatedProgram, batches: list[SimulatedBatch], *, executors: int, seconds: float, is_local: bool
+) -> tuple[list[Window], list[Decision]]:
+    size = program.slots_per_executor
+    flow = Dataflow("theirs")
+    flow.source("input", generate(int, schema="n bigint", rows=0)).sink("queries", noop())
+    policy = WatchedMst(slots_per_executor=size, max_executors=MAX_EXECUTORS, is_local=is_local)
+    histories = {query.name: QueryHistory() for query in program.queries}
+    there = Executors(slots=executors * size, slots_per_executor=size, max_executors=MAX_EXECUTORS, changed=False)
+    windows: list[Window] = []
+    decisions: list[Decision] = []
+    memory: Memory = {}
+    stages = {(batch.query.name, batch.report.batch_id): batch.stages for batch in batches}
+    for number in range(1, int(seconds / WINDOW_S) + 1):
+        began_s, now_s = EPOCH_S + (number - 1) * WINDOW_S, EPOCH_S + number * WINDOW_S
+        pipelines = []
+        for query in program.queries:
+            history = histories[query.name]
+            reports = [
+                batch.report
+                for batch in batches
+                if batch.query.name == query.name and began_s < batch.report.ended_s <= now_s
+            ]
+            sums = history.add(
+                reports, lambda _, batch_id, name=query.name: stages[name, batch_id], there, is_running=True
+            )
+            pipelines.append(
+                history.window(
+                    query.name,
+                    ("input", "queries"),
+                    sums,
+                    Trigger("ProcessingTime", query.trigger_s),
+                    there,
+                    now_s=now_s,
+                    horizon_s=3 * WINDOW_S,
+                    limit_rows=query.limit,
+                )
+            )
+        rates = [pipeline.input_rows_per_s for pipeline in pipelines if pipeline.input_rows_per_s is not None]
+        window = Window(
+            start_s=began_s,
+            end_s=now_s,
+            generation=1,
+            external_rows_per_s=sum(rates) if rates else None,
+            latency=None,
+            pipelines=tuple(pipelines),
+            operators=tuple(OperatorWindow.knowing(name, "queries") for name in ("input", "queries")),
+        )
+        situation = Situation(
+            now_s=now_s,
+            topology=Topology.of(flow),
+            plan=default_plan(flow, slots=there.slots),
+            window=window,
+            latest=window,
+            max_slots=MAX_EXECUTORS * size,
+            micro_batch=True,
+        )
+        decision, memory = policy.decide(situation, memory)
+        windows.append(window)
+        decisions.append(decision)
+    return windows, decisions
+
+
+def verdict(program: SimulatedProgram, decision: Decision, rate: float, executors: int) -> str:
+    """Compare a recommendation with the capacities that were measured separately."""
+    most = max(program.capacity(count) for count in range(1, MAX_EXECUTORS + 1))
+    if isinstance(decision, Hold):
+        if "Whether" in decision.reason or "is unknown until" in decision.reason:
+            return "unknown"
+        if decision.reason_code == "at-limit":
+            return "correct" if rate > 0.97 * most else "wrong: another number suffices"
+        if rate > 1.03 * program.capacity(executors):
+            return "wrong: too few"
+        if "would sustain" in decision.reason and program.capacity(executors - 1) > 1.1 * rate:
+            return "wrong: fewer suffice"
+        return "correct"
+    assert isinstance(decision, Change)
+    # A backlog has to be processed besides the load.
+    count = decision.plan.slots // program.slots_per_executor
+    sustained = program.capacity(count)
+    if sustained < 0.97 * min(rate, most):
+        return "wrong: too few"
+    if count > executors and rate < 0.97 * program.capacity(executors):
+        return "wrong: suffices"
+    if count > executors + 1 and program.capacity(count - 1) > 1.3 * (decision.inputs["wanted_rows_per_s"] or 0.0):
+        return "wrong: too many"
+    return "correct"
