@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from penstock.engines.spark.jvm import FileSource, Trigger
 from penstock.engines.spark.queries.progress import Progress
@@ -233,7 +234,8 @@ class QueryHistory:
             return None  # the query ends by itself, or has no batches
         waiting = list(self._waiting)
         grows = is_saturated(waiting)
-        if grows and not is_saturated(waiting[:-1]):  # a single batch is no evidence
+        is_steep = all(after.rows >= _CLEAR_GROWTH * before.rows for before, after in pairwise(waiting))
+        if grows and not is_steep and not is_saturated(waiting[:-1]):  # a single batch is no evidence
             return None
         if not grows or arriving is None or not capacity:
             return grows
