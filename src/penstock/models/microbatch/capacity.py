@@ -26,7 +26,7 @@ from scipy.stats import t as student
 from penstock.measure.window import Estimate
 
 _LEVEL = 0.95
-_MIN_FIT = 4  # batches for a regression
+_MIN_FIT = 3  # batches for a regression
 _EQUAL_TASKS = 1.25  # longest task / mean task up to which the tasks count as equal
 _EVEN = 0.85  # equal tasks leave no slot idle for longer than this share of the stage suggests
 _OUTLIER = 6.0  # residuals beyond this multiple of the median absolute residual are not fitted

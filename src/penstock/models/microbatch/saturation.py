@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from scipy.stats import kendalltau
 
-_MIN_BATCHES = 4
+_MIN_BATCHES = 3
+_MIN_RANKED = 5  # batches for a rank test
 _STEP = 1.1  # growth from batch to batch that is evidence after few batches
 _MAX_P = 0.01  # one-sided
 _GROWTH = 1.25  # last third / first third
@@ -35,7 +36,7 @@ def is_saturated(batches: Sequence[WaitingRows]) -> bool | None:
     """Return whether the waiting rows grow without bound; None if there are too few batches for a statement.
 
     >>> steady = [WaitingRows(began_s=float(i), batch_s=1.0, rows=300.0 + i % 2) for i in range(10)]
-    >>> growing = [WaitingRows(began_s=float(i), batch_s=1.0, rows=300.0 + 50 * i) for i in range(10)]
+    >>> growing = [WaitingRows(began_s=float(i), batch_s=1.0, rows=300.0 * 1.2**i) for i in range(10)]
     >>> is_saturated(steady), is_saturated(growing), is_saturated(steady[:2])
     (False, True, None)
     """
@@ -45,7 +46,7 @@ def is_saturated(batches: Sequence[WaitingRows]) -> bool | None:
     span_s = batches[-1].began_s - batches[0].began_s
     busy_s = sum(batch.batch_s for batch in batches[:-1])
     # A limited batch leaves rows behind even if the query waits for its next trigger.
-    is_limited = all(batch.left_rows > 0 for batch in batches[-_MIN_BATCHES:])
+    is_limited = all(batch.left_rows > 0 for batch in batches[-_MIN_RANKED:])
     if span_s <= 0 or (busy_s < (1.0 - _MAX_PAUSE) * span_s and not is_limited):
         return False
     rows = [batch.rows for batch in batches]
@@ -55,8 +56,10 @@ def is_saturated(batches: Sequence[WaitingRows]) -> bool | None:
         return False
     if not is_limited and successor_slope(rows) < _LASTING:  # the rows settle at a larger number
         return False
-    if len(rows) < 2 * _MIN_BATCHES and all(after >= _STEP * before for before, after in pairwise(rows)):
+    if len(rows) < 2 * _MIN_RANKED and all(after >= _STEP * before for before, after in pairwise(rows)):
         return True
+    if len(rows) < _MIN_RANKED:
+        return None
     result = kendalltau(range(len(rows)), rows, alternative="greater")
     return bool(result.pvalue < _MAX_P)
 
