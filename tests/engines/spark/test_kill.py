@@ -21,7 +21,7 @@ def check(app: str, at: Path, kills: int, seed: int, inside: bool) -> int:
     return check_killed_run(app, APPS[app], ROWS, at, kills=kills, seed=seed, inside=inside)
 
 
-@pytest.mark.parametrize(("app", "inside"), [("wordcount", True), ("finance", False)])
+@pytest.mark.parametrize(("app", "inside"), [("wordcount", True), ("finance", False), ("nexmark.q5", False)])
 def test_exact_after_a_kill(app: str, inside: bool, tmp_path: Path) -> None:
     killed = check(app, tmp_path / "run", kills=1, seed=len(app), inside=inside)
     assert killed or not inside
