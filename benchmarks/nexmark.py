@@ -89,7 +89,9 @@ def plain_rate(spark: SparkSession, flow: Dataflow) -> float:
                 batch_s=BATCH_S,
                 max_rows=BATCH_ROWS,
             )
-            frames[operator.name] = create_source(operator, at / "sources").read(spark, options)
+            source = create_source(operator, at / "sources")
+            source.start_clock()
+            frames[operator.name] = source.read(spark, options)
         spark.conf.set("spark.sql.shuffle.partitions", str(REPLICAS))
         output = composed(flow, frames)
         query = output.writeStream.outputMode("append").format("noop").option("checkpointLocation", f"{at}/c").start()

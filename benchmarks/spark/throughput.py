@@ -68,6 +68,7 @@ def hand_written_rates(spark: SparkSession, named: bool, warm: int = WARM, measu
         at = Path(folder)
         flow = wordcount.flow(output=penstock.noop(), rows=10**9, rows_per_s=10**7)
         source = create_source(flow["lines"], at / "sources")
+        source.start_clock()
         (at / PLAN_FILE).write_text('{"generation": 1}')
         save_start_offsets(at, "hand", {"lines": {"row": 0}})
         options = ReaderOptions(name="lines", replicas=2, query="hand", opens_at=1, run=at, batch_s=2.0, max_rows=BATCH)

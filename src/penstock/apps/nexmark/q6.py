@@ -104,15 +104,12 @@ Row = tuple[int, int, int, int]  # seller, auction, end of the auction in ms, me
 
 def oracle(rows: int, **settings: int) -> Counter[Row]:
     """Return the mean after each auction that closed before the last watermark."""
-    chosen = Settings(**settings)
-    end_ms = winning_bids.closed_ms(rows, chosen)
     prices: dict[int, list[int]] = {}
     expected: Counter[Row] = Counter()
-    for winner in winning_bids.winners(rows, chosen):
-        if winner.expires_ms < end_ms:
-            prices.setdefault(winner.seller, []).append(winner.price)
-            latest = prices[winner.seller][-AUCTIONS:]
-            expected[winner.seller, winner.auction, winner.expires_ms, sum(latest) // len(latest)] += 1
+    for winner in winning_bids.winners(rows, Settings(**settings)):
+        prices.setdefault(winner.seller, []).append(winner.price)
+        latest = prices[winner.seller][-AUCTIONS:]
+        expected[winner.seller, winner.auction, winner.expires_ms, sum(latest) // len(latest)] += 1
     return expected
 
 

@@ -74,7 +74,8 @@ def closed_ms(rows: int, settings: Settings) -> int:
     """Return the watermark behind the join after all rows.
 
     The watermark of the query is the smaller one of auctions and bids. A join passes on the time of the oldest row that
-    may still match: a bid that waits for its auction is older by the longest duration of an auction.
+    may still match: a bid that waits for its auction is older by the longest duration of an auction. Spark passes on
+    one millisecond less.
     """
     query_ms = min(
         streams.watermark_ms(
@@ -83,7 +84,7 @@ def closed_ms(rows: int, settings: Settings) -> int:
         ),
         streams.watermark_ms([bid.at_ms for bid in streams.bids(rows, settings)], settings.disorder_ms),
     )
-    return query_ms - settings.max_auction_ms
+    return query_ms - settings.max_auction_ms - 1
 
 
 def winners(rows: int, settings: Settings) -> list[Winner]:

@@ -299,7 +299,8 @@ class PlanNode:
         if name in ("Deduplicate", "DeduplicateWithinWatermark"):
             return set().union(*map(_references, _items(node.keys())))
         if name == "Join":
-            return _references(node.condition().get()) if node.condition().isDefined() else set()
+            # Without a condition, a filter behind the join may contain it.
+            return _references(node.condition().get()) if node.condition().isDefined() else None
         if name == "TransformWithStateInPySpark":
             columns = _items(node.leftAttributes())[: int(node.groupingAttributesLen())]
             return set().union(*map(_references, columns))

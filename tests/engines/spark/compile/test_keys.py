@@ -44,6 +44,7 @@ SINGLE = {
     "window": (windows, ["auction"]),
     "time_of_window": (lambda df: df.groupBy(F.window("at", "5 seconds")).count(), ["at"]),
     "computed": (renamed, ["auction"]),
+    "renamed": (lambda df: df.withColumnRenamed("auction", "a").groupBy("a").count(), ["auction"]),
     "dropDuplicates": (lambda df: df.dropDuplicates(["auction", "at"]), ["auction"]),
     "dropDuplicatesWithinWatermark": (lambda df: df.dropDuplicatesWithinWatermark(["auction"]), ["auction"]),
     "applyInPandasWithState": (latest, ["auction"]),
@@ -65,7 +66,12 @@ def test_keys_are_columns_of_the_grouping(
 
 def test_keys_of_a_join_are_in_its_condition_on_both_sides(spark: SparkSession, bids: DataFrame) -> None:
     other = spark.readStream.format("rate").name("others").load().selectExpr("value as auction", "value as bidder")
-    for joined in (bids.join(other, "auction"), bids.join(other, bids.auction == other.auction)):
+    renamed_other = other.withColumnRenamed("auction", "a")
+    for joined in (
+        bids.join(other, "auction"),
+        bids.join(other, bids.auction == other.auction),
+        bids.join(renamed_other, F.col("auction") == F.col("a")),
+    ):
         check_grouping("join", ["auction"], [bids, other], joined)
         with pytest.raises(penstock.DataflowError, match="does not group by 'bidder'; it groups by auction"):
             check_grouping("join", ["bidder"], [bids, other], joined)

@@ -24,12 +24,15 @@ def check_grouping(name: str, keys: Sequence[str], inputs: Sequence[DataFrame], 
     if not known_keys:
         return
     used = set().union(*known_keys)
+    reachable = {column for node in nodes for child in node.children for column in child.columns()}
     for node in nodes:  # parents come first, so that the origin of each column is known before those of its origins
         for column, origins in node.origins().items():
             if column in used:
                 used |= origins
     for df in inputs:
         columns = analyzed_plan(df).columns()
+        if not reachable & columns.keys():  # Spark gave the columns other ids, because two inputs have the same columns
+            continue
         unused = [key for key in keys if key not in {columns[column] for column in used & columns.keys()}]
         if unused:
             grouping = sorted({columns[column] for column in used & columns.keys()})

@@ -79,11 +79,17 @@ def refuse_repeated_input(name: str, inputs: Iterable[DataFrame], output: DataFr
 
 
 def nodes_above(output: PlanNode, inputs: list[PlanNode]) -> list[PlanNode]:
-    """Return the nodes of a function, parents first: from its output down to its inputs."""
+    """Return the nodes of a function, parents first: from its output down to its inputs.
+
+    An input is recognised by the ids of its columns as well, because Spark considers a projection that only renames
+    columns the same result as its input.
+    """
     nodes, above = [output], []
     while nodes:
         node = nodes.pop(0)
-        if not any(node.has_same_result(before) for before in inputs):
+        if not any(
+            node.columns().keys() == before.columns().keys() and node.has_same_result(before) for before in inputs
+        ):
             above.append(node)
             nodes += node.children
     return above

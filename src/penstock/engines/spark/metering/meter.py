@@ -291,7 +291,7 @@ def _inputs_of(operator: Operator, query: Query) -> list[Origin]:
 
 
 def _shared_cost(group: CostGroup | None, query: Query, rows: _QueryRows) -> SharedCost | None:
-    if group is None:
+    if group is None or not set(group.operators) <= set(query.operators):  # a cut has divided the group
         return None
     first, seconds_per_row = group.operators[0], cost_per_row(group.busy)
     return SharedCost(
