@@ -139,13 +139,18 @@ def test_rows_that_are_read_three_times_arrived_once() -> None:
     assert rows_read(report({"batchId": 1, "numInputRows": 300, "sources": [kafka]})) == 100
 
 
-def test_pending_files_are_converted_into_rows() -> None:
+@pytest.mark.parametrize("running_at_start", [False, True])
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_pending_files_are_converted_into_rows(running_at_start: bool, in_batch: bool) -> None:
+    """Each batch reads two files of 50 rows. Files of a running batch are seen, but its rows are not known yet."""
     files = FileCount()
-    files.update([FileSource(seen=2, pending=8, is_limited=True)], 200, in_batch=False)
+    files.update([FileSource(seen=2 + 2 * running_at_start, pending=16, is_limited=True)], in_batch=running_at_start)
     assert files.pending_rows is None  # the rows of a file are not known yet
-    files.update([FileSource(seen=5, pending=7, is_limited=True)], 300, in_batch=False)
-    assert (files.pending_rows, files.arrived_files) == (700.0, 12)
-    files.update([FileSource(seen=12, pending=0, is_limited=True)], 700, in_batch=False)
+    ended = 3
+    files.add_batches(ended, 100 * ended)
+    files.update([FileSource(seen=2 + 2 * ended + 2 * in_batch, pending=4, is_limited=True)], in_batch=in_batch)
+    assert files.pending_rows == pytest.approx(200.0)
+    files.update([FileSource(seen=20, pending=0, is_limited=True)], in_batch=False)
     assert files.pending_rows == 0.0
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.models.microbatch.capacity import BatchRun
 
-_MIN_BATCHES = 5
+_MIN_BATCHES = 2
 _SKEWED = 2.0  # longest task / mean task from which a stage counts as skewed
 _VARIED = 0.1  # standard deviation of the batch sizes / mean, above which the parts are compared by their cost per row
 

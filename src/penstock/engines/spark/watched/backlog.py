@@ -77,24 +77,33 @@ def reads_files_only(progress: Progress) -> bool:
 class FileCount:
     """The files of a query over time, converted into rows by the rows that its files contained so far."""
 
-    files_at_start: int | None = None  # files in batches when the first rows were counted
-    rows: int = 0  # rows of the batches since then
+    files_at_start: int | None = None  # files in batches at the first listing
+    running_at_start: bool = False  # a batch was running at the first listing
+    rows: int = 0  # rows of the batches that have ended since then
+    batches: int = 0  # batches that have ended since then
     rows_per_file: float | None = None
     arrived_files: int | None = None  # in batches or pending
     pending_files: int | None = None
     is_limited: bool = False  # a batch may leave files behind
 
-    def update(self, sources: list[FileSource], new_rows: int, *, in_batch: bool) -> None:
-        """Add the current state of the sources and the rows of the batches that have ended since the last call."""
+    def add_batches(self, batches: int, rows: int) -> None:
+        """Add batches that have ended since the last call."""
+        if self.files_at_start is not None:
+            self.batches, self.rows = self.batches + batches, self.rows + rows
+
+    def update(self, sources: list[FileSource], *, in_batch: bool) -> None:
+        """Add the current state of the sources.
+
+        The files of a running batch count as seen, but its rows are not known yet. A batch that was running at the
+        first listing is the opposite case. Batches are taken to have the same number of files.
+        """
         seen = sum(source.seen for source in sources)
         pending = [source.pending for source in sources]
         if self.files_at_start is None or seen < self.files_at_start:  # Spark forgets files that are a week old
-            self.files_at_start, self.rows = seen, 0
-        else:
-            self.rows += new_rows
-            # The files of a batch that is running count as seen, but its rows are not known yet.
-            if (files := seen - self.files_at_start) > 0 and self.rows > 0 and (not in_batch or files > 1):
-                self.rows_per_file = self.rows / max(1, files - in_batch)
+            self.files_at_start, self.running_at_start, self.rows, self.batches = seen, in_batch, 0, 0
+        started_batches = self.batches - self.running_at_start + in_batch
+        if (files := seen - self.files_at_start) > 0 and self.rows > 0 and started_batches > 0:
+            self.rows_per_file = self.rows / self.batches * started_batches / files
         known = [files for files in pending if files is not None]
         self.pending_files = sum(known) if len(known) == len(pending) else None
         self.arrived_files = None if self.pending_files is None else seen + self.pending_files

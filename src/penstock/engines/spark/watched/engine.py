@@ -184,7 +184,7 @@ class WatchedEngine:
         sums = history.add(reports.progress, self._stages.stages, executors, is_running=is_running)
         in_batch = self._is_in_batch(reports.id)
         if history.files is not None and is_running:
-            self._list_files(reports, history, sums.all_rows, now_s, in_batch=in_batch)
+            self._list_files(reports, history, now_s, in_batch=in_batch)
         elif not sums.all_rows and not in_batch:
             history.add_idle_time(now_s, window_s)
         window = history.window(
@@ -202,16 +202,14 @@ class WatchedEngine:
         error = self._error(reports.query)
         return sums.all_rows, replace(window, state="ended" if error is None else "crashed", error=error)
 
-    def _list_files(self, reports: _Reports, history: QueryHistory, rows: int, now_s: float, *, in_batch: bool) -> None:
+    def _list_files(self, reports: _Reports, history: QueryHistory, now_s: float, *, in_batch: bool) -> None:
         if now_s < self._next_listing_s.get(reports.id, 0.0):
-            history.add_file_rows(rows)
             return
         try:
             sources = jvm.file_sources(reports.query)
         except jvm.JvmError:  # the query has ended, or its folder cannot be listed now
-            history.add_file_rows(rows)
             return
-        history.add_files(sources, rows, now_s, in_batch=in_batch)
+        history.add_files(sources, now_s, in_batch=in_batch)
         self._next_listing_s[reports.id] = now_s + _LISTING * (time.time() - now_s)
 
     def _trigger(self, query: StreamingQuery) -> jvm.Trigger | None:

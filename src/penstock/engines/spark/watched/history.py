@@ -32,7 +32,8 @@ class WindowSums:
 
     batches: int = 0
     rows: int = 0
-    all_rows: int = 0  # including cold batches
+    all_batches: int = 0  # including cold and empty batches
+    all_rows: int = 0
     seconds: float = 0.0
     max_s: float = 0.0
     phases_s: dict[str, float] = field(default_factory=dict)
@@ -53,7 +54,7 @@ class WindowSums:
         """Scale the sums, because Spark has discarded the reports of some batches."""
         if factor > 1:
             self.batches, self.rows = round(self.batches * factor), round(self.rows * factor)
-            self.all_rows = round(self.all_rows * factor)
+            self.all_batches, self.all_rows = round(self.all_batches * factor), round(self.all_rows * factor)
             self.seconds *= factor
             self.phases_s = {phase: seconds * factor for phase, seconds in self.phases_s.items()}
 
@@ -106,6 +107,8 @@ class QueryHistory:
             if missing > 1:
                 self.arrivals.skip((missing - 1) * sums.all_rows)
                 sums.extrapolate(missing)
+        if self.files is not None:
+            self.files.add_batches(sums.all_batches, sums.all_rows)
         return sums
 
     def _add_batch(
@@ -125,7 +128,7 @@ class QueryHistory:
         if self.files is None and self.last_batch < 0 and reads_files_only(batch):
             self.files = FileCount()
         self.last_batch, self.run_id, self.last_end_s = batch.batch_id, batch.run_id, batch.ended_s
-        sums.all_rows += rows
+        sums.all_batches, sums.all_rows = sums.all_batches + 1, sums.all_rows + rows
         if self.files is None:
             self.backlog_rows = left
             self.arrivals.add_batch(batch.began_s, rows, left)
@@ -150,11 +153,11 @@ class QueryHistory:
         if self.files is None or not self.files.is_limited:
             self._waiting.append(WaitingRows(batch.began_s, batch.batch_s, rows + (left or 0.0), left or 0.0))
 
-    def add_files(self, sources: list[FileSource], rows: int, now_s: float, *, in_batch: bool) -> None:
+    def add_files(self, sources: list[FileSource], now_s: float, *, in_batch: bool) -> None:
         """Add a listing of the input files, which takes the place of the offsets of other sources."""
         assert self.files is not None
         was_limited = self.files.is_limited
-        self.files.update(sources, rows, in_batch=in_batch)
+        self.files.update(sources, in_batch=in_batch)
         self.backlog_rows = self.files.pending_rows
         if self.files.arrived_files is not None:
             self.arrivals.set_total(now_s, self.files.arrived_files)
@@ -162,11 +165,6 @@ class QueryHistory:
             self._waiting.clear()
         if (pending := self.files.pending_rows) is not None and self.files.is_limited:
             self._waiting.append(WaitingRows(now_s, 0.0, pending, pending))
-
-    def add_file_rows(self, rows: int) -> None:
-        """Add rows whose files are counted by a later listing."""
-        if self.files is not None:
-            self.files.rows += rows
 
     def _arriving(self, horizon_s: float) -> float | None:
         rate = self.arrivals.rate_per_s(horizon_s=horizon_s)
