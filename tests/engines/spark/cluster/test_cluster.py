@@ -281,7 +281,7 @@ def test_executors_lost_during_their_warm_up_are_not_waited_for_endlessly(
         time.sleep(600.0)
         return iter([])
 
-    monkeypatch.setattr("penstock.engines.spark.executors.warm_up._wait", lost)
+    monkeypatch.setattr("penstock.engines.spark.executors.warm_up._task", lambda _: lost)
     assert executors.resize(2) == 2
     executors.patience_s = 240.0  # type: ignore[attr-defined]
     assert executors.resize(1) == 1  # no job still occupies its slots
