@@ -178,7 +178,7 @@ def test_a_failed_query_is_restarted_unless_it_makes_no_progress(
             *3 * [(False, True)],
         ]
         failure = engine.failure()
-        assert failure is not None and "an error that stays (4 times at the same batch)" in failure
+        assert failure is not None and "an error that stays; row: {'n': 1400} (4 times at the same batch)" in failure
         healed.touch()
         engine.restart(engine.queries[0])
         comes_to_its_end(engine, rows=1_500)
