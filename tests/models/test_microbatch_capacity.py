@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from penstock.models.microbatch.bottleneck import bottleneck
 from penstock.models.microbatch.capacity import BatchRun, StageRun, batch_time, capacity
 from penstock.models.microbatch.saturation import WaitingRows, is_saturated
 
@@ -88,3 +89,15 @@ def test_a_batch_that_leaves_rows_behind_may_pause() -> None:
     """100 rows are read every 10 s and 150 arrive, although a batch takes only one second."""
     batches = [WaitingRows(10.0 * index, 1.0, 100.0 + 50.0 * index, 50.0 * index) for index in range(1, 9)]
     assert is_saturated(batches) is True
+
+
+def test_the_wait_for_tasks_of_other_queries_is_no_cost_of_a_row() -> None:
+    """One task of 1 s waits 3 s for the slot. Alone, the query would take 1 s and the time to start a task."""
+    stage = StageRun(tasks=1, task_s=1.0, wall_s=4.0, longest_s=1.0)
+    alone = BatchRun(rows=10, batch_s=4.2, fixed_s=0.1, slots=1, stages=(stage,))
+    shared = BatchRun(rows=10, batch_s=4.2, fixed_s=0.1, slots=1, stages=(stage,), shared=True)
+    for slots in (1, 2):
+        assert batch_time(alone, slots).value == pytest.approx(4.2)
+        assert batch_time(shared, slots).value == pytest.approx(1.2, abs=0.11)
+    assert bottleneck([alone, alone]) == "stage 1 of 1 (1 task on 1 slot), 95% of a batch"
+    assert bottleneck([shared, shared]) == "the wait for slots that other queries use, 69% of a batch"

@@ -1,4 +1,4 @@
-"""Twelve kinds of simulated programs, and the verdict on what `watch` says about them."""
+"""Kinds of simulated programs, and the verdict on what `watch` says about them."""
 
 from __future__ import annotations
 
@@ -45,6 +45,12 @@ PROGRAMS = {
         queries=(
             SimulatedQuery(name="quick", stages=(wide(0.004),), share=0.5),
             SimulatedQuery(name="slow", stages=(wide(0.012),), share=0.5),
+        )
+    ),
+    "small beside large": SimulatedProgram(
+        queries=(
+            SimulatedQuery(name="small", stages=(wide(tasks=4),), share=0.06),
+            SimulatedQuery(name="large", stages=(wide(tasks=12),), share=0.94),
         )
     ),
     "trigger": single(wide(), trigger_s=5.0),
@@ -104,7 +110,13 @@ def decide_on(
     flow.source("input", generate(int, schema="n bigint", rows=0)).sink("queries", noop())
     policy = WatchedMst(slots_per_executor=size, max_executors=MAX_EXECUTORS, is_local=is_local)
     histories = {query.name: QueryHistory() for query in program.queries}
-    there = Executors(slots=executors * size, slots_per_executor=size, max_executors=MAX_EXECUTORS, changed=False)
+    there = Executors(
+        slots=executors * size,
+        slots_per_executor=size,
+        max_executors=MAX_EXECUTORS,
+        changed=False,
+        shared=len(program.queries) > 1,
+    )
     windows: list[Window] = []
     decisions: list[Decision] = []
     memory: Memory = {}
@@ -175,6 +187,8 @@ def verdict(program: SimulatedProgram, decision: Decision, rate: float, executor
     assert isinstance(decision, Change)
     # A backlog has to be processed besides the load.
     count = decision.plan.slots // program.slots_per_executor
+    if count == executors + 1 and "Whether that suffices is unknown" in decision.reason:
+        return "unknown" if rate > 0.97 * program.capacity(executors) else "wrong: suffices"
     sustained = program.capacity(count)
     if sustained < 0.97 * min(rate, most):
         return "wrong: too few"

@@ -1,8 +1,8 @@
 """A small discrete simulation of micro-batch programs with known costs, independent of the estimator under test.
 
-A program has one or more queries. A batch reads the rows that have arrived (or at most `limit`), runs its stages one
-after another on the slots, and takes a fixed time and a time of the driver. The tasks of a stage are placed on the
-slots greedily. Queries that run at the same time share the slots. The simulation yields the same reports as Spark:
+A program has one or more queries. A batch reads the rows that have arrived (or at most `limit`), takes a fixed time and
+a time of the driver, and runs its stages one after another. All queries share the slots: a task takes the first slot
+that becomes free, in the order in which the stages were submitted. The simulation yields the same reports as Spark:
 start, duration and rows of each batch, offsets, and the times of its stages.
 """
 
@@ -58,7 +58,10 @@ class SimulatedProgram:
         if len(self.queries) == 1:
             (query,) = self.queries
             rows = query.limit or 10_000_000
-            return rows / max(query.trigger_s, sum(_batch_s(query, rows, slots, None)[0]))
+            stages_s = sum(
+                _placed(_tasks(stage, rows), [0.0] * slots, 0.0) + stage.overhead_s for stage in query.stages
+            )
+            return rows / max(query.trigger_s, query.fixed_s + query.driver_row_s * rows + stages_s)
         low, high = 0.0, slots / sum(query.share * sum(stage.row_s for stage in query.stages) for query in self.queries)
         for _ in range(8):
             middle = (low + high) / 2
@@ -88,9 +91,12 @@ class _State:
     query: SimulatedQuery
     number: int = 0
     read: int = 0
-    free_s: float = 0.0  # end of the last batch
-    scheduled_s: float = 0.0
-    busy_until_s: float = field(default=0.0)
+    began_s: float = 0.0  # of the current batch
+    rows: int = 0
+    available: int = 0
+    fixed_s: float = 0.0
+    stages: list[StageRun] = field(default_factory=list)  # completed, of the current batch
+    in_batch: bool = False
 
 
 def simulate_batches(
@@ -99,34 +105,57 @@ def simulate_batches(
     """Return the batches in the order of their ends."""
     noise = random.Random(seed)
     states = [_State(query) for query in program.queries]
-    slots = executors * program.slots_per_executor
+    free_s = [0.0] * executors * program.slots_per_executor  # heap of the times at which the slots become free
     batches: list[SimulatedBatch] = []
     queue = [(0.0, index) for index in range(len(states))]
     heapq.heapify(queue)
     while queue:
         now_s, index = heapq.heappop(queue)
-        if now_s >= seconds:
-            continue
         state = states[index]
-        query = state.query
-        available = _arrived(query, now_s, rows_per_s) - state.read
-        rows = min(available, query.limit or available)
-        if rows <= 0:
-            heapq.heappush(queue, (now_s + max(0.01, query.trigger_s), index))
+        if state.in_batch and len(state.stages) == len(state.query.stages):
+            batches.append(_ended(state, now_s))
+            if state.query.trigger_s:
+                trigger_s = state.query.trigger_s
+                now_s = max(now_s, (math.floor(state.began_s / trigger_s) + 1) * trigger_s)
+        elif state.in_batch:
+            now_s = _run_stage(state, now_s, free_s, noise)
+        elif now_s >= seconds:
             continue
-        at_once = 1 + sum(other.busy_until_s > now_s for other in states if other is not state)
-        parts, stages = _batch_s(query, rows, max(1, slots // at_once), noise)
-        cold_s = 6.0 if state.number == 0 else 0.0  # Python starts
-        batch_s = sum(parts) + cold_s
-        state.busy_until_s = now_s + batch_s
-        batches.append(_batch(state, now_s, batch_s, parts[0], rows, available, stages))
-        state.number += 1
-        state.read += rows
-        next_s = now_s + batch_s
-        if query.trigger_s:
-            next_s = max(next_s, (math.floor(now_s / query.trigger_s) + 1) * query.trigger_s)
-        heapq.heappush(queue, (next_s, index))
+        else:
+            now_s = _begin(state, now_s, rows_per_s, noise)
+        heapq.heappush(queue, (now_s, index))
     return sorted(batches, key=lambda batch: batch.report.ended_s)
+
+
+def _begin(state: _State, now_s: float, rows_per_s: float, noise: random.Random) -> float:
+    """Begin a batch if there are rows; return the time of the next event."""
+    query = state.query
+    state.available = _arrived(query, now_s, rows_per_s) - state.read
+    state.rows = min(state.available, query.limit or state.available)
+    if state.rows <= 0:
+        return now_s + max(0.01, query.trigger_s)
+    state.in_batch, state.began_s, state.stages = True, now_s, []
+    state.fixed_s = _noisy(query.fixed_s, query, noise)
+    cold_s = 6.0 if state.number == 0 else 0.0  # Python starts
+    return now_s + cold_s + state.fixed_s + _noisy(query.driver_row_s * state.rows, query, noise)
+
+
+def _run_stage(state: _State, now_s: float, free_s: list[float], noise: random.Random) -> float:
+    """Place the tasks of the next stage on the slots that become free first; return the end of the stage."""
+    stage = state.query.stages[len(state.stages)]
+    tasks = [_noisy(seconds, state.query, noise) for seconds in _tasks(stage, state.rows)]
+    ended_s = _placed(tasks, free_s, now_s) + _noisy(stage.overhead_s, state.query, noise)
+    run = StageRun(tasks=len(tasks), task_s=sum(tasks), wall_s=ended_s - now_s, longest_s=max(tasks))
+    state.stages.append(run)
+    return ended_s
+
+
+def _ended(state: _State, now_s: float) -> SimulatedBatch:
+    batch = _batch(state, now_s - state.began_s)
+    state.number += 1
+    state.read += state.rows
+    state.in_batch = False
+    return batch
 
 
 def _arrived(query: SimulatedQuery, at_s: float, rows_per_s: float) -> int:
@@ -134,24 +163,16 @@ def _arrived(query: SimulatedQuery, at_s: float, rows_per_s: float) -> int:
     return int(seconds * rows_per_s * query.share)
 
 
-def _batch_s(
-    query: SimulatedQuery, rows: int, slots: int, noise: random.Random | None
-) -> tuple[list[float], tuple[StageRun, ...]]:
-    """Return the times of the fixed part, of the driver and of each stage, and the stages."""
+def _noisy(seconds: float, query: SimulatedQuery, noise: random.Random) -> float:
+    if seconds == 0 or query.noise == 0:
+        return seconds
+    slow = 1.6 if noise.random() < 0.01 else 1.0  # garbage collection
+    return seconds * slow * max(0.3, noise.gauss(1.0, query.noise))
 
-    def noisy(seconds: float) -> float:
-        if noise is None or seconds == 0:
-            return seconds
-        slow = 1.6 if noise.random() < 0.01 else 1.0  # garbage collection
-        return seconds * slow * max(0.3, noise.gauss(1.0, query.noise))
 
-    parts, runs = [noisy(query.fixed_s), noisy(query.driver_row_s * rows)], []
-    for stage in query.stages:
-        tasks = [noisy(stage.task_s + stage.row_s * part) for part in _task_rows(stage, rows)]
-        wall_s = _placed_s(tasks, slots) + noisy(stage.overhead_s)
-        parts.append(wall_s)
-        runs.append(StageRun(tasks=len(tasks), task_s=sum(tasks), wall_s=wall_s, longest_s=max(tasks)))
-    return parts, tuple(runs)
+def _tasks(stage: SimulatedStage, rows: int) -> list[float]:
+    """Return the time of each task."""
+    return [stage.task_s + stage.row_s * part for part in _task_rows(stage, rows)]
 
 
 def _task_rows(stage: SimulatedStage, rows: int) -> Iterator[float]:
@@ -162,38 +183,32 @@ def _task_rows(stage: SimulatedStage, rows: int) -> Iterator[float]:
     yield from [rows * (1.0 - stage.largest_share) / (stage.tasks - 1)] * (stage.tasks - 1)
 
 
-def _placed_s(tasks: list[float], slots: int) -> float:
+def _placed(tasks: list[float], free_s: list[float], now_s: float) -> float:
     """Return the end of the last task if each one takes the first free slot, in the given order."""
-    free = [0.0] * slots
+    ended_s = now_s
     for seconds in tasks:
-        heapq.heapreplace(free, free[0] + seconds)
-    return max(free)
+        end_s = max(free_s[0], now_s) + seconds
+        heapq.heapreplace(free_s, end_s)
+        ended_s = max(ended_s, end_s)
+    return ended_s
 
 
-def _batch(
-    state: _State,
-    began_s: float,
-    batch_s: float,
-    fixed_s: float,
-    rows: int,
-    available: int,
-    stages: tuple[StageRun, ...],
-) -> SimulatedBatch:
+def _batch(state: _State, batch_s: float) -> SimulatedBatch:
     is_kafka = state.query.source == "kafka"
     source = SourceProgress(
         description="KafkaV2[Subscribe[rows]]" if is_kafka else "SomeSource[]",
         start_offset={"rows": {"0": state.read}},
-        end_offset={"rows": {"0": state.read + rows}},
-        latest_offset={"rows": {"0": state.read + available}} if is_kafka else None,
-        num_input_rows=rows,
+        end_offset={"rows": {"0": state.read + state.rows}},
+        latest_offset={"rows": {"0": state.read + state.available}} if is_kafka else None,
+        num_input_rows=state.rows,
     )
-    milliseconds = {"triggerExecution": 1000 * batch_s, "addBatch": 1000 * (batch_s - fixed_s / 2)}
+    milliseconds = {"triggerExecution": 1000 * batch_s, "addBatch": 1000 * (batch_s - state.fixed_s / 2)}
     report = Progress(
         batch_id=state.number,
         run_id="run",
-        timestamp=datetime.fromtimestamp(EPOCH_S + began_s, UTC).isoformat(),
-        duration_ms=milliseconds | {"walCommit": 500 * fixed_s},
-        num_input_rows=rows,
+        timestamp=datetime.fromtimestamp(EPOCH_S + state.began_s, UTC).isoformat(),
+        duration_ms=milliseconds | {"walCommit": 500 * state.fixed_s},
+        num_input_rows=state.rows,
         sources=(source,),
     )
-    return SimulatedBatch(query=state.query, report=report, stages=stages)
+    return SimulatedBatch(query=state.query, report=report, stages=tuple(state.stages))

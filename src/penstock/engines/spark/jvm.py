@@ -203,15 +203,15 @@ class Stage(msgspec.Struct, frozen=True, rename="camel"):
     status: str
     num_tasks: int
     executor_run_time: int  # milliseconds, summed over its tasks
-    first_task_launched_time: int | None = None  # milliseconds since the epoch
+    submission_time: int | None = None  # milliseconds since the epoch
     completion_time: int | None = None
 
     @property
     def wall_s(self) -> float | None:
-        """Return the time from the start of the first task to the end of the stage."""
-        if self.first_task_launched_time is None or self.completion_time is None:
+        """Return the time from the submission to the end of the stage; it includes the wait for slots."""
+        if self.submission_time is None or self.completion_time is None:
             return None
-        return max(0, self.completion_time - self.first_task_launched_time) / 1000
+        return max(0, self.completion_time - self.submission_time) / 1000
 
 
 class StatusStore:

@@ -16,7 +16,20 @@ _VARIED = 0.1  # standard deviation of the batch sizes / mean, above which the p
 
 class _Part(NamedTuple):
     text: str
-    seconds: float  # per batch
+    rows: Sequence[int]  # of each batch
+    seconds: Sequence[float]  # of this part in each batch
+
+    @property
+    def mean_s(self) -> float:
+        return float(np.mean(self.seconds))
+
+    @property
+    def per_row_s(self) -> float:
+        """Return the slope of a regression line through the batches."""
+        rows = np.array(self.rows, dtype=float)
+        centred = rows - rows.mean()
+        squares = float(centred @ centred)
+        return float(centred @ np.array(self.seconds)) / squares if squares > 0 else 0.0
 
 
 def bottleneck(batches: Sequence[BatchRun], *, trigger_s: float = 0.0) -> str | None:
@@ -33,39 +46,30 @@ def bottleneck(batches: Sequence[BatchRun], *, trigger_s: float = 0.0) -> str | 
         return f"the limit of the source, {rows.mean():.0f} rows per trigger of {trigger_s:g} s"
     count = max(len(batch.stages or ()) for batch in timed)
     alike = [batch for batch in timed if batch.stages is not None and len(batch.stages) == count]
-    parts = [_driver(timed), *(_stage(alike, index, count) for index in range(count))]
+    sizes = [batch.rows for batch in timed]
+    parts = [
+        _Part("the driver", sizes, [batch.batch_s - batch.stages_s for batch in timed]),
+        _Part("the wait for slots that other queries use", sizes, [batch.waiting_s for batch in timed]),
+        *(_stage(alike, index, count) for index in range(count)),
+    ]
     if float(rows.std()) > _VARIED * float(rows.mean()):
-        per_row = [_per_row_s(timed, None), *(_per_row_s(alike, index) for index in range(count))]
-        total_s = sum(max(0.0, seconds) for seconds in per_row)
+        total_s = sum(max(0.0, part.per_row_s) for part in parts)
         if total_s > 0:
-            share, part = max(zip(per_row, parts, strict=True), key=lambda pair: pair[0])
-            return f"{part.text}, {min(1.0, share / total_s):.0%} of the time per row"
-    part = max(parts, key=lambda part: part.seconds)
-    return f"{part.text}, {min(1.0, part.seconds / mean_s):.0%} of a batch" if mean_s > 0 else part.text
-
-
-def _driver(batches: Sequence[BatchRun]) -> _Part:
-    return _Part("the driver", float(np.mean([batch.batch_s - batch.stages_s for batch in batches])))
+            part = max(parts, key=lambda part: part.per_row_s)
+            return f"{part.text}, {min(1.0, part.per_row_s / total_s):.0%} of the time per row"
+    part = max(parts, key=lambda part: part.mean_s)
+    return f"{part.text}, {min(1.0, part.mean_s / mean_s):.0%} of a batch" if mean_s > 0 else part.text
 
 
 def _stage(batches: Sequence[BatchRun], index: int, count: int) -> _Part:
     stages = [batch.stages[index] for batch in batches if batch.stages is not None]
     tasks, slots = round(float(np.mean([stage.tasks for stage in stages]))), batches[-1].slots
     longest = [stage.longest_s * stage.tasks / stage.task_s for stage in stages if stage.longest_s and stage.task_s > 0]
-    text = f"stage {index + 1} of {count} ({tasks} task{'s' if tasks != 1 else ''} on {slots} slots"
+    text = f"stage {index + 1} of {count} ({_count(tasks, 'task')} on {_count(slots, 'slot')}"
     if longest and float(np.mean(longest)) >= _SKEWED:
         text += f", the longest task takes {float(np.mean(longest)):.1f} times the mean"
-    return _Part(f"{text})", float(np.mean([stage.wall_s for stage in stages])))
+    return _Part(f"{text})", [batch.rows for batch in batches], [batch.stage_s(index) for batch in batches])
 
 
-def _per_row_s(batches: Sequence[BatchRun], index: int | None) -> float:
-    rows = np.array([batch.rows for batch in batches], dtype=float)
-    seconds = np.array(
-        [
-            batch.batch_s - batch.stages_s if index is None or batch.stages is None else batch.stages[index].wall_s
-            for batch in batches
-        ]
-    )
-    centred = rows - rows.mean()
-    squares = float(centred @ centred)
-    return float(centred @ seconds) / squares if squares > 0 else 0.0
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"

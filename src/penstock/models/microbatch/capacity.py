@@ -11,6 +11,10 @@ that a source limits to N rows sustains N / D(N) at most, and a trigger interval
 The time of a batch with another number of slots follows from its stages. A stage of k tasks with the total task time W,
 the longest task L and p slots takes at least max(L, W / min(k, p)), and with equal tasks ceil(k / p) W / k. R. Graham's
 bound W / p + L (1 - 1 / p) is the upper end (SIAM J. Appl. Math. 17(2), 1969). The driver's part does not change.
+
+Queries of one program share the slots. The time for which a stage waits for the tasks of other queries is left out:
+it is bounded while all tasks fit into the slots, and does not grow with the rows of this query. Whether all tasks fit
+is a matter of all queries together.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ _EQUAL_TASKS = 1.25  # longest task / mean task up to which the tasks count as e
 _EVEN = 0.85  # equal tasks leave no slot idle for longer than this share of the stage suggests
 _OUTLIER = 6.0  # residuals beyond this multiple of the median absolute residual are not fitted
 _KNOWN = 3.0  # largest ratio of the ends of an interval whose estimate is stated
-_CONTENTION = 0.25  # share of a stage without tasks from which the slots count as shared with other queries
+_DISPATCH_S = 0.1  # time that Spark needs at most to start the tasks of a stage if slots are free
 _EXTRAPOLATED = 10.0  # a lower end beyond so many times the observed rate is not stated
 _LARGEST = 0.2  # share of the batches that count as the largest
 
@@ -42,7 +46,7 @@ class StageRun:
 
     tasks: int
     task_s: float  # sum over its tasks
-    wall_s: float
+    wall_s: float  # from its submission to its end
     longest_s: float | None = None  # longest task; None: unknown
 
 
@@ -56,11 +60,29 @@ class BatchRun:
     slots: int  # slots of all executors during the batch
     stages: tuple[StageRun, ...] | None
     limited: bool = False  # the source had more rows than the batch was allowed to read
+    shared: bool = False  # other queries ran at the same time
 
     @property
     def stages_s(self) -> float:
         """Return the time of the batch during which a stage ran; stages of a join may run at the same time."""
         return min(self.batch_s, sum(stage.wall_s for stage in self.stages or ()))
+
+    @property
+    def waiting_s(self) -> float:
+        """Return the time for which stages waited for the tasks of other queries."""
+        return self.overlap * sum(_waiting_s(stage, self.slots) for stage in self.stages or ()) if self.shared else 0.0
+
+    def stage_s(self, index: int) -> float:
+        """Return the time of one stage without the wait for the tasks of other queries."""
+        assert self.stages is not None
+        stage = self.stages[index]
+        return stage.wall_s - (_waiting_s(stage, self.slots) if self.shared else 0.0)
+
+    @property
+    def overlap(self) -> float:
+        """Return the time during which a stage ran, divided by the sum over all stages."""
+        total_s = sum(stage.wall_s for stage in self.stages or ())
+        return self.stages_s / total_s if total_s > 0 else 0.0
 
 
 class Duration(NamedTuple):
@@ -77,39 +99,46 @@ def batch_time(batch: BatchRun, slots: int) -> Duration:
     >>> [round(batch_time(batch, slots).value, 3) for slots in (1, 2, 3, 4, 8)]
     [4.5, 2.5, 2.5, 1.5, 1.5]
     """
-    if slots == batch.slots:
-        return Duration(batch.batch_s, batch.batch_s, batch.batch_s)
+    own_s = batch.batch_s - batch.waiting_s
+    if slots == batch.slots or batch.stages == ():
+        return Duration(own_s, own_s, own_s)
     if batch.stages is None:
         scaled = batch.batch_s * batch.slots / slots
         low, high = sorted((batch.batch_s, scaled))
         return Duration(low, high, high)
-    total_s = sum(stage.wall_s for stage in batch.stages)
-    overlap = batch.stages_s / total_s if total_s > 0 else 0.0
-    stages = [_stage_time(stage, batch.slots, slots) for stage in batch.stages]
+    stages = [_stage_time(stage, batch.slots, slots, shared=batch.shared) for stage in batch.stages]
     rest_s = batch.batch_s - batch.stages_s
-    return (
-        Duration(*(rest_s + overlap * sum(times) for times in zip(*stages, strict=True)))
-        if stages
-        else Duration(batch.batch_s, batch.batch_s, batch.batch_s)
-    )
+    return Duration(*(rest_s + batch.overlap * sum(times) for times in zip(*stages, strict=True)))
 
 
-def _stage_time(stage: StageRun, before: int, after: int) -> Duration:
-    mean_s = stage.task_s / max(1, stage.tasks)
-    # A stage whose tasks all started at once lasted as long as its longest task.
-    longest_s = stage.longest_s if stage.longest_s is not None else stage.wall_s if stage.tasks <= before else mean_s
-    longest_s = max(mean_s, min(longest_s, stage.task_s))
-    overhead_s = max(0.0, stage.wall_s - _makespan(stage, longest_s, before).value)
+def _stage_time(stage: StageRun, before: int, after: int, *, shared: bool) -> Duration:
+    longest_s = _longest_s(stage, before)
+    overhead_s = _overhead_s(stage, before) - (_waiting_s(stage, before) if shared else 0.0)
     makespan = _makespan(stage, longest_s, after)
     if stage.tasks == before and after > before:
         # The number of tasks may follow the number of slots, as for a file source.
         ideal_s = max(longest_s * before / after, stage.task_s / after)
         makespan = makespan._replace(low=min(makespan.low, ideal_s))
-    scaled_s = overhead_s
-    if overhead_s > _CONTENTION * stage.wall_s:  # the tasks of other queries took slots; more slots remove this time
-        scaled_s = overhead_s * makespan.value / max(stage.wall_s - overhead_s, 1e-9)
-    low_s, high_s = min(overhead_s, scaled_s), max(overhead_s, scaled_s)
-    return Duration(makespan.low + low_s, makespan.value + scaled_s, makespan.high + high_s)
+    return Duration(*(seconds + overhead_s for seconds in makespan))
+
+
+def _waiting_s(stage: StageRun, slots: int) -> float:
+    """Return the time for which a stage waited for the tasks of other queries, if there are any."""
+    return max(0.0, _overhead_s(stage, slots) - _DISPATCH_S)
+
+
+def _overhead_s(stage: StageRun, slots: int) -> float:
+    """Return the time of a stage beyond the time that its tasks need with these slots."""
+    return max(0.0, stage.wall_s - _makespan(stage, _longest_s(stage, slots), slots).value)
+
+
+def _longest_s(stage: StageRun, slots: int) -> float:
+    """Return the time of the longest task. A stage whose tasks all started at once lasted as long as that task."""
+    mean_s = stage.task_s / max(1, stage.tasks)
+    longest_s = stage.longest_s
+    if longest_s is None:
+        longest_s = stage.wall_s if stage.tasks <= slots else mean_s
+    return max(mean_s, min(longest_s, stage.task_s))
 
 
 def _makespan(stage: StageRun, longest_s: float, slots: int) -> Duration:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from penstock.control.policies.mst.load import LEVEL, SLOPE, with_forecast
@@ -25,7 +25,7 @@ from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 LOW_TURNS, LOW_MOST = "mst.low_turns", "mst.low_most"  # turns in which fewer executors sufficed; their largest number
 FINITE = ("availableNow", "oneTime")  # triggers of queries that end by themselves
-_CARE = 0.05  # relative reserve of a release
+_CARE = 0.05  # relative reserve of a release, and relative error of the measured task time
 _GROWTH = 0.1  # smallest relative growth of the forecast that counts
 _NEAR = 0.05  # relative difference of two capacities that counts as none
 _GAIN = 0.15  # smallest relative gain for which executors are added if no number of them suffices
@@ -50,8 +50,12 @@ class _Demand:
                 rate = _best(estimate) if end == "value" else estimate.low if end == "low" else estimate.high
                 if rate is not None:
                     factors.append(rate / need)
-        if end != "high" and (work := self._slots_needed()) > 0:
-            factors.append(executors * self.slots_per_executor / work)
+        if (work := self._slots_needed()) > 0:
+            slots = executors * self.slots_per_executor
+            if end != "high":
+                factors.append(slots / work)
+            elif len(self.queries) > 1:  # the estimate of a single query already includes its own tasks
+                factors.append((1.0 + _CARE) * slots / work)
         return min(factors, default=None)
 
     def estimate(self, query: PipelineWindow, executors: int) -> Estimate:
@@ -225,15 +229,16 @@ class WatchedMst:
         best = min((count for count in factors if factors[count] >= max(factors.values()) / (1.0 + _NEAR)), default=now)
         if best > now and factors[best] > (1.0 + _GAIN) * factors[now]:
             return self._change(situation, demand, now, best, Reason.SHORTAGE, inputs)
+        if is_saturated and more and demand.total(max_executors).value is None and not demand.is_too_few(max_executors):
+            change = self._change(situation, demand, now, more[0], Reason.SHORTAGE, inputs)
+            return replace(change, reason=f"{change.reason} Whether that suffices is unknown, and one more shows it.")
         query = demand.limiting(now)
         grows = "its waiting rows grow" if is_saturated else "it exceeds the capacity"
         cause = (
             "" if query.bottleneck is None else f" The bottleneck is {query.bottleneck}, in query '{query.pipeline}'."
         )
         sustained = interval_text(demand.total(max(now, max_executors)))
-        help_text = (
-            f"{_executors(now)} are the largest allowed number" if not list(more) else "More executors do not help"
-        )
+        help_text = f"{_executors(now)} are the largest allowed number" if not more else "More executors do not help"
         return Hold(
             reason_code=Reason.AT_LIMIT,
             reason=f"The load needs {sum(demand.needs):.4g} rows/s and {grows}. {help_text}: they sustain {sustained}."

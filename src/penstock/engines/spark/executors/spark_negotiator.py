@@ -160,13 +160,12 @@ class SparkNegotiator:
     def admit_new(self) -> str | None:
         if self._directory is None or not self._warms_up:
             return None
-        before = self.rejections
-        if set(self._registered()) - self._warm - self._rejected.keys():
-            self._admit(self._active())
-        active = set(self._active())
-        if self.rejections > before or active & self._rejected.keys():
+        # The tasks of the finished batch ran on executors that had registered by now. Others may register meanwhile.
+        present, before = self._active(), self.rejections
+        self._admit(present)
+        if self.rejections > before or set(self._active()) & self._rejected.keys():
             return self._rejection()
-        unchecked = sorted(active - self._warm)
+        unchecked = sorted(set(present).intersection(self._active()) - self._warm)
         if unchecked:
             return (
                 f"Executor {unchecked[0]} completed no task within {self.patience_s:g} s, so its access to the run "

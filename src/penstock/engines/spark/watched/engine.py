@@ -170,6 +170,7 @@ class WatchedEngine:
             slots_per_executor=slots_per_executor,
             max_executors=self._max_executors,
             changed=changed,
+            shared=len(self._running) > 1,
         )
 
     def _pipeline(

@@ -67,6 +67,7 @@ class Executors:
     slots_per_executor: int
     max_executors: int
     changed: bool  # their number is another one than in the previous window
+    shared: bool = False  # several queries use them
 
 
 @dataclass(slots=True)
@@ -148,6 +149,7 @@ class QueryHistory:
                 slots=executors.slots,
                 stages=runs,
                 limited=is_limited,
+                shared=executors.shared,
             )
             self._fitted.append((batch.began_s, run))
         if self.files is None or not self.files.is_limited:
