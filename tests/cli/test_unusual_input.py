@@ -41,8 +41,8 @@ def simulate(*options: str) -> dict[str, object]:
     "words",
     [
         ["schema", "plan"],
-        ["show", "double.py", "--json"],
-        ["show", "double.py"],
+        ["show", "double.py", "--json", "--no-spark"],
+        ["show", "double.py", "--no-spark"],
         [
             "simulate",
             "double.py",
@@ -67,7 +67,7 @@ def test_a_full_disk(files: Path, words: list[str]) -> None:
 
 def test_files_with_a_byte_order_mark(files: Path) -> None:
     plain = simulate("--trace", "load.csv", "--behaviour", "costs.json")
-    plan = json.dumps(json.loads(CliRunner().invoke(cli, ["show", "double.py", "--json"]).stdout)["plan"])
+    plan = json.dumps(json.loads(CliRunner().invoke(cli, ["show", "double.py", "--json", "--no-spark"]).stdout)["plan"])
     Path("plan.json").write_bytes(BOM + plan.encode())
     Path("marked.csv").write_bytes(BOM + Path("load.csv").read_bytes())
     Path("marked.json").write_bytes(BOM + COSTS.encode())

@@ -70,13 +70,13 @@ class SimulatedProgram:
 
     def _is_stable(self, rows_per_s: float, executors: int) -> bool:
         quiet = replace(self, queries=tuple(replace(query, noise=0.0) for query in self.queries))
-        batches = simulate_batches(quiet, rows_per_s=rows_per_s, executors=executors, seconds=400.0, seed=0)
+        batches = simulate_batches(quiet, rows_per_s=rows_per_s, executors=executors, seconds=200.0, seed=0)
         longest = [
             max(batch.report.batch_s for batch in batches if batch.query.name == query.name and is_late(batch))
             for query in quiet.queries
-            for is_late in (lambda batch: batch.report.ended_s > EPOCH_S + 200.0,)
+            for is_late in (lambda batch: batch.report.ended_s > EPOCH_S + 100.0,)
         ]
-        return max(longest) < 20.0
+        return max(longest) < 10.0
 
 
 @dataclass(kw_only=True)

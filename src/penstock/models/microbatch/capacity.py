@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -91,6 +92,7 @@ class Duration(NamedTuple):
     high: float
 
 
+@lru_cache(maxsize=8192)  # each window estimates the same batches again
 def batch_time(batch: BatchRun, slots: int) -> Duration:
     """Return the time of the same batch with another number of slots.
 
