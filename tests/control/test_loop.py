@@ -49,8 +49,8 @@ class Bench:
         return answer
 
     def run(self, **options: Any) -> Stopped:
-        on_window = options.pop("on_window", None)
-        loop = Loop(engine=self.engine, store=self.store, clock=self.clock, on_window=on_window)
+        calls = {name: options.pop(name) for name in ("on_window", "on_message") if name in options}
+        loop = Loop(engine=self.engine, store=self.store, clock=self.clock, **calls)
         return run(self.engine, loop, self.requests, Schedule(**options))
 
 
@@ -120,7 +120,9 @@ def test_a_rolled_back_plan_is_recorded_with_its_reason(bench: Bench) -> None:
     before = bench.engine.plan
     bench.engine.refuse_slots = 64
     bench.ask_at(3.0, Apply(plan=before.replace(slots=64)))
-    bench.run(until=bench.engine.idle)
+    messages: list[str] = []
+    bench.run(until=bench.engine.idle, on_message=messages.append)
+    assert messages == ["1 executor is gone: it goes on with 1 slots instead of 2"]
     (change,) = bench.store.plan_changes()
     assert (change.outcome, change.reason, change.pause_s) == ("rolled back", "there are no 64 slots", None)
     assert bench.engine.plan == before == bench.store.plan()
@@ -246,7 +248,7 @@ def test_an_error_of_the_viewer_stops_the_engine(bench: Bench) -> None:
     assert not bench.engine.running
 
 
-def test_lost_slots_are_recorded(bench: Bench) -> None:
+def test_lost_slots_are_recorded_and_reported(bench: Bench) -> None:
     """The status and the cost use the actual slots."""
     fewer = bench.engine.plan.replace(slots=1)
 
@@ -257,7 +259,9 @@ def test_lost_slots_are_recorded(bench: Bench) -> None:
         return ("1 executor is gone: it goes on with 1 slots instead of 2",)
 
     bench.engine.recover = recover  # type: ignore[method-assign]
-    bench.run(until=bench.engine.idle)
+    messages: list[str] = []
+    bench.run(until=bench.engine.idle, on_message=messages.append)
+    assert messages == ["1 executor is gone: it goes on with 1 slots instead of 2"]
     (change,) = bench.store.plan_changes()
     assert (change.outcome, change.old.slots, change.new.slots) == ("ok", 2, 1)
     assert change.at_s == pytest.approx(1010.0, abs=0.5)

@@ -108,7 +108,7 @@ def run(
         kafka_options: Options of the Kafka client for the channel "kafka".
         until_idle: Stop the run when all input is processed.
         on_window: Called in the background thread with each window and the plan in force.
-        on_message: Called with one sentence for each remark about the start.
+        on_message: Called with one sentence for each remark about the start, and when a failed query is restarted.
 
     Returns:
         The run. It has started, and all its queries are running.
@@ -189,7 +189,7 @@ class Run(RunRecord):
         self, launch: Launch, *, on_message: Callable[[str], None] | None = None, remarks: list[str] | None = None
     ) -> None:
         super().__init__(launch.directory)
-        self._launch = launch
+        self._launch, self._on_message = launch, on_message
         self._started, self._ended_event = threading.Event(), threading.Event()
         self._idle_changed = threading.Condition()  # guards the two counts
         self._idle_waiters = 0  # threads in `wait_until_idle`
@@ -367,7 +367,13 @@ class Run(RunRecord):
                 )
                 self._ended = run_loop(
                     engine,
-                    Loop(engine=engine, store=store, controller=controller, on_window=self._launch.on_window),
+                    Loop(
+                        engine=engine,
+                        store=store,
+                        controller=controller,
+                        on_window=self._launch.on_window,
+                        on_message=self._on_message,
+                    ),
                     Requests(self.directory),
                     schedule,
                     on_start=self._started.set,

@@ -50,6 +50,7 @@ class Loop:
     controller: Controller | None = None
     clock: Clock = time
     on_window: OnWindow | None = None  # called with each window and the plan in force, before the decision
+    on_message: Callable[[str], None] | None = None  # called with one sentence when a failed query is restarted
     observe: Callable[[], Window] | None = None  # replaces engine.observe
     survives_failed_observation: bool = False  # record the error and decide without a window, instead of raising
     warm_until_s: float = 0.0  # windows that begin earlier belong to the warm-up

@@ -37,8 +37,8 @@ def run(
     """Run the loop's engine until a request, a signal, a failure or a condition of `schedule` stops it.
 
     `store.begin_run` must have been called. `on_start` is called after the engine has started. Errors of an
-    observation, a request or a policy are recorded and the run continues. Errors while starting, of the store and of
-    `on_window` stop the engine and are raised.
+    observation, a request or a policy are recorded and the run continues. Errors while starting, of the store, of
+    `on_window` and of `on_message` stop the engine and are raised.
     """
     loop.survives_failed_observation = True
     store, clock = loop.store, loop.clock
@@ -131,6 +131,8 @@ class _WindowWait:
     def _recover(self) -> None:
         for recovery in self._engine.recover():
             self._loop.store.add_error(ErrorRecord(at_s=self._loop.clock.time(), where="query", message=recovery))
+            if self._loop.on_message is not None:
+                self._loop.on_message(recovery)
         self._loop.record_external_change()
 
     def _reason(self) -> Stopped | None:
