@@ -120,9 +120,7 @@ def test_a_rolled_back_plan_is_recorded_with_its_reason(bench: Bench) -> None:
     before = bench.engine.plan
     bench.engine.refuse_slots = 64
     bench.ask_at(3.0, Apply(plan=before.replace(slots=64)))
-    messages: list[str] = []
-    bench.run(until=bench.engine.idle, on_message=messages.append)
-    assert messages == ["1 executor is gone: it goes on with 1 slots instead of 2"]
+    bench.run(until=bench.engine.idle)
     (change,) = bench.store.plan_changes()
     assert (change.outcome, change.reason, change.pause_s) == ("rolled back", "there are no 64 slots", None)
     assert bench.engine.plan == before == bench.store.plan()
