@@ -44,6 +44,8 @@ def test_the_demo_is_exact_and_its_policy_acts(installed: Path, tmp_path: Path) 
     result = json.loads(last)
     fixed, scaled = result["without"], result["with_policy"]
     assert result["differences"] == [] and result["rows"] > 0
+    # Half of the first load is four times 40 rows/s. Two replicas serve at most 2 / 0.02 s = 100 rows/s.
+    assert fixed["most_slots"] == 2 and fixed["most_backlog_rows"] > 100
     assert len(result["decisions"]) >= 1  # changes of the plan
     assert scaled["most_slots"] > fixed["most_slots"]  # more slots while the load is high
     assert (tmp_path / result["report"]).is_file()
