@@ -16,6 +16,7 @@ from penstock.dataflow.local_paths import local_directory
 from penstock.measure.window import Window
 from penstock.plan import default_plan
 from penstock.plan.plan import Plan, diff
+from penstock.report.history import share_within_target
 
 if TYPE_CHECKING:
     from penstock.store import DecisionRecord
@@ -249,33 +250,18 @@ def summarise(windows: Sequence[Window], *, target_s: float) -> DemoRunResult:
     lengths_s = [window.end_s - window.start_s for window in windows]
     slots = [max((operator.replicas or 0 for operator in window.operators), default=0) for window in windows]
     backlogs = [sum(operator.backlog_rows or 0 for operator in window.operators) for window in windows]
-    within = _within_target(windows, target_s)
-    seconds = sum(lengths_s)
+    met = [None if window.latency is None else window.latency.mean_s <= target_s for window in windows]
+    within = share_within_target(met, [backlog > 0 for backlog in backlogs], lengths_s)
     return DemoRunResult(
-        seconds=seconds,
+        seconds=sum(lengths_s),
         latency_p95_s=_p95_s(windows),
-        share_within_target=sum(s for s, met in zip(lengths_s, within, strict=True) if met) / seconds
-        if seconds
-        else 0.0,
+        share_within_target=within or 0.0,
         slot_seconds=sum(s * count for s, count in zip(lengths_s, slots, strict=True)),
         most_slots=max(slots, default=0),
         last_slots=slots[-1] if slots else 0,
         most_backlog_rows=max(backlogs, default=0),
         last_backlog_rows=backlogs[-1] if backlogs else 0,
     )
-
-
-def _within_target(windows: Sequence[Window], target_s: float) -> list[bool]:
-    """Return for each window whether its mean latency met the target.
-
-    A window without finished rows has the result of the next window. Rows that still wait at the end missed the target.
-    """
-    met, within = not windows or not any(operator.backlog_rows for operator in windows[-1].operators), []
-    for window in reversed(windows):
-        if window.latency is not None:
-            met = window.latency.mean_s <= target_s
-        within.append(met)
-    return within[::-1]
 
 
 def _p95_s(windows: Sequence[Window]) -> float | None:

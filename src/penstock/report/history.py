@@ -85,7 +85,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     peak_backlog_rows: int | None
     latency_mean_s: float | None  # over all rows
     worst_p95_s: float | None  # the highest p95 of a window
-    share_within_target: float | None  # of the time with a known latency
+    share_within_target: float | None  # of the time in which rows left or waited
     utilisation: float | None  # task time / (slots x time)
     busy_s: float | None  # including the warm-up
 
@@ -187,6 +187,28 @@ def windows_per_point(windows: int) -> int:
     return max(1, math.ceil(windows / MAX_POINTS))
 
 
+def share_within_target(
+    met: Sequence[bool | None], waiting: Sequence[bool], lengths_s: Sequence[float]
+) -> float | None:
+    """Return the share of the time within the latency target; None if it is unknown.
+
+    Args:
+        met: Whether the rows that left in each window met the target; None if no row left.
+        waiting: Whether rows were waiting at the end of each window. If rows wait and none leaves, the window has the
+            result of the window in which they leave. Rows that still wait at the end have missed the target.
+        lengths_s: Length of each window.
+
+    >>> share_within_target([True, None, False, None], [True, True, True, False], [1.0, 1.0, 1.0, 1.0])
+    0.3333333333333333
+    """
+    result, shares = False, []
+    for is_met, is_waiting, length_s in zip(reversed(met), reversed(waiting), reversed(lengths_s), strict=True):
+        result = result if is_met is None else is_met
+        if is_met is not None or is_waiting:
+            shares.append((result, length_s))
+    return _mean(shares)
+
+
 def totals(windows: Sequence[WindowSummary], utilisations: Sequence[float | None]) -> Totals:
     warm = [window for window in windows if not window.warm_up] or windows
     warm_s = sum(window.span_s for window in warm)
@@ -203,7 +225,11 @@ def totals(windows: Sequence[WindowSummary], utilisations: Sequence[float | None
         peak_backlog_rows=_max(window.backlog_rows for window in warm),
         latency_mean_s=_mean((window.latency_mean_s, window.latency_rows) for window in warm),
         worst_p95_s=_max(window.latency_p95_s for window in warm),
-        share_within_target=_mean((window.meets_target, window.span_s) for window in warm),
+        share_within_target=share_within_target(
+            [window.meets_target for window in warm],
+            [window.target_s is not None and bool(window.backlog_rows) for window in warm],
+            [window.span_s for window in warm],
+        ),
         utilisation=_mean(
             (share, window.span_s)
             for window, share in zip(windows, utilisations, strict=True)
