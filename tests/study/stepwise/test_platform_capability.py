@@ -165,17 +165,18 @@ def test_a_throttle_that_costs_throughput_is_relaxed(rows_per_s: float) -> None:
     assert script.trial.reference == 0
 
 
-def test_the_search_for_a_throttle_ends_with_the_fastest_trial_within_the_target() -> None:
+@pytest.mark.parametrize("exponent", [0.3, 1.0, 3.0])
+def test_the_search_for_a_throttle_ends_near_the_target(exponent: float) -> None:
+    """The latency of the script is share^exponent, and every row in flight contributes to the throughput."""
     script = throttled()
-    latencies = []
     decision: Decision = script.decision
     while isinstance(decision, NextTrial):
         share = decision.configuration.throttle
-        latencies.append(share)
-        decision = script.answer(1_000.0 * min(1.0, 0.4 + share), share)  # the target of 0.5 s is met up to 0.5
-        assert len(latencies) < 12
+        decision = script.answer(1_000.0 * (0.5 + share / 2.0), share**exponent)
+        assert len(script.rounds) < 12
     chosen = script.rounds[decision.round].configuration.throttle
-    assert 0.5 / 1.1 < chosen <= 0.5
+    assert chosen**exponent <= 0.5
+    assert chosen**exponent >= 0.45 or chosen * 1.1 > 0.5 ** (1.0 / exponent)
 
 
 def test_a_throttle_that_increases_the_throughput_lets_the_application_grow() -> None:

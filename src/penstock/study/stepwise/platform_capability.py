@@ -10,7 +10,8 @@ The printed algorithm leaves three cases open. They are decided as follows:
   platform is reached, also if the throughput has not decreased below alpha times the best one.
 - A best configuration that meets the latency target is not throttled.
 - Throttled trials are compared with the best configuration. A throttle that costs throughput is relaxed, one that
-  misses the latency target is tightened, and the search ends when both bounds are close.
+  misses the latency target is tightened. The search ends when both bounds are close, or when the latency is just below
+  the target.
 """
 
 from __future__ import annotations
@@ -123,18 +124,35 @@ def _adjust_throttle(rounds: Sequence[Round], settings: PlatformSettings, verdic
         )
     before = _without_last_throttles(rounds)
     best, throttled = _fastest(before), rounds[len(before) :]
-    loose = [rounds[best], *(round_ for round_ in throttled if not round_.meets(target_s))]
-    too_loose = min(round_.configuration.throttle for round_ in loose)
-    tight = [round_.configuration.throttle for round_ in throttled if round_.meets(target_s)]
-    if not tight:
+    loose = min(
+        (rounds[best], *(round_ for round_ in throttled if not round_.meets(target_s))),
+        key=lambda round_: round_.configuration.throttle,
+    )
+    within = [round_ for round_ in throttled if round_.meets(target_s)]
+    if not within:
         return _throttle(rounds, best, last, settings, "the latency target is not met: the throttle is tightened")
-    if too_loose < _CLOSE * max(tight):
+    tight = max(within, key=lambda round_: round_.configuration.throttle)
+    is_close = loose.configuration.throttle < _CLOSE * tight.configuration.throttle
+    if is_close or tight.latency_s >= _HEADROOM * target_s:
         return Finished(
             round=best_round(rounds, target_s),
             reason="a looser throttle misses the latency target and a tighter one costs throughput",
         )
     reason = "decreased the throughput: it is relaxed" if last.meets(target_s) else "is too loose: it is tightened"
-    return _throttled_trial(rounds, best, math.sqrt(too_loose * max(tight)), f"the throttle {reason}")
+    return _throttled_trial(rounds, best, _throttle_between(tight, loose, target_s), f"the throttle {reason}")
+
+
+def _throttle_between(tight: Round, loose: Round, target_s: float) -> float:
+    """Return the throttle between two trials at which the latency is just below the target: a line through logarithms.
+
+    The lower and upper quarter are left out, so that the bounds approach each other also if the latency is noisy.
+    """
+    low, high = math.log(tight.configuration.throttle), math.log(loose.configuration.throttle)
+    aim_s = (1.0 + _HEADROOM) / 2.0 * target_s
+    position = 0.5
+    if tight.latency_s < loose.latency_s:
+        position = math.log(aim_s / tight.latency_s) / math.log(loose.latency_s / tight.latency_s)
+    return math.exp(low + min(0.75, max(0.25, position)) * (high - low))
 
 
 def _without_last_throttles(rounds: Sequence[Round]) -> Sequence[Round]:
