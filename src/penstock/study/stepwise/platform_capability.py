@@ -63,8 +63,12 @@ def next_platform_trial(rounds: Sequence[Round], settings: PlatformSettings) -> 
 
 
 def _fastest(rounds: Sequence[Round]) -> int:
-    """Return the round with the highest throughput, whatever its latency."""
-    return max(range(len(rounds)), key=lambda number: rounds[number].mean_rows_per_s)
+    """Return the round with the highest throughput, whatever its latency, among those that were an improvement.
+
+    A round that was not significantly better may have a higher mean by chance, and has more tasks.
+    """
+    improvements = [n for n, round_ in enumerate(rounds) if round_.verdict in (None, Verdict.BETTER)]
+    return max(improvements, key=lambda number: rounds[number].mean_rows_per_s)
 
 
 def _changes_since_improvement(rounds: Sequence[Round]) -> set[Change]:

@@ -70,7 +70,7 @@ class StepwiseStudy:
     def run(self, on: OnProgress | None = None) -> Profile:
         """Return the best plan. Trials that the store contains are not made again."""
         report = on or (lambda progress: None)
-        self._check_earlier_trials()
+        self.check_earlier_trials()
         report(ProfileProgress(step="features", rounds=0, max_rounds=self.settings.max_rounds))
         operators = self._features()
         features = region_features(self.flow, operators)
@@ -87,20 +87,19 @@ class StepwiseStudy:
             reason="ratio of the task loads",
         )
         search.make("platform", first)
+        start, reason = 0, "no operator can have more tasks"
         if added:
-            reason = search.follow("platform", [0], lambda rounds: next_platform_trial(rounds, platform))
-        else:
-            reason = "no operator can have more tasks"
+            start, reason = search.follow("platform", 0, lambda rounds: next_platform_trial(rounds, platform))
         capacity = CapacitySettings(
             min_latency_s={name: load.min_latency_s for name, load in features.loads.items()},
             fixed=[name for name in features.loads if name not in ratios.ratios],
             k=self.settings.k,
         )
-        start = search.best
-        reason = search.follow("capacity", [start], lambda rounds: next_capacity_trial(rounds, capacity)) or reason
-        return search.profile(operators, reason or "")
+        best, last_reason = search.follow("capacity", start, lambda rounds: next_capacity_trial(rounds, capacity))
+        return search.profile(best, operators, f"{reason}; {last_reason}")
 
-    def _check_earlier_trials(self) -> None:
+    def check_earlier_trials(self) -> None:
+        """Raise PenstockError if the store contains trials of another program or under other conditions."""
         for trial in self._stored():
             assert trial.profile is not None
             if trial.program not in (None, self.program):
@@ -168,20 +167,19 @@ class _Search:
     def rounds(self) -> list[Round]:
         return [_round(trial) for trial in self._trials]
 
-    @property
-    def best(self) -> int:
-        """The best round so far."""
-        return best_round(self.rounds, self._study.settings.latency_target_s)
-
-    def follow(self, step: str, numbers: list[int], decide: Callable[[Sequence[Round]], Decision]) -> str | None:
-        """Make trials until the step is finished, starting with these rounds. Return why it ended."""
-        while len(self._trials) < self._study.settings.max_rounds:
-            decision = decide([self.rounds[number] for number in numbers])
+    def follow(self, step: str, start: int, decide: Callable[[Sequence[Round]], Decision]) -> tuple[int, str]:
+        """Make trials from the round `start` until the step is finished. Return its best round and why it ended."""
+        settings, numbers = self._study.settings, [start]
+        while True:
+            rounds = [self.rounds[number] for number in numbers]
+            decision = decide(rounds)
             if isinstance(decision, Finished):
-                return decision.reason
+                return numbers[decision.round], decision.reason
+            if len(self._trials) >= settings.max_rounds:
+                best = best_round(rounds, settings.latency_target_s)
+                return numbers[best], f"the limit of {settings.max_rounds} rounds was reached"
             self.make(step, decision, reference=numbers[decision.reference])
             numbers.append(len(self._trials) - 1)
-        return f"the limit of {self._study.settings.max_rounds} rounds was reached"
 
     def make(self, step: str, planned: NextTrial, reference: int | None = None) -> None:
         number = len(self._trials)
@@ -272,13 +270,12 @@ class _Search:
             saved_s=profile.saved_s,
         )
 
-    def profile(self, operators: tuple[ProfiledOperator, ...], reason: str) -> Profile:
+    def profile(self, best: int, operators: tuple[ProfiledOperator, ...], reason: str) -> Profile:
         target_s = self._study.settings.latency_target_s
-        best, rounds = self._trials[self.best], self.rounds
-        round_ = rounds[self.best]
+        round_ = self.rounds[best]
         return Profile(
             dataflow=self._study.flow.name,
-            plan=best.plan,
+            plan=self._trials[best].plan,
             rows_per_s=round_.mean_rows_per_s,
             latency_s=round_.latency_s,
             latency_target_s=target_s,
@@ -286,7 +283,7 @@ class _Search:
             unfinished_rows=self._unfinished_rows(round_.configuration),
             reason=reason,
             operators=operators,
-            rounds=tuple(self._result(number) for number in range(len(rounds))),
+            rounds=tuple(self._result(number) for number in range(len(self._trials))),
             seconds=sum(trial.ended_s - trial.began_s for trial in self._trials),
             saved_s=sum(trial.profile.saved_s for trial in self._trials if trial.profile is not None),
         )
