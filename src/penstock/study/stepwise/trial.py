@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.control.loop import Clock
+from penstock.control.visit_ratios import operator_visits
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import regions
 from penstock.engines.ports import RunnableEngine
-from penstock.measure.window import Window
+from penstock.measure.window import OperatorWindow, Window
 from penstock.plan import Plan
 from penstock.store import ProfiledOperator, ProfiledRegion
 from penstock.study.mst.throughput import mix
@@ -92,16 +93,15 @@ def _slices(fresh: FreshEngine, plan: Plan, rate: float, window_s: float, count:
 def _features(
     flow: Dataflow, slow: list[Window], fast: list[Window], declared: Mapping[str, OperatorType]
 ) -> tuple[ProfiledOperator, ...]:
-    rows_in: dict[str, float] = {}
-    streams: dict[tuple[str, str], float] = {}
-    for window in (*slow, *fast):
-        for seen in window.operators:
-            rows_in[seen.operator] = rows_in.get(seen.operator, 0.0) + (seen.rows_in or 0)
-            for consumer in flow.consumers(seen.operator):
-                stream = (seen.operator, consumer.name)
-                streams[stream] = streams.get(stream, 0.0) + (seen.rows_out or 0) * seen.share_for(consumer.name)
+    visits = _visits(flow, fast[-1])
+    streams = {
+        (seen.operator, consumer.name): visits[seen.operator]
+        * (_selectivity(seen) or 0.0)
+        * seen.share_for(consumer.name)
+        for seen in fast[-1].operators
+        for consumer in flow.consumers(seen.operator)
+    }
     shares = relative_stream_sizes(streams).rows
-    external = sum(rows_in[name] for name in mix(flow))
     return tuple(
         ProfiledOperator(
             operator=operator.name,
@@ -109,11 +109,27 @@ def _features(
                 _flows(slow, operator.name), _flows(fast, operator.name), declared=declared.get(operator.name)
             ).value,
             min_latency_s=_minimal_latency_s((*slow, *fast), operator.name),
-            rows_in=rows_in[operator.name] / external,
+            rows_in=visits[operator.name],
             streams={consumer.name: shares[operator.name, consumer.name] for consumer in flow.consumers(operator.name)},
         )
         for operator in flow.operators
     )
+
+
+def _visits(flow: Dataflow, window: Window) -> dict[str, float]:
+    """Return the rows that reach each operator per external row. The window contains all rows since the start."""
+    read = {name: float(window.operator(name).rows_in_total or 0) for name in mix(flow)}
+    visits = operator_visits(flow, window, read)
+    if visits is None:
+        raise PenstockError(
+            f"Rows of '{flow.name}' have not reached all operators at a small load; profile with a dataflow whose rows "
+            "do."
+        )
+    return visits | {name: rows / sum(read.values()) for name, rows in read.items()}
+
+
+def _selectivity(seen: OperatorWindow) -> float | None:
+    return seen.rows_out_total / seen.rows_in_total if seen.rows_in_total and seen.rows_out_total is not None else None
 
 
 def _flows(windows: list[Window], name: str) -> list[Flow]:
