@@ -15,7 +15,7 @@ from penstock.study.stepwise.configuration import (
 from penstock.study.stepwise.operator_capacity import CapacitySettings, next_capacity_trial, operator_capacity
 from penstock.study.stepwise.sequential_test import Verdict
 
-SETTINGS = CapacitySettings(min_latency_s={"parse": 0.01, "split": 0.01, "count": 0.01}, k=2.0)
+SETTINGS = CapacitySettings(latency_target_s=0.5, min_latency_s={"parse": 0.01, "split": 0.01, "count": 0.01}, k=2.0)
 
 
 def round_of(
@@ -23,12 +23,13 @@ def round_of(
     capacities: tuple[float, float, float],
     verdict: Verdict | None = None,
     latency_s: float = 0.1,
+    total_s: float = 0.3,
 ) -> Round:
     return Round(
         configuration=Configuration(tasks=tasks),
         change=Change.SINKS if verdict is None else Change.OPERATOR,
         rows_per_s=(100.0, 100.0),
-        latency_s=0.3,
+        latency_s=total_s,
         verdict=verdict,
         operators={
             name: OperatorMeasurement(latency_s=latency_s, capacity=capacity)
@@ -100,9 +101,26 @@ def test_latencies_near_their_minimum_end_the_step() -> None:
 
 
 def test_a_fixed_operator_is_not_enhanced() -> None:
-    settings = CapacitySettings(min_latency_s=SETTINGS.min_latency_s, fixed=["split"])
+    settings = CapacitySettings(latency_target_s=0.5, min_latency_s=SETTINGS.min_latency_s, fixed=["split"])
     decision = next_capacity_trial([FIRST], settings)
     assert isinstance(decision, NextTrial)
     assert decision.configuration.tasks == {"parse": 2, "split": 2, "count": 4}
-    alone = CapacitySettings(min_latency_s=SETTINGS.min_latency_s, fixed=["parse", "split", "count"])
+    alone = CapacitySettings(
+        latency_target_s=0.5, min_latency_s=SETTINGS.min_latency_s, fixed=["parse", "split", "count"]
+    )
     assert isinstance(next_capacity_trial([FIRST], alone), Finished)
+
+
+def test_operators_with_equal_capacity_get_a_task_together_and_then_one_by_one() -> None:
+    tied = round_of({"parse": 2, "split": 2, "count": 3}, (0.7, 0.99, 0.98))
+    trial = trial_after(tied)
+    assert trial.configuration.tasks == {"parse": 2, "split": 3, "count": 4}
+    failed = round_of({"parse": 2, "split": 3, "count": 4}, (0.9, 0.7, 0.7), Verdict.NO_DIFFERENCE)
+    assert trial_after(tied, failed).configuration.tasks == {"parse": 2, "split": 3, "count": 3}
+
+
+def test_a_gain_that_misses_the_latency_target_is_revoked() -> None:
+    faster = round_of({"parse": 2, "split": 3, "count": 3}, (0.8, 0.7, 0.95), Verdict.BETTER, total_s=0.6)
+    assert trial_after(FIRST, faster).reference == 0
+    missed = round_of({"parse": 2, "split": 2, "count": 3}, (0.7, 0.99, 0.8), total_s=0.9)
+    assert trial_after(missed, faster).reference == 1  # the target was missed before, too

@@ -149,10 +149,20 @@ def test_a_throttle_that_meets_the_target_and_costs_nothing_is_the_end() -> None
 
 def test_a_throttle_that_does_not_meet_the_target_is_tightened() -> None:
     script = throttled()
-    script.answer(1_000.0, 0.9)
+    script.answer(1_000.0, 0.56)
     assert script.trial.change is Change.THROTTLE
     assert script.trial.reference == 0
-    assert script.trial.configuration.throttle == pytest.approx(0.45 * 0.9 * 0.5 / 0.9)
+    # 1.0 s at 1 and 0.56 s at 0.45 are 0.2 s + 0.8 s x throttle: 0.475 s, just below the target, at 0.344.
+    assert script.trial.configuration.throttle == pytest.approx(0.34375)
+    script.answer(900.0, 0.475)
+    assert script.finished.round == 3
+
+
+def test_a_latency_that_remains_without_load_ends_the_search() -> None:
+    script = throttled()
+    script.answer(1_000.0, 0.8)  # 0.636 s + 0.364 s x throttle
+    assert script.finished.round == 0
+    assert "a latency of 0.636 s remains without load" in script.finished.reason
 
 
 @pytest.mark.parametrize("rows_per_s", [950.0, 600.0])  # above and below alpha
@@ -165,7 +175,7 @@ def test_a_throttle_that_costs_throughput_is_relaxed(rows_per_s: float) -> None:
     assert script.trial.reference == 0
 
 
-@pytest.mark.parametrize("exponent", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("exponent", [0.7, 1.0, 3.0])
 def test_the_search_for_a_throttle_ends_near_the_target(exponent: float) -> None:
     """The latency of the script is share^exponent, and every row in flight contributes to the throughput."""
     script = throttled()

@@ -14,13 +14,11 @@ from pyspark.sql import DataFrame
 
 from penstock.apps.stepwise.tweets import text_of
 from penstock.engines.simulated import Exponential, Fixed, OperatorBehaviour
-from penstock.models.curve import CurvePoint
 
 SCHEMA = "id bigint, user bigint, topic bigint, place bigint, value string, score bigint"
 COLUMNS = ("id", "user", "topic", "place", "value", "score")
 WAIT_S = 0.005
 _ITERATIONS = 10_000  # random numbers per row
-_THREADS = 64  # waiting threads on one slot that do not slow each other down
 
 
 class Work(StrEnum):
@@ -66,18 +64,10 @@ def worked(row: Mapping[str, Any], work: Work, selectivity: float = 1.0) -> Iter
 
 
 def costs(work: Work, selectivity: float = 1.0) -> OperatorBehaviour:
-    """Return the simulated behaviour of an operator with this work. Waiting needs no core."""
+    """Return the simulated behaviour of an operator with this work. A waiting task occupies its slot, as on Spark."""
     seconds = _SECONDS[work]
-    curve = {}
-    if work is Work.WAIT:
-        curve = {
-            str(threads): CurvePoint(rows_per_s=threads / seconds, cpu=1.0, memory=1.0) for threads in (1, _THREADS)
-        }
-    return OperatorBehaviour(
-        service_s=Fixed(value=seconds) if work is Work.WAIT else Exponential(mean=seconds),
-        selectivity=Fixed(value=selectivity),
-        curve=curve,
-    )
+    service = Fixed(value=seconds) if work is Work.WAIT else Exponential(mean=seconds)
+    return OperatorBehaviour(service_s=service, selectivity=Fixed(value=selectivity))
 
 
 def keyed_work(work: Work, key: str, selectivity: float = 1.0) -> Callable[[DataFrame], DataFrame]:

@@ -9,7 +9,8 @@ The printed algorithm leaves three cases open. They are decided as follows:
 - If adding to the sources and adding to the operators have both failed since the last improvement, the limit of the
   platform is reached, also if the throughput has not decreased below alpha times the best one.
 - A best configuration that meets the latency target is not throttled.
-- Throttled trials are compared with the best configuration. A throttle that costs throughput is relaxed, one that
+- Throttled trials are compared with the best configuration. If no throttle can meet the latency target, the best
+  configuration is the result. A throttle that costs throughput is relaxed, one that
   misses the latency target is tightened. The search ends when both bounds are close, or when the latency is just below
   the target.
 """
@@ -134,7 +135,7 @@ def _adjust_throttle(rounds: Sequence[Round], settings: PlatformSettings, verdic
     )
     within = [round_ for round_ in throttled if round_.meets(target_s)]
     if not within:
-        return _throttle(rounds, best, last, settings, "the latency target is not met: the throttle is tightened")
+        return _tightened(rounds, best, settings)
     tight = max(within, key=lambda round_: round_.configuration.throttle)
     is_close = loose.configuration.throttle < _CLOSE * tight.configuration.throttle
     if is_close or tight.latency_s >= _HEADROOM * target_s:
@@ -144,6 +145,26 @@ def _adjust_throttle(rounds: Sequence[Round], settings: PlatformSettings, verdic
         )
     reason = "decreased the throughput: it is relaxed" if last.meets(target_s) else "is too loose: it is tightened"
     return _throttled_trial(rounds, best, _throttle_between(tight, loose, target_s), f"the throttle {reason}")
+
+
+def _tightened(rounds: Sequence[Round], best: int, settings: PlatformSettings) -> Decision:
+    """Throttle more, along the line latency = a + b throttle through the best and the latest trial.
+
+    The latency a without load is above 0, for example because of the fixed duration of batches.
+    """
+    first, last = rounds[best], rounds[-1]
+    share, step = last.configuration.throttle, first.configuration.throttle - last.configuration.throttle
+    slope_s = (first.latency_s - last.latency_s) / step
+    without_load_s = last.latency_s - slope_s * share
+    aim_s = (1.0 + _HEADROOM) / 2.0 * settings.latency_target_s
+    if slope_s <= 0 or without_load_s >= aim_s:
+        return Finished(
+            round=best,
+            reason=f"a latency of {max(0.0, without_load_s):.3g} s remains without load, so that a throttle cannot "
+            "meet the latency target",
+        )
+    tighter = min(_HEADROOM * share, (aim_s - without_load_s) / slope_s)
+    return _throttled_trial(rounds, best, tighter, "the latency target is not met: the throttle is tightened")
 
 
 def _throttle_between(tight: Round, loose: Round, target_s: float) -> float:

@@ -91,6 +91,7 @@ class StepwiseStudy:
         if added:
             start, reason = search.follow("platform", 0, lambda rounds: next_platform_trial(rounds, platform))
         capacity = CapacitySettings(
+            latency_target_s=self.settings.latency_target_s,
             min_latency_s={name: load.min_latency_s for name, load in features.loads.items()},
             fixed=[name for name in features.loads if name not in ratios.ratios],
             k=self.settings.k,

@@ -26,7 +26,7 @@ from penstock.study.stepwise.trial_sums import TrialSums
 
 FreshEngine = Callable[[Plan], tuple[RunnableEngine, Clock]]  # an engine that is not started, and the clock of its time
 
-_ROWS = 50  # rows of a slice of the data, at the least
+_ROWS = 250  # rows of a slice of the data
 _UTILISATION = 0.05  # highest utilisation at the lower of the two small loads
 _FASTER = 3.0  # the second small load, relative to the first one
 _PROBE_ROWS_PER_S = 1.0
