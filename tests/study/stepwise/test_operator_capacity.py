@@ -124,3 +124,4 @@ def test_a_gain_that_misses_the_latency_target_is_revoked() -> None:
     assert trial_after(FIRST, faster).reference == 0
     missed = round_of({"parse": 2, "split": 2, "count": 3}, (0.7, 0.99, 0.8), total_s=0.9)
     assert trial_after(missed, faster).reference == 1  # the target was missed before, too
+    assert not trial_after(missed).ends_when_missed

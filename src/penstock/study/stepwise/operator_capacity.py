@@ -1,8 +1,8 @@
 """Adjust single operators (Liu et al. 2017, section 4.3).
 
 The operator with the highest capacity gets another task. The task is kept if the throughput increases significantly
-within the latency target, and revoked otherwise; the operator with the next highest capacity follows. A revoked operator is tried again after
-another one was kept, because that may have made it the bottleneck.
+within the latency target, and revoked otherwise; the operator with the next highest capacity follows. A revoked
+operator is tried again after another one was kept, because that may have made it the bottleneck.
 
 One case is not in the paper: if several operators have the highest capacity, a task for one of them alone cannot help.
 All of them get a task in the same trial first.
@@ -62,7 +62,7 @@ def next_capacity_trial(rounds: Sequence[Round], settings: CapacitySettings) -> 
         change=Change.OPERATOR,
         reference=kept,
         reason=f"{', '.join(sorted(names))} {have} the highest capacity, {capacity:.2f}",
-        ends_when_missed=True,
+        ends_when_missed=current.meets(settings.latency_target_s),
     )
 
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -106,13 +107,29 @@ def verdict_after(
         if abs(mean - other) <= limits.tolerance * abs(other):
             return Verdict.NO_DIFFERENCE
         return Verdict.BETTER if mean > other else Verdict.WORSE
-    welch = stats.ttest_ind(samples, reference, equal_var=False)
+    welch = _welch(reference, samples)
     if welch.pvalue < level:
         return Verdict.BETTER if welch.statistic > 0 else Verdict.WORSE
-    interval = welch.confidence_interval(1.0 - 2.0 * level)
-    if max(-interval.low, interval.high) < limits.tolerance * abs(other) or count >= limits.max_windows:
-        return Verdict.NO_DIFFERENCE
-    return None
+    margin = limits.tolerance * abs(other)
+    not_lower = _welch(reference, samples, shift=margin, alternative="greater").pvalue < level
+    not_higher = _welch(reference, samples, shift=-margin, alternative="less").pvalue < level
+    return Verdict.NO_DIFFERENCE if (not_lower and not_higher) or count >= limits.max_windows else None
+
+
+def _welch(
+    reference: Sequence[float], samples: Sequence[float], *, shift: float = 0.0, alternative: str = "two-sided"
+) -> Any:
+    """Return Welch's t-test of the samples, moved by `shift`, against the reference."""
+    return stats.ttest_ind_from_stats(
+        np.mean(samples) + shift,
+        np.std(samples, ddof=1),
+        len(samples),
+        np.mean(reference),
+        np.std(reference, ddof=1),
+        len(reference),
+        equal_var=False,
+        alternative=alternative,
+    )
 
 
 def _is_above(values: Sequence[float], bound: float, level: float) -> bool:
