@@ -38,7 +38,7 @@ _INTERVALS = 4  # corrections of the load within the latency target
 class TrialSettings:
     latency_target_s: float
     window_s: float
-    slices: int = 20  # of the data, for the features
+    slices: int = 20  # number of slices of the data for the features
     limits: TrialLimits = field(default_factory=TrialLimits)
 
 

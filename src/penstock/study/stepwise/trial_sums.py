@@ -52,7 +52,7 @@ class TrialSums:
         return self.latency_row_s / self.latency_rows if self.latency_rows else None
 
     def rows_per_s(self, visits: Mapping[str, float], ignored: Collection[str]) -> float | None:
-        """Return the throughput in external rows/s: that of the slowest pipeline or operator; None if it is unknown.
+        """Return the external rows/s of the slowest pipeline or operator; None if they are unknown.
 
         Rows of a batch are counted at its end, so they are divided by the duration of the batches. `ignored` are the
         operators whose input does not grow with the input of the dataflow.
