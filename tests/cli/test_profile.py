@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 import penstock
 from penstock.cli.main import cli
 from penstock.store import Store
+from tests.support.terminal_screen import Screen, output_in_terminal
 
 FLOW = """
 import penstock
@@ -87,3 +89,27 @@ def test_the_directory_of_a_run_is_refused(given: list[str], tmp_path: Path) -> 
 
 def test_the_schema_of_the_result_is_known() -> None:
     assert "Profile" in json.dumps(penstock.schema("profile"))
+
+
+def test_costs_come_from_a_run(given: list[str], tmp_path: Path) -> None:
+    run, trace = tmp_path / "run", tmp_path / "trace.csv"
+    trace.write_text("time_s,rate\n0,20\n60,20\n120,20\n")
+    penstock.simulate(
+        given[1], trace=trace, policy="threshold", mode="off", behaviour=tmp_path / "costs.json", slots=4, at=run
+    )
+    words = ["profile", given[1], "--like", str(run), "--slots", "4", "--at", str(tmp_path / "like"), "--json"]
+    result = invoked(*words)
+    assert result.exit_code == 0, result.output
+    operators = {row["operator"]: row["min_latency_s"] for row in json.loads(result.output)["operators"]}
+    # About 3,600 rows were measured, and the minimal latency is a low quantile.
+    assert operators["work"] == pytest.approx(0.01, rel=0.2)
+    assert operators["write"] == pytest.approx(0.004, rel=0.2)
+
+
+def test_the_live_table_shows_the_rounds_and_the_progress(given: list[str]) -> None:
+    output = output_in_terminal([sys.executable, "-m", "penstock.cli", *given], width=300, height=60)
+    screen = Screen(width=300, height=60)
+    screen.write(output)
+    assert "round 1 of at most 40" in output
+    assert any(line.startswith("best plan: ") for line in screen.lines)
+    assert not any("of at most 40" in line for line in screen.lines)  # the live table has disappeared
