@@ -96,6 +96,7 @@ def profile(
         slice_=slice,
         k=k,
         alpha=alpha,
+        stages_take_turns=engine == "micro-batch",
         types=_declared_types(dataflow, types or {}),
     )
     directory = Path("studies") / f"{dataflow.name}-profile" if at is None else local_directory(at)

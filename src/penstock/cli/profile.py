@@ -135,7 +135,7 @@ class LiveRounds:
         if progress.round is not None:
             self._rounds.append(progress.round)
         if self._live is not None:
-            self._live.update(rounds_table(self._rounds, progress))
+            self._live.update(rounds_table(self._rounds, progress), refresh=True)
 
     def __enter__(self) -> LiveRounds:
         if self._live is not None:

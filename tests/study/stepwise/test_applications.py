@@ -91,21 +91,21 @@ def test_regions_behind_a_logic_dependent_operator_keep_their_tasks(tmp_path: Pa
     assert max(row.plan.replicas["first"] for row in result.rounds) > 1
 
 
-def test_micro_batches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["word_count", "waiting_word_count"])
+def test_micro_batches(name: str, tmp_path: Path) -> None:
     """One query takes D(n) = a + b k + n C; at a latency of 1.5 D the highest rate is (1 - (a + b k) / D) / C."""
-    result = profile_of("word_count", tmp_path, engine="micro-batch", latency_s=2.0)
-    duration_s = 2.0 / 1.5
+    result = profile_of(name, tmp_path, engine="micro-batch", latency_s=2.0)
+    duration_s, seconds = 2.0 / 1.5, REGIONS_S[name]
 
     def rate_per_s(parse: int, count: int) -> float:
-        seconds_per_row = 1e-3 / min(parse, SLOTS) + 0.8e-3 / min(count, SLOTS)
+        seconds_per_row = seconds["parse"] / min(parse, SLOTS) + seconds["count"] / min(count, SLOTS)
         return (1.0 - (0.1 + 0.01 * (parse + count)) / duration_s) / seconds_per_row
 
     best = max(rate_per_s(parse, count) for parse in range(1, 25) for count in range(1, 25))
     assert len(result.rounds) <= MAX_ROUNDS
     assert result.meets_target
-    # The stages of a query take turns, so all of them could have 12 tasks; the ratio of Algorithm 1 is not made for it.
-    assert result.rows_per_s >= 0.85 * best
-    assert result.rows_per_s > 2.0 * result.rounds[0].rows_per_s
+    # A throttle aims at 90 % of the latency target, so the highest rate is not reached completely.
+    assert result.rows_per_s >= 0.9 * best
 
 
 def test_a_target_that_no_throttle_meets_is_reported(tmp_path: Path) -> None:

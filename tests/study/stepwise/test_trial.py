@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock
+from penstock.apps.stepwise import word_count
 from penstock.control.loop import Clock
 from penstock.dataflow import Dataflow
 from penstock.engines.ports import RunnableEngine
@@ -12,7 +13,7 @@ from penstock.engines.simulated import Behaviour, Exponential, Fixed, OperatorBe
 from penstock.engines.simulated.behaviour import SimulatedBatchCosts
 from penstock.plan import Plan, default_plan
 from penstock.study.stepwise.operator_types import OperatorType
-from penstock.study.stepwise.region_graph import RegionFeatures, region_features
+from penstock.study.stepwise.region_graph import RegionFeatures, equal_within_queries, region_features
 from penstock.study.stepwise.sequential_test import TrialLimits, Verdict
 from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_features, measure_trial
 from tests.support.simulated_flows import MODES, chain, plan_for
@@ -131,3 +132,9 @@ def test_a_region_behind_a_logic_dependent_operator_does_not_scale() -> None:
         "behind": False,
         "beside": False,
     }
+
+
+def test_stages_of_one_query_get_equal_tasks() -> None:
+    assert equal_within_queries(word_count.flow(), {"parse": 3, "count": 2}) == {"parse": 3, "count": 3}
+    # Operators with state and different keys are in separate queries.
+    assert equal_within_queries(chain("a", "b"), {"a": 1, "b": 3}) == {"a": 1, "b": 3}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import Region, regions
+from penstock.plan import default_plan, pipelines
 from penstock.store import ProfiledOperator
 from penstock.study.stepwise.dominance import dominated_operators
 from penstock.study.stepwise.operator_types import OperatorType
@@ -69,3 +70,15 @@ def _non_scalable(flow: Dataflow, own: Sequence[Region], by_name: Mapping[str, P
     logic = [name for name in inputs if by_name[name].type == OperatorType.LOGIC_DEPENDENT]
     dominated = dominated_operators(inputs, logic)
     return frozenset(region.name for region in own if region.name in dominated)
+
+
+def equal_within_queries(flow: Dataflow, ratio: Mapping[str, int]) -> dict[str, int]:
+    """Return the ratio of an engine on which the stages of a query take turns, such as Spark.
+
+    Stages that take turns do not compete for slots, so each of them gets as many tasks as the largest one of its query.
+    """
+    result = dict(ratio)
+    for pipeline in pipelines(flow, default_plan(flow, replicas=ratio)):
+        own = [name for name in ratio if name in pipeline.operators]
+        result |= dict.fromkeys(own, max((ratio[name] for name in own), default=1))
+    return result

@@ -27,7 +27,7 @@ from penstock.study.stepwise.operator_capacity import CapacitySettings, next_cap
 from penstock.study.stepwise.operator_types import OperatorType
 from penstock.study.stepwise.platform_capability import PlatformSettings, next_platform_trial
 from penstock.study.stepwise.profile import Profile, ProfileProgress, ProfileRound
-from penstock.study.stepwise.region_graph import RegionFeatures, region_features
+from penstock.study.stepwise.region_graph import RegionFeatures, equal_within_queries, region_features
 from penstock.study.stepwise.sequential_test import TrialLimits, Verdict, confidence_interval
 from penstock.study.stepwise.task_ratios import task_ratios, whole_ratios
 from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_features, measure_trial
@@ -49,6 +49,7 @@ class StepwiseSettings:
     max_rounds: int = 40
     window_s: float | None = None  # None: four times the latency target, and at least 1 s
     limits: TrialLimits = field(default_factory=TrialLimits)
+    stages_take_turns: bool = False  # whether the stages of a query run one after another
     types: Mapping[str, OperatorType] = field(default_factory=dict)  # declared types by operator
 
     def trial_settings(self) -> TrialSettings:
@@ -76,6 +77,8 @@ class StepwiseStudy:
         features = region_features(self.flow, operators)
         ratios = task_ratios(features.loads, features.non_scalable)
         added = whole_ratios(ratios.ratios, self.settings.slice_) if ratios.ratios else {}
+        if added and self.settings.stages_take_turns:
+            added = equal_within_queries(self.flow, added)
         search = _Search(self, features, report)
         platform = PlatformSettings(
             latency_target_s=self.settings.latency_target_s, ratio=added, alpha=self.settings.alpha
