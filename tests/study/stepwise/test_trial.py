@@ -138,3 +138,18 @@ def test_stages_of_one_query_get_equal_tasks() -> None:
     assert equal_within_queries(word_count.flow(), {"parse": 3, "count": 2}) == {"parse": 3, "count": 3}
     # Operators with state and different keys are in separate queries.
     assert equal_within_queries(chain("a", "b"), {"a": 1, "b": 3}) == {"a": 1, "b": 3}
+
+
+def test_copies_of_a_row_in_parallel_branches_count_once() -> None:
+    """Each of two operators keeps up with 100 rows/s, and the same rows wait for both of them."""
+    flow = penstock.Dataflow("branches")
+    rows = flow.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=1.0))
+    branches = [rows.stateless(name, lambda df: df) for name in ("left", "right")]
+    flow.stateless("merge", lambda df: df, inputs=branches).sink("out", penstock.noop())
+    service = OperatorBehaviour(service_s=Exponential(mean=0.01))
+    fresh = engines(flow, Behaviour(operators={"left": service, "right": service}), "row-by-row")
+    trial = measure_trial(
+        fresh, plan_for(flow), features_of(flow, fresh), SETTINGS, unfinished_rows=100, reference=None
+    )
+    # The longer of two queues has 100 rows, which is 1 s; the other one is shorter at times.
+    assert 0.6 < trial.latency_s < 1.2

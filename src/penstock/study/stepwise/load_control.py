@@ -48,13 +48,18 @@ class LoadControl:
 def unfinished_rows(flow: Dataflow, window: Window, visits: Mapping[str, float], arrived_rows: float) -> float:
     """Return the external rows that wait or are being processed, except those in service row by row.
 
-    Rows inside the dataflow are converted to external rows by the number of rows that reach their operator.
+    Rows inside the dataflow are converted to external rows by the number of rows that reach their operator. Parallel
+    branches process copies of the same external rows, so the branch with the most rows counts.
     """
-    sources = {operator.name for operator in flow.operators if operator.kind is Kind.SOURCE}
-    inside = sum(
-        (operator.backlog_rows or 0) / visits[operator.operator]
-        for operator in window.operators
-        if operator.operator not in sources and visits[operator.operator] > 0
-    )
-    read = sum(operator.rows_in_total or 0 for operator in window.operators if operator.operator in sources)
-    return inside + max(0.0, arrived_rows - read)
+    seen = {operator.operator: operator for operator in window.operators}
+    ahead: dict[str, float] = {}  # operator -> unfinished rows on the way to it and at it
+    read = 0
+    for operator in flow.operators:
+        if operator.kind is Kind.SOURCE:
+            ahead[operator.name] = 0.0
+            read += seen[operator.name].rows_in_total or 0
+            continue
+        before = (ahead[name] for name in operator.inputs if name not in operator.feedback)
+        own = (seen[operator.name].backlog_rows or 0) / visits[operator.name] if visits[operator.name] > 0 else 0.0
+        ahead[operator.name] = own + max(before, default=0.0)
+    return max(ahead.values()) + max(0.0, arrived_rows - read)
