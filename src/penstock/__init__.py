@@ -15,6 +15,7 @@ from penstock.api.mst_models import choose_vm_counts, compare_elastic, fit_mst
 from penstock.api.planning import allocate, assign, outline
 from penstock.api.policy_comparison import compare_policies
 from penstock.api.policy_options import OptionError
+from penstock.api.profiling import profile
 from penstock.api.record import RunRecord, open_run
 from penstock.api.running import Run, RunFailedError, run
 from penstock.api.schemas import schema
@@ -71,6 +72,7 @@ __all__ = [
     "outline",
     "parquet",
     "predict_mst",
+    "profile",
     "replay",
     "rescaled",
     "run",

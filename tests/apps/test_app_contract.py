@@ -34,6 +34,11 @@ ROWS = {  # enough for a result of the oracle
     "mst.rolling_sort": 50,
     "mst.sol": 50,
     "mst.unique_visitor": 50,
+    "stepwise.diamond": 10,
+    "stepwise.linear": 10,
+    "stepwise.star": 10,
+    "stepwise.waiting_word_count": 50,
+    "stepwise.word_count": 50,
     **{f"nexmark.q{number}": 30_000 for number in (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12)},
 }
 NEEDED = {"logos": "cv2", "mst.decision_tree": "river"}

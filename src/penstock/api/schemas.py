@@ -20,6 +20,7 @@ SCHEMAS: dict[str, tuple[str, str]] = {
     "mst-fit": ("penstock.report.mst_results", "MstFits"),
     "mst-measure": ("penstock.report.mst_results", "MstMeasurement"),
     "mst-subset": ("penstock.report.mst_results", "VmCountChoice"),
+    "profile": ("penstock.study.stepwise.profile", "Profile"),
     "elastic": ("penstock.report.mst_results", "ElasticResult"),
     "window": ("penstock.measure.window", "Window"),
     "decision": ("penstock.store.records", "DecisionRecord"),

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from penstock.api.input_files import dataflow_from, plan_from, read_file, read_text
+from penstock.api.input_files import dataflow_from, plan_from, read_text
 from penstock.api.notebook import html_grid, html_table
 from penstock.api.policy_options import Mode, OptionError, PolicyOptions, Queue, controller_settings, create_policy
-from penstock.api.record import RunRecord, open_run
+from penstock.api.record import RunRecord
+from penstock.api.simulated_costs import limited_batches, operator_costs, record_of_costs
 from penstock.dataflow import Dataflow, Kind
 from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.errors import PenstockError
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 EngineMode = Literal["row-by-row", "micro-batch", "fluid"]
 ENGINES: tuple[EngineMode, ...] = ("row-by-row", "micro-batch", "fluid")
 _DEFAULT_SLOTS = 2
-_BATCH_S = 2.0  # duration of a batch while rows are waiting, as in a run
-_SEARCHED_WINDOWS, _USED_WINDOWS = 2_000, 10  # a finished run often ends with windows without rows
 
 
 class Simulation:
@@ -162,9 +161,7 @@ def simulate(
         queue=queue,
     )
     options.check(any_target=True)
-    if (like is None) == (behaviour is None):
-        raise OptionError("The cost of the operators is required: give either 'behaviour' or 'like', and not both.")
-    record = like if isinstance(like, RunRecord) else None if like is None else open_run(like)
+    record = record_of_costs(behaviour, like)
     available = slots or (record is not None and record.plan is not None and record.plan.slots) or _DEFAULT_SLOTS
     if plan is None and max_slots is not None and max_slots > available:
         raise OptionError(
@@ -173,8 +170,7 @@ def simulate(
     dataflow = dataflow_from(flow)
     load = parse_trace(read_text(Path(trace)), source=str(trace))
     load = load if peak is None else load.scaled_to(peak)
-    costs = _costs_from(behaviour) if record is None else _costs_like(dataflow, record)
-    costs = _on_trace(dataflow, costs, load)
+    costs = _on_trace(dataflow, operator_costs(dataflow, behaviour, record), load)
     options = replace(
         options,
         dataflow=dataflow.name,
@@ -214,33 +210,6 @@ def _first_plan(flow: Dataflow, slots: int, engine: EngineMode) -> Plan:
     return default_plan(flow, slots=slots, replicas=counts)
 
 
-def _costs_from(behaviour: Behaviour | str | Path | None) -> Behaviour:
-    from penstock.engines.simulated import Behaviour
-
-    if isinstance(behaviour, Behaviour):
-        return behaviour
-    assert behaviour is not None
-    return Behaviour.from_json(read_file(Path(behaviour), "behaviour"))
-
-
-def _costs_like(flow: Dataflow, record: RunRecord) -> Behaviour:
-    """Return the costs that a run measured in its latest windows with rows."""
-    from penstock.engines.simulated import BehaviourError
-    from penstock.engines.simulated.calibration import behaviour_from_window
-    from penstock.measure.smoothing import merged
-    from penstock.store import StoreReader
-
-    with StoreReader(record.directory) as store:
-        recent = [window for _, window in store.windows(last=_SEARCHED_WINDOWS)]
-    rows = [float(sum(operator.rows_in or 0 for operator in window.operators)) for window in recent]
-    used = [(window, count) for window, count in zip(recent, rows, strict=True) if count][-_USED_WINDOWS:]
-    if not used:
-        raise BehaviourError(
-            f"The run in '{record.directory}' has not processed any rows; let it run longer, or give a behaviour file."
-        )
-    return behaviour_from_window(flow, merged(*zip(*used, strict=True)))
-
-
 def _on_trace(flow: Dataflow, costs: Behaviour, trace: Trace) -> Behaviour:
     """Let every source follow the trace to its end, whatever number of rows it declares."""
     from penstock.engines.simulated.behaviour import UNLIMITED_ROWS
@@ -253,7 +222,4 @@ def _on_trace(flow: Dataflow, costs: Behaviour, trace: Trace) -> Behaviour:
         name: msgspec.structs.replace(source, rates=rates, rows=UNLIMITED_ROWS if source.rows is None else source.rows)
         for name, source in declared.items()
     }
-    batch = costs.batch
-    if batch.target_s is None and batch.max_rows is None:  # otherwise one batch would contain all rows of an overload
-        batch = msgspec.structs.replace(batch, target_s=_BATCH_S)
-    return costs.replace(sources=sources, batch=batch)
+    return limited_batches(costs.replace(sources=sources))

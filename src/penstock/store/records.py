@@ -151,10 +151,44 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     load: Load | None = None  # the load for which a change was decided
 
 
+class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """The features of an operator that do not depend on the plan."""
+
+    operator: str
+    type: str  # a value of `study.stepwise.operator_types.OperatorType`
+    min_latency_s: float  # per row
+    rows_in: float  # per external row
+    streams: dict[str, float]  # consumer -> share of the rows of all streams
+
+
+class ProfiledRegion(msgspec.Struct, frozen=True, kw_only=True):
+    """The operators that are replicated together, during a trial."""
+
+    latency_s: float  # mean time of a row, waiting included
+    capacity: float  # share of the time of its replicas in which they execute rows
+
+
+class ProfileTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a trial that only the stepwise profiler uses."""
+
+    step: Literal["features", "platform", "capacity"]
+    conditions: dict[str, str]  # settings of the study; trials under other settings are not comparable
+    change: str = ""  # a value of `study.stepwise.configuration.Change`
+    reason: str = ""  # why this configuration was tried
+    source_tasks: int = 1
+    throttle: float = 1.0  # share of the rows in flight that the sources may have
+    reference: int | None = None  # number of the round that it was compared with; None for the first round
+    verdict: str | None = None  # a value of `study.stepwise.sequential_test.Verdict`
+    latency_s: float | None = None
+    regions: dict[str, ProfiledRegion] = {}
+    saved_s: float = 0.0  # time by which the trial was shorter than the longest trial
+    operators: tuple[ProfiledOperator, ...] = ()  # the result of step "features"
+
+
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement of a study, under one plan, from an empty start."""
 
-    study: str  # "mst" or "mst paced"
+    study: str  # "mst", "mst paced" or "profile"
     executors: int
     repeat: int  # from 0
     plan: Plan
@@ -168,6 +202,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     replicas_by: str = REPLICAS_BY_RULE  # or the name of a policy
     program: str | None = None  # fingerprint of the measured program
     memory_mb: int | None = None  # memory per executor
+    profile: ProfileTrial | None = None  # only for study "profile"
 
     @property
     def key(self) -> tuple[str, int, int]:

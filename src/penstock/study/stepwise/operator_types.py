@@ -1,0 +1,97 @@
+"""Determine the type of an operator from its input and output (Liu et al. 2017, Table 1).
+
+The output of a proportional operator is a constant times its input. The factor of a workload-dependent operator differs
+between parts of the data. The output of a logic-dependent operator does not grow with its input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean
+
+import numpy as np
+from scipy import stats
+
+_ELASTICITY = 0.5  # half of the growth of the input: the midpoint between a logic-dependent and a proportional output
+
+
+class OperatorType(StrEnum):
+    PROPORTIONAL = "proportional"  # such as a function or a join
+    WORKLOAD_DEPENDENT = "workload-dependent"  # such as splitting or filtering
+    LOGIC_DEPENDENT = "logic-dependent"  # such as a top-N list or a periodic aggregate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Input and output of an operator over one slice of the data at one rate."""
+
+    data_slice: int  # the same number for the same data at different rates
+    input_rows_per_s: float
+    output_rows_per_s: float
+
+    @property
+    def selectivity(self) -> float:
+        return self.output_rows_per_s / self.input_rows_per_s
+
+
+def operator_type(
+    slow: Sequence[Flow],
+    fast: Sequence[Flow],
+    *,
+    declared: OperatorType | None = None,
+    significance: float = 0.05,
+) -> OperatorType:
+    """Return the type of an operator from measurements at two rates, or the declared type.
+
+    The operator is logic-dependent if its selectivity differs significantly between the rates (Welch's t-test) and its
+    output grows by less than the square root of the growth of its input. It is workload-dependent if the selectivity
+    differs significantly between slices of the data (analysis of variance). Otherwise it is proportional.
+
+    Args:
+        slow: Measurements at the lower rate.
+        fast: Measurements of the same slices at the higher rate.
+        declared: Type that the user knows. It overrides the measurements.
+        significance: Probability of finding a difference that does not exist.
+    """
+    if declared is not None:
+        return declared
+    slow, fast = _with_input(slow), _with_input(fast)
+    if not slow or not fast:
+        return OperatorType.PROPORTIONAL
+    is_different = _differ([[flow.selectivity for flow in slow], [flow.selectivity for flow in fast]], significance)
+    if is_different and _elasticity(slow, fast) < _ELASTICITY:
+        return OperatorType.LOGIC_DEPENDENT
+    slices: dict[int, list[float]] = {}
+    for flow in (*slow, *fast):
+        slices.setdefault(flow.data_slice, []).append(flow.selectivity)
+    repeated = [group for group in slices.values() if len(group) > 1]
+    if len(repeated) > 1 and _differ(repeated, significance):
+        return OperatorType.WORKLOAD_DEPENDENT
+    return OperatorType.PROPORTIONAL
+
+
+def _with_input(flows: Iterable[Flow]) -> list[Flow]:
+    return [flow for flow in flows if flow.input_rows_per_s > 0]
+
+
+def _elasticity(slow: Sequence[Flow], fast: Sequence[Flow]) -> float:
+    """Return the growth of the output relative to the growth of the input, both as logarithms."""
+    growth_in = fmean(flow.input_rows_per_s for flow in fast) / fmean(flow.input_rows_per_s for flow in slow)
+    before, after = fmean(flow.output_rows_per_s for flow in slow), fmean(flow.output_rows_per_s for flow in fast)
+    if before <= 0 or after <= 0 or growth_in <= 1:
+        return 1.0
+    return math.log(after / before) / math.log(growth_in)
+
+
+def _differ(groups: Sequence[Sequence[float]], significance: float) -> bool:
+    """Return whether the means of the groups differ significantly. Constant groups differ if their values do."""
+    scale = max(abs(value) for group in groups for value in group) or 1.0
+    if all(np.ptp(group) <= 1e-9 * scale for group in groups):
+        return bool(np.ptp([group[0] for group in groups]) > 1e-9 * scale)
+    if any(len(group) < 2 for group in groups):
+        return False
+    test = stats.ttest_ind(*groups, equal_var=False) if len(groups) == 2 else stats.f_oneway(*groups)
+    return bool(test.pvalue < significance)
