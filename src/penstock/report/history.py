@@ -85,7 +85,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     peak_backlog_rows: int | None
     latency_mean_s: float | None  # over all rows
     worst_p95_s: float | None  # the highest p95 of a window
-    share_within_target: float | None  # of the time in which rows left or waited
+    share_within_target: float | None  # share of the time in which rows left or waited
     utilisation: float | None  # task time / (slots x time)
     busy_s: float | None  # including the warm-up
 

@@ -16,8 +16,8 @@ _VARIED = 0.1  # standard deviation of the batch sizes / mean, above which the p
 
 class _Part(NamedTuple):
     text: str
-    rows: Sequence[int]  # of each batch
-    seconds: Sequence[float]  # of this part in each batch
+    rows: Sequence[int]  # one number for each batch
+    seconds: Sequence[float]  # time of this part, for each batch
 
     @property
     def mean_s(self) -> float:

@@ -47,7 +47,7 @@ class StageRun:
 
     tasks: int
     task_s: float  # sum over its tasks
-    wall_s: float  # from its submission to its end
+    wall_s: float  # time between its submission and its end
     longest_s: float | None = None  # longest task; None: unknown
 
 

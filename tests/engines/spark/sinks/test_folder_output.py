@@ -123,6 +123,10 @@ def test_a_folder_of_hidden_files_is_empty(tmp_path: Path) -> None:
     (tmp_path / "data" / ".keep").touch()
     (tmp_path / "data" / "_SUCCESS").touch()
     output_of(tmp_path / "data", tmp_path / "run").claim()
+    assert (tmp_path / "data" / ".keep").exists() and (tmp_path / "data" / "_SUCCESS").exists()
+    (tmp_path / "data" / "rows.parquet").touch()
+    with pytest.raises(PenstockError, match=r"already contains output of the run in .*run.; give another folder"):
+        output_of(tmp_path / "data", tmp_path / "second").claim()
 
 
 def test_overwrite_never_deletes_the_run_itself(tmp_path: Path) -> None:
