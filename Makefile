@@ -24,15 +24,15 @@ docs: $(READY) ## Build docs/_build/html; broken links and failing examples are 
 # ---- test
 
 .PHONY: test test-fast test-simulated lint soak
-test: test-fast docs java chromium kafka ## Run all checks and tests, as CI does.
+test: test-fast java chromium kafka ## Run all checks and tests, as CI does.
 	@$(MAKE) --no-print-directory test-measurement
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync test-one-session $(OWN_PROCESSES) test-pages
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync test-sessions $(OWN_PROCESSES) test-long test-pages docs
 	@$(BIN)/python tools/skipped_tests.py $(REPORTS)
 
-test-fast: $(READY) ## Run lint, type checks, the import contract and the tests without Spark.
+test-fast: $(READY) ## Run lint, type checks, the import contract and the quick tests without Spark.
 	@rm -rf $(REPORTS)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint test-simulated
-	$(PYTEST)/fast.xml -n 3 -m "not spark and not soak and not browser" --ignore=tests/engines/simulated src tests
+	$(PYTEST)/fast.xml -n 3 -m "not spark and not soak and not browser and not long" --ignore=tests/engines/simulated src tests
 
 # The simulator's tests run beside the lint and in one process, because each process compiles the loops again.
 test-simulated: $(READY)
@@ -48,7 +48,7 @@ soak: $(READY) java ## Run random plan changes and kill -9 for a long time.
 	PENSTOCK_SEQUENCES=20 $(BIN)/python -m pytest --timeout 7200 tests/engines/spark/test_exactness.py
 	$(BIN)/python -m pytest -m soak -s tests
 
-# The tests that measure run first and alone. The others mostly wait, so three groups run at once: one session for most
+# The tests that measure run first and alone. The others mostly wait, so four groups run at once: two sessions for most
 # files, and one process for each group that starts its own drivers, clusters and brokers. The optimizing JIT compiler
 # does not pay off in short JVMs, and class loading takes half of a start: the first session leaves an archive of the
 # classes for the sessions after it.
@@ -60,15 +60,17 @@ OWN_PROCESSES := $(patsubst %,tests/engines/spark/test_%.py,kafka topics kill) \
 CLASSES       := $(abspath $(VENV))/spark-classes.jsa
 SHORT_JVM     := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
 SPARK_TESTS   := -m "spark and not soak"
-.PHONY: test-measurement test-one-session test-pages $(OWN_PROCESSES)
-test-one-session $(OWN_PROCESSES): export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:SharedArchiveFile=$(CLASSES)
-test-measurement:                  export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:ArchiveClassesAtExit=$(CLASSES)
+.PHONY: test-measurement test-sessions test-long test-pages $(OWN_PROCESSES)
+test-sessions $(OWN_PROCESSES): export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:SharedArchiveFile=$(CLASSES)
+test-measurement:               export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:ArchiveClassesAtExit=$(CLASSES)
 test-measurement:
 	$(PYTEST)/measurement.xml $(SPARK_TESTS) $(MEASUREMENT)
-test-one-session:
-	$(PYTEST)/one-session.xml $(SPARK_TESTS) tests $(patsubst %,--ignore=%,$(MEASUREMENT) $(OWN_PROCESSES) tests/soak)
+test-sessions:
+	$(PYTEST)/sessions.xml $(SPARK_TESTS) -n 2 --dist loadfile tests $(patsubst %,--ignore=%,$(MEASUREMENT) $(OWN_PROCESSES) tests/soak)
 $(OWN_PROCESSES):
 	@echo $@ && $(PYTEST)/$(subst /,-,$@).xml $(SPARK_TESTS) $@
+test-long:
+	@echo $@ && $(PYTEST)/long.xml -m long tests
 test-pages:
 	@echo $@ && $(PYTEST)/pages.xml -m browser tests/report
 

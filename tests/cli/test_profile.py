@@ -53,6 +53,7 @@ def test_the_table_has_one_row_per_round_and_the_plan_is_a_file(given: list[str]
         assert row["verdict"] in (None, "better", "worse", "no difference", "target missed")
 
 
+@pytest.mark.long
 def test_declared_types_and_the_second_engine(given: list[str]) -> None:
     words = [*given, "--engine", "micro-batch", "--latency-ms", "2000", "--type", "work=logic-dependent", "--json"]
     result = invoked(*words)
@@ -106,6 +107,7 @@ def test_costs_come_from_a_run(given: list[str], tmp_path: Path) -> None:
     assert operators["write"] == pytest.approx(0.004, rel=0.2)
 
 
+@pytest.mark.long
 def test_the_live_table_shows_the_rounds_and_the_progress(given: list[str]) -> None:
     output = output_in_terminal([sys.executable, "-m", "penstock.cli", *given], width=300, height=60)
     screen = Screen(width=300, height=60)

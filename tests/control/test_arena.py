@@ -138,6 +138,7 @@ def test_a_plan_that_drains_a_backlog_is_not_rolled_back(tmp_path: Path) -> None
     assert last is not None and last.mean_s < 3.0  # the best plan has 1.7 s
 
 
+@pytest.mark.long
 def test_a_contest_between_drs_and_a_baseline_from_two_starts() -> None:
     settings = Settings(mode="active", smoothing=MovingAverage(3), warm_up_s=30.0, stale_after_s=180.0)
     drs = Hysteresis(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), gain=0.05)

@@ -163,6 +163,7 @@ def test_executors_of_another_size_are_learned_anew() -> None:
     [(50.0, 1, 1, 1), (90.0, 4, 1, 3), (330.0, 1, 4, 6)],
     ids=["steady and light", "too many", "too few"],
 )
+@pytest.mark.long
 def test_a_steady_load_gets_what_it_needs(
     mode: str, rate: float, first: int, least: int, most: int, tmp_path: Path
 ) -> None:

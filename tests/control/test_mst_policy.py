@@ -295,6 +295,7 @@ def test_plans_are_valid_and_inputs_are_not_modified(situation: Situation) -> No
     assert isinstance(stale, Hold) and stale.reason_code is Reason.STALE
 
 
+@pytest.mark.long
 def test_a_load_with_a_peak_is_followed_with_fewer_executors_and_few_violations(tmp_path: Path) -> None:
     day = [(float(minute * 60), 120.0 + 360.0 * max(0.0, 1.0 - abs(minute - 60) / 30)) for minute in range(120)]
     engine = engine_at(tuple(day), 2)

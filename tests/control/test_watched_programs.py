@@ -7,6 +7,8 @@ import pytest
 from penstock.control.policy import Change
 from tests.support.watched_cases import PROGRAMS, watch_program
 
+pytestmark = pytest.mark.long
+
 LOADS = (0.05, 0.3, 0.6, 0.85, 1.15, 1.5)
 
 

@@ -119,6 +119,7 @@ def test_mape_is_over_single_samples() -> None:
 
 # Nominal coverage of 80 % and 90 %; 6 true curves x 14 sample sets x 8 VM counts. `pytest -s` prints the observed one.
 @pytest.mark.parametrize("between", [0.0, 0.05])
+@pytest.mark.long
 def test_intervals_have_their_nominal_coverage(between: float) -> None:
     rng = np.random.default_rng(11)
     at = (1, 2, 12, 16, 32, 48, 64, 96)

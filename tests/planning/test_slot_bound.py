@@ -36,6 +36,7 @@ def test_no_method_and_mapping_takes_fewer_slots(instance: Instance) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.data(), instances())
+@pytest.mark.long
 def test_no_placement_that_sustains_a_rate_has_fewer_slots(data: st.DataObject, instance: Instance) -> None:
     """The bound at the rate that any placement sustains is at most the slots of this placement."""
     dag, _, curves = instance

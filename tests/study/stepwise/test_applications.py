@@ -13,6 +13,8 @@ import penstock
 from penstock.plan import validated
 from penstock.study.stepwise.profile import Profile
 
+pytestmark = pytest.mark.long
+
 SLOTS = 12
 MAX_ROUNDS = 12
 # Seconds of each region per external row, from the constants of the applications: 8 words per tweet are counted in

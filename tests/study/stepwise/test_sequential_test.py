@@ -27,6 +27,7 @@ def answer(reference: np.ndarray, samples: np.ndarray, limits: TrialLimits = LIM
     raise AssertionError("the trial has no end")
 
 
+@pytest.mark.long
 def test_at_most_6_percent_of_1000_comparisons_of_equal_trials_find_a_difference() -> None:
     rng = np.random.default_rng(7)
     false = 0

@@ -38,6 +38,7 @@ def profile_of(file: Path, at: Path, slots: int = 4, **options: object) -> Profi
     return penstock.profile(str(file), slots=slots, behaviour=COSTS, at=at, **options)
 
 
+@pytest.mark.long
 def test_an_interrupted_study_continues_and_ends_with_the_same_result(file: Path, tmp_path: Path) -> None:
     whole = profile_of(file, tmp_path / "whole")
     assert len(whole.rounds) > 3
@@ -83,6 +84,7 @@ def test_other_settings_are_refused(file: Path, tmp_path: Path) -> None:
         profile_of(file, tmp_path / "study", types={"work": "logic-dependent"})
 
 
+@pytest.mark.long
 def test_the_directory_of_another_dataflow_is_refused(file: Path, tmp_path: Path) -> None:
     profile_of(file, tmp_path / "study")
     flow, costs = word_count.flow(), word_count.behaviour()
@@ -116,6 +118,7 @@ def test_invalid_options_are_refused(file: Path, tmp_path: Path, options: dict[s
     assert not (tmp_path / "study").exists()
 
 
+@pytest.mark.long
 def test_the_plan_is_written_for_a_run(file: Path, tmp_path: Path) -> None:
     result = profile_of(file, tmp_path / "study")
     assert penstock.Plan.from_json((tmp_path / "study" / "plan.json").read_bytes()) == result.plan
