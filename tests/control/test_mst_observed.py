@@ -30,25 +30,25 @@ def test_capacity_is_learned_from_batches_of_different_sizes() -> None:
     memory: dict[str, float] = {}
     for rows in (20, 50, 80, 110):
         memory = with_window(memory, waiting(), batches_of("out", rows, row_s=0.005), 2, slots=2)
-    found = capacities(memory, 4, batch_most_s=10.0, running={"out"})
-    assert found is not None
-    assert found[1] == pytest.approx(192.0, rel=0.02)
-    assert found[0] == pytest.approx(96.0, rel=0.02)
-    assert found[1] < found[2] < found[3] < 2 * found[1]
+    learned = capacities(memory, 4, batch_most_s=10.0, running={"out"})
+    assert learned is not None
+    assert learned[1] == pytest.approx(192.0, rel=0.02)
+    assert learned[0] == pytest.approx(96.0, rel=0.02)
+    assert learned[1] < learned[2] < learned[3] < 2 * learned[1]
     assert capacities({}, 4, batch_most_s=10.0, running={"out"}) is None
 
 
 @pytest.mark.parametrize("arriving", [0.0, 5.0, 3_000.0])
 def test_capacity_is_of_what_is_taken_not_of_what_comes(arriving: float) -> None:
     memory = with_window({}, waiting(), batches_of("out", 100, row_s=0.005, arriving=arriving), 1, slots=2)
-    found = capacities(memory, 1, batch_most_s=10.0, running={"out"})
-    assert found is not None and found[0] == pytest.approx(192.0)  # of 0.9 s the tasks took 0.5
+    learned = capacities(memory, 1, batch_most_s=10.0, running={"out"})
+    assert learned is not None and learned[0] == pytest.approx(192.0)  # of 0.9 s the tasks took 0.5
 
 
 def test_alike_batches_of_unknown_work_are_taken_to_be_half_of_it() -> None:
     window = batches_of("out", 100, row_s=0.005, timed=False)
-    found = capacities(with_window({}, waiting(), window, 1, slots=2), 1, batch_most_s=10.0, running={"out"})
-    assert found is not None and found[0] == pytest.approx((1 - 0.45 / 10) / (0.45 / 100))
+    learned = capacities(with_window({}, waiting(), window, 1, slots=2), 1, batch_most_s=10.0, running={"out"})
+    assert learned is not None and learned[0] == pytest.approx((1 - 0.45 / 10) / (0.45 / 100))
 
 
 def test_queries_share_the_slots() -> None:
@@ -56,8 +56,8 @@ def test_queries_share_the_slots() -> None:
     memory: dict[str, float] = {}
     for query in ("one", "other"):
         memory = with_window(memory, waiting(), batches_of(query, 100, row_s=0.005), 1, slots=2)
-    found = capacities(memory, 1, batch_most_s=10.0, running={"one", "other"})
-    assert found is not None and found[0] == pytest.approx(100.0)
+    learned = capacities(memory, 1, batch_most_s=10.0, running={"one", "other"})
+    assert learned is not None and learned[0] == pytest.approx(100.0)
 
 
 def test_queries_of_different_triggers_have_the_shares_that_they_read() -> None:
@@ -72,9 +72,9 @@ def test_queries_of_different_triggers_have_the_shares_that_they_read() -> None:
             quick, slow = read_of("quick", 10, 1000, 0.11), read_of("slow", 1, 6000, 0.3 + 6000 * 0.0065)
             window = beside(quick, slow if turn % 6 == 0 else read_of("slow", 0, 0, None))
             memory = with_window(memory, waiting(), window, 1, slots=1)
-            found = capacities(memory, 1, batch_most_s=60.0, running={"slow"})
-            assert (found is None) == (turn < 12)  # since when its first batch waited nobody has seen
-            assert found is None or found[0] == pytest.approx(2 * (1 - 0.3 / 60) / 0.0065, rel=0.02)
+            learned = capacities(memory, 1, batch_most_s=60.0, running={"slow"})
+            assert (learned is None) == (turn < 12)  # since when its first batch waited is unknown
+            assert learned is None or learned[0] == pytest.approx(2 * (1 - 0.3 / 60) / 0.0065, rel=0.02)
         gone = with_window(memory, waiting(), beside(read_of("quick", 10, 1000, 0.11)), 1, slots=1)
         assert not any(key.startswith("mst.since") for key in gone)
 
@@ -95,7 +95,7 @@ def read_of(query: str, batches: int, rows: int, batch_s: float | None) -> Pipel
 
 
 def beside(*queries: PipelineWindow) -> Window:
-    rows = sum(one.rows_in for one in queries)
+    rows = sum(query.rows_in for query in queries)
     return Window(
         start_s=0.0,
         end_s=10.0,
@@ -116,8 +116,8 @@ def test_what_a_larger_count_was_seen_to_sustain_is_more_than_fewer_do() -> None
     for rows in (20, 50, 80, 110):
         for executors in (1, 3):
             memory = with_window(memory, waiting(), batches_of("out", rows, row_s=0.005), executors, slots=2)
-    found = capacities(memory, 4, batch_most_s=10.0, running={"out"})
-    assert found is not None and found[:3] == pytest.approx((192.0, 192.0, 192.0), rel=0.02)
+    learned = capacities(memory, 4, batch_most_s=10.0, running={"out"})
+    assert learned is not None and learned[:3] == pytest.approx((192.0, 192.0, 192.0), rel=0.02)
 
 
 def test_executors_speed_up_only_what_is_done_in_tasks() -> None:
@@ -132,10 +132,10 @@ def test_executors_speed_up_only_what_is_done_in_tasks() -> None:
             (query,) = window.pipelines
             query = replace(query, busy_s=4 * rows * tasks_s * 2)
             memory = with_window(memory, waiting(), replace(window, pipelines=(query,)), 2, slots=2)
-        found = capacities(memory, 4, batch_most_s=10.0, running={"out"})
+        learned = capacities(memory, 4, batch_most_s=10.0, running={"out"})
         driver_s = 0.005 - tasks_s
         wanted = [0.96 / (driver_s + 2 * tasks_s), 0.96 / 0.005, 0.96 / (driver_s + tasks_s / 2**0.9)]
-        assert found is not None and [found[0], found[1], found[3]] == pytest.approx(wanted, rel=0.02)
+        assert learned is not None and [learned[0], learned[1], learned[3]] == pytest.approx(wanted, rel=0.02)
 
 
 def test_executors_of_another_size_are_learned_anew() -> None:
@@ -187,9 +187,9 @@ def test_queries_that_have_ended_hold_nobody_back() -> None:
         memory = with_window(memory, waiting(), batches_of("backfill", rows, row_s=0.05), 2, slots=2)
         memory = with_window(memory, waiting(), batches_of("out", rows, row_s=0.005), 2, slots=2)
     both = capacities(memory, 2, batch_most_s=10.0, running={"out", "backfill"})
-    one = capacities(memory, 2, batch_most_s=10.0, running={"out"})
-    assert both is not None and one is not None and both[1] == pytest.approx(1 / (0.05 + 0.005))
-    assert one[1] == pytest.approx(192.0, rel=0.02)
+    learned = capacities(memory, 2, batch_most_s=10.0, running={"out"})
+    assert both is not None and learned is not None and both[1] == pytest.approx(1 / (0.05 + 0.005))
+    assert learned[1] == pytest.approx(192.0, rel=0.02)
     for _ in range(400):
         memory = with_window(memory, waiting(), batches_of("out", 50, row_s=0.005), 2, slots=2)
     assert not any("backfill" in key for key in memory)
@@ -255,8 +255,8 @@ def test_capacity_row_by_row_is_of_what_was_processed_not_of_what_came(arriving:
             ),
         ),
     )
-    found = capacities(with_window({}, waiting(), window, 2, slots=2), 2, batch_most_s=None, running={"out"})
-    assert found is not None and found[1] == pytest.approx(100.0)
+    learned = capacities(with_window({}, waiting(), window, 2, slots=2), 2, batch_most_s=None, running={"out"})
+    assert learned is not None and learned[1] == pytest.approx(100.0)
 
 
 def test_a_step_and_back_leaves_no_executors_too_few(tmp_path: Path) -> None:

@@ -31,7 +31,11 @@ def test_executors_that_come_by_themselves_are_recorded(tmp_path: Path) -> None:
     assert watch.error is None
     with StoreReader(tmp_path) as store:
         run = store.last_run()
-        assert run is not None and [one.operator for one in run.operators] == ["rows", "same", "out"]  # for the graph
+        assert run is not None and [declared.operator for declared in run.operators] == [
+            "rows",
+            "same",
+            "out",
+        ]  # for the graph
 
 
 class Full(Store):

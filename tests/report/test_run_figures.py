@@ -45,7 +45,7 @@ def test_headline_figures_leave_out_the_warm_up_and_plots_mark_it(tmp_path: Path
     report = stored(tmp_path, windows, startup_s={"Spark session": 4.0, "first batch": 2.5}, at_s=START_S)
     assert report.totals.latency_mean_s == pytest.approx(0.5) and report.totals.worst_p95_s == 1.0
     assert report.totals.warm_up_s == pytest.approx(10.0) and report.totals.windows == 20
-    assert report.totals.rows == sum(one.operators[0].rows_in or 0 for one in windows)
+    assert report.totals.rows == sum(window.operators[0].rows_in or 0 for window in windows)
     assert [point.warm_up for point in report.points] == [True] * 5 + [False] * 15
     page = run_page(report)
     assert page.count('<rect class="warm" x="0.0" width="250.0"') == 4  # throughput, backlog, latency and utilisation
@@ -109,8 +109,8 @@ def shared_window(number: int = 0) -> Window:
     window = window_at(number)
     shared = SharedCost(operators=("split", "count", "out"), seconds_per_row=369e-6, utilisation=0.45)
     operators = [
-        msgspec.structs.replace(one, seconds_per_row=123e-6, shared_cost=shared if one.operator != "lines" else None)
-        for one in window.operators
+        msgspec.structs.replace(row, seconds_per_row=123e-6, shared_cost=None if row.operator == "lines" else shared)
+        for row in window.operators
     ]
     return msgspec.structs.replace(window, operators=tuple(operators))
 
@@ -121,7 +121,7 @@ def test_a_shared_cost_is_shown_as_that_of_the_group(tmp_path: Path) -> None:
     table = console.export_text()
     assert table.count("(369 us)") == 3 and table.count("(45%)") == 3
     assert "split + count + out: cost and busy time of all together" in " ".join(table.split())
-    late = [msgspec.structs.replace(one, late_rows_total=3) for one in shared_window().operators]
+    late = [msgspec.structs.replace(operator, late_rows_total=3) for operator in shared_window().operators]
     console.print(window_table(msgspec.structs.replace(shared_window(), operators=tuple(late)), plan()))
     both = " ".join(console.export_text().split())
     assert "'count' has dropped 3 late rows." in both and "cost and busy time of all together" in both
@@ -130,7 +130,7 @@ def test_a_shared_cost_is_shown_as_that_of_the_group(tmp_path: Path) -> None:
     report = stored(tmp_path, [shared_window(number) for number in range(3)])
     page = run_page(report)
     assert page.count("(369 us) shared") == 3 and "split + count + out: cost and busy time of all together" in page
-    operators = {one["operator"]: one for one in json.loads(msgspec.json.encode(report))["operators"]}
+    operators = {operator["operator"]: operator for operator in json.loads(msgspec.json.encode(report))["operators"]}
     assert operators["count"]["shared_cost"]["operators"] == ["split", "count", "out"]
     assert operators["lines"]["shared_cost"] is None
     frame = penstock.open_run(tmp_path).operators(last=1).set_index("operator")

@@ -36,7 +36,7 @@ def watched_summary(reader: StoreReader, windows: Sequence[WindowSummary]) -> Wa
     run = reader.last_run()
     decisions = [decision for _, decision in reader.decisions(last=_RECENT_DECISIONS)]
     decision = decisions[-1] if decisions else None
-    measured = next((one for one in reversed(decisions) if one.inputs.get(_CAPACITY) or one.inputs.get(_LOW)), None)
+    measured = next((each for each in reversed(decisions) if each.inputs.get(_CAPACITY) or each.inputs.get(_LOW)), None)
     inputs = {} if measured is None else measured.inputs
     plan = reader.plan()
     slots_per_executor = None if run is None else run.slots_per_executor

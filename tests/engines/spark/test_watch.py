@@ -229,7 +229,7 @@ def parts(at: Path) -> list[PipelineWindow]:
 
 def rows_seen(at: Path) -> int:
     with StoreReader(at) as store:
-        return sum(one.rows_in for _, window in store.windows() for one in window.pipelines)
+        return sum(pipeline.rows_in for _, window in store.windows() for pipeline in window.pipelines)
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 500.0) -> None:

@@ -33,13 +33,13 @@ OUTPUTS: dict[OperatorType, Callable[[float, int], float]] = {
 @pytest.mark.parametrize("noise", [0.0, 0.2])
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_the_type_is_detected(kind: OperatorType, noise: float) -> None:
-    found = []
+    detected = []
     for seed in range(100):
         rng = np.random.default_rng(seed)
         slow, fast = flows(OUTPUTS[kind], 100.0, noise, rng), flows(OUTPUTS[kind], 300.0, noise, rng)
-        found.append(operator_type(slow, fast, significance=0.01))
+        detected.append(operator_type(slow, fast, significance=0.01))
     # A proportional operator may seem workload-dependent at the significance level: 1 % of 100, so 5 with margin.
-    assert found.count(kind) >= 95
+    assert detected.count(kind) >= 95
 
 
 def test_an_operator_without_output_or_input_is_proportional() -> None:

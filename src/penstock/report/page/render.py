@@ -58,7 +58,7 @@ def run_page(report: RunReport) -> str:
         labels=labels(all_marks),
         has_warm_up=any(point.warm_up for point in report.points),
         shared_costs=list(
-            {one.shared_cost.operators: one.shared_cost for one in report.operators if one.shared_cost}.values()
+            {row.shared_cost.operators: row.shared_cost for row in report.operators if row.shared_cost}.values()
         ),
         capacity=None if report.watched is None else (capacity_text(report.watched), capacity_note(report.watched)),
         is_simulation=report.run is not None and report.run.kind == "simulation",
