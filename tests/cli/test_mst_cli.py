@@ -46,7 +46,7 @@ def test_a_plot_that_is_not_html_is_refused_before_anything_is_read(command: tup
 
 def test_fit_json_has_predictions_with_intervals_around_the_truth(samples: Path, tmp_path: Path) -> None:
     plot = tmp_path / "mst.html"
-    result = run("mst", "fit", samples, "--predict", "12,24,64", "--json", "--plot", plot)
+    result = run("mst", "fit", samples, "--predict", "12,24,64", "--validate", "32", "--json", "--plot", plot)
     assert result.exit_code == 0, result.output
     apps = {item["app"]: item for item in json.loads(result.output)["apps"]}
     assert list(apps) == ["grep", "sort"]
@@ -60,10 +60,10 @@ def test_fit_json_has_predictions_with_intervals_around_the_truth(samples: Path,
 
 
 def test_fit_table(samples: Path) -> None:
-    result = run("mst", "fit", samples, "--app", "sort", "--validate", "")
+    result = run("mst", "fit", samples, "--app", "sort")
     assert result.exit_code == 0, result.output
     assert "sort" in result.output and "grep" not in result.output
-    assert "leave-one-out validation" in result.output
+    assert "predicted from the smaller ones" in result.output and "shares of the models" in result.output
 
 
 def test_subset(samples: Path) -> None:

@@ -97,11 +97,30 @@ def test_the_simplest_of_equal_candidates_is_selected() -> None:
     assert select_curve(samples, validation=(40,)).chosen.name == "amdahl"
 
 
-def test_without_validation_counts_each_is_left_out_in_turn() -> None:
+def test_without_validation_counts_the_largest_ones_are_predicted_from_the_smaller_ones() -> None:
     rng = np.random.default_rng(1)
-    selection = select_curve(measured(TRUTHS["power"], (1, 2, 4, 8, 16, 32), rng, within=0.01))
+    samples = measured(TRUTHS["power"], (1, 2, 4, 8, 16, 32), rng, within=0.01)
+    selection = select_curve(samples)
     assert selection.validated == ()
     assert selection.chosen.name == "power"
+    squares = []
+    for fitted_counts in (2, 3, 4, 5):
+        alone = fit_curve(AMDAHL, samples.only(samples.vms[:fitted_counts]))
+        for count in samples.vms[fitted_counts:]:
+            measurements = np.array(samples.only([count]).throughput[0])
+            squares.append(np.mean((alone.predict([count])[0] / measurements - 1) ** 2))
+    assert selection.errors["amdahl"] == pytest.approx(np.sqrt(np.mean(squares)))
+
+
+def test_without_validation_counts_the_prediction_is_a_mean_of_the_families() -> None:
+    samples = measured(TRUTHS["usl"], TRAIN, np.random.default_rng(4))
+    selection = select_curve(samples)
+    assert sum(selection.shares) == pytest.approx(1.0)
+    assert selection.chosen.name == min(selection.errors, key=lambda name: selection.errors[name])
+    curves = [curve.predict([96])[0] for curve in selection.curves]
+    mean = selection.predict(np.arange(1.0, 97))[95]
+    assert min(curves) < mean < max(curves)
+    assert np.log(mean) == pytest.approx(np.average(np.log(curves), weights=selection.shares))
 
 
 def test_a_step_is_used_only_if_the_samples_show_it() -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from penstock.models.mst.curve_families import PAPER_FAMILIES
+from penstock.models.mst.fitted_curve import fit_curve
+from penstock.models.mst.least_squares import Weighting, mape
+from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import ThroughputSamples
 from penstock.models.mst.training_subset import best_training_subset
 
@@ -42,3 +47,24 @@ def test_table_1(measured: dict[str, ThroughputSamples], max_vms: int, vms: tupl
     assert best.vms == vms
     assert round(best.rmse, 4) == rmse
     assert best.exhaustive
+
+
+@pytest.mark.parametrize("trained", [(3, 4, 6, 8, 24), (2, 4, 8, 24), (1, 2, 4, 8)])
+def test_larger_counts_are_predicted_better_than_by_the_models_of_the_paper(
+    measured: dict[str, ThroughputSamples], trained: tuple[int, ...]
+) -> None:
+    """Without a validation count, each application is predicted at all counts above the largest one that was used."""
+    errors: dict[str, list[float]] = {"mean of the families": [], **{family.name: [] for family in PAPER_FAMILIES}}
+    inside: list[bool] = []
+    for samples in measured.values():
+        train, larger = samples.only(trained), samples.only(count for count in samples.vms if count > max(trained))
+        model = fit_mst(train, max_vms=128, resamples=200)
+        errors["mean of the families"].append(mape(model.curve[np.array(larger.vms) - 1], larger))
+        for family in PAPER_FAMILIES:
+            fitted = fit_curve(family, train, weighting=Weighting.ABSOLUTE)
+            errors[family.name].append(mape(fitted.predict(larger.vms), larger))
+        predictions = model.predict(larger.vms, level=0.9)
+        inside += [p.low <= y <= p.high for p, ys in zip(predictions, larger.throughput, strict=True) for y in ys]
+    means = {name: float(np.mean(values)) for name, values in errors.items()}
+    assert min(means, key=lambda name: means[name]) == "mean of the families", means
+    assert np.mean(inside) >= 0.8

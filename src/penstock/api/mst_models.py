@@ -18,7 +18,7 @@ def fit_mst(
     *,
     predict: Sequence[int] = (),
     app: str | None = None,
-    validate: Sequence[int] | None = None,
+    validate: Sequence[int] = (),
     step: float = 0.0,
     level: float = 0.9,
     seed: int = 0,
@@ -30,8 +30,8 @@ def fit_mst(
         samples: CSV file.
         predict: VM counts to predict. The default is the measured counts.
         app: Application to fit. The default is all of them.
-        validate: VM counts that select the model. The default is the largest one; an empty list selects leave-one-out
-            validation.
+        validate: VM counts that select the model. Without them, the prediction is a mean of all models, weighted by
+            how well they predict the largest counts from the smaller ones.
         step: Number of VMs that give each parallel unit another thread.
         level: Share of new samples inside the prediction intervals.
         seed: Seed of the bootstrap of the intervals.

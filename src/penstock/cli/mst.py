@@ -151,7 +151,8 @@ def predict(study: Path, executors: tuple[int, ...], level: float, as_json: bool
 @click.option(
     "--validate",
     type=Counts(),
-    help="VM counts that select the model; '' selects leave-one-out validation.  [default: the largest count]",
+    default=(),
+    help="VM counts that select one model.  [default: none; the prediction is a mean of all models]",
 )
 @click.option("--step", type=Finite(min=0), default=0.0, help="VMs that give each parallel unit another thread.")
 @_LEVEL
@@ -162,7 +163,7 @@ def fit(
     samples: Path,
     predict: tuple[int, ...],
     app: str | None,
-    validate: tuple[int, ...] | None,
+    validate: tuple[int, ...],
     step: float,
     level: float,
     seed: int,
@@ -304,8 +305,11 @@ def _print_fits(result: MstFits, level: float) -> None:
     console.print(table)
     for app in result.apps:
         errors = ", ".join(f"{name} {error:.1%}" for name, error in sorted(app.errors.items(), key=lambda e: e[1]))
-        method = f"on {app.validated} VMs" if app.validated else "of leave-one-out validation"
+        method = f"on {app.validated} VMs" if app.validated else "of the larger counts predicted from the smaller ones"
         console.print(f"{app.app}: errors {method}: {errors}")
+        if len(app.shares) > 1:
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in sorted(app.shares.items(), key=lambda s: -s[1]))
+            console.print(f"{app.app}: shares of the models in the prediction: {shares}")
         if app.measure_next:
             console.print(f"{app.app}: measure {app.measure_next} VMs next; the models differ there")
 

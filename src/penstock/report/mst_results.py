@@ -31,12 +31,14 @@ class ThroughputPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 class MstFit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model of one application.
 
-    `errors` are relative RMSEs on the VM counts `validated`, or of leave-one-out validation if there are none.
+    `errors` are relative RMSEs on the VM counts `validated`. If there are none, they are those of the larger counts
+    predicted from the smaller ones, and the prediction is a mean of the models, weighted by `shares`.
     """
 
     app: str
-    model: str
-    weights: list[float | None]  # null: infinite
+    model: str  # the one with the largest share
+    shares: dict[str, float]  # by model; models without a share are left out
+    weights: list[float | None]  # of `model`; null: infinite
     step_vms: float
     errors: dict[str, float]
     trained: list[int]
@@ -128,21 +130,20 @@ def fit_app(
     samples: ThroughputSamples,
     *,
     predict: Sequence[int],
-    validation: Sequence[int] | None,
+    validation: Sequence[int],
     step: float,
     level: float,
     seed: int,
 ) -> tuple[MstModel, MstFit]:
     """Fit and select a model.
 
-    `predict` defaults to the measured VM counts, `validation` to `default_validation`. `step` is the number of VMs
-    that give each parallel unit another thread; 0 disables steps.
+    `predict` defaults to the measured VM counts. Without `validation` counts the prediction is a mean of all models.
+    `step` is the number of VMs that give each parallel unit another thread; 0 disables steps.
     """
     counts = check_vm_counts(predict or samples.vms)
     max_vms = max(*counts, *samples.vms)
-    held = default_validation(samples) if validation is None else tuple(validation)
     steps = (0.0,) if step == 0 else (0.0, step)
-    model = fit_mst(samples, max_vms=max_vms, validation=held, steps=steps, seed=seed)
+    model = fit_mst(samples, max_vms=max_vms, validation=validation, steps=steps, seed=seed)
     return model, mst_fit(model, samples, predict=counts, level=level)
 
 
@@ -153,6 +154,11 @@ def mst_fit(model: MstModel, samples: ThroughputSamples, *, predict: Sequence[in
     return MstFit(
         app=samples.app,
         model=chosen.name,
+        shares={
+            curve.name: share
+            for curve, share in zip(model.selection.curves, model.selection.shares, strict=True)
+            if share > 0
+        },
         weights=[weight if np.isfinite(weight) else None for weight in chosen.weights],
         step_vms=chosen.step,
         errors=model.selection.errors,

@@ -1,4 +1,4 @@
-"""The MST model of one application: the selected curve, corrected by nearby measurements, with intervals."""
+"""The MST model of one application: the selected curves, corrected by nearby measurements, with intervals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.models.mst.curve_families import CURVE_FAMILIES
-from penstock.models.mst.curve_selection import CurveSelection, select_curve
+from penstock.models.mst.curve_selection import CurveSelection, family_shares, forward_folds, select_curve
 from penstock.models.mst.fitted_curve import check_vm_counts, fit_and_predict, running_maximum
 from penstock.models.mst.least_squares import Weighting, fit_sums
 from penstock.models.mst.samples import Floats, SamplesError, ThroughputSamples
@@ -17,6 +17,9 @@ from penstock.models.mst.samples import Floats, SamplesError, ThroughputSamples
 # informative for 80 VMs, but hardly for 128. Chosen on the applications of phase 1: the mean error at left-out counts
 # is 13%, and 17% with the curve alone.
 _CORRELATION_DOUBLINGS = 0.5
+# Deviation of a curve that is expected before anything is measured, near the error on the applications of phase 1. It
+# counts as much as one VM count, so that intervals from two or three counts are useful.
+_EXPECTED_DEVIATION = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +41,15 @@ class Scatter:
     within_freedom: int
     between: float
     between_freedom: int
+    separated: bool = True  # False for one sample per VM count: `within` then contains both
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MstModel:
     """The MST of an application. Column m - 1 of `curve`, `mean_draws` and `sample_draws` is for m VMs.
 
-    `curve` is the selected curve, moved towards the measurements at and near measured VM counts. Each row of
-    `mean_draws` and `sample_draws` is one draw of the mean MST and of a single sample.
+    `curve` is the mean of the selected curves, moved towards the measurements at and near measured VM counts. Each row
+    of `mean_draws` and `sample_draws` is one draw of the mean MST and of a single sample.
     """
 
     app: str
@@ -106,9 +110,9 @@ def fit_mst(
 ) -> MstModel:
     """Select a curve, then repeat the selection on `resamples` redrawn sets of samples to obtain intervals.
 
-    A set is redrawn from the selected curve: y = MST(m) exp(u_m + e). u_m ~ N(0, between^2) is the error of the curve
-    at a VM count, e ~ N(0, within^2) that of a single sample. Both variances are drawn from the scaled inverse
-    chi-square distribution of their estimates, so that few samples give wide intervals, as with Student's t. A draw for
+    A set is redrawn from the mean of the selected curves: y = MST(m) exp(u_m + e). u_m ~ N(0, between^2) is the error
+    of the curve at a VM count, e ~ N(0, within^2) that of a single sample. Both variances are drawn from the scaled
+    inverse chi-square distribution of their estimates, so that few samples give wide intervals. A draw for
     m VMs is the redrawn curve at m with its own u_m and, for a single sample, its own e. Near a measured VM count u_m
     is partly known (see `_near_measured`).
 
@@ -121,13 +125,13 @@ def fit_mst(
         )
     selection = select_curve(samples, validation=validation, steps=steps)
     grid = np.arange(1.0, max(max_vms, *samples.vms) + 1)
-    curve = running_maximum(selection.chosen.raw(grid))
+    curve = selection.predict(grid)
     scatter = _scatter(samples, curve, selection.chosen.family.parameters, selection.errors[selection.chosen.name])
 
     rng = np.random.default_rng(seed)
     within, between = _drawn_deviations(scatter, resamples, rng)
     redrawn = _redrawn_samples(samples, curve, within, between, rng)
-    refitted = _reselect(redrawn, samples.vms, selection, grid)
+    refitted = _reselect(redrawn, samples.vms, selection, grid, rng)
 
     offset, unexplained = _near_measured(samples, curve, grid, scatter)
     corrected = curve * np.exp(offset)  # without a second running maximum, which would keep every lucky measurement
@@ -149,9 +153,20 @@ def fit_mst(
 
 def _drawn_deviations(scatter: Scatter, resamples: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Return draws of the standard deviations (within, between), of shape (resamples,)."""
-    within = scatter.within * np.sqrt(scatter.within_freedom / rng.chisquare(scatter.within_freedom, resamples))
-    between = scatter.between * np.sqrt(scatter.between_freedom / rng.chisquare(scatter.between_freedom, resamples))
-    return within, between
+    within, between = (scatter.within, scatter.within_freedom), (scatter.between, scatter.between_freedom)
+    if scatter.separated:
+        between = _with_expectation(*between)
+    else:
+        within = _with_expectation(*within)
+    within_draws, between_draws = (
+        deviation * np.sqrt(freedom / rng.chisquare(freedom, resamples)) for deviation, freedom in (within, between)
+    )
+    return within_draws, between_draws
+
+
+def _with_expectation(deviation: float, freedom: int) -> tuple[float, int]:
+    square = (freedom * deviation**2 + _EXPECTED_DEVIATION**2) / (freedom + 1)
+    return float(np.sqrt(square)), freedom + 1
 
 
 def _redrawn_samples(
@@ -199,7 +214,11 @@ def _scatter(samples: ThroughputSamples, curve: Floats, parameters: int, held_ou
         mean_square = max(mean_square, float(sizes.mean()) * float(np.log1p(held_out)) ** 2)
     if within_freedom == 0:  # one sample per count: the two deviations cannot be separated
         return Scatter(
-            within=float(np.sqrt(mean_square)), within_freedom=between_freedom, between=0.0, between_freedom=1
+            within=float(np.sqrt(mean_square)),
+            within_freedom=between_freedom,
+            between=0.0,
+            between_freedom=1,
+            separated=False,
         )
     within_square = sum(float(((part - part.mean()) ** 2).sum()) for part in logs) / within_freedom
     between_square = max(0.0, (mean_square - within_square) / float(sizes.mean()))
@@ -216,14 +235,20 @@ def _reselect(
     vms: tuple[int, ...],
     selection: CurveSelection,
     grid: Floats,
+    rng: np.random.Generator,
 ) -> Floats:
-    """Return the curve that each redrawn set selects, of shape (resamples, grid)."""
+    """Return one curve for each redrawn set, of shape (resamples, grid).
+
+    With validation counts, it is the curve with the smallest error at them. Otherwise its family is drawn by the shares
+    of the families, so that the draws show how much the families disagree.
+    """
     x = np.array(vms, dtype=float)
     index = np.array(vms) - 1
     step = selection.chosen.step
     held = np.isin(vms, selection.validated).astype(float)
     # Each fold is fitted to the counts that it keeps and evaluated at those that it holds out.
-    folds = [held] if held.any() else [np.eye(len(vms))[i] for i in range(len(vms))]
+    forward = [(np.arange(len(vms)) >= fitted).astype(float) for fitted in forward_folds(len(vms))]
+    folds = [held] if held.any() else forward
     errors = []
     for family in CURVE_FAMILIES:
         sums = fit_sums(throughput, family.link, Weighting.RELATIVE)
@@ -234,9 +259,13 @@ def _reselect(
             ]
             relative_error = p[..., None] / throughput - 1
             with np.errstate(over="ignore", invalid="ignore"):  # in draws with extreme values, which are not selected
-                fold_errors += np.nansum(relative_error**2 * fold[:, None], axis=(-2, -1))
-        errors.append(fold_errors)
-    winner = np.argmin(errors, axis=0)
+                fold_errors += (np.nanmean(relative_error**2, axis=-1) * fold).sum(-1)
+        errors.append(np.sqrt(fold_errors / sum(fold.sum() for fold in folds)))
+    if held.any():
+        winner = np.argmin(errors, axis=0)
+    else:
+        limits = np.cumsum(family_shares(np.array(errors)), axis=0)
+        winner = (rng.random(len(throughput)) > limits).sum(0).clip(max=len(CURVE_FAMILIES) - 1)
     chosen = np.empty((len(throughput), len(grid)))
     for number, family in enumerate(CURVE_FAMILIES):
         rows = winner == number
