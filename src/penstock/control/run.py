@@ -43,6 +43,7 @@ def run(
     loop.survives_failed_observation = True
     store, clock = loop.store, loop.clock
     stopped: Stopped | None = None
+    is_started = False
     requests.clear()
     with StopSignals() as signals:
         window_wait = _WindowWait(engine, loop, requests, signals, schedule)
@@ -50,6 +51,7 @@ def run(
             startup_s = {} if schedule.launched_s is None else {"imports": clock.time() - schedule.launched_s}
             engine.start()
             signals.listen()
+            is_started = True
             ready_s = clock.time()
             loop.warm_until_s = ready_s + schedule.warm_up_s
             store.run_started(
@@ -66,7 +68,11 @@ def run(
             if not window_wait.input_processed:
                 loop.turn(decide=False)  # the last, incomplete window
         except BaseException as error:
-            stopped = Stopped(reason=f"{type(error).__name__}: {error}", failed=True)
+            cancelled = None if is_started or schedule.stop_reason is None else schedule.stop_reason()
+            if cancelled is not None:  # the error is how the start ended
+                stopped = Stopped(reason=cancelled)
+            else:
+                stopped = Stopped(reason=f"{type(error).__name__}: {error}", failed=True)
             raise
         finally:
             _stop(engine, store, stopped or Stopped(reason="unknown", failed=True), clock)

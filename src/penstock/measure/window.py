@@ -112,6 +112,14 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorWindow, ...]  # upstream first
     warm_up: bool = False  # whether it began shortly after a start; headline figures leave it out
 
+    @property
+    def used_slots(self) -> int:
+        """Slots that the plan can use at once: the replicas of the widest stage of each query."""
+        replicas: dict[str, int] = {}
+        for operator in self.operators:
+            replicas[operator.pipeline] = max(replicas.get(operator.pipeline, 0), operator.replicas or 0)
+        return sum(replicas.values())
+
     def operator(self, name: str) -> OperatorWindow:
         """Return the window of the operator with this name."""
         return next(operator for operator in self.operators if operator.operator == name)

@@ -12,9 +12,10 @@ from penstock.engines.spark.queries.progress import Progress
 from penstock.engines.spark.watched.backlog import FileCount, left_rows, reads_files_only, rows_read
 from penstock.measure.arrivals import Arrivals
 from penstock.measure.estimators import ratio
+from penstock.measure.stage_run import StageRun
 from penstock.measure.window import Estimate, PipelineWindow
 from penstock.models.microbatch.bottleneck import bottleneck
-from penstock.models.microbatch.capacity import BatchRun, StageRun, capacities, fixed_time
+from penstock.models.microbatch.capacity import BatchRun, capacities, fixed_time
 from penstock.models.microbatch.saturation import WaitingRows, is_saturated, successor_slope
 
 _BATCHES = 300  # batches that are fitted
