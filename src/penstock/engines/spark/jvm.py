@@ -133,6 +133,20 @@ def silence_logger(spark: SparkSession, logger: str) -> None:
     log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
 
 
+def skip_data_source_lookup(spark: SparkSession) -> None:
+    """Tell Spark that no Python data sources are installed.
+
+    The first use of any Python data source otherwise starts a Python process that looks for modules named `pyspark_*`.
+    No public property switches this off.
+    """
+    jvm: Any = spark._jvm
+    manager = jvm.java.lang.Class.forName("org.apache.spark.sql.execution.datasources.DataSourceManager$")
+    manager = manager.getField("MODULE$").get(None)
+    if manager.dataSourceBuilders().isEmpty():
+        empty = jvm.scala.collection.immutable.HashMap()
+        getattr(manager, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(empty))
+
+
 # ---- executors
 
 
@@ -573,6 +587,12 @@ class WatermarkTracker:
     def update(self) -> None:
         """Take the event times of the current batch into account, which Spark itself does when the batch has ended."""
         self._tracker.updateWatermark(self._query.lastExecution().executedPlan())
+
+    def lowest_ms(self) -> int | None:
+        """Return the lowest watermark after the current batch; None if an input has had no rows."""
+        self.update()
+        values = _items(self._tracker.watermarkMap().values().toSeq())
+        return min(int(value.get()) for value in values) if all(value.isDefined() for value in values) else None
 
     def read(self, ids: list[WatermarkId]) -> list[int | None]:
         """Return watermarks in milliseconds; None for an input that has had no rows."""

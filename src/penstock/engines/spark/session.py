@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pkgutil
 import signal
 import threading
 from pathlib import Path
@@ -22,6 +23,7 @@ from penstock.engines.spark.jvm import (
     is_jvm_started,
     running_master,
     silence_logger,
+    skip_data_source_lookup,
 )
 from penstock.engines.spark.jvm_process import JvmEndedError, JvmProcess
 from penstock.engines.spark.log_files import first_error, new_jvm_log
@@ -74,7 +76,15 @@ def session(
             signal.signal(signal.SIGINT, on_ctrl_c if callable(on_ctrl_c) else signal.default_int_handler)
     for logger in _SILENCED_LOGGERS:
         silence_logger(spark, logger)
+    if os.environ["PYSPARK_PYTHON"] == environment["PYSPARK_PYTHON"] and not _has_installed_sources():
+        with contextlib.suppress(JvmError):  # another version of Spark
+            skip_data_source_lookup(spark)
     return spark
+
+
+def _has_installed_sources() -> bool:
+    """Return whether this Python, which the workers use as well, may have Python data sources that Spark would find."""
+    return any(module.name.startswith("pyspark_") for module in pkgutil.iter_modules())
 
 
 def _check_master(master: str, properties: dict[str, str]) -> None:
