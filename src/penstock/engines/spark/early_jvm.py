@@ -5,12 +5,11 @@ The start of a JVM takes some seconds. Meanwhile this process imports its module
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.engines.spark.jvm_process import JvmEndedError, JvmProcess
+from penstock.engines.spark.jvm_process import JvmEndedError, JvmProcess, is_given_a_jvm
 from penstock.engines.spark.log_files import new_jvm_log
 from penstock.engines.spark.properties import jvm_environment, session_properties
 
@@ -29,7 +28,7 @@ _early: _Early | None = None
 def start(master: str, confs: dict[str, str] | None) -> None:
     """Start the JVM of a session with this master and these properties, unless this process has a JVM."""
     global _early
-    if _early is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+    if _early is not None or is_given_a_jvm():
         return
     log = new_jvm_log(None)
     if log is None:  # a JVM is running

@@ -30,6 +30,11 @@ class Connection(NamedTuple):
     secret: str
 
 
+def is_given_a_jvm() -> bool:
+    """Return whether spark-submit has started this process, together with a JVM that PySpark connects to."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 class JvmProcess:
     """A JVM that starts while this process continues.
 

@@ -25,7 +25,7 @@ from penstock.engines.spark.jvm import (
     silence_logger,
     skip_data_source_lookup,
 )
-from penstock.engines.spark.jvm_process import JvmEndedError, JvmProcess
+from penstock.engines.spark.jvm_process import JvmEndedError, JvmProcess, is_given_a_jvm
 from penstock.engines.spark.log_files import first_error, new_jvm_log
 from penstock.engines.spark.master_probe import check_reachable
 from penstock.engines.spark.properties import jvm_environment, session_properties
@@ -51,7 +51,7 @@ def session(
     log = early_jvm.waiting_log()
     try:
         jvm = early_jvm.take(properties)
-        if jvm is None and (log := new_jvm_log(run)) is not None:
+        if jvm is None and not is_given_a_jvm() and (log := new_jvm_log(run)) is not None:
             jvm = JvmProcess(properties, environment, log)
         if jvm is not None:
             connect_jvm(jvm)
