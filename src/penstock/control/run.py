@@ -51,7 +51,6 @@ def run(
             startup_s = {} if schedule.launched_s is None else {"imports": clock.time() - schedule.launched_s}
             engine.start()
             signals.listen()
-            is_started = True
             ready_s = clock.time()
             loop.warm_until_s = ready_s + schedule.warm_up_s
             store.run_started(
@@ -64,6 +63,7 @@ def run(
             loop.accept_plan()
             if on_start is not None:
                 on_start()
+            is_started = True
             stopped = loop.run(window_wait.wait)
             if not window_wait.input_processed:
                 loop.turn(decide=False)  # the last, incomplete window

@@ -7,11 +7,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
-from penstock.engines.spark.jvm import JvmError
 
 
 def start_python_processes(spark: SparkSession) -> threading.Thread:
@@ -22,8 +19,8 @@ def start_python_processes(spark: SparkSession) -> threading.Thread:
     """
 
     def run() -> None:
-        # The first batch starts the processes if this fails, for example because the session was stopped.
-        with contextlib.suppress(JvmError, PySparkException, OSError):
+        # The first batch starts the processes if this fails. A start that is given up ends the JVM at any point.
+        with contextlib.suppress(Exception):
             spark.sparkContext.setJobDescription("Penstock starts Python workers")
             spark.dataSource.register(WarmUp)
             slots = spark.sparkContext.defaultParallelism
