@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -54,10 +55,16 @@ class _WarmUpReader(DataSourceReader):
         return [InputPartition(number) for number in range(self._slots)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        import penstock.engines.spark.sources.paced  # noqa: F401 - the modules that sources need
-
+        _import_modules()
         return iter(())
 
 
 def _unchanged(batches: Iterator[Any]) -> Iterator[Any]:
+    _import_modules()
     return batches
+
+
+def _import_modules() -> None:
+    """Import what sources and row functions need."""
+    for module in ("penstock.engines.spark.sources.paced", "penstock.engines.spark.compile.row_functions"):
+        importlib.import_module(module)  # by name, because the second one is in a layer above this one
