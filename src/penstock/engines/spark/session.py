@@ -74,12 +74,17 @@ def session(
         if threading.current_thread() is threading.main_thread():
             # PySpark installs a handler that cancels the jobs of running queries. Restore the previous one.
             signal.signal(signal.SIGINT, on_ctrl_c if callable(on_ctrl_c) else signal.default_int_handler)
-    for logger in _SILENCED_LOGGERS:
-        silence_logger(spark, logger)
+    silence_aborts(spark)
     if os.environ["PYSPARK_PYTHON"] == environment["PYSPARK_PYTHON"] and not _has_installed_sources():
         with contextlib.suppress(JvmError):  # another version of Spark
             skip_data_source_lookup(spark)
     return spark
+
+
+def silence_aborts(spark: SparkSession) -> None:
+    """Do not print the stack trace of a batch that a stop interrupts."""
+    for logger in _SILENCED_LOGGERS:
+        silence_logger(spark, logger)
 
 
 def _has_installed_sources() -> bool:
