@@ -1,5 +1,8 @@
 """The start of a run compared with the same query in plain PySpark: `python -m benchmarks.startup [--json] [--runs N]`.
 
+`--before DIRECTORY` also starts an earlier version of Penstock, for example of `git worktree add DIRECTORY COMMIT`. The
+last figures are then the part of Penstock in both versions: the time beyond that of plain PySpark.
+
 Both programs read generated rows through a Python data source, call a Python function per row and discard the results,
 with the same Spark configuration and the same Python for workers on local[2]. Each starts in a new process, in turn.
 The phases are medians:
@@ -8,26 +11,31 @@ imports         from the start of the process until the first call of Spark: Pyt
 Spark session   the JVM and the session
 compilation     of the query; Penstock reports its start separately
 first batch     the first batch, which starts the Python workers
-first rows      until the first rows are written (Penstock: its first batch has no rows)
+first rows      until the first rows are committed (Penstock: its first batch has no rows)
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Row, row, shown
 
+PLAIN_NAME = "plain PySpark"
 PHASES = ("imports", "Spark session", "compilation and start", "first batch", "first rows")
+CHECKOUT = Path(__file__).parents[1]
 FLOW = """
 import penstock
 
@@ -95,7 +103,7 @@ spark.stop()
 
 def plain(folder: Path) -> dict[str, float]:
     from penstock.engines.spark.local_machine import HOST, worker_python
-    from penstock.engines.spark.session import CONFS, LOCAL_DISK, LOOPBACK
+    from penstock.engines.spark.properties import CONFS, LOCAL_DISK, LOOPBACK
 
     # Sources have no names in a query written by hand.
     confs = CONFS | LOCAL_DISK | LOOPBACK | {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "false"}
@@ -110,22 +118,34 @@ def plain(folder: Path) -> dict[str, float]:
     return {phase: after - before for phase, before, after in zip(PHASES, bounds, bounds[1:], strict=False)}
 
 
-def penstock(folder: Path) -> dict[str, float]:
-    from penstock.store import StoreReader
-
+def penstock(folder: Path, checkout: Path = CHECKOUT) -> dict[str, float]:
+    """Return the phases of a start, or only its total if this version does not record them."""
     (folder / "flow.py").write_text(FLOW)
     began_s = time.time()
     command = [sys.executable, "-m", "penstock.cli", "run", str(folder / "flow.py"), "--at", str(folder / "run")]
-    _run([*command, "--until-idle", "--quiet"], {})
+    _run([*command, "--until-idle", "--quiet"], {"PYTHONPATH": str(checkout / "src")})
+    first_rows_s = _first_rows_s(folder / "run")
+    if checkout != CHECKOUT:
+        return {"first rows": first_rows_s - began_s}
+    from penstock.store import StoreReader
+
     with StoreReader(folder / "run") as reader:
         start = reader.last_run()
     assert start is not None and start.ready_s is not None
     phases = dict(start.startup_s)
     phases["imports"] += start.ready_s - sum(phases.values()) - began_s  # the start of the process itself
-    (checkpoint,) = (folder / "run" / "checkpoints").iterdir()
-    first_rows_s = (checkpoint / "commits" / "1").stat().st_mtime  # batch 0 has no rows
     phases["first rows"] = first_rows_s - start.ready_s
     return phases
+
+
+def _first_rows_s(run: Path) -> float:
+    """Return when the first batch with rows was committed."""
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    for batch in itertools.count():
+        rows = re.findall(r'"row": ?(\d+)', (checkpoint / "offsets" / str(batch)).read_text())
+        if int(rows[-1]) > 0:
+            return (checkpoint / "commits" / str(batch)).stat().st_mtime
+    raise AssertionError
 
 
 def _run(command: list[str], environment: dict[str, str]) -> str:
@@ -141,10 +161,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--before", type=Path, metavar="DIRECTORY", help="Checkout of an earlier version.")
     options = parser.parse_args()
-    measured: dict[str, list[dict[str, float]]] = {"plain PySpark": [], "Penstock": []}
+    starts: dict[str, Callable[[Path], dict[str, float]]] = {PLAIN_NAME: plain, "Penstock": penstock}
+    if options.before is not None:
+        before = options.before.resolve()
+        starts["Penstock before"] = lambda folder: penstock(folder, before)
+    measured: dict[str, list[dict[str, float]]] = {name: [] for name in starts}
     for _ in range(options.runs):
-        for name, start in (("plain PySpark", plain), ("Penstock", penstock)):
+        for name, start in starts.items():
             folder = Path(tempfile.mkdtemp())
             try:
                 measured[name].append(start(folder))
@@ -168,7 +193,9 @@ def figures(measured: dict[str, list[dict[str, float]]]) -> list[Row]:
             rows.append(row(f"{name}: {phase}", statistics.median(run.get(phase, 0.0) for run in runs), "s"))
         total[name] = statistics.median(sum(run.values()) for run in runs)
         rows.append(row(f"{name}: first results after", total[name], "s"))
-    rows.append(row("Penstock adds", total["Penstock"] - total["plain PySpark"], "s"))
+    for name in total:
+        if name != PLAIN_NAME:
+            rows.append(row(f"{name} adds", total[name] - total[PLAIN_NAME], "s"))
     return rows
 
 

@@ -27,6 +27,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[MemoryEngine]:
     stand_in.SparkEngine = Recorded  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
     monkeypatch.setattr("penstock.api.spark_session.active_session", lambda: None)
+    monkeypatch.setattr("penstock.engines.spark.early_jvm.start", lambda *_: None)
     return created
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.api.spark_session import prepared_session
-from penstock.engines.spark.session import CONFS, LOCAL_DISK
+from penstock.engines.spark.properties import CONFS, LOCAL_DISK
 from tests.support.double_flow import double_flow
 from tests.support.memory_engine import MemoryEngine
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from penstock.store import StoreReader, owner
+
 pytestmark = pytest.mark.spark
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli"]
@@ -36,6 +38,13 @@ TWICE = twice("n").alias("m")
 flow = penstock.Dataflow("columns")
 numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=4_000, rows_per_s=400))
 numbers.stateless("big", lambda df: df.where(BIG).select(TWICE)).sink("out", penstock.parquet("out"))
+"""
+
+NUMBERS = """
+import penstock
+
+flow = penstock.Dataflow("numbers")
+flow.source("n", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10)).sink("out", penstock.noop())
 """
 
 OWN_SESSION = """
@@ -66,6 +75,32 @@ def penstock(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
         timeout=500,
         check=False,
     )
+
+
+@pytest.mark.parametrize("seen", ["Starting numbers", "spark-"])
+def test_a_signal_during_the_start_ends_it_without_a_traceback(tmp_path: Path, seen: str) -> None:
+    (tmp_path / "flow.py").write_text(NUMBERS)
+    command = [*PENSTOCK, "run", "flow.py", "--at", "run"]
+    with (tmp_path / "console").open("wb") as console:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=console, stderr=console, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 500
+        # The first text appears before Spark has started, and the log is linked into the run directory afterwards.
+        while seen not in (tmp_path / "console").read_text() and not list((tmp_path / "run").glob(f"logs/{seen}*")):
+            assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "console").read_text()
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(timeout=300) == 128 + signal.SIGTERM, (tmp_path / "console").read_text()
+    finally:
+        process.kill()
+        process.wait()
+    text = (tmp_path / "console").read_text()
+    assert not TRACE.search(text), text
+    assert text.splitlines()[-1] == "Stopped (SIGTERM) during the start; start again with the same command."
+    with StoreReader(tmp_path / "run") as reader:
+        run = reader.last_run()
+    assert run is not None and run.stop_reason == "interrupted during the start"
+    assert owner(tmp_path / "run") is None
 
 
 def test_spark_objects_outside_of_functions_and_a_signal_to_the_process_group(tmp_path: Path) -> None:

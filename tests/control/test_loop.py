@@ -16,6 +16,7 @@ import penstock
 from penstock.control.loop import Loop, Stopped
 from penstock.control.requests import Answer, Apply, Rate, Request, Requests, Rescale, Stop, _get, _put
 from penstock.control.run import Schedule, run
+from penstock.control.signals import StopSignals
 from penstock.measure.window import Window
 from penstock.plan import Plan
 from penstock.store import RunStart, Store
@@ -197,6 +198,15 @@ def test_signals_stop_cleanly_and_handlers_are_put_back(bench: Bench, number: si
     assert bench.run() == Stopped(reason=number.name)
     assert not bench.engine.running
     assert signal.getsignal(number) == handler
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_interrupts_the_start_of_a_command(number: signal.Signals) -> None:
+    with StopSignals() as signals:
+        with pytest.raises(KeyboardInterrupt), signals.interrupting():
+            os.kill(os.getpid(), number)
+            signal.pause()
+        assert signals.received == number.name
 
 
 def twice() -> None:

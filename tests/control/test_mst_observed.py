@@ -19,7 +19,7 @@ from penstock.engines.simulated import (
     SourceBehaviour,
 )
 from penstock.engines.simulated.behaviour import ChangePause, SimulatedCluster
-from penstock.measure.window import OperatorWindow, PipelineWindow, Window
+from penstock.measure.window import Estimate, OperatorWindow, PipelineWindow, Window
 from penstock.plan import default_plan
 from tests.support.applications import waiting
 from tests.support.driving import drive
@@ -49,6 +49,18 @@ def test_alike_batches_of_unknown_work_are_taken_to_be_half_of_it() -> None:
     window = batches_of("out", 100, row_s=0.005, timed=False)
     learned = capacities(with_window({}, waiting(), window, 1, slots=2), 1, batch_most_s=10.0, running={"out"})
     assert learned is not None and learned[0] == pytest.approx((1 - 0.45 / 10) / (0.45 / 100))
+
+
+def test_fixed_cost_is_no_load() -> None:
+    """All batches have 100 rows: 0.05 s for the rows, and 0.4 s of which 0.25 s is task time. No line is visible."""
+    (query,) = batches_of("out", 100, row_s=0.0).pipelines
+    window = batches_of("out", 100, row_s=0.0)
+    fixed = Estimate(low=0.35, value=0.4, high=0.42)
+    for known, expected in ((fixed, 0.96 / 0.0005), (None, (1 - 0.15 / 10) / 0.003)):
+        seen = replace(query, batches=4, rows_in=400, batch_s=0.45, busy_s=4 * 0.3 * 2, fixed_s=known)
+        memory = with_window({}, waiting(), replace(window, pipelines=(seen,)), 1, slots=2)
+        found = capacities(memory, 1, batch_most_s=10.0, running={"out"})
+        assert found is not None and found[0] == pytest.approx(expected)
 
 
 def test_queries_share_the_slots() -> None:

@@ -7,8 +7,9 @@ import random
 
 import pytest
 
+from penstock.measure.stage_run import StageRun
 from penstock.models.microbatch.bottleneck import bottleneck
-from penstock.models.microbatch.capacity import BatchRun, StageRun, batch_time, capacity
+from penstock.models.microbatch.capacity import BatchRun, batch_time, capacity
 from penstock.models.microbatch.saturation import WaitingRows, is_saturated
 
 

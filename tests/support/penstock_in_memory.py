@@ -6,6 +6,7 @@ import sys
 import types
 
 import penstock.cli.main
+from penstock.engines.spark import early_jvm
 from tests.support.memory_engine import MemoryEngine
 
 stand_in = types.ModuleType("penstock.engines.spark.engine")
@@ -13,4 +14,5 @@ stand_in.SparkEngine = MemoryEngine  # type: ignore[attr-defined]
 
 if __name__ == "__main__":
     sys.modules[stand_in.__name__] = stand_in
+    early_jvm.start = lambda *_: None  # type: ignore[assignment]
     penstock.cli.main.main()

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Literal
 
 from penstock.engines.spark.queries.progress import Progress, SourceProgress
-from penstock.models.microbatch.capacity import StageRun
+from penstock.measure.stage_run import StageRun
 
 EPOCH_S = 1_700_000_000.0
 Source = Literal["continuous", "each second", "kafka"]

@@ -246,9 +246,9 @@ def _windows(record: RunRecord, after_s: float, until_s: float) -> list[Window]:
 
 
 def summarise(windows: Sequence[Window], *, target_s: float) -> DemoRunResult:
-    """Add up windows; the slots in use are the replicas of the only operator that is neither source nor sink."""
+    """Add up windows. The slots are those that the plan uses; the local master of the demo holds all of its slots."""
     lengths_s = [window.end_s - window.start_s for window in windows]
-    slots = [max((operator.replicas or 0 for operator in window.operators), default=0) for window in windows]
+    slots = [window.used_slots for window in windows]
     backlogs = [sum(operator.backlog_rows or 0 for operator in window.operators) for window in windows]
     met = [None if window.latency is None else window.latency.mean_s <= target_s for window in windows]
     within = share_within_target(met, [backlog > 0 for backlog in backlogs], lengths_s)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.api.policy_options import OptionError, PolicyOptions, controller_settings, create_policy
 from penstock.dataflow import Dataflow
+from penstock.dataflow.load import place_of
 from penstock.dataflow.local_paths import local_directory
+from penstock.engines.spark import early_jvm
 from penstock.plan import Plan
 
 if TYPE_CHECKING:
@@ -68,6 +70,11 @@ class RunTarget:
             return RunTarget(master=str(spark.sparkContext.master), spark=spark)
         return RunTarget(master=master or DEFAULT_MASTER, confs=own)
 
+    def start_jvm(self, flow: Dataflow | str) -> None:
+        """Start the JVM of the session to create, unless the file of the dataflow creates its own session."""
+        if self.spark is None and not (isinstance(flow, str) and early_jvm.creates_session(place_of(flow))):
+            early_jvm.start(self.master, self.confs)
+
     def with_session_of(self, flow: Dataflow | str, *, is_master_given: bool) -> RunTarget:
         """Return the target after the file of the dataflow was loaded, which may have created a Spark session."""
         from penstock.api.spark_session import active_session
@@ -75,6 +82,7 @@ class RunTarget:
         session = active_session() if self.spark is None and isinstance(flow, str) else None
         if session is None:
             return self
+        early_jvm.discard()
         master = str(session.sparkContext.master)
         if self.confs or self.cluster_directory is not None or (is_master_given and self.master != master):
             raise OptionError(

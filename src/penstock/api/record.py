@@ -13,6 +13,7 @@ from penstock.api.input_files import plan_from
 from penstock.api.notebook import html_grid, html_table
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.local_paths import local_directory
+from penstock.plan.counts import slots_text
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -271,4 +272,4 @@ def _plan_text(plan: Plan | None) -> str:
     if plan is None:
         return "-"
     replicas = ", ".join(f"{operator} x{count}" for operator, count in plan.replicas.items())
-    return f"{replicas}; {plan.slots} slots" if replicas else f"{plan.slots} slots"
+    return f"{replicas}; {slots_text(plan.slots)}" if replicas else slots_text(plan.slots)

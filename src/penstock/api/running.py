@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import shlex
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.local_paths import local_directory
 from penstock.dataflow.sources import never_ends
+from penstock.engines.spark import early_jvm
 from penstock.plan import Plan, validated
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 _NO_FILE = "-"  # recorded for a dataflow that was not loaded from a file
 _EXIT_TIMEOUT_S = 60.0  # how long Ctrl-C during the start and the end of the program wait for a clean stop
+_CANCEL_AGAIN_S = 0.5
+_CANCELLED = "interrupted during the start"
 
 
 class RunFailedError(PenstockError):
@@ -144,6 +148,7 @@ def run(
     directory = None if at is None else local_directory(at)
     on_demand = SessionOnDemand(target.master, target.confs)
     try:
+        target.start_jvm(flow)
         dataflow = dataflow_from(flow, on_demand)
         if on_demand.session is None:
             target = target.with_session_of(flow, is_master_given=master is not None)
@@ -165,6 +170,7 @@ def run(
         )
         return Run(launch, on_message=on_message, remarks=remarks)  # it uses the session, and stops it at the end
     except BaseException:
+        early_jvm.discard()
         on_demand.stop()
         raise
 
@@ -218,8 +224,7 @@ class Run(RunRecord):
             self._abandon(error)
             raise
         except BaseException:  # Ctrl-C: the caller gets no handle, so the run must end here
-            self.request_stop("interrupted during the start")
-            self._ended_event.wait(_EXIT_TIMEOUT_S)
+            self._cancel_start()
             raise
         if self._error is not None:
             self._finish()
@@ -333,6 +338,22 @@ class Run(RunRecord):
             trace = f" The stack trace is in {log}." if log.exists() else ""
             raise RunFailedError(f"The run failed: {self._ended.reason}.{trace} Correct the cause, then {resume}")
 
+    def _cancel_start(self) -> None:
+        """End the start. The JVM of a session that Penstock creates is ended, because no call into it can be cancelled.
+
+        A start may end at any point, as after `kill -9`: a plan is committed completely or not at all.
+        """
+        self.request_stop(_CANCELLED)
+        deadline = time.monotonic() + _EXIT_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._launch.target.spark is None:
+                early_jvm.discard()
+                # Without this module no JVM has been connected. Its import would delay the end.
+                if "penstock.engines.spark.session" in sys.modules:
+                    sys.modules["penstock.engines.spark.session"].abort_start()
+            if self._ended_event.wait(_CANCEL_AGAIN_S):  # the thread may just have started another JVM
+                break
+
     def _abandon(self, error: BaseException) -> None:
         """Close the store, which otherwise the background thread does."""
         with self._store as store:
@@ -357,6 +378,9 @@ class Run(RunRecord):
         try:
             with self._store as store:
                 engine = self._launch.engine()
+                if self._stop_reason == _CANCELLED:
+                    store.end_run(at_s=time.time(), reason=_CANCELLED)
+                    return
                 controller = self._launch.controller(engine, store)
                 schedule = Schedule(
                     window_s=self._launch.window_s,

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.child_process import stderr_of_children
 from penstock.dataflow.code_location import failing_line
 from penstock.dataflow.errors import PenstockError
+from penstock.engines.spark import early_jvm
 from penstock.engines.spark.log_files import new_jvm_log
 
 _PYTHON = "PYSPARK_PYTHON"  # the interpreter of Python workers
@@ -63,7 +64,7 @@ class SessionOnDemand:
         Its output belongs in the log of the run. Its workers must use this Python, where Penstock and the packages of
         the file are installed; the default of PySpark is `python3`.
         """
-        log = new_jvm_log(None)
+        log = early_jvm.waiting_log() or new_jvm_log(None)
         if log is None:  # a JVM is running already
             yield
             return
@@ -102,9 +103,11 @@ def prepared_session(spark: Any) -> Any:
     The engine changes properties of its session, so it never gets the user's own session. Temporary views of the
     user's session are not visible in the new one.
     """
-    from penstock.engines.spark.session import CONFS
+    from penstock.engines.spark.properties import CONFS
+    from penstock.engines.spark.session import silence_aborts
 
     required = {name: value for name, value in CONFS.items() if name.startswith("spark.sql.")}
+    silence_aborts(spark)
     session = spark.newSession()
     for name, value in (spark.conf.getAll | required).items():
         if session.conf.isModifiable(name):
@@ -114,7 +117,7 @@ def prepared_session(spark: Any) -> Any:
 
 def missing_settings(spark: Any) -> str | None:
     """Return a sentence about useful settings that must be given before a session starts; None if it has them all."""
-    from penstock.engines.spark.session import CONFS, LOCAL_DISK
+    from penstock.engines.spark.properties import CONFS, LOCAL_DISK
 
     options = "spark.driver.extraJavaOptions"
     useful = {

@@ -73,7 +73,7 @@ def _summary(result: DemoResult) -> Table:
     columns = (result.without, result.with_policy)
     table.add_row("p95 latency", *(seconds(column.latency_p95_s) for column in columns))
     table.add_row(f"time within {result.target_s:.1f} s", *(percent(column.share_within_target) for column in columns))
-    table.add_row("slot-seconds", *(count(column.slot_seconds) for column in columns))
+    table.add_row("slot-seconds used", *(count(column.slot_seconds) for column in columns))
     table.add_row("slots: most, last", *(f"{column.most_slots}, {column.last_slots}" for column in columns))
     table.add_row("largest backlog (rows)", *(count(column.most_backlog_rows) for column in columns))
     table.add_row("rows waiting at the end", *(count(column.last_backlog_rows) for column in columns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import click
 
 from penstock.cli.parameters import KAFKA_OPTION, Finite, json_option, texts_by_name
 from penstock.cli.policy_parameters import api_parameters, policy_parameters
+
+_EXIT_CODES: dict[str | None, int] = {"SIGINT": 130, "SIGTERM": 143}  # of commands that a signal ended
 
 
 @click.command()
@@ -56,7 +59,7 @@ from penstock.cli.policy_parameters import api_parameters, policy_parameters
 def command(flow: str, confs: tuple[str, ...], kafka_options: tuple[str, ...], **options: Any) -> None:
     """Run a dataflow. If the directory contains an earlier run of it, resume that run, also after a crash.
 
-    Ctrl-C stops the run cleanly.
+    Ctrl-C stops the run cleanly. During the start it ends the start, and the exit code is 130.
 
     \b
     Example:
@@ -78,14 +81,18 @@ def command(flow: str, confs: tuple[str, ...], kafka_options: tuple[str, ...], *
     with LiveTable(quiet=options.pop("quiet"), as_json=options.pop("as_json")) as table, StopSignals() as signals:
         began = COMMAND_BEGAN_S.set(psutil.Process().create_time())
         try:
-            run = penstock.run(
-                flow,
-                confs=texts_by_name(confs, "--conf"),
-                kafka_options=texts_by_name(kafka_options, "--kafka-option"),
-                on_window=table.show,
-                on_message=table.say,
-                **api_parameters(options),
-            )
+            with signals.interrupting():
+                run = penstock.run(
+                    flow,
+                    confs=texts_by_name(confs, "--conf"),
+                    kafka_options=texts_by_name(kafka_options, "--kafka-option"),
+                    on_window=table.show,
+                    on_message=table.say,
+                    **api_parameters(options),
+                )
+        except KeyboardInterrupt:
+            table.say(f"Stopped ({signals.received}) during the start; start again with the same command.")
+            sys.exit(_EXIT_CODES.get(signals.received, 130))
         finally:
             COMMAND_BEGAN_S.reset(began)
         with run:

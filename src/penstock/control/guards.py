@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from penstock.control.policy import Change, Decision, Memory, Policy, Reason, Situation
+from penstock.plan.counts import slots_text
 from penstock.plan.plan import Plan, diff
 from penstock.planning.plan_outcome import PlanOutcome
 
@@ -43,9 +44,11 @@ class Bounded:
         limit = self._limit(situation)
         slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
         if slots > max(limit, situation.slots):
-            return f"The plan uses {slots} slots, but only {limit} are allowed."
+            return f"The plan uses {slots_text(slots)}, but only {limit} are allowed."
         if plan.slots > max(situation.max_slots, situation.plan.slots):
-            return f"The plan needs executors with {plan.slots} slots, but only {situation.max_slots} are available."
+            return (
+                f"The plan needs executors with {slots_text(plan.slots)}, but only {situation.max_slots} are available."
+            )
         for region, count in plan.replicas.items():
             if count > max(self.max_replicas.get(region, count), situation.plan.replicas[region]):
                 return f"The plan has {count} replicas of '{region}', but only {self.max_replicas[region]} are allowed."

@@ -43,6 +43,7 @@ def run(
     loop.survives_failed_observation = True
     store, clock = loop.store, loop.clock
     stopped: Stopped | None = None
+    is_started = False
     requests.clear()
     with StopSignals() as signals:
         window_wait = _WindowWait(engine, loop, requests, signals, schedule)
@@ -62,11 +63,16 @@ def run(
             loop.accept_plan()
             if on_start is not None:
                 on_start()
+            is_started = True
             stopped = loop.run(window_wait.wait)
             if not window_wait.input_processed:
                 loop.turn(decide=False)  # the last, incomplete window
         except BaseException as error:
-            stopped = Stopped(reason=f"{type(error).__name__}: {error}", failed=True)
+            cancelled = None if is_started or schedule.stop_reason is None else schedule.stop_reason()
+            if cancelled is not None:  # the error is how the start ended
+                stopped = Stopped(reason=cancelled)
+            else:
+                stopped = Stopped(reason=f"{type(error).__name__}: {error}", failed=True)
             raise
         finally:
             _stop(engine, store, stopped or Stopped(reason="unknown", failed=True), clock)

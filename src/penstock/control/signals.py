@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -14,13 +16,15 @@ _TOGETHER_S = 1.0
 class StopSignals:
     """A context in which the first signal is remembered and a later one raises KeyboardInterrupt.
 
-    Signals within one second count as one: 'timeout' and other tools signal a process and then its group. Only the main
-    thread can handle signals; in other threads none are received.
+    Within `interrupting` the first one raises KeyboardInterrupt as well. Signals within one second count as one:
+    'timeout' and other tools signal a process and then its group. Only the main thread can handle signals; in other
+    threads none are received.
     """
 
     def __init__(self) -> None:
         self.received: str | None = None
         self._received_s = 0.0
+        self._interrupts = False
         self._before: dict[signal.Signals, Any] = {}
 
     def listen(self) -> None:
@@ -29,6 +33,15 @@ class StopSignals:
             for number in (signal.SIGINT, signal.SIGTERM):
                 before = signal.signal(number, self._note)
                 self._before.setdefault(number, before)
+
+    @contextlib.contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Let signals interrupt the calls within this context, such as the start of a run."""
+        self._interrupts = True
+        try:
+            yield
+        finally:
+            self._interrupts = False
 
     def __enter__(self) -> StopSignals:
         self.listen()
@@ -42,5 +55,7 @@ class StopSignals:
         now_s = time.monotonic()
         if self.received is None:
             self.received, self._received_s = signal.Signals(number).name, now_s
+            if self._interrupts:
+                raise KeyboardInterrupt
         elif now_s - self._received_s > _TOGETHER_S:
             raise KeyboardInterrupt

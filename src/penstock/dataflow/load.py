@@ -71,6 +71,12 @@ def load(spec: str, remedy: Remedy | None = None) -> Dataflow:
     return value
 
 
+def place_of(spec: str) -> Path:
+    """Return the file of `FILE[:name]`; for `module[:name]` a path that usually does not exist."""
+    place, _ = _split(split_arguments(spec)[0])
+    return Path(place)
+
+
 def load_function(spec: str, default: str) -> Callable[..., Any]:
     """Return the function that `FILE[:name]` or `module[:name]` names. `name` defaults to `default`.
 

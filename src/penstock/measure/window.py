@@ -78,13 +78,13 @@ class PipelineWindow(msgspec.Struct, frozen=True, kw_only=True):
     phases_s: dict[str, float]  # mean time per batch in each phase of Spark
     busy_s: float | None  # task time within the window, summed over all slots
     backlog_rows: int | None  # None: the source does not expose it
+    fixed_s: Estimate | None = None  # time of a batch that does not depend on its rows
     # Only for the queries of a watched program:
     state: Literal["running", "ended", "crashed"] = "running"
     error: str | None = None  # first line of the error of a crashed query
     trigger: str | None = None  # such as "2 s" or "availableNow"; None: batches follow each other immediately
     input_rows_per_s: float | None = None  # arriving rows of this query
     capacity: tuple[Estimate, ...] = ()  # rows/s that the query sustains with 1, 2, ... executors
-    fixed_s: Estimate | None = None  # time of a batch that does not depend on its rows
     task_s_per_row: float | None = None  # task time per row, summed over all slots
     bottleneck: str | None = None  # the part of a batch that limits the capacity
     saturated: bool | None = None  # whether the waiting rows grow without bound; None: unknown
@@ -111,6 +111,14 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: tuple[PipelineWindow, ...]
     operators: tuple[OperatorWindow, ...]  # upstream first
     warm_up: bool = False  # whether it began shortly after a start; headline figures leave it out
+
+    @property
+    def used_slots(self) -> int:
+        """Slots that the plan can use at once: the replicas of the widest stage of each query."""
+        replicas: dict[str, int] = {}
+        for operator in self.operators:
+            replicas[operator.pipeline] = max(replicas.get(operator.pipeline, 0), operator.replicas or 0)
+        return sum(replicas.values())
 
     def operator(self, name: str) -> OperatorWindow:
         """Return the window of the operator with this name."""

@@ -27,10 +27,14 @@ class PlanPeriod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of a run. Slots are paid for while they are held, whether busy or idle."""
+    """The cost of a run. Slots of executors are paid for while they are held, whether the plan uses them or not.
+
+    The slots of a local master are held all the time. There the slots that the plan uses show what a policy saves.
+    """
 
     seconds: float  # time during which a plan was used
-    slot_seconds: float
+    slot_seconds: float  # slots held x time
+    used_slot_seconds: float  # slots that the plan can use at once x time: the replicas of the widest stages
     executor_seconds: float | None  # None if the slots per executor are unknown
     peak_executors: int | None
     busy_slot_seconds: float | None  # time during which tasks ran
@@ -90,6 +94,7 @@ def cost(periods: Sequence[PlanPeriod], totals: Totals, *, price_per_slot_hour: 
     return Cost(
         seconds=total_s,
         slot_seconds=slot_seconds,
+        used_slot_seconds=totals.used_slot_s,
         executor_seconds=sum(length_s * count for length_s, count in executors) if all_known else None,
         peak_executors=max(count for _, count in executors) if all_known else None,
         busy_slot_seconds=totals.busy_s,

@@ -9,6 +9,7 @@ from itertools import groupby
 from rich import box
 from rich.table import Table
 
+from penstock.plan.counts import slots_text
 from penstock.plan.plan import diff
 from penstock.planning.plan_outcome import PlanOutcome
 from penstock.report.formatting import UNKNOWN, plural, seconds
@@ -50,7 +51,7 @@ def decision_list(rows: Sequence[DecisionRecord]) -> Table:
 def decision_cells(row: DecisionRecord, *, times: int = 1) -> tuple[str, ...]:
     """Return the texts of a decision in the order of HEADINGS; `times` is the size of its group."""
     action = "hold" if row.new is None else str(diff(row.old, row.new))
-    reason = row.reason if row.needs_slots is None else f"{row.reason} [needs {row.needs_slots} slots]"
+    reason = row.reason if row.needs_slots is None else f"{row.reason} [needs {slots_text(row.needs_slots)}]"
     return (
         time.strftime("%H:%M:%S", time.localtime(row.at_s)),
         action if times == 1 else f"{action} ({times} times)",

@@ -30,6 +30,7 @@ class WindowSummary(NamedTuple):
     latency_mean_s: float | None
     latency_p95_s: float | None
     busy_s: float | None  # task time, the sum of all slots
+    used_slots: int  # slots that the plan can use at once
     batches: int
     batch_max_s: float | None
     warm_up: bool  # headline figures leave it out
@@ -88,6 +89,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     share_within_target: float | None  # share of the time in which rows left or waited
     utilisation: float | None  # task time / (slots x time)
     busy_s: float | None  # including the warm-up
+    used_slot_s: float  # slots that the plan can use at once x time, including the warm-up
 
 
 class RowCounter:
@@ -127,6 +129,7 @@ def summarise(window: Window, sources: Collection[str], target: LatencyTarget | 
         latency_mean_s=None if latency is None else latency.mean_s,
         latency_p95_s=None if latency is None else latency.p95_s,
         busy_s=_sum(pipeline.busy_s for pipeline in window.pipelines),
+        used_slots=window.used_slots,
         batches=sum(pipeline.batches for pipeline in window.pipelines),
         batch_max_s=_max(pipeline.batch_max_s for pipeline in window.pipelines),
         warm_up=window.warm_up,
@@ -158,7 +161,7 @@ def utilisations(windows: Sequence[WindowSummary], slots: Sequence[int | None]) 
     The task time of a batch is known when the batch ends. It is spread evenly over the duration of the longest batch
     that ended in the window, because a batch may have begun in earlier windows.
 
-    >>> window = WindowSummary(0.0, 2.0, None, None, None, 0, None, None, 6.0, 1, 4.0, False, None, None)
+    >>> window = WindowSummary(0.0, 2.0, None, None, None, 0, None, None, 6.0, 2, 1, 4.0, False, None, None)
     >>> before = window._replace(start_s=-2.0, end_s=0.0, busy_s=None, batches=0, batch_max_s=None)
     >>> utilisations([before, window], [2, 2])
     [0.75, 0.75]
@@ -236,6 +239,7 @@ def totals(windows: Sequence[WindowSummary], utilisations: Sequence[float | None
             if not window.warm_up or warm is windows
         ),
         busy_s=_sum(window.busy_s for window in windows),
+        used_slot_s=sum(window.used_slots * window.span_s for window in windows),
     )
 
 

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from penstock.plan.counts import slots_text
 from penstock.plan.plan import Plan
 from penstock.store import ProfiledOperator
 from penstock.study.stepwise.profile import Profile, ProfileProgress, ProfileRound
@@ -50,7 +51,8 @@ def profile_tables(profile: Profile) -> Group:
     """Return the operators, the rounds, and the result in words."""
     target = "meets" if profile.meets_target else "misses"
     result = (
-        f"best plan: {_replicas_text(profile.plan)} on {profile.plan.slots} slots: {profile.rows_per_s:,.0f} rows/s, "
+        f"best plan: {_replicas_text(profile.plan)} on {slots_text(profile.plan.slots)}: "
+        f"{profile.rows_per_s:,.0f} rows/s, "
         f"latency {profile.latency_s * 1e3:,.0f} ms ({target} the target of {profile.latency_target_s * 1e3:,.0f} ms)\n"
         f"cuts: {', '.join(sorted(profile.plan.cuts)) or 'none'}\n"
         f"ended because {profile.reason}\n"

@@ -78,6 +78,22 @@ def window_of_window() -> penstock.Dataflow:
     return flow
 
 
+def union_then_window() -> penstock.Dataflow:
+    """The faster stream has to wait for the watermark of the slower one."""
+    flow = penstock.Dataflow("both")
+    web = penstock.generate(order, schema="k int, ts timestamp", rows=ROWS, rows_per_s=150)
+    shop = penstock.generate(payment, schema="k int, ts timestamp", rows=ROWS, rows_per_s=60)
+    streams = [
+        flow.source("web", web, watermark=("ts", "10 seconds")),
+        flow.source("shop", shop, watermark=("ts", "6 seconds")),
+    ]
+    both = flow.stateless("all", lambda df: df.where("k < 4"), inputs=streams)
+    both.rows("same", lambda row: row, schema="k int, ts timestamp").keyed(
+        "count", lambda df: per_window(df.withColumnRenamed("ts", "ordered")), keys=["k"]
+    ).sink("out", penstock.memory())
+    return flow
+
+
 def bid(n: int) -> tuple[int, datetime]:
     return n * n % 7, moment(n, 8)
 
@@ -102,7 +118,12 @@ def closed(df: DataFrame) -> list[tuple[Any, ...]]:
 def truth(spark: SparkSession) -> dict[str, list[tuple[Any, ...]]]:
     pairs = joined(batch(spark, order, "k int, ordered timestamp"), batch(spark, payment, "k int, paid timestamp"))
     bids = batch(spark, bid, "auction int, ts timestamp")
-    return {"payments": closed(per_window(pairs.where("k < 4"))), "hot": closed(most_bids(bids_per_auction(bids)))}
+    both = batch(spark, order, "k int, ordered timestamp").union(batch(spark, payment, "k int, ordered timestamp"))
+    return {
+        "both": closed(per_window(both.where("k < 4"))),
+        "payments": closed(per_window(pairs.where("k < 4"))),
+        "hot": closed(most_bids(bids_per_auction(bids))),
+    }
 
 
 @pytest.mark.parametrize(
@@ -110,19 +131,21 @@ def truth(spark: SparkSession) -> dict[str, list[tuple[Any, ...]]]:
     [
         (join_then_window(), ("join", "count"), {"orders", "payments", "join", "few", "count"}),
         (window_of_window(), ("count", "most"), {"bids", "count", "same", "most"}),
+        (union_then_window(), ("count",), {"web", "shop", "all", "same", "count"}),
+        (union_then_window(), ("count",), {"all"}),
     ],
-    ids=["join_then_window", "window_of_window"],
+    ids=["join_then_window", "window_of_window", "union_then_window", "cut_behind_union"],
 )
 def test_event_time_survives_every_cut_and_change(
     spark: SparkSession,
     tmp_path: Path,
     truth: dict[str, list[tuple[Any, ...]]],
     flow: penstock.Dataflow,
-    states: tuple[str, str],
+    states: tuple[str, ...],
     everywhere: set[str],
 ) -> None:
     def plan(first: int, second: int, cuts: set[str]) -> penstock.Plan:
-        plan = penstock.default_plan(flow, slots=2, replicas=dict(zip(states, (first, second), strict=True)))
+        plan = penstock.default_plan(flow, slots=2, replicas=dict(zip(states, (first, second), strict=False)))
         return plan_of(flow, plan.replicas, cuts)
 
     engine = engine_for(flow, spark, tmp_path / "run", plan(2, 2, set()))

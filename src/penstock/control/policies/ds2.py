@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from penstock.control.demand import Demand, DemandPolicy
 from penstock.control.policies.catalogue import PolicyParameters
 from penstock.control.policy import Change, Decision, Hold, Policy, Reason, Situation
+from penstock.plan.counts import slots_text
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 _ROUNDING = 1e-9  # 3.0000000000000004 replicas' worth of rows are 3, not 4
@@ -57,7 +58,9 @@ class Ds2(DemandPolicy):
             return Hold(reason_code=reason_code, reason=reason, inputs=inputs, binding=limiting)
         expected = PlanOutcome(slots=slots, rows_per_s=_sustained_per_s(situation, demand, counts))
         if slots > max(situation.max_slots, situation.slots):
-            reason = f"The true processing rates require {slots} slots, but only {situation.max_slots} are allowed."
+            reason = (
+                f"The true processing rates require {slots_text(slots)}, but only {situation.max_slots} are allowed."
+            )
             return Hold(
                 reason_code=Reason.AT_LIMIT,
                 reason=reason,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from penstock.control.demand import Demand, DemandPolicy
 from penstock.control.policies.catalogue import PolicyParameters
 from penstock.control.policy import Change, Decision, Hold, Inputs, Policy, Reason, Situation
+from penstock.plan.counts import slots_text
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 
@@ -50,7 +51,7 @@ class Threshold(DemandPolicy):
             plan = situation.topology.rescaled(situation.plan, {name: count})
             slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
             if slots > situation.max_slots:
-                reason = f"The plan uses {slots} slots, but only {situation.max_slots} are allowed."
+                reason = f"The plan uses {slots_text(slots)}, but only {situation.max_slots} are allowed."
                 rejected.append(Alternative(replicas={name: count}, expected=PlanOutcome(slots=slots), reason=reason))
                 continue
             return Change(
@@ -68,7 +69,7 @@ class Threshold(DemandPolicy):
         return Hold(
             reason_code=Reason.AT_LIMIT,
             reason=f"Operators above {self.above:.0%} busy ({names}) cannot get another replica within "
-            f"{situation.max_slots} slots.",
+            f"{slots_text(situation.max_slots)}.",
             inputs=inputs,
             binding=over[0],
             alternatives=tuple(rejected),

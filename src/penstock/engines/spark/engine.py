@@ -35,7 +35,6 @@ from penstock.engines.spark.change.resume_check import (
 from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors import ExecutorsError, Negotiator, negotiator_of
 from penstock.engines.spark.executors.drift import ExecutorDrift
-from penstock.engines.spark.executors.python_workers import start_python_workers
 from penstock.engines.spark.log_files import link_jvm_log
 from penstock.engines.spark.metering.meter import QueryMeter
 from penstock.engines.spark.queries.query_runner import QueryRunner
@@ -51,9 +50,11 @@ from penstock.engines.spark.session import session
 from penstock.engines.spark.settings import EngineSettings
 from penstock.engines.spark.sinks import writers
 from penstock.engines.spark.sources.factory import create_source
+from penstock.engines.spark.sources.python_processes import start_python_processes
 from penstock.engines.startup import StartupPhases
 from penstock.measure.window import Window
 from penstock.plan import Plan, default_plan, diff, pipelines, validated
+from penstock.plan.counts import slots_text
 
 # Phases of a start.
 _SESSION, _COMPILATION, _QUERIES, _FIRST_BATCH = "Spark session", "compilation", "query start", "first batch"
@@ -175,7 +176,7 @@ class SparkEngine:
         if self._spark is None:
             self._spark = session(self._master, f"penstock {self.flow.name}", self._confs, run=self.run)
             if self._master.startswith("local"):  # executors of a cluster start Python when they register
-                start_python_workers(self._spark)
+                start_python_processes(self._spark)
         link_jvm_log(self.run)
         phases.end(_SESSION)
         note_jvm(self.run, self._spark)
@@ -450,7 +451,7 @@ class SparkEngine:
                 return [f"{counts}: {error}"]
             return [f"{counts}: executors that registered too late were released."]
         self._record_slots(slots)
-        return [f"{counts}: the run continues with {slots} slots instead of {planned_slots}."]
+        return [f"{counts}: the run continues with {slots_text(slots)} instead of {planned_slots}."]
 
     def _master_url(self) -> str:
         return str(self._spark.sparkContext.master) if self._spark is not None else self._master

@@ -10,16 +10,18 @@ marked `spark` call all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.engines.spark.jvm_process import JvmProcess, end_process
 
 # Raised by every call into the JVM: an exception was thrown in Java, or the JVM has ended.
 JvmError = Py4JError
@@ -35,21 +37,50 @@ def is_jvm_started() -> bool:
     return SparkContext._gateway is not None
 
 
-def start_jvm(confs: Mapping[str, str], log: Path) -> None:
-    """Start the JVM of this process, which PySpark otherwise does when it creates the first session.
+_connecting: JvmProcess | None = None  # the JVM that starts, until PySpark is connected to it
 
-    PySpark gives the JVM its own output and its own process group. Here `log` receives all output of the JVM and of its
-    Python workers, and a signal to the process group does not end the JVM before the run has stopped. The JVM ends with
-    this process, because it reads the end of its input then. Raises PySparkRuntimeError if it does not start.
+
+def connect_jvm(jvm: JvmProcess) -> None:
+    """Make PySpark use this JVM as soon as it has started. PySpark otherwise starts one for the first session.
+
+    PySpark gives its own JVM its own output and its own process group; see `JvmProcess`. Raises JvmEndedError if the
+    JVM does not start.
     """
-    conf = SparkConf(loadDefaults=False)
-    for name, value in confs.items():
-        conf.set(name, value)
-    launch: Any = launch_gateway
+    global _connecting
+    _connecting = jvm
+    try:
+        connection = jvm.connection()
+        # PySpark connects to a JVM that is running if these variables are set.
+        variables = {"PYSPARK_GATEWAY_PORT": str(connection.port), "PYSPARK_GATEWAY_SECRET": connection.secret}
+        os.environ.update(variables)
+        try:
+            launch: Any = launch_gateway
+            gateway = launch()
+        finally:
+            for name in variables:
+                del os.environ[name]
+        gateway.proc = jvm.process
+        context: Any = SparkContext
+        context._ensure_initialized(gateway=gateway)
+    finally:
+        _connecting = None
+
+
+def end_jvm() -> None:
+    """End the JVM of this process, and let the next session start another one.
+
+    Every call into the JVM fails afterwards. PySpark cannot replace a JVM that has ended.
+    """
+    if _connecting is not None:
+        _connecting.end()
     context: Any = SparkContext
-    with log.open("ab") as output:
-        gateway = launch(conf, {"process_group": 0, "stdout": output, "stderr": output})
-    context._ensure_initialized(gateway=gateway)
+    process = getattr(context._gateway, "proc", None)
+    if process is None:
+        return
+    end_process(process)
+    context._gateway = context._jvm = context._active_spark_context = None
+    sessions: Any = SparkSession
+    sessions._instantiatedSession = None
 
 
 def running_master() -> str | None:
@@ -100,6 +131,20 @@ def silence_logger(spark: SparkSession, logger: str) -> None:
     jvm: Any = spark.sparkContext._jvm
     log4j = jvm.org.apache.logging.log4j
     log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
+
+
+def skip_data_source_lookup(spark: SparkSession) -> None:
+    """Tell Spark that no Python data sources are installed.
+
+    The first use of any Python data source otherwise starts a Python process that looks for modules named `pyspark_*`.
+    No public property switches this off.
+    """
+    jvm: Any = spark._jvm
+    manager = jvm.java.lang.Class.forName("org.apache.spark.sql.execution.datasources.DataSourceManager$")
+    manager = manager.getField("MODULE$").get(None)
+    if manager.dataSourceBuilders().isEmpty():
+        empty = jvm.scala.collection.immutable.HashMap()
+        getattr(manager, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(empty))
 
 
 # ---- executors
@@ -542,6 +587,12 @@ class WatermarkTracker:
     def update(self) -> None:
         """Take the event times of the current batch into account, which Spark itself does when the batch has ended."""
         self._tracker.updateWatermark(self._query.lastExecution().executedPlan())
+
+    def lowest_ms(self) -> int | None:
+        """Return the lowest watermark after the current batch; None if an input has had no rows."""
+        self.update()
+        values = _items(self._tracker.watermarkMap().values().toSeq())
+        return min(int(value.get()) for value in values) if all(value.isDefined() for value in values) else None
 
     def read(self, ids: list[WatermarkId]) -> list[int | None]:
         """Return watermarks in milliseconds; None for an input that has had no rows."""

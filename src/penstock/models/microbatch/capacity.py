@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
+from penstock.measure.stage_run import StageRun
 from penstock.measure.window import Estimate
 
 _LEVEL = 0.95
@@ -39,16 +40,6 @@ _KNOWN = 3.0  # largest ratio of the ends of an interval whose estimate is state
 _DISPATCH_S = 0.1  # time that Spark needs at most to start the tasks of a stage if slots are free
 _EXTRAPOLATED = 10.0  # a lower end beyond so many times the observed rate is not stated
 _LARGEST = 0.2  # share of the batches that count as the largest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageRun:
-    """One stage of a batch."""
-
-    tasks: int
-    task_s: float  # sum over its tasks
-    wall_s: float  # time between its submission and its end
-    longest_s: float | None = None  # longest task; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,15 @@ def test_a_small_fast_batch_does_not_reduce_the_next_full_batch(tmp_path: Path) 
     assert query.batch(float("inf")) == pytest.approx(full, rel=0.01)
 
 
+def test_time_without_rows_does_not_count_as_the_duration_of_a_batch(tmp_path: Path) -> None:
+    busy, idle = Query(tmp_path / "busy"), Query(tmp_path / "idle")
+    for waiting in [float("inf")] * 40 + [3000, 500, float("inf")] * 10:
+        idle.sizer.batch_ended()  # Spark asks, and no rows wait
+        idle.now_s += 600.0
+        idle.sizer.batch_ended()
+        assert idle.batch(waiting) == pytest.approx(busy.batch(waiting), abs=1)  # the clock is larger
+
+
 def test_an_overhead_above_the_target_is_detected_and_rows_get_as_much_time(tmp_path: Path) -> None:
     query = Query(tmp_path)
     query.batches(60)

@@ -21,6 +21,7 @@ from penstock.control.policies.drs.problem import DrsSettings, FewestSlots, Leas
 from penstock.control.policies.drs.stations import StationNetwork
 from penstock.control.policy import Change, Decision, Hold, Memory, Reason, Situation
 from penstock.models.queueing.errors import distinguishable
+from penstock.plan.counts import slots_text
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
 from penstock.planning.processors import Assignment, assign_processors, min_processors, one_less
 
@@ -41,7 +42,7 @@ class Drs:
         problem = Problem.of(situation, demand, self.settings, memory)
         if problem.budget < len(problem.now.workload.operators):
             min_slots = len(problem.now.workload.operators) + problem.now.reserved
-            reason = f"The dataflow needs at least {min_slots} slots, but only {problem.max_slots} are allowed."
+            reason = f"The dataflow needs at least {slots_text(min_slots)}, but only {problem.max_slots} are allowed."
             return Hold(
                 reason_code=Reason.AT_LIMIT, reason=reason, inputs=problem.inputs, needs_slots=min_slots
             ), memory
@@ -141,12 +142,12 @@ def _change_to(problem: Problem, option: Option, *, releasing: bool = False) -> 
         plan = situation.topology.rescaled(plan, stations.replicas(best.counts), stations.cuts)
     if plan == situation.plan:
         reason_code = Reason.BEST if best.feasible else Reason.AT_LIMIT
-        reason = f"No better plan exists within {problem.max_slots} slots" + (f": {limit}." if limit else ".")
+        reason = f"No better plan exists within {slots_text(problem.max_slots)}" + (f": {limit}." if limit else ".")
         return Hold(reason_code=reason_code, reason=reason, inputs=problem.inputs, binding=binding, needs_slots=needs)
     return Change(
         plan=plan,
         reason_code=_reason(problem, expected.slots),
-        reason=f"{_measurement(problem)}; {_slots(expected.slots)} should give {_seconds(expected.latency_s)}"
+        reason=f"{_measurement(problem)}; {slots_text(expected.slots)} should give {_seconds(expected.latency_s)}"
         + (f", but {limit}." if limit else "."),
         staying=problem.staying,
         expected=expected,
@@ -206,16 +207,12 @@ def _preference(outcome: PlanOutcome) -> tuple[bool, float]:
 
 
 def _measurement(problem: Problem) -> str:
-    text = f"The {_metric(problem)} is {_seconds(problem.measured_s)} with {_slots(problem.staying.slots)}"
+    text = f"The {_metric(problem)} is {_seconds(problem.measured_s)} with {slots_text(problem.staying.slots)}"
     return f"{text} and a backlog ({_seconds(problem.staying.latency_s)} without it)" if problem.has_backlog else text
 
 
 def _metric(problem: Problem) -> str:
     return "mean latency" if problem.quantile is None else f"p{100 * problem.quantile:g} latency"
-
-
-def _slots(count: int) -> str:
-    return "1 slot" if count == 1 else f"{count} slots"
 
 
 def _seconds(time_s: float | None) -> str:

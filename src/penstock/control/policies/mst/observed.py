@@ -1,10 +1,11 @@
 """MST without a study: capacities are estimated from the windows of the run itself.
 
-Micro-batch: a batch of n rows takes D = A + C n, fitted to the batches of a plan. A query whose batches may take D_max
-seconds sustains (1 - A / D_max) / C rows/s. Under a steady load all batches have the same size and show no line. A is
-then the part of a batch that is not task time, or half of the batch if the task time is unknown. (n / D itself is the
-arrival rate and not the capacity: consecutive batches are as long as the arrivals make them.) All queries together
-cannot exceed the slots.
+Micro-batch: a batch of n rows takes D = A + C n. If batches may take D_max seconds, a query sustains (1 - A / D_max) /
+C rows/s. A comes from the window if the engine separates it from the cost of rows, as `watch` does. Otherwise the line
+is fitted to the batches of a plan. Under a steady load all batches have the same size and show no line. A is then the
+part of a batch that is not task time, or half of the batch if the task time is unknown. (n / D itself is the arrival
+rate and not the capacity: consecutive batches are as long as the arrivals make them.) All queries together cannot
+exceed the slots.
 
 Row by row: A is 0, n is the number of rows that the slowest operator processed, and D the time that it was busy.
 
@@ -34,7 +35,7 @@ _CARE = 0.05  # reduction of the capacity of fewer executors, for the error of t
 _SUM = re.compile(r"mst\.\d+\.")
 _SINCE = "mst.since."
 _SIZE = "mst.slots_per_executor"
-_SUMS = ("w", "n", "d", "nn", "nd", "x", "v", "p")
+_SUMS = ("w", "n", "d", "nn", "nd", "x", "v", "p", "u", "a")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +105,8 @@ def with_window(memory: Memory, flow: Dataflow, window: Window, executors: int, 
         }
         if seen.work_s is not None:
             new |= {"v": seen.batches, "p": seen.work_s / slots}  # task seconds / slots
+        if seen.fixed_s is not None:
+            new |= {"u": seen.batches, "a": seen.batches * min(seen.fixed_s, seen.seconds)}
         for name, value in new.items():
             key = f"mst.{executors}.{pipeline.pipeline}.{name}"
             updated[key] = updated.get(key, 0.0) + value
@@ -156,6 +159,7 @@ class _Done(NamedTuple):
     seconds: float  # mean batch
     from_outside: float  # external rows of all batches
     work_s: float | None = None  # task time of all batches
+    fixed_s: float | None = None  # mean batch; None: not known
 
 
 def _batches(pipeline: PipelineWindow, share: float) -> _Done | None:
@@ -167,6 +171,7 @@ def _batches(pipeline: PipelineWindow, share: float) -> _Done | None:
         seconds=pipeline.batch_s,
         from_outside=pipeline.rows_in / share,
         work_s=pipeline.busy_s,
+        fixed_s=None if pipeline.fixed_s is None else pipeline.fixed_s.value,
     )
 
 
@@ -225,8 +230,14 @@ def _seen(memory: Memory, running: Collection[str]) -> dict[int, list[dict[str, 
 def _sustained(queries: list[dict[str, float]], batch_most_s: float | None, gain: float = 1.0) -> float:
     """Return the external rows/s that all queries sustain if their tasks become `gain` times faster."""
     rate = min(_rate(query, batch_most_s, gain) * query["x"] / query["n"] for query in queries)
-    worked = sum(query["p"] / query["x"] for query in queries)  # task seconds / slots for a row from outside
+    worked = sum(_row_work(query) / query["x"] for query in queries)  # task seconds / slots for a row from outside
     return min(rate, gain / worked) if worked else rate
+
+
+def _row_work(sums: dict[str, float]) -> float:
+    """Return the task seconds / slots of all rows, without the fixed part of each batch if that is known."""
+    line = _measured_line(sums)
+    return sums["p"] if line is None else min(sums["p"], line[0] * sums["n"])
 
 
 def _rate(sums: dict[str, float], batch_most_s: float | None, gain: float) -> float:
@@ -234,11 +245,19 @@ def _rate(sums: dict[str, float], batch_most_s: float | None, gain: float) -> fl
     n, d = sums["n"] / sums["w"], sums["d"] / sums["w"]
     if batch_most_s is None:
         return gain * n / d
-    slope, base = _line(sums) or _line_of_work(sums)
+    slope, base = _measured_line(sums) or _line(sums) or _line_of_work(sums)
     # The rest is driver time, which does not depend on the number of executors.
     tasks = min(slope, sums["p"] / sums["v"] / n) if sums["v"] else slope
     saved = tasks * (1.0 - 1.0 / gain)
     return max(n / (d - n * saved), (1.0 - base / batch_most_s) / (slope - saved))
+
+
+def _measured_line(sums: dict[str, float]) -> tuple[float, float] | None:
+    """Return C and A if the engine measured A, or None."""
+    if not sums["u"]:
+        return None
+    n, d, base = sums["n"] / sums["w"], sums["d"] / sums["w"], sums["a"] / sums["u"]
+    return ((d - base) / n, base) if base < d else None
 
 
 def _line(sums: dict[str, float]) -> tuple[float, float] | None:

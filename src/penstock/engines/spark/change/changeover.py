@@ -27,6 +27,7 @@ from penstock.engines.spark.compile.compiler import Compiled
 from penstock.engines.spark.queries.query_runner import QueryRunner
 from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
+from penstock.engines.spark.queries.watermarks import carry_over
 from penstock.engines.spark.reading.offsets import Offset, save_start_offsets
 from penstock.engines.spark.run_directory.committed import ChannelInput, Origin, Query, QueryInput, SourceInput
 from penstock.engines.spark.storage.schemas import parse_schema
@@ -180,6 +181,7 @@ class Changeover:
             # The function of a keyed operator may keep no state, and Spark refuses to repartition a missing one.
             if start.repartition_to is not None and checkpoint.committed() is not None and checkpoint.has_state():
                 checkpoint.repartition(self._context.spark, start.repartition_to)
+        carry_over(target, [self._directory.checkpoint_folder(query) for query in self._changes.stop])
         return self._query(start, draft.checkpoint, tuple(inputs))
 
     def _start_offset(self, source: QueryInput, positions: Positions) -> Offset:

@@ -18,7 +18,6 @@ from penstock.engines.spark.compile.clocks import Timing, python_functions_timed
 from penstock.engines.spark.compile.event_time import (
     EventTimes,
     TrackedEventTime,
-    check_single_event_time,
 )
 from penstock.engines.spark.compile.keys import check_grouping
 from penstock.engines.spark.compile.refusals import (
@@ -136,7 +135,6 @@ class Compiler:
     def _add_operator(self, operator: Operator) -> None:
         inputs = [self._input(operator, name) for name in operator.inputs]
         event_times = [source.event_time for source in inputs]
-        check_single_event_time(operator, event_times)
         df, partitions = self._apply(operator, inputs)
         if operator.kind.has_state:
             self._around_state = {name: source.df for name, source in zip(operator.inputs, inputs, strict=True)}
@@ -148,6 +146,9 @@ class Compiler:
         self._partitions[operator.name] = partitions
         self._dfs[operator.name] = self._event_times.add(operator, df, event_times)
         refuse_second_watermark(operator.name, self._dfs[operator.name])
+        event_time = self._event_times[operator.name]
+        if event_time is not None and event_time.is_lowest and not self._pipeline.state:
+            self._around_state = {operator.name: self._dfs[operator.name]}  # each stream keeps its watermark
 
     def _input(self, operator: Operator, name: str) -> _Input:
         """Return an input of an operator, from this query or from a channel."""

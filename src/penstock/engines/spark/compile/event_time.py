@@ -12,7 +12,8 @@ Spark marks the columns that hold event time in their metadata. A mark comes fro
 A channel carries the watermark of its producer's output on to other queries. Before any state, that is the latest event
 time that was observed minus the delay. Behind an operator with state it is the output watermark that Spark itself
 computes for this operator: the watermark of the batch for an aggregate, and the oldest row that may still match for a
-join. All marked columns share one watermark, as in Spark.
+join. Behind a union of streams with watermarks it is the lowest of them. All marked columns share one watermark, as in
+Spark.
 
 Spark accepts a watermark only before the state of a query. A watermark that is declared after a state applies to the
 next query.
@@ -44,6 +45,7 @@ class TrackedEventTime:
     columns: tuple[StructField, ...]
     observation: str | None = None  # holds the latest event time; None after a state, where Spark knows the watermark
     delay_ms: int = 0  # of the watermark behind the observed time
+    is_lowest: bool = False  # the lowest watermark of several streams applies
 
     @property
     def names(self) -> str:
@@ -73,7 +75,7 @@ class EventTimes:
             self._after_state.add(operator.name)
         if operator.watermark is not None:
             return self._declare(operator, df)
-        inherited = None if operator.kind.has_state else next((time for time in inputs if time is not None), None)
+        inherited = None if operator.kind.has_state else _lowest(inputs)
         if inherited is not None:
             df = _with_marks(df, inherited.columns)
         columns = event_time_columns(df.schema)
@@ -123,13 +125,10 @@ class EventTimes:
         return self._observe(operator.name, df, df.schema[declared.column])
 
 
-def check_single_event_time(operator: Operator, inputs: Sequence[TrackedEventTime | None]) -> None:
-    """Raise DataflowError if a stateless operator unites several streams with a watermark."""
-    if operator.kind is Kind.STATELESS and sum(time is not None for time in inputs) > 1:
-        raise DataflowError(
-            f"operator '{operator.name}' unites several streams with a watermark ({', '.join(operator.inputs)}); "
-            f"declare one watermark on '{operator.name}' instead"
-        )
+def _lowest(inputs: Sequence[TrackedEventTime | None]) -> TrackedEventTime | None:
+    """Return the event time of a union. Spark marks the columns that the first stream marks."""
+    times = [time for time in inputs if time is not None]
+    return TrackedEventTime(columns=times[0].columns, is_lowest=True) if len(times) > 1 else next(iter(times), None)
 
 
 def _with_marks(df: DataFrame, columns: Sequence[StructField]) -> DataFrame:

@@ -26,26 +26,8 @@ from penstock.engines.spark.executors.fixed_executors import FixedExecutors
 from penstock.engines.spark.executors.negotiator import ExecutorCounts, ExecutorsError, Negotiator
 from penstock.engines.spark.executors.warm_up import warm_up
 from penstock.engines.spark.jvm import ExecutorAllocation, JvmError, list_executors
+from penstock.engines.spark.properties import PASSIVE_ALLOCATION
 
-_NEVER = "1000d"
-# Dynamic allocation that never changes the number of executors by itself.
-PASSIVE_ALLOCATION = {
-    "spark.dynamicAllocation.enabled": "true",
-    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-    "spark.dynamicAllocation.shuffleTracking.timeout": _NEVER,
-    "spark.dynamicAllocation.initialExecutors": "1",
-    "spark.dynamicAllocation.minExecutors": "1",
-    "spark.dynamicAllocation.executorIdleTimeout": _NEVER,
-    "spark.dynamicAllocation.cachedExecutorIdleTimeout": _NEVER,
-    "spark.dynamicAllocation.schedulerBacklogTimeout": _NEVER,
-    "spark.dynamicAllocation.sustainedSchedulerBacklogTimeout": _NEVER,
-    # A released executor migrates its blocks first. It checks every half second whether the migration is complete.
-    "spark.decommission.enabled": "true",
-    "spark.storage.decommission.enabled": "true",
-    "spark.storage.decommission.shuffleBlocks.enabled": "true",
-    "spark.storage.decommission.rddBlocks.enabled": "true",
-    "spark.storage.decommission.replicationReattemptInterval": "500ms",
-}
 _POLL_S = 0.2
 
 

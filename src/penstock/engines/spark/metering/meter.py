@@ -13,6 +13,7 @@ from penstock.dataflow import Kind, Operator
 from penstock.dataflow.edge import Edge
 from penstock.engines.spark.metering.batches import Batch, CommittedBatches, RowCounts, rows_through
 from penstock.engines.spark.metering.costs import CostGroup, OperatorCosts, OperatorSamples
+from penstock.engines.spark.metering.fixed_cost import FixedCosts
 from penstock.engines.spark.metering.lineage import Lineage
 from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
@@ -62,6 +63,7 @@ class QueryMeter:
         self._batches = CommittedBatches(context, self._lineage)
         self._samples: defaultdict[str, OperatorSamples] = defaultdict(OperatorSamples)
         self._costs = OperatorCosts(context, self._samples)
+        self._fixed_costs = FixedCosts()
         self._appended = {name: source.available() for name, source in self._sources.items()}
         self._state: dict[str, _State] = {}  # by operator
         self._late_rows: dict[str, int] = {}  # since the start of the run, by operator with state
@@ -80,6 +82,7 @@ class QueryMeter:
     def query_started(self, running: RunningQuery) -> None:
         self._lineage.add_query(running.record)
         self._costs.query_started(running.record)
+        self._fixed_costs.begin(running.record.checkpoint)
 
     def query_stopped(self, running: RunningQuery) -> None:
         """Add the batches since the last window to the totals, and their latencies to the next window."""
@@ -148,6 +151,7 @@ class QueryMeter:
         for batch in batches:
             for phase, seconds in batch.phases_s.items():
                 phases_s[phase] += seconds / len(batches)
+        self._fixed_costs.add(query.checkpoint, batches)
         busy_s = [self._costs.busy_s(running, batch) for batch in batches] if running is not None else []
         known_busy_s = [seconds for seconds in busy_s if seconds is not None]
         return PipelineWindow(
@@ -160,6 +164,7 @@ class QueryMeter:
             phases_s=dict(phases_s),
             busy_s=sum(known_busy_s) * len(batches) / len(known_busy_s) if known_busy_s else None,
             backlog_rows=_sum_if_known(rows.backlog.values()),
+            fixed_s=self._fixed_costs.estimate(query.checkpoint),
         )
 
     def _operator_window(self, operator: Operator, query: Query, rows: _QueryRows) -> OperatorWindow:

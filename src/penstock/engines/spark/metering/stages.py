@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from penstock.engines.spark.jvm import Job, Stage, StatusStore
-from penstock.models.microbatch.capacity import StageRun
+from penstock.measure.stage_run import StageRun
 
 _BATCH = re.compile(r"batch = (\d+)")
 

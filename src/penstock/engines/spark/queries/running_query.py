@@ -16,7 +16,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.compile.compiler import Compiled
 from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.executors import Negotiator
-from penstock.engines.spark.jvm import observed_time_ms, output_watermark_ms, stack_trace
+from penstock.engines.spark.jvm import WatermarkTracker, observed_time_ms, output_watermark_ms, stack_trace
 from penstock.engines.spark.queries.progress import Progress, batches_newest_first
 from penstock.engines.spark.queries.watermarks import InputWatermarks
 from penstock.engines.spark.reading.gate import Gate, hold_file
@@ -43,6 +43,7 @@ class RunningQuery:
         self.is_stopping = False
         self._committed_before: int | None = None  # the last batch that an earlier start committed
         self._query: StreamingQuery | None = None
+        self._watermarks: InputWatermarks | None = None
         self._rows_written: deque[tuple[int, int | None]] = deque(maxlen=_KEPT_BATCHES)
 
     @property
@@ -74,7 +75,7 @@ class RunningQuery:
         """
         gate = Gate(run, self.record.checkpoint, self.record.opens_at)
         checkpoint = run / "checkpoints" / self.record.checkpoint
-        watermarks = InputWatermarks(checkpoint, self.compiled.around_state)
+        self._watermarks = watermarks = InputWatermarks(checkpoint, self.compiled.around_state)
         self._committed_before = Checkpoint(checkpoint).committed()
 
         def write_batch(df: DataFrame, batch_id: int) -> None:
@@ -217,8 +218,12 @@ class RunningQuery:
         event_time = self.compiled.event_time
         if event_time is None:
             return None
+        spark = self.compiled.df.sparkSession
+        if event_time.is_lowest and not self.compiled.stateful and self._watermarks is not None:
+            self._watermarks.save(self.query)  # restores the watermarks of the last start before the first one is read
+            return WatermarkTracker(spark, self.query).lowest_ms()
         if event_time.observation is None:
-            return output_watermark_ms(self.compiled.df.sparkSession, self.query)
+            return output_watermark_ms(spark, self.query)
         latest_ms = observed_time_ms(self.query, event_time.observation)
         return None if latest_ms is None else max(0, latest_ms - event_time.delay_ms)
 

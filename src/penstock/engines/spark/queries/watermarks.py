@@ -10,6 +10,7 @@ the watermarks.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -67,12 +68,37 @@ class InputWatermarks:
             self._saved = watermarks
 
     def _restore(self, tracker: WatermarkTracker, ids: dict[str, list[WatermarkId]]) -> None:
-        for name, saved in self._saved.items():
-            if len(ids.get(name, ())) != len(saved):  # the user's function has changed: the assignment is unknown
+        for name, watermark_ids in ids.items():
+            saved = self._saved_of(name, len(watermark_ids), ids)
+            if len(watermark_ids) != len(saved):  # the user's function has changed: the assignment is unknown
                 continue
-            for watermark, milliseconds in zip(ids[name], saved, strict=True):
+            for watermark, milliseconds in zip(watermark_ids, saved, strict=True):
                 if milliseconds is not None:
                     tracker.write(watermark, milliseconds)
+
+    def _saved_of(self, name: str, count: int, ids: dict[str, list[WatermarkId]]) -> list[int | None]:
+        """Return the saved watermarks of a stream.
+
+        A cut between a union and the state behind it saves the watermarks of the union under another name.
+        """
+        if name in self._saved or count < 2:
+            return self._saved.get(name, [])
+        others = [saved for other, saved in self._saved.items() if other not in ids and len(saved) == count]
+        return others[0] if len(others) == 1 else []
+
+
+def carry_over(checkpoint: Path, stopped: Iterable[Path]) -> None:
+    """Add the watermarks that stopped queries have saved to those in a new checkpoint.
+
+    A plan change may move a union of streams from one query to another.
+    """
+    own = _load(checkpoint / FILE)
+    merged: Watermarks = {}
+    for folder in stopped:
+        merged |= _load(folder / FILE)
+    merged |= own
+    if merged != own:
+        write_atomically(checkpoint / FILE, msgspec.json.encode(merged))
 
 
 def _load(file: Path) -> Watermarks:

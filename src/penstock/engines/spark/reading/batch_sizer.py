@@ -66,6 +66,7 @@ class BatchSizer:
         self._file = file
         self._clock = clock
         self._asked_at = 0.0
+        self._ended_at: float | None = None  # end of the last batch; None: it is not known yet
         self._batch_rows = 0
         self._saved = saved = _load(file)
         self._limit_rows = FIRST_BATCH_ROWS if saved is None else max(1.0, saved.rows_per_replica * replicas)
@@ -75,17 +76,22 @@ class BatchSizer:
         self._recent: deque[tuple[int, float]] = deque(maxlen=32)  # rows and seconds of batches
         self._stretch = 1.0 if saved is None else saved.stretch
 
+    def batch_ended(self) -> None:
+        """Note that the last batch has ended, even if no rows wait. Otherwise idle time would count as batch time."""
+        if self._batch_rows > 0 and self._ended_at is None:
+            self._ended_at = self._clock()
+
     def limit(self) -> int:
-        """Return how many rows the next batch may have. Call it when the last batch has ended."""
+        """Return how many rows the next batch may have. Call it when the last batch has ended and rows wait."""
         now = self._clock()
         if self._batch_rows > 0:
-            batch_s = max(now - self._asked_at, 1e-3)
+            batch_s = max((now if self._ended_at is None else self._ended_at) - self._asked_at, 1e-3)
             overhead_s = self._update_overhead(batch_s)
             self._limit_rows = next_limit(
                 self._limit_rows, self._batch_rows, batch_s, overhead_s, self._target_s, self._stretch
             )
             self._save(overhead_s)
-        self._asked_at, self._batch_rows = now, 0
+        self._asked_at, self._ended_at, self._batch_rows = now, None, 0
         return int(self._limit_rows) if self._max_rows is None else min(int(self._limit_rows), self._max_rows)
 
     def took(self, rows: int, *, rows_left: bool) -> None:

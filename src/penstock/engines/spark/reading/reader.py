@@ -104,6 +104,7 @@ class StreamReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        self.sizer.batch_ended()
         if self._gate.is_closed():
             return start
         end = self.next_offset(without_start_id(start))

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from penstock.engines.spark.jvm import FileSource, Trigger
+from penstock.engines.spark.metering.fixed_cost import FIXED_PHASES
 from penstock.engines.spark.queries.progress import Progress
 from penstock.engines.spark.watched.backlog import FileCount, left_rows, reads_files_only, rows_read
 from penstock.measure.arrivals import Arrivals
 from penstock.measure.estimators import ratio
+from penstock.measure.stage_run import StageRun
 from penstock.measure.window import Estimate, PipelineWindow
 from penstock.models.microbatch.bottleneck import bottleneck
-from penstock.models.microbatch.capacity import BatchRun, StageRun, capacities, fixed_time
+from penstock.models.microbatch.capacity import BatchRun, capacities, fixed_time
 from penstock.models.microbatch.saturation import WaitingRows, is_saturated, successor_slope
 
 _BATCHES = 300  # batches that are fitted
@@ -22,7 +24,6 @@ _OLDEST_S = 900.0  # older batches are not fitted, because the cost of a row may
 _OBSERVED_BATCHES = 60  # batches that are tested for saturation
 _CERTAIN_BATCHES = 12  # growing batches that are evidence although the upper end of the capacity may suffice
 _CLEAR_GROWTH = 1.2  # growth from batch to batch that is evidence after fewer batches
-_FIXED_PHASES = ("walCommit", "commitOffsets", "commitBatch", "latestOffset", "getBatch", "queryPlanning")
 Stages = tuple[StageRun, ...]
 
 
@@ -141,7 +142,7 @@ class QueryHistory:
         sums.add(batch, rows, None if runs is None else sum(run.task_s for run in runs))
         is_limited = bool(left) if self.files is None else self.files.is_limited and bool(self.files.pending_files)
         if not executors.changed:
-            fixed_s = sum(batch.phases_s.get(phase, 0.0) for phase in _FIXED_PHASES)
+            fixed_s = sum(batch.phases_s.get(phase, 0.0) for phase in FIXED_PHASES)
             run = BatchRun(
                 rows=rows,
                 batch_s=batch.batch_s,
