@@ -64,6 +64,15 @@ def test_a_study_has_one_interval_for_a_count(study: Path) -> None:
     assert intervals[0][0] < 500.0 < intervals[0][1]
 
 
+def test_elastic_takes_a_study_instead_of_samples(study: Path, tmp_path: Path) -> None:
+    """One executor serves 100 rows/s. The load is 90 or 390 rows/s for half an hour each, which 1 and 4 of them serve."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("time_s,rate\n" + "".join(f"{60 * i},{90 if i % 60 < 30 else 390}\n" for i in range(240)))
+    rows = {row["policy"]: row for row in printed("elastic", str(trace), "--samples", str(study))["policies"]}
+    assert rows["static peak"]["mean_vms"] == 4.0 and rows["static peak"]["violations"] == 0.0
+    assert rows["ground truth"]["mean_vms"] == pytest.approx(2.5, abs=0.1)
+
+
 def test_executors_without_another_replica_add_no_throughput(tmp_path: Path) -> None:
     """Three queries on m executors of 2 slots have floor(2 m / 3) replicas each: 1, 1, 2, 2, 3, 4, of 100 rows/s."""
     with Store(tmp_path) as store:

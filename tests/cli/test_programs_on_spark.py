@@ -121,7 +121,7 @@ def test_spark_objects_outside_of_functions_and_a_signal_to_the_process_group(tm
     text = (tmp_path / "console").read_text()
     assert not TRACE.search(text), text
     assert text.count("loaded") == 1
-    assert text.splitlines()[-1] == "Stopped (SIGTERM); resume with: penstock run flow.py --at run --master local[2]"
+    assert text.splitlines()[-1] == "Stopped (SIGTERM); resume with: penstock run flow.py --at run --master 'local[2]'"
 
     resumed = penstock(tmp_path, "run", "flow.py", "--at", "run", "--until-idle")
     assert resumed.returncode == 0 and not TRACE.search(resumed.stdout), resumed.stdout

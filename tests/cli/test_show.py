@@ -42,6 +42,20 @@ def test_as_a_tree(flow: str) -> None:
         assert part in shown
 
 
+def test_sources_of_a_join_are_beside_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "join.py"
+    file.write_text(
+        "import penstock\n"
+        "flow = penstock.Dataflow('pairs')\n"
+        "row = penstock.generate(lambda n: n, schema='n bigint', rows=1)\n"
+        "left, right = flow.source('left', row), flow.source('right', row)\n"
+        "pairs = flow.keyed('pair', lambda a, b: a.join(b, 'n'), keys=['n'], inputs=[left, right])\n"
+        "pairs.sink('out', penstock.noop())\n"
+    )
+    shown = CliRunner().invoke(cli, ["show", str(file), "--no-spark"], catch_exceptions=False).output
+    assert "out: left, right -> pair x2 -> out x2" in shown
+
+
 def test_columns_may_have_brackets(flow: str) -> None:
     Path(flow).write_text(FLOW.replace('keys=["word"]', 'keys=["[red]word"]'))
     printed = CliRunner().invoke(cli, ["show", flow, "--no-spark"]).output

@@ -153,7 +153,7 @@ def test_executors_come_with_the_slots_that_a_policy_asks_for(given: list[str], 
     ("words", "says"),
     [
         ((), "Missing option '--policy'"),
-        (("--policy", "threshold"), "give either 'behaviour' or 'like'"),
+        (("--policy", "threshold"), "or like (--like), and not both"),
         (("--policy", "threshold", "--behaviour", "nowhere.json"), "Cannot read the behaviour file"),
         (("--policy", "drs", "--behaviour", "nowhere.json"), "requires either a latency target"),
         (

@@ -12,6 +12,7 @@ import pytest
 import penstock
 from penstock.api.policy_options import OptionError
 from penstock.dataflow import Dataflow, DataflowError
+from penstock.dataflow.errors import PlanError
 
 
 def numbers(flow: Dataflow) -> Any:
@@ -55,6 +56,29 @@ def test_a_declaration(given: str, declare: Callable[[Dataflow], Any]) -> None:
         declare(Dataflow("wrong"))
     text = str(info.value)
     assert given in text and "; give a" in text and "\n" not in text
+
+
+def test_a_missing_and_an_unknown_argument_name_the_function() -> None:
+    with pytest.raises(TypeError, match=r"^generate\(\): .*'schema'"):
+        penstock.generate(same, rows=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^parquet\(\): .*'mode'"):
+        penstock.parquet("out", mode="overwrite")  # type: ignore[call-arg]
+
+
+def test_a_plan_that_is_no_plan_and_a_dataflow_that_is_no_dataflow() -> None:
+    flow = Dataflow("flow")
+    numbers(flow).sink("out", penstock.memory())
+    with pytest.raises(PlanError, match=r"of type dict; give a penstock\.Plan or the path"):
+        penstock.run(flow, plan={"slots": 2})  # type: ignore[arg-type]
+    with pytest.raises(DataflowError, match=r"flow is 'flow\.py'; it must be a Dataflow"):
+        penstock.default_plan("flow.py")  # type: ignore[arg-type]
+
+
+def test_a_file_with_an_unknown_suffix_needs_a_format() -> None:
+    with pytest.raises(DataflowError, match=r"format of 'a\.avro' is unknown.*give format="):
+        penstock.files("a.avro", schema="n bigint")
+    assert penstock.files("a.avro", schema="n bigint", format="json").format == "json"
+    assert penstock.files("a.out").format == "text"
 
 
 def test_numbers_of_numpy_and_paths_are_accepted() -> None:

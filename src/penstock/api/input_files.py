@@ -35,6 +35,8 @@ def plan_from(plan: Plan | Path | str) -> Plan:
     """Return the plan itself, or the plan in a JSON file."""
     if isinstance(plan, Plan):
         return plan
+    if not isinstance(plan, str | Path):
+        raise PlanError(f"The plan is of type {type(plan).__name__}; give a penstock.Plan or the path of a JSON file.")
     try:
         return Plan.from_json(read_file(Path(plan), "plan"))
     except PlanError as error:

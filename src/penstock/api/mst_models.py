@@ -27,7 +27,7 @@ def fit_mst(
     """Fit a model of the maximum sustainable throughput to each application of a CSV file (app,vms,throughput).
 
     Args:
-        samples: CSV file.
+        samples: CSV file, or the directory of a study by `measure_mst`.
         predict: VM counts to predict. The default is the measured counts.
         app: Application to fit. The default is all of them.
         validate: VM counts that select the model. Without them, the prediction is a mean of all models, weighted by
@@ -58,7 +58,7 @@ def choose_vm_counts(
     """Choose the VM counts to measure: the subset from which the models predict the other counts best.
 
     Args:
-        samples: CSV file (app,vms,throughput).
+        samples: CSV file (app,vms,throughput), or the directory of a study by `measure_mst`.
         max_vms: Largest VM count to measure.
         sizes: Sizes of the subsets to consider.
         seed: Seed of the sample of subsets that is considered if there are more than a million.
@@ -74,7 +74,7 @@ def compare_elastic(
     trace: str | Path,
     *,
     samples: str | Path,
-    app: str,
+    app: str | None = None,
     train: Sequence[int] | None = None,
     validate: Sequence[int] | None = None,
     step: float = 0.0,
@@ -89,8 +89,8 @@ def compare_elastic(
 
     Args:
         trace: CSV file (time_s,rate).
-        samples: CSV file (app,vms,throughput).
-        app: Application in `samples`.
+        samples: CSV file (app,vms,throughput), or the directory of a study by `measure_mst`.
+        app: Application in `samples`. The default is the only one.
         train: VM counts that fit the models. The default is all counts that do not validate.
         validate: VM counts that select the model. The default is the largest one.
         step: Number of VMs that give each parallel unit another thread.
@@ -134,4 +134,9 @@ def compare_elastic(
 def _samples(path: str | Path) -> dict[str, ThroughputSamples]:
     from penstock.models.mst.samples import parse_samples
 
+    if Path(path).is_dir():
+        from penstock.study.mst.model import samples_in
+
+        measured = samples_in(Path(path))
+        return {measured.app: measured}
     return parse_samples(read_text(Path(path)), source=str(path))

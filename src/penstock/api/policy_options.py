@@ -87,8 +87,9 @@ class PolicyOptions:
             raise OptionError(f"Policy '{self.policy}' uses no throughput study; use policy {users} with a study.")
         if entry.has_latency_target and (self.max_slots is None) == (self.latency_s is None):
             raise OptionError(
-                f"Policy '{self.policy}' requires either a latency target (fewest slots within it) or a maximum number "
-                "of slots (lowest latency with that many slots), and not both."
+                f"Policy '{self.policy}' requires either a latency target or a maximum number of slots, and not both; "
+                "give latency_s (--latency-ms) for the fewest slots within the target, or max_slots (--max-slots) for "
+                "the lowest latency with that many slots."
             )
         if self.latency_s is not None and not entry.has_latency_target and not any_target:
             users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.has_latency_target)

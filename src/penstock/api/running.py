@@ -304,9 +304,11 @@ class Run(RunRecord):
         if launch.flow_file == _NO_FILE:
             return None
         where = (
-            f"--master {target.master}" if target.cluster_directory is None else f"--cluster {target.cluster_directory}"
+            ["--master", target.master]
+            if target.cluster_directory is None
+            else ["--cluster", str(target.cluster_directory)]
         )
-        return f"penstock run {shlex.quote(launch.flow_file)} --at {self.directory} {where}"
+        return shlex.join(["penstock", "run", launch.flow_file, "--at", str(self.directory), *where])
 
     @property
     def is_running(self) -> bool:

@@ -22,7 +22,9 @@ _SEARCHED_WINDOWS, _USED_WINDOWS = 2_000, 10  # a finished run often ends with w
 def record_of_costs(behaviour: Behaviour | str | Path | None, like: RunRecord | str | Path | None) -> RunRecord | None:
     """Return the record of the run `like`; None if a behaviour is given. Raises OptionError unless one is given."""
     if (like is None) == (behaviour is None):
-        raise OptionError("The cost of the operators is required: give either 'behaviour' or 'like', and not both.")
+        raise OptionError(
+            "The cost of the operators is required: give either behaviour (--behaviour) or like (--like), and not both."
+        )
     return like if isinstance(like, RunRecord) else None if like is None else open_run(like)
 
 

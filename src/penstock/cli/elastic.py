@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path))
-@click.option("--samples", type=click.Path(path_type=Path), required=True, help="CSV: app,vms,throughput.")
-@click.option("--app", required=True, help="Name of the application in the samples.")
+@click.option(
+    "--samples", type=click.Path(path_type=Path), required=True, help="CSV (app,vms,throughput) or study directory."
+)
+@click.option("--app", help="Name of the application in the samples.  [default: the only one]")
 @click.option("--train", type=Counts(), help="VM counts that fit the models.  [default: all others than --validate]")
 @click.option("--validate", type=Counts(), help="VM counts that select the model.  [default: the largest count]")
 @click.option("--step", type=Finite(min=0), default=0.0, help="VMs that give each parallel unit another thread.")
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 def command(
     trace: Path,
     samples: Path,
-    app: str,
+    app: str | None,
     train: tuple[int, ...] | None,
     validate: tuple[int, ...] | None,
     step: float,
@@ -61,6 +63,7 @@ def command(
     \b
     Example:
       penstock elastic trace.csv --samples samples.csv --app grep --plot schedule.html
+      penstock elastic trace.csv --samples studies/wc --peak 5000
     """
     import msgspec
 

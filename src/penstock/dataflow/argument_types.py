@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from penstock.dataflow.ddl import Struct
 from penstock.dataflow.errors import PenstockError
 
 P = ParamSpec("P")
@@ -21,6 +22,7 @@ _NAMES: dict[Any, str] = {
     float: "a number",
     int: "a whole number",
     str: "a text",
+    Struct: "a StructType",
     bool: "True or False",
     Path: "a path",
     None: "None",
@@ -52,7 +54,10 @@ def checked_types(error_type: type[PenstockError]) -> Callable[[Callable[P, R]],
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            arguments = signature.bind(*args, **kwargs).arguments
+            try:
+                arguments = signature.bind(*args, **kwargs).arguments
+            except TypeError as problem:  # it does not name the function
+                raise TypeError(f"{function.__name__}(): {problem}") from None
             for name, value in arguments.items():
                 kinds = _kinds(function, name)
                 if kinds and not any(_fits(value, kind) for kind in kinds):

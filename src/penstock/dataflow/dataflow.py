@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.dataflow import complete_results, graph
 from penstock.dataflow.argument_types import checked_types
+from penstock.dataflow.ddl import Struct, ddl
 from penstock.dataflow.declaration import check_keys, check_name, column_names, schema_columns, takes_each_input
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.kafka import Kafka
@@ -155,7 +156,7 @@ class Dataflow:
         self,
         name: str,
         fn: Callable[[dict[str, Any]], Any],
-        schema: str,
+        schema: str | Struct,
         *,
         inputs: Sequence[Stream],
         fields: Iterable[str] | None = None,
@@ -167,7 +168,7 @@ class Dataflow:
             name: Name of the operator.
             fn: Function of one row, a dict. It returns a dict, an iterable of dicts, or None to drop the row. Each dict
                 must contain exactly the columns of the schema, with None for a missing value.
-            schema: DDL schema of the output, such as "user string, n bigint".
+            schema: Columns of the output, as DDL text such as "user string, n bigint" or as a StructType.
             inputs: Streams that the operator reads.
             fields: Columns that the operator receives, if they are not known from its inputs.
             selectivity: Expected rows out per row in, used until it has been measured.
@@ -182,7 +183,9 @@ class Dataflow:
         operator = self._connected(operator, inputs)
         if not callable(fn):
             raise DataflowError(f"Operator '{name}' has fn={fn!r}; it needs a function of one row.")
-        return self._add(replace(operator, fn=RowFunction(fn=fn, schema=schema), columns=schema_columns(schema)))
+        return self._add(
+            replace(operator, fn=RowFunction(fn=fn, schema=ddl(schema)), columns=schema_columns(ddl(schema)))
+        )
 
     @checked_types(DataflowError)
     def keyed(
@@ -291,12 +294,12 @@ class Dataflow:
         self._add(self._connected(Operator(name=name, kind=Kind.SINK, sink=sink), inputs))
 
     @checked_types(DataflowError)
-    def feedback(self, name: str, *, schema: str) -> Stream:
+    def feedback(self, name: str, *, schema: str | Struct) -> Stream:
         """Declare the open end of a loop. Use it as an input, then close the loop with `stream.feed(loop)`.
 
         Args:
             name: Name of the feedback stream.
-            schema: DDL schema of the rows that come back, such as "user string, n bigint".
+            schema: Columns of the rows that come back, as DDL text such as "user string, n bigint" or as a StructType.
 
         Returns:
             The feedback stream.
@@ -304,7 +307,8 @@ class Dataflow:
         Raises:
             DataflowError: The name is taken, or the schema cannot be read.
         """
-        loop = Stream(self, check_name("feedback stream", name), columns=schema_columns(schema), schema=schema)
+        text = ddl(schema)
+        loop = Stream(self, check_name("feedback stream", name), columns=schema_columns(text), schema=text)
         self._check_unused(name)
         self._loops[name] = loop
         return loop

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.dataflow.argument_types import checked_types
+from penstock.dataflow.ddl import Struct, ddl
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.existing import Existing, checked_existing
 
@@ -45,7 +46,7 @@ def kafka(
     *,
     bootstrap_servers: str,
     format: str = "text",
-    schema: str | None = None,
+    schema: str | Struct | None = None,
     start: str = "earliest",
     dead_letter: str | None = None,
     key: str | None = None,
@@ -61,7 +62,7 @@ def kafka(
         bootstrap_servers: Addresses of brokers, such as "localhost:9092".
         format: "text" (one string column), "json" (one object per record, as Spark writes it) or "bytes" (key and value
             unchanged).
-        schema: DDL schema of a source in format json, such as "user string, n int".
+        schema: Columns of a source in format json, as DDL text such as "user string, n int" or as a StructType.
         start: Where a source starts: at the "earliest" record, or after the "latest".
         dead_letter: Topic for records that do not fit the schema. Without it, such a record ends the run.
         key: Column of a sink that becomes the key of the record.
@@ -97,7 +98,7 @@ def kafka(
         topic=topic,
         bootstrap_servers=bootstrap_servers,
         format=format,
-        columns=fixed or schema,
+        columns=fixed or (None if schema is None else ddl(schema)),
         start=start,
         dead_letter=dead_letter,
         key=key,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.argument_types import checked_types
+from penstock.dataflow.ddl import Struct, ddl
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.local_paths import local_path
@@ -64,7 +65,7 @@ def _rate(rows_per_s: float | None) -> float | None:
     return rows_per_s
 
 
-def _format(path: str | Path, name: str | None, schema: str | None) -> tuple[str, str]:
+def _format(path: str | Path, name: str | None, schema: str | Struct | None) -> tuple[str, str]:
     """Return the format, given or derived from the suffix of the path, and the schema."""
     ending = {
         "txt": "text",
@@ -74,7 +75,13 @@ def _format(path: str | Path, name: str | None, schema: str | None) -> tuple[str
         "jsonl": "json",
         "parquet": "parquet",
     }
-    chosen = name or ending.get(str(path).rsplit(".", 1)[-1], "text")
+    suffix = Path(path).suffix.lstrip(".")
+    if name is None and schema is not None and suffix not in ending:
+        raise DataflowError(
+            f"The format of '{path}' is unknown, because it ends in none of {', '.join('.' + e for e in ending)}; "
+            f"give format=..., one of {', '.join(FORMATS)}."
+        )
+    chosen = name or ending.get(suffix, "text")
     if chosen not in FORMATS:
         raise DataflowError(f"format={name!r} is not supported; choose one of {', '.join(FORMATS)}.")
     if chosen == "text":
@@ -88,7 +95,7 @@ def _format(path: str | Path, name: str | None, schema: str | None) -> tuple[str
             f"No schema is given, but {chosen} files need a schema; give one such as schema='ts timestamp, user "
             "string'."
         )
-    return chosen, schema
+    return chosen, ddl(schema)
 
 
 @checked_types(DataflowError)
@@ -97,7 +104,7 @@ def replay(
     *,
     rows_per_s: float,
     format: str | None = None,
-    schema: str | None = None,
+    schema: str | Struct | None = None,
     repeat: int = 1,
     header: bool = True,
 ) -> Replay:
@@ -109,7 +116,8 @@ def replay(
         path: Path or glob on a local or shared disk.
         rows_per_s: Rows per second to append.
         format: "text", "csv", "json" (one object per line) or "parquet". The default depends on the suffix of `path`.
-        schema: DDL schema of the columns to read, such as "ts timestamp, user string". Text files need none.
+        schema: Columns to read, as DDL text such as "ts timestamp, user string" or as a StructType. Text files need
+            none.
         repeat: How often the files are read.
         header: Whether the first line of a csv file names its columns. Without it, columns are in the schema's order.
 
@@ -131,7 +139,12 @@ def replay(
 
 @checked_types(DataflowError)
 def backlog(
-    path: str | Path, *, format: str | None = None, schema: str | None = None, repeat: int = 1, header: bool = True
+    path: str | Path,
+    *,
+    format: str | None = None,
+    schema: str | Struct | None = None,
+    repeat: int = 1,
+    header: bool = True,
 ) -> Replay:
     """Return a source with all rows of the files available from the start, so that it never limits the pipeline.
 
@@ -142,7 +155,9 @@ def backlog(
 
 
 @checked_types(DataflowError)
-def files(path: str | Path, *, format: str | None = None, schema: str | None = None, header: bool = True) -> Files:
+def files(
+    path: str | Path, *, format: str | None = None, schema: str | Struct | None = None, header: bool = True
+) -> Files:
     """Return a source that reads each file once, when it appears. Write a file elsewhere and then move it in.
 
     The arguments and exceptions are those of `replay`.
@@ -155,7 +170,7 @@ def files(path: str | Path, *, format: str | None = None, schema: str | None = N
 def generate(
     fn: Callable[[Any], Any],
     *,
-    schema: str,
+    schema: str | Struct,
     rows_per_s: float | None = None,
     rows: int | None = None,
     vectorised: bool = False,
@@ -167,7 +182,7 @@ def generate(
             must always return the same row for the same number, because rows are computed again after a failure. A
             dict contains exactly the columns of the schema. For a single column of structs, maps or arrays, a dict or
             list is the bare value, unless its only key is the column's name.
-        schema: DDL schema of the rows, such as "user string, n bigint".
+        schema: Columns of the rows, as DDL text such as "user string, n bigint" or as a StructType.
         rows_per_s: Rows per second to append. None makes all rows available from the start.
         rows: Number of rows. None makes the source endless.
         vectorised: Call `fn` once for many rows, which is about ten times faster. `fn` then receives a NumPy array of
@@ -181,7 +196,7 @@ def generate(
         raise DataflowError("A generator without a rate needs an end; give rows_per_s=... or rows=...")
     if rows is not None and rows < 0:
         raise DataflowError(f"rows={rows} is not a number of rows; give 0 or more.")
-    return Generate(fn=fn, schema=schema, rows_per_s=_rate(rows_per_s), rows=rows, vectorised=vectorised)
+    return Generate(fn=fn, schema=ddl(schema), rows_per_s=_rate(rows_per_s), rows=rows, vectorised=vectorised)
 
 
 @checked_types(DataflowError)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.argument_types import checked_types
+from penstock.dataflow.ddl import Struct
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.operators import Watermark
 from penstock.dataflow.sinks import Sink
@@ -60,7 +61,7 @@ class Stream:
         self,
         name: str,
         fn: Callable[[dict[str, Any]], Any],
-        schema: str,
+        schema: str | Struct,
         *,
         fields: Iterable[str] | None = None,
         selectivity: float | None = None,
@@ -71,7 +72,7 @@ class Stream:
             name: Name of the operator.
             fn: Function of one row, a dict. It returns a dict, an iterable of dicts, or None to drop the row. Each dict
                 must contain exactly the columns of the schema, with None for a missing value.
-            schema: DDL schema of the output, such as "user string, n bigint".
+            schema: Columns of the output, as DDL text such as "user string, n bigint" or as a StructType.
             fields: Columns that the operator receives, if they are not known from its input.
             selectivity: Expected rows out per row in, used until it has been measured.
 

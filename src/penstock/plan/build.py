@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import regions
 from penstock.plan.cuts import required_cuts
@@ -25,7 +26,7 @@ def default_plan(flow: Dataflow, *, slots: int = 2, replicas: Mapping[str, int] 
         PlanError: An operator is unknown, or a count is not allowed for it.
         DataflowError: The dataflow is incomplete.
     """
-    flow.check()
+    _declared(flow).check()
     check_count("slots", slots)
     counts = {
         region.name: slots if region.replicable else 1 for region in regions(flow) if region.kind is not Kind.SOURCE
@@ -46,5 +47,11 @@ def rescaled(flow: Dataflow, plan: Plan, replicas: Mapping[str, int]) -> Plan:
     Raises:
         PlanError: An operator is unknown, or a count is not allowed for it.
     """
-    counts = counts_by_first_operator(flow, plan.replicas) | counts_by_first_operator(flow, replicas)
+    counts = counts_by_first_operator(_declared(flow), plan.replicas) | counts_by_first_operator(flow, replicas)
     return validated(flow, plan.replace(replicas=counts, cuts=plan.cuts | frozenset(required_cuts(flow, counts))))
+
+
+def _declared(flow: Dataflow) -> Dataflow:
+    if not isinstance(flow, Dataflow):
+        raise DataflowError(f"flow is {flow!r}; it must be a Dataflow. Import it from its file.")
+    return flow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from rich.markup import escape
 from rich.tree import Tree
@@ -100,14 +102,31 @@ def outline_tree(outline: DataflowOutline) -> Tree:
     )
     replicas = {name: group.replicas for group in outline.groups for name in group.operators}
     kinds = {operator.operator: operator.kind for operator in outline.operators}
+    inputs = {operator.operator: operator.inputs for operator in outline.operators}
     reasons = {cut.after: cut.reason for cut in outline.cuts}
     for pipeline in outline.pipelines:
-        chain = [name if kinds[name] == Kind.SOURCE else f"{name} x{replicas[name]}" for name in pipeline.operators]
-        reads = "".join(f"({name}) -> " for name in pipeline.reads)
-        branch = plan.add(f"[bold]{pipeline.pipeline}[/]: {reads}{' -> '.join(chain)}")
+        labels = {
+            name: name if kinds[name] == Kind.SOURCE else f"{name} x{replicas[name]}" for name in pipeline.operators
+        }
+        branch = plan.add(f"[bold]{pipeline.pipeline}[/]: {_chain(pipeline, inputs, labels)}")
         if pipeline.pipeline in reasons:
             branch.add(escape(f"cut: {reasons[pipeline.pipeline]}"))
     return root
+
+
+def _chain(pipeline: PipelineOutline, inputs: Mapping[str, tuple[str, ...]], labels: Mapping[str, str]) -> str:
+    """Return the operators of a query in one line. Operators that do not follow each other are separated by commas.
+
+    >>> join = PipelineOutline(pipeline="join", reads=("ads",), operators=("clicks", "join"))
+    >>> _chain(join, {"clicks": (), "join": ("ads", "clicks")}, {"clicks": "clicks", "join": "join x2"})
+    '(ads), clicks -> join x2'
+    """
+    text, latest = ", ".join(f"({name})" for name in pipeline.reads), set(pipeline.reads)
+    for name in pipeline.operators:
+        follows = not latest.isdisjoint(inputs[name])
+        text += (" -> " if follows else ", ") * bool(text) + labels[name]
+        latest = {name} if follows else {*latest, name}
+    return text
 
 
 def _operator(operator: Operator) -> OperatorOutline:

@@ -115,6 +115,7 @@ def shared_cost_notes(window: Window) -> list[str]:
     return [
         f"( ) {' + '.join(shared.operators)}: cost and busy time of all together, per row into {shared.operators[0]}"
         for shared in shared_costs(window)
+        if shared.seconds_per_row is not None
     ]
 
 
@@ -139,16 +140,15 @@ def operator_cells(operator: OperatorWindow, window_s: float) -> tuple[str, str,
 def _title(window: Window, plan: Plan | None, name: str | None) -> Text:
     """One line with the dataflow, its input rate, its latency and its slots."""
     parts = [name or (plan.dataflow if plan else "run")]
+    parts += ["warming up"] * window.warm_up
     parts.append(f"{count(window.external_rows_per_s)} rows/s")
     if window.latency is None:
-        parts.append(f"latency p50 {UNKNOWN} p95 {UNKNOWN}")
+        parts.append("latency unknown")
     else:
         parts.append(f"latency p50 {seconds(window.latency.p50_s)} p95 {seconds(window.latency.p95_s)}")
     if plan is not None:
         parts.append(plural(plan.slots, "slot"))
     parts.append(f"plan {window.generation}")
-    if window.warm_up:
-        parts.append("warming up")
     return Text(" · ".join(parts), no_wrap=True, overflow="ellipsis", style="bold")
 
 

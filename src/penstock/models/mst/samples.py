@@ -119,8 +119,12 @@ def parse_samples(text: str, *, source: str = "the samples") -> dict[str, Throug
     return {app: ThroughputSamples.of(app, by_vms) for app, by_vms in by_app.items()}
 
 
-def samples_of_app(samples: Mapping[str, ThroughputSamples], app: str) -> ThroughputSamples:
-    """Return the samples of an application; raise a SamplesError if there are none."""
+def samples_of_app(samples: Mapping[str, ThroughputSamples], app: str | None) -> ThroughputSamples:
+    """Return the samples of an application, None being the only one; raise a SamplesError if there are none."""
+    if app is None:
+        if len(samples) != 1:
+            raise SamplesError(f"There are samples of several apps: {', '.join(samples)}. Name one of them.")
+        return next(iter(samples.values()))
     if app not in samples:
         raise SamplesError(f"There are no samples of app '{app}'. Samples exist for: {', '.join(samples)}.")
     return samples[app]
