@@ -63,6 +63,24 @@ class ChangePause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seconds_per_state_mb: float = 0.01
 
 
+class ThreadCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Row-by-row mode: the time of a replica for each row that it takes from the queue in front of its pipeline.
+
+    With k replicas it is row_s + replica_s x log2(k). The second part is the cost of distributing rows over replicas.
+    A pipeline without any work costs nothing.
+    """
+
+    row_s: float = 0.0
+    replica_s: float = 0.0
+
+    def per_row_s(self, replicas: int) -> float:
+        """
+        >>> ThreadCosts(row_s=0.5, replica_s=0.25).per_row_s(4)
+        1.0
+        """
+        return self.row_s + self.replica_s * math.log2(replicas)
+
+
 class SimulatedBatchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The duration of a batch of n rows: D(n) = batch_s + sum over stages of [n v c / min(k, slots) + task_s k].
 
@@ -98,6 +116,7 @@ class Behaviour(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_
     cluster: SimulatedCluster = SimulatedCluster()
     change: ChangePause = ChangePause()
     batch: SimulatedBatchCosts = SimulatedBatchCosts()
+    thread: ThreadCosts = ThreadCosts()
 
     def of(self, operator: str) -> OperatorBehaviour:
         return self.operators.get(operator, _FREE)
@@ -125,6 +144,8 @@ class Behaviour(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_
         _check_seconds("fixed_s", self.change.fixed_s)
         _check_seconds("seconds_per_state_mb", self.change.seconds_per_state_mb)
         _check_batch(self.batch)
+        _check_seconds("row_s", self.thread.row_s)
+        _check_seconds("replica_s", self.thread.replica_s)
 
 
 def _check_seconds(field: str, seconds: float) -> None:

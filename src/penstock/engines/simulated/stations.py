@@ -37,6 +37,7 @@ class SimulatedStation:
     replicas: int
     slots: tuple[ReplicaSlot, ...]  # by replica; empty if the station takes no time and needs no slot
     key_shares: tuple[float, ...]  # by replica: its share of the rows; empty if rows are not distributed by key
+    entry_s: float = 0.0  # time of a replica to take a row from the queue, without the work of the operators
 
     @property
     def name(self) -> str:
@@ -60,6 +61,7 @@ def stations(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> tuple[Simulate
                 replicas=replicas,
                 slots=slots.get(names[0], ()),
                 key_shares=tuple(key_shares(first.keys, first.zipf, replicas).tolist()) if by_key else (),
+                entry_s=behaviour.thread.per_row_s(replicas) if names[0] in slots else 0.0,
             )
         )
     return tuple(result)
