@@ -136,7 +136,7 @@ def _network(situation: Situation) -> Network:
             region.name: frozenset(owned_cuts(topology, region, micro_batch=False)) & plan.cuts - topology.required_cuts
             for region in topology.regions
         },
-        upstream=_upstream(topology),
+        upstream=_upstream(topology, plan.cuts if micro_batch else frozenset()),
         threads=lambda wanted: threads(
             topology, plan_with(topology, plan, wanted, micro_batch=micro_batch), micro_batch=micro_batch
         ),
@@ -144,11 +144,15 @@ def _network(situation: Situation) -> Network:
     )
 
 
-def _upstream(topology: Topology) -> dict[str, frozenset[str]]:
-    """Return all regions before each region; with a loop, regions may be before each other."""
+def _upstream(topology: Topology, logs: frozenset[str]) -> dict[str, frozenset[str]]:
+    """Return all regions before each region whose throughput represents it, because its queue limits them.
+
+    A region behind one of the `logs`, which have no limit, must be evaluated itself. With a loop, regions may be before
+    each other.
+    """
     direct: dict[str, set[str]] = {region.name: set() for region in topology.regions}
     for before, after in topology.streams:
-        if before in direct:
+        if before in direct and topology.last_operator(before) not in logs:
             direct[after].add(before)
     result: dict[str, frozenset[str]] = {}
     for name in direct:

@@ -6,7 +6,8 @@
   proportion to its own task time. The fixed time of a batch does not count, because it does not grow with the load.
 - *Cost of an operator*: its share of the busy time of the pipeline; in micro-batches, its task time / batch time.
 - *Overhead*: 1 - sum of the costs. It is the time to move rows, or the fixed time of a batch.
-- *Throughput of a region*: rows/s that its first operator processed.
+- *Throughput of a region*: rows/s that its slowest pipeline processed, in rows that enter the region. A cut is a log
+  without a limit, so a pipeline may be faster than the next one.
 
 The paper samples every second and averages exponentially over 30 s. Here each window is a sample, and the controller
 averages the windows of 30 s exponentially (`api/policy_options.py`).
@@ -77,14 +78,27 @@ def profiles_of(situation: Situation, demand: Demand) -> dict[str, RegionProfile
     parts = _query_parts if situation.micro_batch else _thread_parts
     result = {}
     for region in situation.topology.regions:
-        first = seen.get(region.name)
         result[region.name] = RegionProfile(
             region=region.name,
-            rows_per_s=(first.processed_rows_per_s if first is not None else None) or 0.0,
+            rows_per_s=_rows_per_s(region, situation.plan.cuts, seen),
             offered_per_s=demand.arrivals.get(region.name, 0.0),
             pipelines=tuple(parts(situation, region, seen)),
         )
     return result
+
+
+def _rows_per_s(region: Region, cuts: frozenset[str], seen: Mapping[str, OperatorWindow]) -> float:
+    rates = []
+    gain = 1.0
+    for names in _parts(region, cuts):
+        first = seen.get(names[0])
+        processed = None if first is None else first.processed_rows_per_s
+        if processed is not None and gain > 0.0:
+            rates.append(processed / gain)
+        for name in names:
+            selectivity = seen[name].selectivity if name in seen else None
+            gain *= 1.0 if selectivity is None else selectivity
+    return min(rates, default=0.0)
 
 
 def _busy(seen: Mapping[str, OperatorWindow], name: str) -> float:
