@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.control.policies.catalogue import POLICIES
 from penstock.dataflow.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.control.controller import Settings
     from penstock.control.policy import Policy
+    from penstock.measure.smoothing import Smoothing
     from penstock.store import LatencyTarget
 
 Mode = Literal["off", "recommend", "active"]
@@ -44,6 +47,7 @@ class PolicyOptions:
     executor_cores: int | None = None
     catch_up_s: float = 120.0
     mst_study: Path | None = None
+    adaptation: AdaptationParameters | None = None  # None: the default thresholds
     queue: Queue = "mmk"  # model of an operator in engines that process row by row
     workers: int | None = None  # tasks that Stela adds per round; None: the largest number of executors
     dataflow: str = ""
@@ -85,6 +89,9 @@ class PolicyOptions:
         if self.mst_study is not None and not entry.sets_executors:
             users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.sets_executors)
             raise OptionError(f"Policy '{self.policy}' uses no throughput study; use policy {users} with a study.")
+        if self.adaptation is not None and not entry.evaluates_changes:
+            users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.evaluates_changes)
+            raise OptionError(f"Policy '{self.policy}' has no adaptation parameters; use policy {users} for them.")
         if entry.has_latency_target and (self.max_slots is None) == (self.latency_s is None):
             raise OptionError(
                 f"Policy '{self.policy}' requires either a latency target or a maximum number of slots, and not both; "
@@ -124,6 +131,7 @@ class PolicyOptions:
             "the quantile": self.quantile,
             "the throughput study": self.mst_study,
             "the number of executors": self.executors,
+            "the adaptation parameters": self.adaptation,
         }
         given = [name for name, value in needs_policy.items() if value is not None]
         if given:
@@ -157,6 +165,7 @@ def create_policy(options: PolicyOptions) -> Policy:
         workers=options.workers,
         catch_up_s=options.catch_up_s,
         capacity=_study_capacity(options),
+        adaptation=options.adaptation or AdaptationParameters(),
     )
     return guarded_policy(options.policy, parameters, cooldown_s=options.cooldown_s)
 
@@ -177,11 +186,10 @@ def _study_capacity(options: PolicyOptions) -> tuple[float, ...] | None:
 
 def controller_settings(options: PolicyOptions, *, window_s: float, micro_batch: bool) -> Settings:
     from penstock.control.controller import Settings
-    from penstock.measure.smoothing import MovingAverage
 
     return Settings(
         mode=options.mode,
-        smoothing=MovingAverage(options.windows),
+        smoothing=_smoothing(options, window_s),
         micro_batch=micro_batch,
         warm_up_s=options.warm_up_s,
         stale_after_s=max(30.0, 5 * window_s),
@@ -190,3 +198,18 @@ def controller_settings(options: PolicyOptions, *, window_s: float, micro_batch:
         else 0.5,
         max_slots=options.slot_limit,
     )
+
+
+def _smoothing(options: PolicyOptions, window_s: float) -> Smoothing:
+    """Return the mean of `windows` windows; for a policy with periods, the exponential average over a period.
+
+    An exponential average over n samples has alpha = 1 - 2 / (n + 1): the weights have the same mean age as those of
+    the mean of n samples.
+    """
+    from penstock.measure.smoothing import ExponentialSmoothing, MovingAverage
+
+    if options.policy is None or not POLICIES[options.policy].evaluates_changes:
+        return MovingAverage(options.windows)
+    period_s = (options.adaptation or AdaptationParameters()).period_s
+    samples = max(1, math.ceil(period_s / window_s - 1e-9))
+    return ExponentialSmoothing(alpha=1.0 - 2.0 / (samples + 1), min_windows=samples)

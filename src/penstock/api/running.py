@@ -18,6 +18,7 @@ from penstock.api.launch import COMMAND_BEGAN_S, Channel, Launch, RunTarget, kaf
 from penstock.api.policy_options import Mode, OptionError, PolicyOptions, create_policy
 from penstock.api.record import RunRecord
 from penstock.api.spark_session import SessionOnDemand
+from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.dataflow import Dataflow
 from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.errors import PenstockError
@@ -64,6 +65,7 @@ def run(
     warm_up_s: float = 15.0,
     catch_up_s: float = 120.0,
     mst_study: str | Path | None = None,
+    adaptation: AdaptationParameters | None = None,
     window_s: float = 2.0,
     batch_s: float = 2.0,
     sample_every: int = 16,
@@ -104,6 +106,7 @@ def run(
         warm_up_s: Time after a plan change that is not measured.
         catch_up_s: Time in which a backlog must be processed (policy mst).
         mst_study: Directory of a throughput study (policy mst).
+        adaptation: Thresholds and variant (policy organic); default: those of the paper, with extensions.
         window_s: Length of a measurement window.
         batch_s: Duration that micro-batches aim at while rows are waiting.
         sample_every: One row in this many is timed individually in row functions.
@@ -139,6 +142,7 @@ def run(
         warm_up_s=warm_up_s,
         catch_up_s=catch_up_s,
         mst_study=None if mst_study is None else Path(mst_study),
+        adaptation=adaptation,
     )
     if not 0 < window_s < float("inf"):
         raise OptionError(f"window_s is {window_s}; it must be a finite number above 0.")

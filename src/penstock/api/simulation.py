@@ -15,6 +15,7 @@ from penstock.api.notebook import html_grid, html_table
 from penstock.api.policy_options import Mode, OptionError, PolicyOptions, Queue, controller_settings, create_policy
 from penstock.api.record import RunRecord
 from penstock.api.simulated_costs import limited_batches, operator_costs, record_of_costs
+from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.dataflow import Dataflow, Kind
 from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.errors import PenstockError
@@ -111,6 +112,7 @@ def simulate(
     warm_up_s: float = 15.0,
     catch_up_s: float = 120.0,
     mst_study: str | Path | None = None,
+    adaptation: AdaptationParameters | None = None,
     queue: Queue = "mmk",
 ) -> Simulation:
     """Simulate a dataflow under a policy and return the slots used, the violations of the target and the decisions.
@@ -158,6 +160,7 @@ def simulate(
         warm_up_s=warm_up_s,
         catch_up_s=catch_up_s,
         mst_study=None if mst_study is None else Path(mst_study),
+        adaptation=adaptation,
         queue=queue,
     )
     options.check(any_target=True)

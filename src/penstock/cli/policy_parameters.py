@@ -9,7 +9,10 @@ import click
 
 from penstock.api.policy_options import Mode
 from penstock.cli.parameters import ABOVE_0, SHARE, Between, Finite, Option, combined
+from penstock.control.policies.adaptation_parameters import AdaptationParameters, Variant
 from penstock.control.policies.catalogue import POLICIES
+
+_ADAPTATION = "adaptation_"  # prefix of the options of policy organic
 
 
 def policy_parameters(*, mode: Mode, required: bool = False) -> Option:
@@ -81,12 +84,51 @@ def policy_parameters(*, mode: Mode, required: bool = False) -> Option:
                 type=click.Path(path_type=Path),
                 help="Directory of a study by 'penstock mst measure' (mst).",
             ),
+            *_adaptation_parameters(),
         ]
     )
 
 
+def _adaptation_parameters() -> list[Option]:
+    """Return the options of policy organic. An option that is not given has the default of `AdaptationParameters`."""
+    defaults = AdaptationParameters()
+
+    def option(name: str, text: str, **settings: Any) -> Option:
+        default = getattr(defaults, name)
+        shown = "only the slots limit it" if default is None else default
+        return click.option(
+            "--" + name.replace("_", "-"), _ADAPTATION + name, help=f"{text} (organic).  [default: {shown}]", **settings
+        )
+
+    return [
+        option("variant", "Kinds of change and their order", type=click.Choice([variant.value for variant in Variant])),
+        option("bottleneck", "Utilisation from which a pipeline is a bottleneck", type=SHARE),
+        option("split_gain", "Smallest predicted gain for which a pipeline is split", type=Finite(min=0)),
+        option("throughput_increase", "Increase of throughput that a change must exceed", type=Finite(min=0)),
+        option("load_change", "Relative difference that counts as another load", type=Finite(min=0)),
+        option("stable_periods", "Periods without a change before adaptation stops", type=click.IntRange(min=1)),
+        option("max_replicas", "Largest number of replicas of a region", type=click.IntRange(min=1)),
+        click.option(
+            "--strict", _ADAPTATION + "strict", is_flag=True, help="Decide as the paper, without extensions (organic)."
+        ),
+    ]
+
+
 def api_parameters(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options as parameters of the Python API, which has seconds instead of milliseconds."""
+    """Return the options as parameters of the Python API.
+
+    It has seconds instead of milliseconds, and one value for the parameters of policy organic.
+    """
+    given = {
+        name.removeprefix(_ADAPTATION): options[name]
+        for name in options
+        if name.startswith(_ADAPTATION) and options[name] not in (None, False)
+    }
+    if "variant" in given:
+        given["variant"] = Variant(given["variant"])
+    options = {name: value for name, value in options.items() if not name.startswith(_ADAPTATION)}
+    if given:
+        options["adaptation"] = AdaptationParameters(**given)
     in_s = {
         name.removesuffix("_ms") + "_s": None if value is None else value / 1000
         for name, value in options.items()

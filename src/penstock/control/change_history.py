@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import msgspec
 
-from penstock.control.policy import PastChange
+from penstock.control.policy import PastChange, Verdict
 from penstock.measure.load import Load
 from penstock.plan.plan import Plan
 from penstock.planning.plan_outcome import PlanOutcome
 from penstock.store import DecisionRecord, Store
-
-Verdict = Literal["kept", "fell short", "rolled back", "load changed", "superseded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from penstock.control.change_history import ChangeHistory, PendingChange, Verdict, finished_s
+from penstock.control.change_history import ChangeHistory, PendingChange, finished_s
 from penstock.control.demand import load_of
 from penstock.control.evaluation import (
     backlog_is_draining,
@@ -25,7 +25,7 @@ from penstock.control.evaluation import (
     old_plan_was_insufficient,
     outcome_comparison,
 )
-from penstock.control.guards import forbidden
+from penstock.control.guards import evaluates_changes, forbidden
 from penstock.control.plan_changes import change_plan, error_record
 from penstock.control.policy import (
     Change,
@@ -36,6 +36,7 @@ from penstock.control.policy import (
     Policy,
     Reason,
     Situation,
+    Verdict,
     latency_s,
     stale_sentence,
 )
@@ -73,6 +74,7 @@ class Controller:
 
     def __init__(self, policy: Policy, settings: Settings, engine: Engine, store: Store) -> None:
         self.policy, self.settings = policy, settings
+        self._policy_evaluates = evaluates_changes(policy)
         self._engine, self._store = engine, store
         self._topology = Topology.of(engine.flow)
         self._plan: Plan | None = None  # None before the first turn
@@ -102,6 +104,8 @@ class Controller:
         decision = self._analyse(situation, observed=window is not None)
         if decision is None:
             decision = self._unless_refuted(self._ask_policy(situation))
+            if decision.verdict is not None:
+                self._close_pending(decision.verdict, observed_outcome(situation, None), at_s)
         try:
             row = self._row(decision, situation, number, mode)
             row_number = self._store.add_decision(row)  # before it is applied: a crash leaves the intent
@@ -182,7 +186,7 @@ class Controller:
             self._warmed_up = True
         self._history.forget_refuted_unless(lambda load: self._same_load(load, situation))
         pending = self._history.pending
-        return None if pending is None else self._evaluate(pending, situation)
+        return None if pending is None or self._policy_evaluates else self._evaluate(pending, situation)
 
     def _evaluate(self, pending: PendingChange, situation: Situation) -> Decision | None:
         """Evaluate the last change: return Hold to wait, Change to roll it back, or None once it is evaluated."""
@@ -308,7 +312,8 @@ class Controller:
         self._failures = 0
         if is_roll_back:
             self._close_pending("rolled back", self._rejected_outcome, situation.now_s)
-            self._history.refute(situation.plan, load)
+            if not self._policy_evaluates:  # otherwise the policy remembers what has failed
+                self._history.refute(situation.plan, load)
         end_s = finished_s(row)
         if self._engine.plan != change.plan:  # the engine could acquire only part of it: do not ask again
             self._history.refute(change.plan, load)

@@ -58,6 +58,14 @@ class Bounded:
         return situation.max_slots if self.max_slots is None else min(self.max_slots, situation.max_slots)
 
 
+def evaluates_changes(policy: Policy) -> bool:
+    """Return whether the policy inside the guards evaluates its own changes."""
+    inner: object = policy
+    while (wrapped := getattr(inner, "policy", None)) is not None:
+        inner = wrapped
+    return bool(getattr(inner, "evaluates_changes", False))
+
+
 def forbidden(policy: Policy, plan: Plan, situation: Situation) -> str | None:
     """Return why a `Bounded` guard around the policy, or the available slots, forbid a plan."""
     guard: object = Bounded(policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from penstock.control.topology import Topology
 from penstock.measure.window import Latency, Window
@@ -13,7 +13,9 @@ from penstock.plan.plan import Plan
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
 Inputs = dict[str, float | None]
-Memory = Mapping[str, float]  # learned by a policy; the store keeps it, and a resumed run gets it back
+# Numbers and texts that a policy has learned; the store keeps them, and a resumed run gets them back.
+Memory = Mapping[str, Any]
+Verdict = Literal["kept", "fell short", "rolled back", "load changed", "superseded"]  # on an applied change
 
 
 class Reason(StrEnum):
@@ -27,6 +29,7 @@ class Reason(StrEnum):
     ROLL_BACK = "roll-back"  # the last change did not have the expected effect
 
     BEST = "best"  # no better plan exists
+    ADAPTED = "adapted"  # the last change is kept; the next decision follows after another measurement
     WITHIN_TARGET = "within-target"  # the target is met and no slot can be released
     AT_LIMIT = "at-limit"  # the demand needs more slots than are allowed
     CATCHING_UP = "catching-up"  # the plan suffices for the load, but an old backlog must drain first
@@ -57,6 +60,7 @@ class Hold:
     binding: str | None = None  # the bottleneck operator
     alternatives: tuple[Alternative, ...] = ()
     needs_slots: int | None = None  # slots that would meet the demand, if they are more than allowed
+    verdict: Verdict | None = None  # on the last change, by a policy that evaluates its changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,7 @@ class Change:
     binding: str | None = None
     alternatives: tuple[Alternative, ...] = ()
     needs_slots: int | None = None
+    verdict: Verdict | None = None  # on the last change, by a policy that evaluates its changes
 
     def vetoed(self, reason_code: Reason, reason: str) -> Hold:
         """Return the Hold that replaces this change; the rejected plan becomes its first alternative."""
@@ -168,7 +173,8 @@ class Policy(Protocol):
     """A pure function of situation and memory.
 
     Contract: it returns Hold while measurements are missing or stale. A Change contains a plan that is valid for the
-    dataflow and uses at most `max_slots`.
+    dataflow and uses at most `max_slots`. The controller evaluates its changes and rolls them back, unless the policy
+    has an attribute `evaluates_changes` that is true: it then gives a verdict itself.
     """
 
     @property

@@ -36,6 +36,7 @@ _AVERAGED = (
     "utilisation",
     "arrival_scv",
     "service_scv",
+    "overhead",
 )
 _SELECTIVITY = _AVERAGED.index("selectivity")
 _OPERATOR_FIELDS = (*_AVERAGED, "rows_in", "rows_out")

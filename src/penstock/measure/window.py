@@ -53,6 +53,9 @@ class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
     late_rows_total: int | None = None  # since the start of the run
     open_windows: int | None = None  # groups (window and key) whose result append mode has not emitted yet
     shared_cost: SharedCost | None = None  # None: the cost was measured for this operator alone
+    # Part of the time in which its replicas move rows between pipelines; only at the first operator of a pipeline. It
+    # is not part of `utilisation`. None: the engine does not measure it.
+    overhead: float | None = None
     sent: dict[str, float] | None = None  # share of its rows per consumer; None: every consumer receives all rows
 
     def share_for(self, consumer: str) -> float:

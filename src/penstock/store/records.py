@@ -147,7 +147,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     observed: PlanOutcome | None = None  # measured after the change
     observed_at_s: float | None = None
     verdict: Literal["kept", "fell short", "rolled back", "load changed", "superseded"] | None = None
-    memory: dict[str, float] = {}  # state of the policy
+    memory: dict[str, float | str] = {}  # state of the policy
     load: Load | None = None  # the load for which a change was decided
 
 

@@ -6,9 +6,11 @@ Modules are imported when a policy is built, so that listing the names is fast.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
+
+from penstock.control.policies.adaptation_parameters import AdaptationParameters
 
 if TYPE_CHECKING:
     from penstock.control.policy import Policy
@@ -19,6 +21,7 @@ class PolicyEntry(NamedTuple):
     sets_executors: bool = False  # it chooses the number of executors itself, and needs `PolicyParameters.executors`
     has_latency_target: bool = False  # it needs either `PolicyParameters.latency_s` or `max_slots`
     distributes_replicas: bool = False  # it can distribute a fixed number of slots, under any load, in a study
+    evaluates_changes: bool = False  # it evaluates and reverts its own changes, and measures in periods of its own
 
 
 POLICIES = {
@@ -26,6 +29,7 @@ POLICIES = {
     "threshold": PolicyEntry("penstock.control.policies.threshold", distributes_replicas=True),
     "stela": PolicyEntry("penstock.control.policies.stela", distributes_replicas=True),
     "ds2": PolicyEntry("penstock.control.policies.ds2"),
+    "organic": PolicyEntry("penstock.control.policies.organic", evaluates_changes=True),
     "mst": PolicyEntry("penstock.control.policies.mst", sets_executors=True),
 }
 
@@ -44,6 +48,7 @@ class PolicyParameters:
     workers: int | None = None  # workers of the cluster; None: the largest number of executors
     catch_up_s: float = 120.0  # time in which a backlog is to be processed (mst)
     capacity: tuple[float, ...] | None = None  # rows/s that 1, 2, ... executors sustain, from a study (mst)
+    adaptation: AdaptationParameters = field(default_factory=AdaptationParameters)  # thresholds (organic)
 
 
 class _PolicyModule(Protocol):
@@ -69,8 +74,14 @@ def build_policy(name: str, options: PolicyParameters) -> Policy:
 
 
 def guarded_policy(name: str, options: PolicyParameters, *, cooldown_s: float) -> Policy:
-    """Return the policy with the guards of a run: slot limit, minimum gain, pay-back of the pause, and cooldown."""
+    """Return the policy with the guards of a run: slot limit, minimum gain, pay-back of the pause, and cooldown.
+
+    A policy that evaluates its changes has no expected gain, and its reverts must pass.
+    """
     from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
 
-    worthwhile = PayBack(Hysteresis(build_policy(name, options), gain=0.05), within_s=600.0)
+    policy = build_policy(name, options)
+    if POLICIES[name].evaluates_changes:
+        return Cooldown(Bounded(policy, max_slots=options.max_slots), seconds=cooldown_s)
+    worthwhile = PayBack(Hysteresis(policy, gain=0.05), within_s=600.0)
     return Cooldown(Bounded(worthwhile, max_slots=options.max_slots), seconds=cooldown_s)

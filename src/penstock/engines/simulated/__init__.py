@@ -11,6 +11,7 @@ from penstock.engines.simulated.behaviour import (
     SimulatedBatchCosts,
     SimulatedCluster,
     SourceBehaviour,
+    ThreadCosts,
 )
 from penstock.engines.simulated.clock import SimulatedClock
 from penstock.engines.simulated.distributions import (
@@ -49,5 +50,6 @@ __all__ = [
     "SimulatedCluster",
     "SimulatedEngine",
     "SourceBehaviour",
+    "ThreadCosts",
     "Uniform",
 ]

@@ -63,6 +63,31 @@ class ChangePause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seconds_per_state_mb: float = 0.01
 
 
+class ThreadCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Row-by-row mode: queues between threads.
+
+    A replica needs the time row_s + replica_s x log2(k) for each row that it takes from the queue in front of its
+    pipeline with k replicas. The second part is the cost of distributing rows over replicas. It needs send_s for each
+    row that it puts into the queue of another pipeline; the expected number of these rows counts. A pipeline without
+    any work costs nothing.
+    """
+
+    row_s: float = 0.0
+    replica_s: float = 0.0
+    send_s: float = 0.0
+    # Rows that may wait in front of a pipeline, also behind a cut; a full queue blocks the producer. None: operators
+    # may have buffers of their own, and cuts are logs without a limit.
+    queue_rows: int | None = None
+
+    def per_row_s(self, replicas: int, *, sent_rows: float) -> float:
+        """Return the time for a row that enters a pipeline and becomes `sent_rows` rows for other pipelines.
+
+        >>> ThreadCosts(row_s=0.5, replica_s=0.25, send_s=0.1).per_row_s(4, sent_rows=2.0)
+        1.2
+        """
+        return self.row_s + self.replica_s * math.log2(replicas) + self.send_s * sent_rows
+
+
 class SimulatedBatchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The duration of a batch of n rows: D(n) = batch_s + sum over stages of [n v c / min(k, slots) + task_s k].
 
@@ -98,6 +123,7 @@ class Behaviour(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_
     cluster: SimulatedCluster = SimulatedCluster()
     change: ChangePause = ChangePause()
     batch: SimulatedBatchCosts = SimulatedBatchCosts()
+    thread: ThreadCosts = ThreadCosts()
 
     def of(self, operator: str) -> OperatorBehaviour:
         return self.operators.get(operator, _FREE)
@@ -125,6 +151,13 @@ class Behaviour(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_
         _check_seconds("fixed_s", self.change.fixed_s)
         _check_seconds("seconds_per_state_mb", self.change.seconds_per_state_mb)
         _check_batch(self.batch)
+        _check_seconds("row_s", self.thread.row_s)
+        _check_seconds("replica_s", self.thread.replica_s)
+        _check_seconds("send_s", self.thread.send_s)
+        if self.thread.queue_rows is not None and self.thread.queue_rows < 1:
+            raise BehaviourError(
+                f"queue_rows is {self.thread.queue_rows}; it must be at least 1, or null for no limit."
+            )
 
 
 def _check_seconds(field: str, seconds: float) -> None:

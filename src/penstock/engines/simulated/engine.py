@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from penstock.dataflow import Dataflow, Kind, PenstockError, PlanError
 from penstock.engines.ports import Applied
-from penstock.engines.simulated.behaviour import Behaviour
+from penstock.engines.simulated.behaviour import Behaviour, ThreadCosts
 from penstock.engines.simulated.clock import SimulatedClock
+from penstock.engines.simulated.distributions import BehaviourError
 from penstock.engines.simulated.executors import SimulatedExecutors, executors_of
 from penstock.engines.simulated.source_load import RateSteps
 from penstock.measure.window import Window
@@ -52,6 +53,11 @@ class SimulatedEngine:
         self.flow = flow
         self.behaviour = behaviour
         self.mode = Mode(mode)
+        if self.mode is not Mode.ROW_BY_ROW and behaviour.thread != ThreadCosts():
+            raise BehaviourError(
+                f"The behaviour has costs of threads, which mode '{self.mode}' does not simulate; use mode "
+                f"'{Mode.ROW_BY_ROW}', or omit \"thread\"."
+            )
         self.epoch_s = epoch_s
         self._seed = seed
         self._plan = default_plan(flow, slots=slots) if plan is None else validated(flow, plan)

@@ -104,6 +104,7 @@ class SimulationMeter:
             arrival_scv=scv(arrived, span_s, float(counts["gap_s2"][at])),
             service_scv=service_scv,
             sent=behaviour.routes or None,
+            overhead=float(counts["entry_s"][at]) / (replicas * span_s) if replicas else None,
         )
 
     def _is_pipeline_input(self, operator: Operator, plan: Plan) -> bool:

@@ -37,6 +37,7 @@ class SimulatedStation:
     replicas: int
     slots: tuple[ReplicaSlot, ...]  # by replica; empty if the station takes no time and needs no slot
     key_shares: tuple[float, ...]  # by replica: its share of the rows; empty if rows are not distributed by key
+    entry_s: float = 0.0  # time of a replica to take a row from the queue, without the work of the operators
 
     @property
     def name(self) -> str:
@@ -60,6 +61,9 @@ def stations(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> tuple[Simulate
                 replicas=replicas,
                 slots=slots.get(names[0], ()),
                 key_shares=tuple(key_shares(first.keys, first.zipf, replicas).tolist()) if by_key else (),
+                entry_s=behaviour.thread.per_row_s(replicas, sent_rows=_sent_rows(flow, behaviour, names))
+                if names[0] in slots
+                else 0.0,
             )
         )
     return tuple(result)
@@ -77,6 +81,17 @@ def _runs(flow: Dataflow, plan: Plan) -> list[tuple[tuple[str, ...], int]]:
                 runs.append((tuple(run), replicas))
                 run = []
     return runs
+
+
+def _sent_rows(flow: Dataflow, behaviour: Behaviour, names: Sequence[str]) -> float:
+    """Return the expected rows that leave a station for each row that enters it, counted for each consumer.
+
+    Consumers that take no time, such as most sinks, have no thread of their own.
+    """
+    consumers = sum(_takes_time(behaviour, consumer.name) for consumer in flow.consumers(names[-1]))
+    return consumers * math.prod(
+        behaviour.selectivity(flow, name).mean for name in names if flow[name].kind is not Kind.SINK
+    )
 
 
 def _takes_time(behaviour: Behaviour, operator: str) -> bool:

@@ -26,6 +26,7 @@ COUNT = record(
     rows_in=_I,  # rows that the operator has finished
     rows_out=_I,
     busy_s=_F,
+    entry_s=_F,  # time to take rows from the queue of the pipeline that begins with the operator; not in `busy_s`
     # Squared coefficients of variation are derived from the next four fields.
     last_arrival_s=_F,
     gap_s2=_F,  # sum of squared times between arrivals

@@ -61,10 +61,11 @@ def _stations(flow: Dataflow, behaviour: Behaviour, stations: tuple[SimulatedSta
     records["chain_size"] = [len(station.operators) for station in stations]
     records["out_size"] = [len(flow.consumers(station.operators[-1])) for station in stations]
     records["dispatch"] = [_dispatch(behaviour, station) for station in stations]
-    buffers = [behaviour.of(station.name).buffer_rows for station in stations]
+    buffers = [behaviour.of(station.name).buffer_rows or behaviour.thread.queue_rows for station in stations]
     records["capacity"] = [UNLIMITED_ROWS if rows is None else rows for rows in buffers]
     records["is_routed"] = [bool(behaviour.of(station.operators[-1]).routes) for station in stations]
     records["is_sink"] = [flow[station.operators[-1]].kind is Kind.SINK for station in stations]
+    records["entry_s"] = [station.entry_s for station in stations]
     records["first_replica"] = _starts(records["replicas"])
     records["chain_first"] = _starts(records["chain_size"])
     records["out_first"] = _starts(records["out_size"])
@@ -99,7 +100,8 @@ def _streams(
         share = 0.0
         for consumer in flow.consumers(last):
             share += routes.get(consumer.name, 0.0)
-            is_bounded = behaviour.of(consumer.name).buffer_rows is not None and last not in plan.cuts
+            has_buffer = behaviour.of(consumer.name).buffer_rows is not None and last not in plan.cuts
+            is_bounded = has_buffer or behaviour.thread.queue_rows is not None
             pair = pair_of.get((last, consumer.name), NONE)
             streams.append((index[consumer.name], share, is_bounded, pair))
     return np.array(streams, STREAM)

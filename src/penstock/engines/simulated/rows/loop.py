@@ -91,13 +91,21 @@ def finish_operator(layout: RowLayout, draws: Draws, counts: SimulationCounts, n
 
 
 @compiled
+def entry_seconds(layout: RowLayout, replica: int) -> float:
+    """Return the time to take the rows in service from the queue, if their first service is the next one."""
+    if layout.replicas[replica].position > 0:
+        return 0.0
+    return float(layout.stations[layout.replicas[replica].station].entry_s)
+
+
+@compiled
 def begin_service(layout: RowLayout, state: RowState, draws: Draws, counts: SimulationCounts, replica: int) -> bool:
     """Start the next service of a replica that takes time. Return False if its rows left the station without one."""
     stations, replicas, status = layout.stations, layout.replicas, state.status
     while replicas[replica].rows > 0:
         station = replicas[replica].station
         operator = layout.chain[stations[station].chain_first + replicas[replica].position]
-        seconds = service_seconds(draws, operator, replicas[replica].rows)
+        seconds = service_seconds(draws, operator, replicas[replica].rows) + entry_seconds(layout, replica)
         if seconds > 0.0:
             replicas[replica].began_s = status[0].now_s
             replicas[replica].due_s = status[0].now_s + seconds * replicas[replica].slowdown
@@ -134,7 +142,9 @@ def end_service(layout: RowLayout, state: RowState, draws: Draws, counts: Simula
     replicas = layout.replicas
     operator = layout.chain[layout.stations[replicas[replica].station].chain_first + replicas[replica].position]
     mean_s = draws.distributions[2 * operator].mean * replicas[replica].slowdown
-    seconds = replicas[replica].due_s - replicas[replica].began_s
+    entry_s = entry_seconds(layout, replica) * replicas[replica].slowdown
+    counts.operators[operator].entry_s += entry_s
+    seconds = replicas[replica].due_s - replicas[replica].began_s - entry_s
     count_service(counts.operators, operator, seconds, replicas[replica].rows, mean_s)
     replicas[replica].due_s = math.inf
     finish_operator(layout, draws, counts, state.status[0].now_s, replica)

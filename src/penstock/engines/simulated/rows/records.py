@@ -33,6 +33,7 @@ STATION = record(
     out_size=_I,
     is_routed=_I,  # 1: an outgoing row goes to at most one stream; 0: it goes to all of them
     is_sink=_I,
+    entry_s=_F,  # time to take a row from the queue
     waiting_rows=_I,
     next_replica=_I,  # replica that gets the next row in round-robin dispatch
     idle=_I,  # head of the list of idle replicas

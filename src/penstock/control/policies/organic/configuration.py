@@ -1,0 +1,94 @@
+"""The parallelism of one region: its replicas and its cuts. A plan contains one configuration per region."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.control.topology import Topology
+from penstock.dataflow.operators import Kind
+from penstock.dataflow.regions import Region
+from penstock.plan.pipelines import pipelines
+from penstock.plan.plan import Plan
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    replicas: int
+    cuts: tuple[str, ...] = ()  # operators whose output is cut, in the order of `owned_cuts`
+
+    def with_cuts(self, cuts: tuple[str, ...]) -> Configuration:
+        """Return the configuration with additional cuts.
+
+        >>> str(Configuration(replicas=2, cuts=("b",)).with_cuts(("a",)))
+        '2 replicas, cut after a, b'
+        """
+        return Configuration(replicas=self.replicas, cuts=tuple(sorted({*self.cuts, *cuts})))
+
+    def without_cut(self, cut: str) -> Configuration:
+        return Configuration(replicas=self.replicas, cuts=tuple(name for name in self.cuts if name != cut))
+
+    def with_replicas(self, replicas: int) -> Configuration:
+        return Configuration(replicas=replicas, cuts=self.cuts)
+
+    def __str__(self) -> str:
+        cuts = f", cut after {', '.join(self.cuts)}" if self.cuts else ""
+        return f"{self.replicas} replica{'' if self.replicas == 1 else 's'}{cuts}"
+
+
+Configurations = Mapping[str, Configuration]  # by region
+
+
+def owned_cuts(topology: Topology, region: Region, *, micro_batch: bool) -> tuple[str, ...]:
+    """Return the operators after which a change of this region may add or remove a cut.
+
+    Row by row, regions run on different threads with or without a cut between them, so only cuts inside a region
+    matter. In micro-batches, regions without a cut between them take turns in one query, so the cuts at both ends of a
+    region count as well.
+    """
+    inside = region.operators[:-1]
+    if not micro_batch:
+        return inside
+    operators = topology.operators
+    before = tuple(name for name in operators[region.name].inputs if operators[name].kind is not Kind.SOURCE)
+    last = region.operators[-1]
+    after = () if operators[last].kind is Kind.SINK else (last,)
+    return tuple(dict.fromkeys((*before, *inside, *after)))
+
+
+def configurations_of(topology: Topology, plan: Plan, *, micro_batch: bool) -> dict[str, Configuration]:
+    """Return the configuration of each region under a plan."""
+    return {
+        region.name: Configuration(
+            replicas=plan.replicas[region.name],
+            cuts=tuple(
+                sorted(name for name in owned_cuts(topology, region, micro_batch=micro_batch) if name in plan.cuts)
+            ),
+        )
+        for region in topology.regions
+    }
+
+
+def plan_with(topology: Topology, plan: Plan, wanted: Configurations, *, micro_batch: bool) -> Plan:
+    """Return the plan with these configurations; cuts that two regions share are present if either adds them."""
+    current = configurations_of(topology, plan, micro_batch=micro_batch)
+    removed = {cut for name, new in wanted.items() for cut in current[name].cuts if cut not in new.cuts}
+    added = {cut for name, new in wanted.items() for cut in new.cuts if cut not in current[name].cuts}
+    cuts = ((plan.cuts - removed) | added | topology.required_cuts) - topology.forbidden_cuts
+    replicas = plan.replicas | {name: new.replicas for name, new in wanted.items()}
+    return plan.replace(cuts=frozenset(cuts), replicas=replicas)
+
+
+def threads(topology: Topology, plan: Plan, *, micro_batch: bool) -> int:
+    """Return the slots that a plan keeps busy at the same time.
+
+    Row by row, every replica of every pipeline is a thread. In micro-batches, a query uses the replicas of its widest
+    stage. `Topology.slots` counts a region with cuts inside once, so it may be lower.
+    """
+    if micro_batch:
+        queries = pipelines(topology.flow, plan)
+        return sum(max((count for _, count in query.replicas), default=0) for query in queries)
+    return sum(
+        plan.replicas[region.name] * (1 + sum(name in plan.cuts for name in region.operators[:-1]))
+        for region in topology.regions
+    )

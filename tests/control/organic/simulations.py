@@ -1,0 +1,81 @@
+"""Organic adaptation on the row-by-row simulator: a pipeline is a thread, and queues between threads are bounded."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from penstock.apps import joker
+from penstock.control.controller import Settings
+from penstock.control.policies.adaptation_parameters import AdaptationParameters
+from penstock.control.policies.organic import Organic
+from penstock.control.policies.organic.configuration import threads
+from penstock.control.simulation import Duration, simulate
+from penstock.control.topology import Topology
+from penstock.dataflow import Dataflow, Kind, regions
+from penstock.engines.simulated import SimulatedEngine, ThreadCosts
+from penstock.measure.smoothing import MovingAverage
+from penstock.plan import Plan, default_plan
+from penstock.store import DecisionRecord, Store
+
+PERIOD_S, WINDOWS = 10.0, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adaptation:
+    """What happened: the applied changes, and the throughput of the first operator in each window."""
+
+    flow: Dataflow
+    changes: list[DecisionRecord]
+    rows_per_s: list[float]
+    plan: Plan
+    last_hold: str | None
+
+    @property
+    def used_threads(self) -> list[int]:
+        topology = Topology.of(self.flow)
+        return [threads(topology, row.new, micro_batch=False) for row in self.changes if row.new is not None]
+
+    def replicas(self) -> list[Mapping[str, int]]:
+        return [row.new.replicas for row in self.changes if row.new is not None]
+
+
+def adaptation(
+    flow: Dataflow,
+    parameters: AdaptationParameters,
+    *,
+    rows_per_s: float | tuple[tuple[float, float], ...],
+    multiplication_s: float,
+    periods: int,
+    slots: int = 24,
+    thread: ThreadCosts | None = None,
+    seed: int = 0,
+) -> Adaptation:
+    """Simulate a dataflow from one pipeline and one replica per region; `rows_per_s` may be (second, rate) pairs."""
+    steps = rows_per_s if isinstance(rows_per_s, tuple) else ((0.0, rows_per_s),)
+    behaviour = joker.behaviour(flow, multiplication_s=multiplication_s, rows_per_s=steps[0][1], thread=thread)
+    sources = {name: msgspec.structs.replace(source, rates=steps) for name, source in behaviour.sources.items()}
+    ones = {region.name: 1 for region in regions(flow) if region.kind is not Kind.SOURCE}
+    engine = SimulatedEngine(
+        flow,
+        behaviour.replace(sources=sources),
+        plan=default_plan(flow, slots=slots, replicas=ones),
+        seed=seed,
+    )
+    settings = Settings(mode="active", smoothing=MovingAverage(WINDOWS), warm_up_s=2.0)
+    window_s = PERIOD_S / WINDOWS
+    with tempfile.TemporaryDirectory() as directory, Store(directory) as store:
+        summary, changes = simulate(
+            Organic(replace(parameters, period_s=PERIOD_S)),
+            engine,
+            store,
+            settings,
+            clock=engine.clock,
+            duration=Duration(windows=periods * WINDOWS, window_s=window_s),
+        )
+        first = next(operator.name for operator in flow.operators if operator.kind is not Kind.SOURCE)
+        rates = [window.operator(first).processed_rows_per_s or 0.0 for _, window in store.windows()]
+    return Adaptation(flow=flow, changes=changes, rows_per_s=rates, plan=engine.plan, last_hold=summary.last_hold)

@@ -1,0 +1,177 @@
+"""Organic adaptation in simulation: properties on random dataflows, and the behaviour that the paper's figures show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import penstock
+from penstock.apps import joker
+from penstock.apps.joker.multiplication import finish, global_multiply, keyed_multiply, multiply, source
+from penstock.control.policies.adaptation_parameters import AdaptationParameters, Variant
+from penstock.dataflow import Dataflow
+from penstock.engines.simulated import ThreadCosts
+from tests.control.organic.simulations import Adaptation, adaptation
+
+STRICT = AdaptationParameters(strict=True)
+UNIT_S = 1e-4  # time of a multiplication; 100 of them take 10 ms
+TOLERANCE = 0.05
+
+
+@st.composite
+def dataflows(draw: st.DrawFn) -> Dataflow:
+    """Return one to three regions of one to three operators in a row, of which the last may have a parallel branch."""
+    flow = penstock.Dataflow("random")
+    stream = source(flow, None, 1.0)
+    before = stream
+    for number in range(draw(st.integers(1, 3))):
+        before = stream
+        stream = keyed_multiply(stream, f"k{number}", draw(st.integers(20, 400)), key=("key", "other")[number % 2])
+        for extra in range(draw(st.integers(0, 2))):
+            selectivity = draw(st.sampled_from([0.5, 1.0, 2.0]))
+            stream = multiply(stream, f"s{number}{extra}", draw(st.integers(0, 400)), selectivity)
+    finish(stream, None, None)
+    if draw(st.booleans()):
+        finish(keyed_multiply(before, "branch", draw(st.integers(20, 400))), None, None, "branch_out")
+    return flow
+
+
+@given(
+    flow=dataflows(),
+    variant=st.sampled_from(list(Variant)),
+    strict=st.booleans(),
+    slots=st.integers(4, 12),
+    overhead=st.integers(0, 60),
+)
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking would take minutes
+)
+def test_adaptation_of_random_dataflows(
+    flow: Dataflow, variant: Variant, strict: bool, slots: int, overhead: int
+) -> None:
+    result = adaptation(
+        flow,
+        AdaptationParameters(variant=variant, strict=strict),
+        rows_per_s=200.0,
+        multiplication_s=UNIT_S,
+        slots=slots,
+        thread=ThreadCosts(row_s=overhead * UNIT_S, send_s=overhead * UNIT_S / 4, queue_rows=50),
+        periods=100,
+    )
+    # It terminates: nothing changes in the last third.
+    assert all(row.at_s < 670.0 for row in result.changes), [row.reason for row in result.changes]
+    assert all(used <= slots for used in result.used_threads)
+    assert mean(result.rows_per_s[-20:]) >= initial(result) * (1.0 - TOLERANCE)
+    assert_no_failed_plan_is_repeated(result)
+
+
+def assert_no_failed_plan_is_repeated(result: Adaptation) -> None:
+    """The load is constant, so a plan that was rolled back stays blacklisted until another change is kept."""
+    failed = []
+    for row in result.changes:
+        if row.reason_code != "roll-back":  # returns to the plan before the adaptation
+            assert row.new not in failed
+        if row.verdict == "kept":
+            failed = []
+        elif row.verdict == "rolled back":
+            failed.append(row.new)
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def initial(result: Adaptation) -> float:
+    """Return the throughput before the first change, without the first window, in which empty queues fill."""
+    return result.rows_per_s[1]
+
+
+# ---- the figures of the paper; its times are not reproduced, only its decisions
+
+
+def test_joint_adaptation_is_faster_than_either_kind_of_change_alone() -> None:
+    """Figure 5 at a high cost: fusion alone is limited by 4 operators, fission alone by the increase of 10 %."""
+    speedups = {}
+    for variant in Variant:
+        result = adaptation(
+            joker.four_operators(work=100),
+            replace(STRICT, variant=variant),
+            rows_per_s=700.0,
+            multiplication_s=UNIT_S,
+            thread=ThreadCosts(row_s=2 * UNIT_S, send_s=UNIT_S, queue_rows=50),
+            periods=45,
+        )
+        speedups[variant] = mean(result.rows_per_s[-8:]) / initial(result)
+    assert 3.5 <= speedups[Variant.FUSION_ONLY] <= 4.0
+    assert 9.0 <= speedups[Variant.FISSION_ONLY] <= 11.0
+    assert speedups[Variant.FUSION_FIRST] >= 18.0
+    assert speedups[Variant.FISSION_FIRST] > speedups[Variant.FISSION_ONLY]
+
+
+@pytest.mark.parametrize(("threshold", "kept_replicas"), [(0.5, 2), (0.8, 2), (0.95, 2)])
+def test_the_bottleneck_threshold_causes_no_overshoot(threshold: float, kept_replicas: int) -> None:
+    """Figure 11: the load doubles from 40 to 640 ktps; one replica processes 500 ktps. Scaled down by 5000."""
+    steps = tuple((300.0 * number, 8.0 * 2**number) for number in range(5))
+    result = adaptation(
+        joker.one_operator(work=100),
+        replace(STRICT, bottleneck=threshold),
+        rows_per_s=steps,
+        multiplication_s=UNIT_S,
+        periods=180,
+    )
+    kept = [row for row in result.changes if row.verdict == "kept"]
+    assert [row.at_s >= 1200.0 for row in kept] == [True]  # the second replica is kept under 640 ktps only
+    assert list(result.plan.replicas.values()) == [kept_replicas]
+    assert mean(result.rows_per_s[-8:]) == pytest.approx(128.0, rel=0.03)
+
+
+def test_the_split_threshold_with_unbalanced_costs() -> None:
+    """Figure 14: costs 0.75 and 0.10. At 0.2 four replicas are added; at 0.1 splits are tried and reverted.
+
+    The operator `emit` is the thread of the paper's source, which emits 476 rows/s at most.
+    """
+    emitted = global_multiply(source(penstock.Dataflow("unbalanced"), None, 1.0), "emit", 3)
+    flow = finish(multiply(keyed_multiply(emitted, "m1", 75), "m2", 10), None, None)
+    thread = ThreadCosts(row_s=15 * UNIT_S, send_s=3 * UNIT_S, queue_rows=50)
+    usual, low = (
+        adaptation(
+            flow,
+            replace(STRICT, split_gain=threshold),
+            rows_per_s=500.0,
+            multiplication_s=UNIT_S,
+            thread=thread,
+            periods=60,
+        )
+        for threshold in (0.2, 0.1)
+    )
+    kept = [row.new.replicas["m1_75"] for row in usual.changes if row.new is not None and row.verdict == "kept"]
+    assert kept == [2, 3, 4, 5]
+    assert not any(row.new is not None and "m1_75" in row.new.cuts for row in usual.changes)
+    tried = [row for row in low.changes if row.new is not None and "m1_75" in row.new.cuts]
+    assert len(tried) >= 4 and all(row.verdict == "rolled back" for row in tried)
+    assert low.plan == usual.plan
+
+
+def test_the_split_threshold_with_balanced_costs() -> None:
+    """Figure 15: costs 0.45 and 0.40. At 0.9 no pipeline is split, and the throughput is lower."""
+    flow, thread = joker.two_operators(work=(45, 40)), ThreadCosts(row_s=15 * UNIT_S, queue_rows=50)
+    split, whole = (
+        adaptation(
+            flow,
+            replace(STRICT, split_gain=threshold),
+            rows_per_s=3000.0,
+            multiplication_s=UNIT_S,
+            thread=thread,
+            periods=45,
+        )
+        for threshold in (0.2, 0.9)
+    )
+    assert split.plan.cuts == {"m1_45"} and not whole.plan.cuts
+    assert split.changes[0].new is not None and split.changes[0].new.cuts == {"m1_45"}
+    assert mean(whole.rows_per_s[-8:]) < 0.9 * mean(split.rows_per_s[-8:])
