@@ -19,7 +19,7 @@ from penstock.study.stepwise.study import StepwiseSettings, StepwiseStudy
 
 
 @dataclass(slots=True)
-class _Engines:
+class Engines:
     """Creates the engine of each trial."""
 
     application: Application
@@ -55,7 +55,7 @@ def study(
     seed: int = 0,
 ) -> Profile:
     """Profile an application on so many nodes. Without `fills_slots` the steps are those of the paper."""
-    engines = _Engines(application, seed)
+    engines = Engines(application, seed)
     with TemporaryDirectory() as directory, Store(Path(directory)) as store:
         return StepwiseStudy(
             flow=application.flow,
