@@ -37,6 +37,14 @@ class OperatorBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     buffer_rows: int | None = None  # size of its input buffer within a pipeline; a full buffer blocks the producer
     pairs: bool = False  # the operator is a join that takes one row of each input together
     state_bytes: int = 0
+    # Given: the output does not depend on the input, such as a ranking that is emitted once per period (row-by-row and
+    # micro-batch modes). `selectivity` is then the number of rows per period.
+    period_s: float | None = None
+    workload: tuple[float, ...] = ()  # factors of the selectivity in consecutive parts of the input, repeated
+    workload_rows: int = 1000  # rows of such a part
+    # Share of the service time in which a replica uses its core; it waits for the rest. In micro-batch mode a task
+    # occupies its slot also while it waits.
+    cpu_share: float = 1.0
     curve: dict[str, CurvePoint] = {}  # threads on one slot -> their peak rate together
 
 
@@ -210,6 +218,23 @@ def _check_operator(flow: Dataflow, name: str, operator: OperatorBehaviour) -> N
         raise BehaviourError(
             f"buffer_rows of operator '{name}' is {operator.buffer_rows}; it must be at least 1, or null for no limit."
         )
+    if operator.period_s is not None and not 0 < operator.period_s <= LARGEST:
+        raise BehaviourError(
+            f"period_s of operator '{name}' is {operator.period_s}; it must be a number of seconds above 0, or null if "
+            "the output depends on the input."
+        )
+    if operator.period_s is not None and operator.workload:
+        raise BehaviourError(
+            f"Operator '{name}' has both 'period_s' and 'workload'; an output once per period does not depend on the "
+            "input. Remove one of them."
+        )
+    for factor in operator.workload:
+        if not 0 <= factor <= LARGEST:
+            raise BehaviourError(f"A workload factor of operator '{name}' is {factor}; it must be 0 to {LARGEST:g}.")
+    if operator.workload_rows < 1:
+        raise BehaviourError(f"workload_rows of operator '{name}' is {operator.workload_rows}; it must be at least 1.")
+    if not 0 <= operator.cpu_share <= 1:
+        raise BehaviourError(f"cpu_share of operator '{name}' is {operator.cpu_share}; it must be 0 to 1.")
     for field, value in (("keys", operator.keys), ("zipf", operator.zipf), ("state_bytes", operator.state_bytes)):
         if not 0 <= value <= 1e18:
             raise BehaviourError(f"{field} of operator '{name}' is {value}; it must be a number from 0 to 1e+18.")

@@ -48,7 +48,11 @@ def stations(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> tuple[Simulate
     """Return the stations of a dataflow under a plan, upstream first."""
     pipeline_of = {name: pipeline.name for pipeline in pipelines(flow, plan) for name in pipeline.operators}
     runs = _runs(flow, plan)
-    working = [(run[0], replicas) for run, replicas in runs if any(_takes_time(behaviour, name) for name in run)]
+    working = [
+        (run[0], replicas, _cpu_share(flow, behaviour, run))
+        for run, replicas in runs
+        if any(_takes_time(behaviour, name) for name in run)
+    ]
     slots = replica_slots(working, plan, behaviour)
     result = []
     for names, replicas in runs:
@@ -99,40 +103,69 @@ def _takes_time(behaviour: Behaviour, operator: str) -> bool:
     return not (isinstance(service, Fixed) and service.value == 0)
 
 
+def _cpu_share(flow: Dataflow, behaviour: Behaviour, run: Sequence[str]) -> float:
+    """Return the share of the time of a station in which it uses its core, over the operators that a row passes."""
+    rows, total_s, cpu_s = 1.0, 0.0, 0.0
+    for name in run:
+        own = behaviour.of(name)
+        total_s += rows * own.service_s.mean
+        cpu_s += rows * own.service_s.mean * own.cpu_share
+        rows *= behaviour.selectivity(flow, name).mean
+    return cpu_s / total_s if total_s > 0 else 1.0
+
+
 def replica_slots(
-    working: Sequence[tuple[str, int]], plan: Plan, behaviour: Behaviour
+    working: Sequence[tuple[str, int, float]], plan: Plan, behaviour: Behaviour
 ) -> dict[str, tuple[ReplicaSlot, ...]]:
     """Assign replicas to slots round-robin. Return the slots by the first operator of each station.
 
-    `working` are the stations that need slots: first operator and replicas. The slowdown assumes that all replicas of
-    a slot are busy. This is exact for one replica per slot and pessimistic otherwise.
+    `working` are the stations that need slots: first operator, replicas and share of the time on a core. The slowdown
+    assumes that all replicas of a slot are busy. This is exact for one replica per slot and pessimistic otherwise.
     """
-    order = [operator for operator, replicas in working for _ in range(replicas)]
-    threads_on_slot = np.bincount(np.arange(len(order)) % plan.slots, minlength=plan.slots)
-    curves = {operator: _curve(operator, behaviour.of(operator).curve) for operator, _ in working}
-    result: dict[str, list[ReplicaSlot]] = {operator: [] for operator, _ in working}
-    slowdowns: dict[tuple[str, int], float] = {}
-    for i, operator in enumerate(order):
-        slot = i % plan.slots
-        threads = int(threads_on_slot[slot])
-        if (operator, threads) not in slowdowns:
-            slowdowns[operator, threads] = slowdown(curves[operator], threads)
+    order = [(operator, share) for operator, replicas, share in working for _ in range(replicas)]
+    slot_of = np.arange(len(order)) % plan.slots
+    shares_of_slot = [tuple(share for _, share in order[slot :: plan.slots]) for slot in range(plan.slots)]
+    curves = {operator: _curve(operator, behaviour.of(operator).curve) for operator, _, _ in working}
+    result: dict[str, list[ReplicaSlot]] = {operator: [] for operator, _, _ in working}
+    slowdowns: dict[tuple[str, tuple[float, ...]], float] = {}
+    for (operator, share), slot in zip(order, slot_of.tolist(), strict=True):
+        key = (operator, shares_of_slot[slot])
+        if key not in slowdowns:
+            slowdowns[key] = slowdown(curves[operator], len(shares_of_slot[slot]), share, shares_of_slot[slot])
         executor = slot // behaviour.cluster.slots_per_executor
-        result[operator].append(ReplicaSlot(executor=executor, slowdown=slowdowns[operator, threads]))
+        result[operator].append(ReplicaSlot(executor=executor, slowdown=slowdowns[key]))
     return {operator: tuple(slots) for operator, slots in result.items()}
 
 
-def slowdown(curve: Curve | None, threads: int) -> float:
+def slowdown(curve: Curve | None, threads: int, cpu_share: float = 1.0, shares: Sequence[float] = ()) -> float:
     """Return how much slower each thread on a slot is: threads x rate(1) / rate(threads).
 
-    Without a curve the threads share one core.
+    Without a curve the threads share one core. `shares` are the shares of their time in which they need it, `cpu_share`
+    that of this thread. The time on the core takes longer, the time in which a thread waits does not.
 
     >>> slowdown(None, 3)
     3.0
+    >>> [round(slowdown(None, 3, share, [share] * 3), 6) for share in (0.0, 0.2, 0.5)]
+    [1.0, 1.0, 1.5]
     """
     if curve is None:
-        return float(threads)
+        return 1.0 - cpu_share + cpu_share * _core_stretch(shares or [1.0] * threads)
     return threads * curve.single.rows_per_s / curve.at(threads).rows_per_s
+
+
+def _core_stretch(shares: Sequence[float]) -> float:
+    """Return how much longer work on a core takes if threads share it, so that they use it completely but not more.
+
+    A thread that needs the core for the share c uses c / (1 - c + c y) of it if its work takes y times as long.
+    """
+    low, high = 1.0, max(1.0, float(len(shares)))
+    if all(share == 1.0 for share in shares):
+        return high
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        used = sum(share / (1.0 - share + share * middle) for share in shares)
+        low, high = (middle, high) if used > 1.0 else (low, middle)
+    return high
 
 
 def _curve(operator: str, points: Mapping[str, CurvePoint]) -> Curve | None:

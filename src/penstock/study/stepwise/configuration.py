@@ -16,6 +16,7 @@ class Change(StrEnum):
     FIRST = "first"
     SOURCE = "source + 1"
     SINKS = "operators by ratio"
+    FILL = "fill the slots"
     THROTTLE = "throttle"
     OPERATOR = "operator + 1"
 
@@ -33,6 +34,9 @@ class Configuration:
 
     def with_tasks(self, added: Mapping[str, int]) -> Configuration:
         return replace(self, tasks={name: count + added.get(name, 0) for name, count in self.tasks.items()})
+
+    def with_counts(self, tasks: Mapping[str, int]) -> Configuration:
+        return replace(self, tasks={name: tasks.get(name, count) for name, count in self.tasks.items()})
 
     def throttled(self, share: float) -> Configuration:
         return replace(self, throttle=share)

@@ -6,16 +6,15 @@ between parts of the data. The output of a logic-dependent operator does not gro
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import fmean
 
 import numpy as np
 from scipy import stats
 
-_ELASTICITY = 0.5  # half of the growth of the input: the midpoint between a logic-dependent and a proportional output
+_SIGNIFICANCE = 0.001  # a dataflow has many operators, and none of their types should be wrong by chance
+_ELASTICITY = 0.5  # growth of the output: the midpoint between a logic-dependent and a proportional operator
 
 
 class OperatorType(StrEnum):
@@ -42,13 +41,13 @@ def operator_type(
     fast: Sequence[Flow],
     *,
     declared: OperatorType | None = None,
-    significance: float = 0.05,
+    significance: float = _SIGNIFICANCE,
 ) -> OperatorType:
     """Return the type of an operator from measurements at two rates, or the declared type.
 
-    The operator is logic-dependent if its selectivity differs significantly between the rates (Welch's t-test) and its
-    output grows by less than the square root of the growth of its input. It is workload-dependent if the selectivity
-    differs significantly between slices of the data (analysis of variance). Otherwise it is proportional.
+    The operator is logic-dependent if its output grows significantly less than its input, and by less than half of it
+    (regression over all measurements). It is workload-dependent if the selectivity differs significantly between slices
+    of the data (analysis of variance). Otherwise it is proportional.
 
     Args:
         slow: Measurements at the lower rate.
@@ -61,8 +60,7 @@ def operator_type(
     slow, fast = _with_input(slow), _with_input(fast)
     if not slow or not fast:
         return OperatorType.PROPORTIONAL
-    is_different = _differ([[flow.selectivity for flow in slow], [flow.selectivity for flow in fast]], significance)
-    if is_different and _elasticity(slow, fast) < _ELASTICITY:
+    if _is_logic_dependent([*slow, *fast], significance):
         return OperatorType.LOGIC_DEPENDENT
     slices: dict[int, list[float]] = {}
     for flow in (*slow, *fast):
@@ -77,13 +75,21 @@ def _with_input(flows: Iterable[Flow]) -> list[Flow]:
     return [flow for flow in flows if flow.input_rows_per_s > 0]
 
 
-def _elasticity(slow: Sequence[Flow], fast: Sequence[Flow]) -> float:
-    """Return the growth of the output relative to the growth of the input, both as logarithms."""
-    growth_in = fmean(flow.input_rows_per_s for flow in fast) / fmean(flow.input_rows_per_s for flow in slow)
-    before, after = fmean(flow.output_rows_per_s for flow in slow), fmean(flow.output_rows_per_s for flow in fast)
-    if before <= 0 or after <= 0 or growth_in <= 1:
-        return 1.0
-    return math.log(after / before) / math.log(growth_in)
+def _is_logic_dependent(flows: Sequence[Flow], significance: float) -> bool:
+    """Return whether the output grows by less than half of the growth of the input, and significantly less than it.
+
+    The regression line of the output over the input, both relative to their means, has the slope 1 if the output is
+    proportional to the input, and 0 if it does not depend on it.
+    """
+    rows_in, rows_out = (
+        np.array([getattr(flow, field) for flow in flows]) for field in ("input_rows_per_s", "output_rows_per_s")
+    )
+    if np.ptp(rows_in) <= 1e-9 * rows_in.max() or not rows_out.any():
+        return False
+    line = stats.linregress(rows_in / rows_in.mean(), rows_out / rows_out.mean())
+    if line.slope >= _ELASTICITY:
+        return False
+    return bool(not line.stderr > 0.0 or stats.t.cdf((line.slope - 1.0) / line.stderr, len(flows) - 2) < significance)
 
 
 def _differ(groups: Sequence[Sequence[float]], significance: float) -> bool:

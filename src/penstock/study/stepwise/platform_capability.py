@@ -4,10 +4,11 @@ Sources always have input. Source tasks limit the rows in flight: each may have 
 Tasks are added to the sources or to the operators until neither improves the throughput. The sources are then throttled
 until the latency target is met.
 
-The printed algorithm leaves three cases open. They are decided as follows:
+The printed algorithm leaves four cases open. They are decided as follows:
 
 - If adding to the sources and adding to the operators have both failed since the last improvement, the limit of the
   platform is reached, also if the throughput has not decreased below alpha times the best one.
+- When the limit is reached, one trial tests the tasks that fill all slots equally (`slot_filling`).
 - A best configuration that meets the latency target is not throttled.
 - Throttled trials are compared with the best configuration. If no throttle can meet the latency target, the best
   configuration is the result. A throttle that costs throughput is relaxed, one that
@@ -40,6 +41,7 @@ class PlatformSettings:
     latency_target_s: float
     ratio: Mapping[str, int]  # tasks that one step adds to each scalable operator
     alpha: float = 0.9  # a throughput below this share of the best one ends the growth
+    filling: Mapping[str, int] | None = None  # tasks that fill the slots equally; None: they are not tested
 
 
 def next_platform_trial(rounds: Sequence[Round], settings: PlatformSettings) -> Decision:
@@ -47,6 +49,9 @@ def next_platform_trial(rounds: Sequence[Round], settings: PlatformSettings) -> 
     last, best = rounds[-1], _fastest(rounds)
     met = last.meets(settings.latency_target_s)
     verdict = Verdict.BETTER if last.verdict is None else last.verdict
+    if last.change is Change.FILL:
+        effect = "improved" if verdict is Verdict.BETTER else "did not improve"
+        return _return_to_best(rounds, settings, f"slots with equal numbers of tasks {effect} the throughput")
     if verdict is Verdict.BETTER:
         if met:
             return _add_source(rounds, "the throughput increased and the latency target is met")
@@ -101,6 +106,15 @@ def _add_tasks(rounds: Sequence[Round], settings: PlatformSettings, reason: str)
 
 def _return_to_best(rounds: Sequence[Round], settings: PlatformSettings, reason: str) -> Decision:
     best = _fastest(rounds)
+    if settings.filling is not None and all(round_.change is not Change.FILL for round_ in rounds):
+        filled = rounds[best].configuration.with_counts(settings.filling)
+        if filled != rounds[best].configuration:
+            return NextTrial(
+                configuration=filled,
+                change=Change.FILL,
+                reference=best,
+                reason=f"{reason}; the measured times suggest these tasks, which fill all slots equally",
+            )
     if rounds[best].meets(settings.latency_target_s):
         return Finished(round=best, reason=f"{reason}; the best configuration meets the latency target")
     return _throttle(

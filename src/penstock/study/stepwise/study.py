@@ -29,6 +29,7 @@ from penstock.study.stepwise.platform_capability import PlatformSettings, next_p
 from penstock.study.stepwise.profile import Profile, ProfileProgress, ProfileRound
 from penstock.study.stepwise.region_graph import RegionFeatures, equal_within_queries, region_features
 from penstock.study.stepwise.sequential_test import TrialLimits, Verdict, confidence_interval
+from penstock.study.stepwise.slot_filling import filling_tasks
 from penstock.study.stepwise.task_ratios import task_ratios, whole_ratios
 from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_features, measure_trial
 
@@ -50,6 +51,7 @@ class StepwiseSettings:
     window_s: float | None = None  # None: four times the latency target, and at least 1 s
     limits: TrialLimits = field(default_factory=TrialLimits)
     stages_take_turns: bool = False  # whether the stages of a query run one after another
+    fills_slots: bool = True  # whether a trial tests the tasks that fill all slots equally, which the paper lacks
     types: Mapping[str, OperatorType] = field(default_factory=dict)  # declared types by operator
 
     def trial_settings(self) -> TrialSettings:
@@ -81,7 +83,10 @@ class StepwiseStudy:
             added = equal_within_queries(self.flow, added)
         search = _Search(self, features, report)
         platform = PlatformSettings(
-            latency_target_s=self.settings.latency_target_s, ratio=added, alpha=self.settings.alpha
+            latency_target_s=self.settings.latency_target_s,
+            ratio=added,
+            alpha=self.settings.alpha,
+            filling=self._filling(features, ratios.tasks),
         )
         first = NextTrial(
             configuration=Configuration(tasks=added | ratios.tasks),
@@ -148,6 +153,14 @@ class StepwiseStudy:
             )
         )
         return operators
+
+    def _filling(self, features: RegionFeatures, fixed: Mapping[str, int]) -> dict[str, int] | None:
+        """Return the tasks that fill all slots equally. Stages that take turns do not compete for slots."""
+        if self.settings.stages_take_turns or not self.settings.fills_slots:
+            return None
+        return filling_tasks(
+            features.seconds_per_external_row, self.settings.slots, fixed, constant=features.non_scalable
+        )
 
     def plan_for(self, tasks: Mapping[str, int]) -> Plan:
         """Return the plan with these replicas and the cuts that they require; other regions have one replica."""

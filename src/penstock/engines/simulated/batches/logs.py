@@ -9,7 +9,7 @@ import numpy as np
 from penstock.engines.simulated.batches.records import COHORTS, BatchState
 from penstock.engines.simulated.compiled.compiler import compiled
 from penstock.engines.simulated.compiled.counts import SimulationCounts, count_latency
-from penstock.engines.simulated.compiled.draws import Draws, normal, poisson, rows_out_of
+from penstock.engines.simulated.compiled.draws import Draws, normal, poisson, rows_of_arrivals
 from penstock.engines.simulated.distributions import EXPONENTIAL, FIXED
 
 _LATENCY_SAMPLES = 8  # latencies that represent a cohort in the histogram
@@ -80,7 +80,7 @@ def append_arrivals(state: BatchState, draws: Draws, counts: SimulationCounts, s
             expected += math.sqrt(mass * gap.variance) / gap.mean * normal(draws.streams, 3 * operator)
         arrivals = int(max(0.0, math.floor(expected + 1e-9)))
         inflows[source].carry = expected - arrivals
-    rows = min(rows_out_of(draws, operator, arrivals), inflows[source].rows_left)
+    rows = min(rows_of_arrivals(draws, operator, arrivals), inflows[source].rows_left)
     inflows[source].rows_left -= rows
     counts.operators[operator].arrived += rows
     append_cohort(state, inflows[source].log, rows, start_s, now_s)

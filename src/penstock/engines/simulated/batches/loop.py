@@ -28,8 +28,9 @@ from penstock.engines.simulated.batches.records import (
 )
 from penstock.engines.simulated.compiled.compiler import compiled
 from penstock.engines.simulated.compiled.counts import SimulationCounts, count_service
-from penstock.engines.simulated.compiled.draws import Draws, binomial, choice_stream, rows_out_of, service_seconds
+from penstock.engines.simulated.compiled.draws import Draws, binomial, choice_stream, service_seconds
 from penstock.engines.simulated.compiled.event_heap import pop, push
+from penstock.engines.simulated.compiled.outputs import rows_out_of
 from penstock.engines.simulated.compiled.records import NONE
 
 
@@ -135,7 +136,7 @@ def task_seconds(layout: QueryLayout, state: BatchState, draws: Draws, stage: in
         count_service(work, operator, took_s, rows, draws.distributions[2 * operator].mean)
         work[operator].rows_in += rows
         if not layout.is_sink[operator]:
-            rows = rows_out_of(draws, operator, rows)
+            rows = rows_out_of(draws, state.outputs, operator, rows, state.status[0].now_s)
             work[operator].rows_out += rows
     return seconds
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from penstock.engines.simulated.compiled.outputs import Outputs
 from penstock.engines.simulated.compiled.records import Records, record
 
 _I, _F = np.int64, float
@@ -111,6 +112,7 @@ class BatchState(NamedTuple):
     cohorts: Records  # a ring of COHORTS for each log
     inflows: Records  # by source
     rates: Records
+    outputs: Outputs
     slots: Records
     free_slots: np.ndarray
     ready_s: np.ndarray  # durations of the tasks that wait for a slot

@@ -30,6 +30,7 @@ from penstock.engines.simulated.behaviour import UNLIMITED_ROWS, Behaviour, Simu
 from penstock.engines.simulated.compiled.counts import SimulationCounts
 from penstock.engines.simulated.compiled.draws import new_draws
 from penstock.engines.simulated.compiled.event_heap import EVENT, push
+from penstock.engines.simulated.compiled.outputs import new_outputs
 from penstock.engines.simulated.compiled.records import RATE, Records
 from penstock.engines.simulated.distributions import BehaviourError
 from penstock.engines.simulated.source_load import RateSteps, operator_distributions, source_loads
@@ -68,6 +69,7 @@ class BatchSimulation:
         self._loads = source_loads(flow, behaviour)
         self.counts = SimulationCounts.zero(len(self._names))
         self._draws = new_draws(operator_distributions(flow, behaviour), seed=seed, streams=3 * len(self._names))
+        self._outputs = new_outputs([behaviour.of(name) for name in self._names])
         self._logs = empty_logs(flow)
         self._cohorts = np.zeros(len(self._logs) * COHORTS, COHORT)
         self._work = np.zeros(len(self._names), WORK)
@@ -252,6 +254,7 @@ class BatchSimulation:
             cohorts=self._cohorts,
             inflows=self._inflows,
             rates=self._rates,
+            outputs=self._outputs,
             slots=self._slots,
             free_slots=self._free_slots,
             ready_s=self._ready_s,

@@ -235,9 +235,9 @@ def service_seconds(draws: Draws, operator: int, rows: int) -> float:
 
 
 @compiled
-def rows_out_of(draws: Draws, operator: int, rows: int) -> int:
-    """Draw how many rows an operator emits for `rows` rows; for a source, the rows of that many arrivals."""
-    return sum_of_counts(draws, 2 * operator + 1, 3 * operator + 1, rows)
+def rows_of_arrivals(draws: Draws, source: int, arrivals: int) -> int:
+    """Draw how many rows arrive at a source with that many arrivals."""
+    return sum_of_counts(draws, 2 * source + 1, 3 * source + 1, arrivals)
 
 
 @compiled

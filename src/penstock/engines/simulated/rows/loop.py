@@ -11,8 +11,9 @@ import math
 
 from penstock.engines.simulated.compiled.compiler import compiled
 from penstock.engines.simulated.compiled.counts import SimulationCounts, count_latency, count_service
-from penstock.engines.simulated.compiled.draws import Draws, rows_out_of, service_seconds
+from penstock.engines.simulated.compiled.draws import Draws, service_seconds
 from penstock.engines.simulated.compiled.event_heap import pop, push
+from penstock.engines.simulated.compiled.outputs import rows_out_of
 from penstock.engines.simulated.compiled.records import NONE
 from penstock.engines.simulated.rows.arrivals import append_arrivals
 from penstock.engines.simulated.rows.records import BLOCKED, BUSY, IDLE, SHARED, RowLayout, RowState
@@ -68,9 +69,9 @@ def read_log(layout: RowLayout, state: RowState, counts: SimulationCounts, repli
 
 
 @compiled
-def finish_operator(layout: RowLayout, draws: Draws, counts: SimulationCounts, now_s: float, replica: int) -> None:
+def finish_operator(layout: RowLayout, state: RowState, draws: Draws, counts: SimulationCounts, replica: int) -> None:
     """Move the rows of a replica from one operator to the next one, or out of the station."""
-    stations, replicas, operators = layout.stations, layout.replicas, counts.operators
+    stations, replicas, operators, now_s = layout.stations, layout.replicas, counts.operators, state.status[0].now_s
     station = replicas[replica].station
     operator = layout.chain[stations[station].chain_first + replicas[replica].position]
     rows = replicas[replica].rows
@@ -81,7 +82,7 @@ def finish_operator(layout: RowLayout, draws: Draws, counts: SimulationCounts, n
         count_latency(counts, now_s - replicas[replica].born_s, float(rows))
         replicas[replica].rows = 0
         return
-    rows = rows_out_of(draws, operator, rows)
+    rows = rows_out_of(draws, state.outputs, operator, rows, now_s)
     operators[operator].rows_out += rows
     replicas[replica].rows = rows
     if at_end:
@@ -111,7 +112,7 @@ def begin_service(layout: RowLayout, state: RowState, draws: Draws, counts: Simu
             replicas[replica].due_s = status[0].now_s + seconds * replicas[replica].slowdown
             push(state.events, status, replicas[replica].due_s, replica)
             return True
-        finish_operator(layout, draws, counts, status[0].now_s, replica)
+        finish_operator(layout, state, draws, counts, replica)
     return False
 
 
@@ -147,7 +148,7 @@ def end_service(layout: RowLayout, state: RowState, draws: Draws, counts: Simula
     seconds = replicas[replica].due_s - replicas[replica].began_s - entry_s
     count_service(counts.operators, operator, seconds, replicas[replica].rows, mean_s)
     replicas[replica].due_s = math.inf
-    finish_operator(layout, draws, counts, state.status[0].now_s, replica)
+    finish_operator(layout, state, draws, counts, replica)
     make_runnable(layout, state, replica)
 
 

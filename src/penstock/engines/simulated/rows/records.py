@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from penstock.engines.simulated.compiled.outputs import Outputs
 from penstock.engines.simulated.compiled.records import Records, record
 
 _I, _F = np.int64, float
@@ -104,6 +105,7 @@ class RowState(NamedTuple):
     pool: Records  # all waiting rows; queues and pairing lists are linked lists in it
     arrivals: Records  # by source
     rates: Records
+    outputs: Outputs
     events: Records
     runnable: np.ndarray  # replicas that can continue without time passing
     status: Records  # one STATUS record

@@ -14,6 +14,7 @@ from penstock.engines.simulated.behaviour import UNLIMITED_ROWS, Behaviour
 from penstock.engines.simulated.compiled.counts import SimulationCounts
 from penstock.engines.simulated.compiled.draws import draw, new_draws
 from penstock.engines.simulated.compiled.event_heap import EVENT, push
+from penstock.engines.simulated.compiled.outputs import new_outputs
 from penstock.engines.simulated.compiled.records import NONE, RATE, Records
 from penstock.engines.simulated.rows.arrivals import next_arrival_s
 from penstock.engines.simulated.rows.layout import row_layout
@@ -61,6 +62,7 @@ class RowSimulation:
         self._sources = list(self._loads)
         self.counts = SimulationCounts.zero(len(self._names))
         self._draws = new_draws(operator_distributions(flow, behaviour), seed=seed, streams=3 * len(self._names))
+        self._outputs = new_outputs([behaviour.of(name) for name in self._names])
         self._redistribution = np.random.default_rng([seed, 1])  # assigns waiting rows to queues after a change of plan
         self._status = np.zeros(1, STATUS)
         self._arrivals = self._first_arrivals()
@@ -296,6 +298,7 @@ class RowSimulation:
             pool=self._pool,
             arrivals=self._arrivals,
             rates=self._rates,
+            outputs=self._outputs,
             events=self._events,
             runnable=self._runnable,
             status=self._status,
