@@ -13,6 +13,7 @@ from penstock.api.kafka_broker import (
 from penstock.api.mst_measurement import measure_mst, predict_mst
 from penstock.api.mst_models import choose_vm_counts, compare_elastic, fit_mst
 from penstock.api.planning import allocate, assign, outline
+from penstock.api.platform_curve import profile_platforms
 from penstock.api.policy_comparison import compare_policies
 from penstock.api.policy_options import OptionError
 from penstock.api.profiling import profile
@@ -73,6 +74,7 @@ __all__ = [
     "parquet",
     "predict_mst",
     "profile",
+    "profile_platforms",
     "replay",
     "rescaled",
     "run",

@@ -21,6 +21,7 @@ SCHEMAS: dict[str, tuple[str, str]] = {
     "mst-measure": ("penstock.report.mst_results", "MstMeasurement"),
     "mst-subset": ("penstock.report.mst_results", "VmCountChoice"),
     "profile": ("penstock.study.stepwise.profile", "Profile"),
+    "profile-platforms": ("penstock.study.stepwise.platform_curve", "PlatformCurve"),
     "elastic": ("penstock.report.mst_results", "ElasticResult"),
     "window": ("penstock.measure.window", "Window"),
     "decision": ("penstock.store.records", "DecisionRecord"),

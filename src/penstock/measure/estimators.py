@@ -95,6 +95,22 @@ def cost_per_row(samples: Sequence[tuple[int, float]]) -> float | None:
     return float(slope) if intercept >= 0 and slope > 0 else plain
 
 
+def low_cost_per_row(samples: Sequence[tuple[int, float]], quantile: float = 0.1) -> float | None:
+    """Return a low quantile of the seconds per row, by rows, from (rows, busy seconds) of windows.
+
+    >>> low_cost_per_row([(10, 0.05), (80, 0.16), (10, 0.01)])
+    0.002
+    """
+    known = sorted((seconds / rows, rows) for rows, seconds in samples if rows > 0 and seconds > 0)
+    wanted = quantile * sum(rows for _, rows in known)
+    reached = 0
+    for cost, rows in known:
+        reached += rows
+        if reached > wanted:
+            return cost
+    return None
+
+
 class ServiceSample(NamedTuple):
     """Individually timed rows: their number, the sum of their times, and the sum of the squared times."""
 

@@ -54,6 +54,7 @@ class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
     open_windows: int | None = None  # groups (window and key) whose result append mode has not emitted yet
     shared_cost: SharedCost | None = None  # None: the cost was measured for this operator alone
     sent: dict[str, float] | None = None  # share of its rows per consumer; None: every consumer receives all rows
+    min_seconds_per_row: float | None = None  # low quantile over the latest windows; None: only the mean is known
 
     def share_for(self, consumer: str) -> float:
         """Return the share of the output rows that a consumer receives."""
@@ -78,6 +79,7 @@ class PipelineWindow(msgspec.Struct, frozen=True, kw_only=True):
     phases_s: dict[str, float]  # mean time per batch in each phase of Spark
     busy_s: float | None  # task time within the window, summed over all slots
     backlog_rows: int | None  # None: the source does not expose it
+    last_batch_ended_s: float | None = None  # wall clock; None: no batch ended, or the time is not known
     # Only for the queries of a watched program:
     state: Literal["running", "ended", "crashed"] = "running"
     error: str | None = None  # first line of the error of a crashed query
