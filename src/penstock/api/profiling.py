@@ -47,6 +47,7 @@ PLAN_FILE = "plan.json"
 # On Spark a trial takes seconds of real time: the tasks grow in few rounds, and windows have some batches each.
 _ROUNDS_TO_SLOTS = 4
 _SPARK_TIE = 0.1
+_SPARK_HEADROOM = 0.45  # a row waits for half a batch, and batches have a fixed duration
 _MIN_WINDOWS, _MAX_WINDOWS, _MAX_WARM_UP = 5, 14, 8
 _SPARK_TOLERANCE = 0.05
 _MIN_WINDOW_S, _WINDOWS_IN_TARGETS = 1.0, 2.0
@@ -283,6 +284,7 @@ class PreparedProfile:
             ),
             rounds_to_slots=_ROUNDS_TO_SLOTS,
             tie=_SPARK_TIE,
+            headroom=_SPARK_HEADROOM,
         )
 
     def _conditions(self, platform: Platform, settings: StepwiseSettings) -> dict[str, str]:

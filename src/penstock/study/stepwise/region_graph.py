@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -105,7 +106,7 @@ def separating_cuts(flow: Dataflow, name: str) -> frozenset[str] | None:
 
 
 def grown(ratio: Mapping[str, int], queries: Sequence[frozenset[str]], slots: int, rounds: int) -> dict[str, int]:
-    """Return a multiple of the ratio with which the tasks reach the slots in so many rounds.
+    """Return the smallest multiple of the reduced ratio with which the tasks reach the slots in so many rounds.
 
     Regions of one query take turns, so the largest of them counts.
 
@@ -114,6 +115,7 @@ def grown(ratio: Mapping[str, int], queries: Sequence[frozenset[str]], slots: in
     >>> grown({"a": 1, "b": 2}, [frozenset({"a"}), frozenset({"b"})], slots=4, rounds=4)
     {'a': 1, 'b': 2}
     """
-    at_once = sum(max((ratio.get(name, 0) for name in names), default=0) for names in queries)
-    factor = max(1, slots // (rounds * at_once)) if at_once else 1
-    return {name: count * factor for name, count in ratio.items()}
+    divisor = math.gcd(*ratio.values()) or 1
+    at_once = sum(max((ratio.get(name, 0) for name in names), default=0) for names in queries) // divisor
+    factor = math.ceil(slots / (rounds * at_once)) if at_once else 1
+    return {name: count // divisor * factor for name, count in ratio.items()}

@@ -41,7 +41,6 @@ from penstock.study.stepwise.task_ratios import task_ratios, whole_ratios
 from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_trial
 
 STUDY = "profile"
-_HEADROOM = 0.9  # a source task fills this share of the latency target on slots that are fully used
 OnProgress = Callable[[ProfileProgress], None]
 
 
@@ -60,6 +59,7 @@ class StepwiseSettings:
     stages_take_turns: bool = False  # whether the stages of a query run one after another
     rounds_to_slots: int | None = None  # rounds in which tasks grow to the slots; None: each adds the ratio
     tie: float = 0.02  # relative difference of operator capacities that does not matter
+    headroom: float = 0.9  # a source task fills this share of the latency target on slots that are fully used
     types: Mapping[str, OperatorType] = field(default_factory=dict)  # declared types by operator
 
     def trial_settings(self) -> TrialSettings:
@@ -191,7 +191,7 @@ class _Search:
         seconds = sum(features.seconds_per_external_row.values())
         settings = study.settings
         # Little's law: the rows that are in flight if all slots are busy and the latency is the target.
-        self._rows_per_source_task = _HEADROOM * settings.latency_target_s * settings.slots / seconds
+        self._rows_per_source_task = settings.headroom * settings.latency_target_s * settings.slots / seconds
 
     @property
     def rounds(self) -> list[Round]:
