@@ -51,7 +51,7 @@ def profile_platforms(
         executors: Numbers of executors, on a cluster or in simulation.
         rows_per_s: Rate for which to find the smallest platform.
         cluster: Directory of a running cluster.
-        engine: As for `penstock.profile`, like all arguments that are not described here.
+        engine: "spark", "row-by-row" or "micro-batch"; see `penstock.profile`.
         behaviour: Simulated cost of the operators.
         like: Run whose operator costs are simulated.
         slice: Unit of the task load.
@@ -65,7 +65,7 @@ def profile_platforms(
 
     Raises:
         OptionError: An option has an invalid value or does not fit the others.
-        PenstockError: As for `penstock.profile`.
+        PenstockError: A source cannot be profiled, a trial failed, or the directory contains other trials.
     """
     if bool(slots) == bool(executors):
         raise OptionError("Several platforms are required: give either slots or executors, such as 4,8,16.")

@@ -85,8 +85,8 @@ def command(
 ) -> None:
     """Find the plan with the highest throughput within a latency target by trials, on Spark or in simulation.
 
-    Trials run on a local Spark session with --slots slots, or on a cluster. With --behaviour or --like they are
-    simulated. Each trial is stored when it ends; the same command continues an interrupted study. The best plan is
+    Trials run on a local Spark session with --slots slots, or on a cluster. They are simulated if --behaviour or --like
+    is given. Each trial is stored when it ends; the same command continues an interrupted study. The best plan is
     written to plan.json in the study directory, for run --plan. Several numbers of slots or executors are profiled one
     after another.
 

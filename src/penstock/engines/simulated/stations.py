@@ -16,6 +16,7 @@ import numpy as np
 from penstock.dataflow import Dataflow, Kind, regions
 from penstock.engines.simulated.behaviour import Behaviour, Queue
 from penstock.engines.simulated.distributions import BehaviourError, Fixed
+from penstock.engines.simulated.placement import PLACEMENTS
 from penstock.models.curve import Curve, CurvePoint, curve_from_points
 from penstock.plan import Plan, pipelines
 
@@ -87,18 +88,18 @@ def _takes_time(behaviour: Behaviour, operator: str) -> bool:
 def replica_slots(
     working: Sequence[tuple[str, int]], plan: Plan, behaviour: Behaviour
 ) -> dict[str, tuple[ReplicaSlot, ...]]:
-    """Assign replicas to slots round-robin. Return the slots by the first operator of each station.
+    """Assign replicas to slots by the strategy of the cluster. Return the slots by the first operator of each station.
 
     `working` are the stations that need slots: first operator and replicas. The slowdown assumes that all replicas of
     a slot are busy. This is exact for one replica per slot and pessimistic otherwise.
     """
     order = [operator for operator, replicas in working for _ in range(replicas)]
-    threads_on_slot = np.bincount(np.arange(len(order)) % plan.slots, minlength=plan.slots)
+    places = PLACEMENTS[behaviour.cluster.placement](working, plan.slots)
+    threads_on_slot = np.bincount(np.asarray(places, int), minlength=plan.slots)
     curves = {operator: _curve(operator, behaviour.of(operator).curve) for operator, _ in working}
     result: dict[str, list[ReplicaSlot]] = {operator: [] for operator, _ in working}
     slowdowns: dict[tuple[str, int], float] = {}
-    for i, operator in enumerate(order):
-        slot = i % plan.slots
+    for slot, operator in zip(places, order, strict=True):
         threads = int(threads_on_slot[slot])
         if (operator, threads) not in slowdowns:
             slowdowns[operator, threads] = slowdown(curves[operator], threads)

@@ -37,7 +37,7 @@ _PROBE_ROWS_PER_S = 1.0
 _PROBES = 30
 # In batches:
 _FIRST_ROWS_PER_S = 10.0
-_MAX_STEPS = 9  # of the growing load
+_MAX_STEPS = 9  # steps in which the load grows
 _STEP_S = 2.0
 _LONGER = 1.5  # batches that take this multiple of the shortest ones are not dominated by their fixed time
 _PAIRS = 5  # slices of the data at each load; each slice is measured in two windows

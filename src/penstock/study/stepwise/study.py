@@ -78,7 +78,7 @@ class StepwiseStudy:
     conditions: Mapping[str, str] = field(default_factory=dict)  # everything else that makes trials comparable
     executors: int = 1
     measure_features: MeasureFeatures = measure_features
-    known_features: tuple[ProfiledOperator, ...] = ()  # of a study of the same program; empty: to be measured
+    known_features: tuple[ProfiledOperator, ...] = ()  # measured on another platform; empty: measure them
 
     def run(self, on: OnProgress | None = None) -> Profile:
         """Return the best plan. Trials that the store contains are not made again."""
