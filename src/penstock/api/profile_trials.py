@@ -16,7 +16,7 @@ from penstock.api.simulated_costs import limited_batches
 from penstock.dataflow import Dataflow, Kind
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.local_paths import local_directory
-from penstock.dataflow.sources import Generate, Replay
+from penstock.dataflow.sources import Generate, Replay, Source
 
 if TYPE_CHECKING:
     from penstock.control.loop import Clock
@@ -136,14 +136,17 @@ def spark_platform(
 
 
 def endless_sources(flow: Dataflow) -> Dataflow:
-    """Return the dataflow with sources that never end and whose rate the study sets."""
-    sources = {}
+    """Return the dataflow with sources that never end and whose rate the study sets, in the declared proportion."""
+    from penstock.study.mst.throughput import mix
+
+    shares = mix(flow)
+    sources: dict[str, Source] = {}
     for operator in flow.operators:
         source = operator.source
         if isinstance(source, Generate):
-            sources[operator.name] = replace(source, rows=None, rows_per_s=source.rows_per_s or 1.0)
+            sources[operator.name] = replace(source, rows=None, rows_per_s=shares[operator.name])
         elif isinstance(source, Replay):
-            sources[operator.name] = replace(source, repeat=_ENDLESS, rows_per_s=source.rows_per_s or 1.0)
+            sources[operator.name] = replace(source, repeat=_ENDLESS, rows_per_s=shares[operator.name])
         elif source is not None:
             raise PenstockError(
                 f"A profile sets the rate of source '{operator.name}', which is {type(source).__name__.lower()}; "
@@ -171,6 +174,7 @@ class SparkTrials:
         from penstock.api.spark_session import prepared_session
         from penstock.engines.spark.engine import SparkEngine
         from penstock.engines.spark.executors.python_workers import start_python_workers
+        from penstock.engines.spark.run_directory.orphans import await_orphan
         from penstock.engines.spark.session import session
 
         platform = self._platform
@@ -181,6 +185,7 @@ class SparkTrials:
         if platform.master.startswith("local"):
             start_python_workers(spark).join()
         folder = self._directory / _TRIALS
+        await_orphan(folder)  # the JVM of a study that was killed may still write there
         shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted study
         return SparkEngine(self._flow, folder, spark=spark, plan=plan)
 
