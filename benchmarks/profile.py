@@ -81,7 +81,7 @@ def _measured(flow: Dataflow, found: Profile, plans: list[Plan], at: Path) -> It
     """Yield rows/s and latency of each plan, measured one after another on one engine."""
     endless = endless_sources(flow.without_output())
     features = region_features(endless, found.operators)
-    settings = TrialSettings(latency_target_s=LATENCY_S, window_s=2 * LATENCY_S, limits=_LIMITS)
+    settings = TrialSettings(latency_target_s=LATENCY_S, window_s=LATENCY_S, limits=_LIMITS)
     trials = SparkTrials(endless, spark_platform(SLOTS, None, None), at)
     try:
         for plan in plans:

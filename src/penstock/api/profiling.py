@@ -50,7 +50,7 @@ _SPARK_TIE = 0.1
 _SPARK_HEADROOM = 0.45  # a row waits for half a batch, and batches have a fixed duration
 _MIN_WINDOWS, _MAX_WINDOWS, _MAX_WARM_UP = 5, 14, 8
 _SPARK_TOLERANCE = 0.05
-_MIN_WINDOW_S, _WINDOWS_IN_TARGETS = 1.0, 2.0
+_MIN_WINDOW_S = 1.0  # a window is as long as the latency target, and at least this
 
 
 @checked_types(OptionError)
@@ -275,7 +275,7 @@ class PreparedProfile:
             return settings
         return replace(
             settings,
-            window_s=max(_MIN_WINDOW_S, _WINDOWS_IN_TARGETS * options.latency_s),
+            window_s=max(_MIN_WINDOW_S, options.latency_s),
             limits=TrialLimits(
                 min_windows=_MIN_WINDOWS,
                 max_windows=_MAX_WINDOWS,
