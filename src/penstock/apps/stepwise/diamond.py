@@ -1,12 +1,12 @@
 """Diamond: four operators receive every row, and one merges their output (figure 9 of the paper).
 
-One operator computes, one parses JSON and two wait by default, so that the bottleneck is not obvious.
+One operator computes, one parses JSON and two wait, so that the bottleneck is not obvious. Other work can be given.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import penstock
@@ -15,16 +15,12 @@ from penstock.apps.input_output import default_sink, generated
 from penstock.apps.stepwise.tweets import COLUMNS, SCHEMA, generator
 from penstock.apps.stepwise.work import COLUMNS as RESULT
 from penstock.apps.stepwise.work import SCHEMA as SCORED
-from penstock.apps.stepwise.work import Work, costs, expected_rows, row_work, scores
+from penstock.apps.stepwise.work import costs, expected_rows, row_work, scores, works
 from penstock.dataflow.sinks import Sink
 from penstock.engines.simulated import Behaviour
 
-OPERATORS = {"compute": Work.CPU, "parse": Work.JSON, "wait": Work.WAIT, "wait_again": Work.WAIT}
-
-
-def works(work: str | None) -> dict[str, Work]:
-    """Return the work of each operator: the given one, or the default if there is none."""
-    return OPERATORS if work is None else dict.fromkeys(OPERATORS, Work(work))
+OPERATORS = ("compute", "parse", "wait", "wait_again")
+WORK = ("cpu", "json", "wait", "wait")
 
 
 def flow(
@@ -32,27 +28,31 @@ def flow(
     *,
     rows: int | None = None,
     rows_per_s: float | None = None,
-    work: str | None = None,
+    work: str | Sequence[str] = WORK,
     selectivity: float = 1.0,
 ) -> penstock.Dataflow:
-    """Return the dataflow. `work` ("cpu", "json" or "wait") is that of all four operators."""
+    """Return the dataflow. `work` is "cpu", "json" or "wait", for all four operators or for each of them.
+
+    Each of them emits `selectivity` rows per row.
+    """
     flow = penstock.Dataflow("diamond")
     tweets = flow.source("tweets", generated(generator, SCHEMA, rows, rows_per_s))
-    branches = [tweets.rows(name, row_work(own, selectivity), schema=SCORED) for name, own in works(work).items()]
+    kinds = zip(OPERATORS, works(work, len(OPERATORS)), strict=True)
+    branches = [tweets.rows(name, row_work(kind, selectivity), schema=SCORED) for name, kind in kinds]
     flow.stateless("merge", lambda rows: rows, inputs=branches, columns=RESULT).sink("out", default_sink(output, rows))
     return flow
 
 
-def behaviour(work: str | None = None, selectivity: float = 1.0) -> Behaviour:
-    return Behaviour(operators={name: costs(own, selectivity) for name, own in works(work).items()})
+def behaviour(work: str | Sequence[str] = WORK, selectivity: float = 1.0) -> Behaviour:
+    kinds = zip(OPERATORS, works(work, len(OPERATORS)), strict=True)
+    return Behaviour(operators={name: costs(kind, selectivity) for name, kind in kinds})
 
 
-def oracle(rows: int, work: str | None = None, selectivity: float = 1.0) -> Counter[tuple[int, int]]:
+def oracle(rows: int, work: str | Sequence[str] = WORK, selectivity: float = 1.0) -> Counter[tuple[int, int]]:
     """Return each id with the score of each of the four operators."""
     tweets = [dict(zip(COLUMNS, generator(n), strict=True)) for n in range(rows)]
-    return scores(
-        result for row in tweets for own in works(work).values() for result in expected_rows(row, [(own, selectivity)])
-    )
+    kinds = works(work, len(OPERATORS))
+    return scores(result for row in tweets for kind in kinds for result in expected_rows(row, [(kind, selectivity)]))
 
 
 def actual(output: Iterable[Mapping[str, Any]]) -> Counter[tuple[int, int]]:
@@ -60,7 +60,7 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[tuple[int, int]]:
 
 
 def check(
-    output: Iterable[Mapping[str, Any]], rows: int, work: str | None = None, selectivity: float = 1.0
+    output: Iterable[Mapping[str, Any]], rows: int, work: str | Sequence[str] = WORK, selectivity: float = 1.0
 ) -> list[str]:
     """Return the differences between the output and the oracle."""
     return differences(oracle(rows, work, selectivity), actual(output))
