@@ -77,7 +77,7 @@ test-pages:
 # ---- measure
 
 .PHONY: bench-spark bench-nexmark bench-kafka bench-models bench-control bench-sim bench-elastic bench-latency \
-        bench-startup bench-watch
+        bench-startup bench-watch bench-profile
 bench-spark: $(READY) java ## Compare throughput, overhead, cuts and pauses with hand-written Spark.
 	$(BIN)/python -m benchmarks.spark
 
@@ -107,6 +107,9 @@ bench-startup: $(READY) java ## Compare the phases of a start with plain PySpark
 
 bench-watch: $(READY) java ## Compare what watch says about twelve programs with their measured capacity.
 	$(BIN)/python -m benchmarks.watch
+
+bench-profile: $(READY) java ## Compare profiled plans with an exhaustive search on Spark, and time word count.
+	$(BIN)/python -m benchmarks.profile
 
 bench-latency: $(READY) java ## Compare predicted with measured latency on Spark.
 	$(BIN)/python -m benchmarks.latency

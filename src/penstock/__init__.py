@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.api.mst_measurement import measure_mst, predict_mst
     from penstock.api.mst_models import choose_vm_counts, compare_elastic, fit_mst
     from penstock.api.planning import allocate, assign, outline
+    from penstock.api.platform_curve import profile_platforms
     from penstock.api.policy_comparison import compare_policies
     from penstock.api.policy_options import OptionError
     from penstock.api.profiling import profile
@@ -81,6 +82,7 @@ __all__ = [
     "parquet",
     "predict_mst",
     "profile",
+    "profile_platforms",
     "replay",
     "rescaled",
     "run",
@@ -101,6 +103,7 @@ _NAMES = {  # module -> names
     "penstock.api.mst_measurement": "measure_mst predict_mst",
     "penstock.api.mst_models": "choose_vm_counts compare_elastic fit_mst",
     "penstock.api.planning": "allocate assign outline",
+    "penstock.api.platform_curve": "profile_platforms",
     "penstock.api.policy_comparison": "compare_policies",
     "penstock.api.policy_options": "OptionError",
     "penstock.api.profiling": "profile",

@@ -88,6 +88,17 @@ def test_the_directory_of_a_run_is_refused(given: list[str], tmp_path: Path) -> 
     assert "alpha 0.9 instead of 0.8" in str(changed.exception)
 
 
+def test_several_platforms_are_compared(given: list[str], tmp_path: Path) -> None:
+    words = [*given[:-1], "1,4", "--latency-ms", "1000", "--rate", "30"]
+    result = invoked(*words)
+    assert result.exit_code == 0, result.output
+    # 14 ms per row on one slot: 71 rows/s.
+    assert "30 rows/s within 1,000 ms need 1 slot" in result.output
+    shown = json.loads(invoked(*words, "--json").output)
+    assert [point["count"] for point in shown["points"]] == [1, 4]
+    assert (tmp_path / "study" / "slots-4" / "plan.json").exists()
+
+
 def test_the_schema_of_the_result_is_known() -> None:
     assert "Profile" in json.dumps(penstock.schema("profile"))
 

@@ -19,6 +19,7 @@ SCHEMAS: dict[str, tuple[str, str]] = {
     "allocation": ("penstock.report.thread_schedule", "ScheduleReport"),
     "mst-fit": ("penstock.report.mst_results", "MstFits"),
     "mst-measure": ("penstock.report.mst_results", "MstMeasurement"),
+    "profile-platforms": ("penstock.study.stepwise.platform_curve", "PlatformCurve"),
     "mst-subset": ("penstock.report.mst_results", "VmCountChoice"),
     "profile": ("penstock.study.stepwise.profile", "Profile"),
     "elastic": ("penstock.report.mst_results", "ElasticResult"),

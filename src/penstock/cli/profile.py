@@ -1,33 +1,34 @@
-"""penstock profile: the best plan of a dataflow on a given number of slots."""
+"""penstock profile: the best plan of a dataflow on a given platform, or on each of several platforms."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.api.profiling import OPERATOR_TYPES, PLAN_FILE, PROFILED_ENGINES, ProfiledEngine
-from penstock.cli.parameters import ABOVE_0, Finite, json_option, texts_by_name
+from penstock.cli.parameters import ABOVE_0, PLOT, Counts, Finite, json_option, texts_by_name
 
 if TYPE_CHECKING:
-    from penstock.study.stepwise.profile import ProfileProgress, ProfileRound
+    from penstock.study.stepwise.profile import Profile, ProfileProgress, ProfileRound
 
 
 @click.command()
 @click.argument("flow", metavar="FILE[:FLOW]")
 @click.option("--latency-ms", type=ABOVE_0, default=500.0, show_default=True, help="Highest mean latency.")
-@click.option("--slots", type=click.IntRange(min=1), required=True, help="Number of slots of the platform.")
+@click.option("--slots", type=Counts(required=True), help="Slots of the platform.  [default: the processors]")
+@click.option("--executors", type=Counts(required=True), help="Executors of the cluster or of the simulation.")
+@click.option("--cluster", type=click.Path(path_type=Path), help="Directory of a running 'penstock cluster'.")
+@click.option("--rate", type=ABOVE_0, help="Rows per second for which to find the smallest of several platforms.")
 @click.option(
     "--engine",
     type=click.Choice(PROFILED_ENGINES),
-    default=PROFILED_ENGINES[0],
-    show_default=True,
-    help="Kind of simulated engine.",
+    help="Where trials run; the last two are simulated.  [default: spark, or row-by-row if costs are given]",
 )
-@click.option("--behaviour", type=click.Path(path_type=Path), help="JSON file with the cost of the operators.")
-@click.option("--like", type=click.Path(path_type=Path), help="Directory of a run with the operator costs to use.")
+@click.option("--behaviour", type=click.Path(path_type=Path), help="JSON file with simulated costs of the operators.")
+@click.option("--like", type=click.Path(path_type=Path), help="Directory of a run whose operator costs are simulated.")
 @click.option(
     "--slice",
     "slice_",
@@ -61,12 +62,16 @@ if TYPE_CHECKING:
     "--at", type=click.Path(path_type=Path, file_okay=False), help="Study directory.  [default: studies/<flow>-profile]"
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers.")
+@PLOT
 @json_option("Print the result as JSON.")
 def command(
     flow: str,
     latency_ms: float,
-    slots: int,
-    engine: ProfiledEngine,
+    slots: tuple[int, ...] | None,
+    executors: tuple[int, ...] | None,
+    cluster: Path | None,
+    rate: float | None,
+    engine: ProfiledEngine | None,
     behaviour: Path | None,
     like: Path | None,
     slice_: float,
@@ -75,44 +80,69 @@ def command(
     types: tuple[str, ...],
     at: Path | None,
     seed: int,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Find the plan with the highest throughput within a latency target, in simulation.
+    """Find the plan with the highest throughput within a latency target by trials, on Spark or in simulation.
 
-    The cost of the operators comes from --behaviour or --like. Each trial is stored when it ends; the same command
-    continues an interrupted study. The best plan is written to plan.json in the study directory, for run --plan.
+    Trials run on a local Spark session with --slots slots, or on a cluster. They are simulated if --behaviour or --like
+    is given. Each trial is stored when it ends; the same command continues an interrupted study. The best plan is
+    written to plan.json in the study directory, for run --plan. Several numbers of slots or executors are profiled one
+    after another.
 
     \b
     Example:
-      penstock profile flow.py --slots 16 --latency-ms 500 --behaviour costs.json --at studies/wc
+      penstock profile flow.py --slots 16 --latency-ms 500 --at studies/wc
+      penstock profile flow.py --cluster runs/cluster --executors 1,2,4 --rate 5000 --plot curve.html
       penstock profile flow.py --slots 16 --like runs/wc --engine micro-batch --type top=logic-dependent --json
     """
     import msgspec
     from rich.console import Console
 
     import penstock
-    from penstock.report.profile_tables import profile_tables
+    from penstock.report.profile_tables import platforms_table, profile_tables
+    from penstock.study.stepwise.platform_curve import PlatformCurve
 
+    counts = slots or executors or ()
+    options: dict[str, Any] = {
+        "latency_s": latency_ms / 1e3,
+        "cluster": cluster,
+        "engine": engine,
+        "behaviour": behaviour,
+        "like": like,
+        "slice": slice_,
+        "k": k,
+        "alpha": alpha,
+        "types": texts_by_name(types, "--type"),
+        "at": at,
+        "seed": seed,
+    }
     with LiveRounds(quiet=as_json) as live:
-        result = penstock.profile(
-            flow,
-            latency_s=latency_ms / 1e3,
-            slots=slots,
-            engine=engine,
-            behaviour=behaviour,
-            like=like,
-            slice=slice_,
-            k=k,
-            alpha=alpha,
-            types=texts_by_name(types, "--type"),
-            at=at,
-            seed=seed,
-            on_progress=live.show,
-        )
+        if len(counts) > 1 or rate is not None or plot is not None:
+            result: Profile | PlatformCurve = penstock.profile_platforms(
+                flow,
+                slots=slots or (),
+                executors=executors or (),
+                rows_per_s=rate,
+                plot=plot,
+                on_progress=live.show_platform,
+                **options,
+            )
+        else:
+            result = penstock.profile(
+                flow,
+                slots=None if slots is None else slots[0],
+                executors=None if executors is None else executors[0],
+                on_progress=live.show,
+                **options,
+            )
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
         return
     console = Console(highlight=False)
+    if isinstance(result, PlatformCurve):
+        console.print(platforms_table(result))
+        return
     console.print(profile_tables(result))
     file = (Path("studies") / f"{result.dataflow}-profile" if at is None else at) / PLAN_FILE
     console.print(f"penstock run {flow} --plan {file}", soft_wrap=True)
@@ -126,6 +156,7 @@ class LiveRounds:
         from rich.live import Live
 
         self._rounds: list[ProfileRound] = []
+        self._platform: int | None = None
         console = Console(stderr=True, highlight=False)
         self._live = Live(console=console, transient=True) if not quiet and console.is_terminal else None
 
@@ -136,6 +167,12 @@ class LiveRounds:
             self._rounds.append(progress.round)
         if self._live is not None:
             self._live.update(rounds_table(self._rounds, progress), refresh=True)
+
+    def show_platform(self, count: int, progress: ProfileProgress) -> None:
+        """Show the study of one of several platforms."""
+        if count != self._platform:
+            self._platform, self._rounds = count, []
+        self.show(progress)
 
     def __enter__(self) -> LiveRounds:
         if self._live is not None:

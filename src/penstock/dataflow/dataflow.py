@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,16 @@ class Dataflow:
         """Return a copy that computes everything and writes nothing, not even dead letters. It is used to measure."""
         copy = Dataflow(self.name)
         copy._operators = {name: _without_output(operator) for name, operator in self._operators.items()}
+        copy._loops = dict(self._loops)
+        return copy
+
+    def with_sources(self, sources: Mapping[str, Source]) -> Dataflow:
+        """Return a copy with other declarations of these sources."""
+        copy = Dataflow(self.name)
+        copy._operators = {
+            name: replace(operator, source=sources[name]) if name in sources else operator
+            for name, operator in self._operators.items()
+        }
         copy._loops = dict(self._loops)
         return copy
 

@@ -95,6 +95,29 @@ def cost_per_row(samples: Sequence[tuple[int, float]]) -> float | None:
     return float(slope) if intercept >= 0 and slope > 0 else plain
 
 
+def low_cost_per_row(samples: Sequence[tuple[int, float]], quantile: float = 0.1, together: int = 4) -> float | None:
+    """Return a low quantile of the seconds per row, by rows, from (rows, busy seconds) of windows.
+
+    A window may contain the time of a batch whose rows are counted in the next window. Some consecutive windows are
+    therefore added up.
+
+    >>> low_cost_per_row([(10, 0.05), (80, 0.16), (10, 0.01)], together=1)
+    0.002
+    >>> low_cost_per_row([(10, 0.01), (10, 0.03), (10, 0.02), (10, 0.02)])
+    0.002
+    """
+    known = [(rows, seconds) for rows, seconds in samples if rows > 0 and seconds > 0]
+    groups = [known[start : start + together] for start in range(0, len(known), together)]
+    sums = [(sum(rows for rows, _ in group), sum(seconds for _, seconds in group)) for group in groups]
+    wanted = quantile * sum(rows for rows, _ in sums)
+    reached = 0
+    for cost, rows in sorted((seconds / rows, rows) for rows, seconds in sums):
+        reached += rows
+        if reached > wanted:
+            return cost
+    return None
+
+
 class ServiceSample(NamedTuple):
     """Individually timed rows: their number, the sum of their times, and the sum of the squared times."""
 

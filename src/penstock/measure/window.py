@@ -57,6 +57,7 @@ class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
     # is not part of `utilisation`. None: the engine does not measure it.
     overhead: float | None = None
     sent: dict[str, float] | None = None  # share of its rows per consumer; None: every consumer receives all rows
+    min_seconds_per_row: float | None = None  # low quantile over the latest windows; None: only the mean is known
 
     def share_for(self, consumer: str) -> float:
         """Return the share of the output rows that a consumer receives."""
@@ -82,6 +83,7 @@ class PipelineWindow(msgspec.Struct, frozen=True, kw_only=True):
     busy_s: float | None  # task time within the window, summed over all slots
     backlog_rows: int | None  # None: the source does not expose it
     fixed_s: Estimate | None = None  # time of a batch that does not depend on its rows
+    last_batch_ended_s: float | None = None  # wall clock; None: no batch ended, or the time is not known
     # Only for the queries of a watched program:
     state: Literal["running", "ended", "crashed"] = "running"
     error: str | None = None  # first line of the error of a crashed query

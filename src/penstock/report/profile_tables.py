@@ -12,7 +12,10 @@ from rich.text import Text
 from penstock.plan.counts import slots_text
 from penstock.plan.plan import Plan
 from penstock.store import ProfiledOperator
+from penstock.study.stepwise.platform_curve import PlatformCurve
 from penstock.study.stepwise.profile import Profile, ProfileProgress, ProfileRound
+
+_BAR = 20  # characters of the longest bar
 
 
 def rounds_table(rounds: Sequence[ProfileRound], progress: ProfileProgress | None = None) -> Table:
@@ -60,6 +63,35 @@ def profile_tables(profile: Profile) -> Group:
         f"trials that ended early saved {profile.saved_s:,.0f} s"
     )
     return Group(_operators_table(profile.operators), rounds_table(profile.rounds), Text(result))
+
+
+def platforms_table(curve: PlatformCurve) -> Group:
+    """Return one row per platform, and the smallest one for the given rate in words."""
+    most = max(point.rows_per_s for point in curve.points)
+    table = Table(
+        curve.machines, "rows/s", "95 % interval", "", "latency", "plan", "rounds",
+        box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    for point in curve.points:
+        missed = "" if point.meets_target else ", misses the target"
+        table.add_row(
+            str(point.count),
+            f"{point.rows_per_s:,.0f}",
+            f"{point.low_rows_per_s:,.0f} to {point.high_rows_per_s:,.0f}",
+            "█" * max(1, round(_BAR * point.rows_per_s / most)),
+            f"{point.latency_s * 1e3:,.0f} ms{missed}",
+            _replicas_text(point.plan),
+            str(point.rounds),
+        )
+    return Group(table, *([] if curve.rows_per_s is None else [Text(_smallest_text(curve))]))
+
+
+def _smallest_text(curve: PlatformCurve) -> str:
+    rate, target = f"{curve.rows_per_s:,.0f} rows/s", f"within {curve.latency_target_s * 1e3:,.0f} ms"
+    if curve.smallest is None:
+        return f"none of these platforms sustains {rate} {target}; profile larger ones"
+    unit = curve.machines.removesuffix("s") if curve.smallest == 1 else curve.machines
+    return f"{rate} {target} need {curve.smallest} {unit}"
 
 
 def _operators_table(operators: Sequence[ProfiledOperator]) -> Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.study.stepwise.configuration import (
@@ -125,3 +127,40 @@ def test_a_gain_that_misses_the_latency_target_is_revoked() -> None:
     missed = round_of({"parse": 2, "split": 2, "count": 3}, (0.7, 0.99, 0.8), total_s=0.9)
     assert trial_after(missed, faster).reference == 1  # the target was missed before, too
     assert not trial_after(missed).ends_when_missed
+
+
+TURNS = replace(
+    SETTINGS,
+    tie=0.1,
+    queries=lambda configuration: (
+        [frozenset({"parse"}), frozenset({"split", "count"})]
+        if not configuration.cuts
+        else [frozenset({"parse"}), frozenset({"split"}), frozenset({"count"})]
+    ),
+    cuts={"split": frozenset({"split"}), "count": frozenset({"split"})},
+)
+
+
+def test_operators_that_take_turns_get_tasks_together_and_then_alone_behind_a_cut() -> None:
+    """Split and count are busy 0.4 and 0.5 of the time, one after the other; parse is busy 0.8 of the time."""
+    first = round_of({"parse": 2, "split": 3, "count": 3}, (0.7, 0.4, 0.5))
+    trial = next_capacity_trial([first], TURNS)
+    assert isinstance(trial, NextTrial)
+    assert (trial.configuration.tasks, trial.change) == ({"parse": 2, "split": 4, "count": 4}, Change.OPERATOR)
+    failed = replace(first, configuration=trial.configuration, change=trial.change, verdict=Verdict.NO_DIFFERENCE)
+    second = next_capacity_trial([first, failed], TURNS)
+    assert isinstance(second, NextTrial)
+    assert (second.configuration.tasks, second.change) == ({"parse": 2, "split": 3, "count": 4}, Change.CUT)
+    assert second.configuration.cuts == {"split"} and "need a cut after split" in second.reason
+    kept = replace(failed, configuration=second.configuration, change=second.change, verdict=Verdict.BETTER)
+    third = next_capacity_trial([first, failed, kept], TURNS)
+    assert isinstance(third, NextTrial)
+    # Behind the cut they no longer take turns, so the operator with the highest capacity is parse.
+    assert third.configuration.tasks == {"parse": 3, "split": 3, "count": 4}
+    assert third.configuration.cuts == {"split"}
+
+
+def test_queries_of_equal_capacity_get_tasks_in_the_same_trial() -> None:
+    trial = next_capacity_trial([round_of({"parse": 2, "split": 3, "count": 3}, (0.85, 0.4, 0.5))], TURNS)
+    assert isinstance(trial, NextTrial)
+    assert trial.configuration.tasks == {"parse": 3, "split": 4, "count": 4}

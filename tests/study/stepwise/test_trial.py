@@ -12,10 +12,17 @@ from penstock.engines.ports import RunnableEngine
 from penstock.engines.simulated import Behaviour, Exponential, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated.behaviour import SimulatedBatchCosts
 from penstock.plan import Plan, default_plan
+from penstock.study.stepwise.feature_trial import measure_features, measure_features_in_batches
 from penstock.study.stepwise.operator_types import OperatorType
-from penstock.study.stepwise.region_graph import RegionFeatures, equal_within_queries, region_features
+from penstock.study.stepwise.region_graph import (
+    RegionFeatures,
+    equal_within_queries,
+    region_features,
+    regions_by_query,
+    separating_cuts,
+)
 from penstock.study.stepwise.sequential_test import TrialLimits, Verdict
-from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_features, measure_trial
+from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_trial
 from tests.support.simulated_flows import MODES, chain, plan_for
 
 SETTINGS = TrialSettings(latency_target_s=1.0, window_s=4.0)
@@ -38,7 +45,7 @@ def engines(flow: Dataflow, behaviour: Behaviour, mode: str) -> FreshEngine:
 
 
 def features_of(flow: Dataflow, fresh: FreshEngine) -> RegionFeatures:
-    return region_features(flow, measure_features(fresh, plan_for(flow), SETTINGS, {}))
+    return region_features(flow, measure_features(fresh, plan_for(flow), {}))
 
 
 @pytest.mark.parametrize("rows", [50, 150])
@@ -86,6 +93,23 @@ def test_features_do_not_depend_on_the_engine(mode: str) -> None:
     assert features.non_scalable == frozenset()
 
 
+def test_features_in_batches_are_those_of_the_operators() -> None:
+    """A batch takes 0.1 s at least, which is not part of the cost of an operator."""
+    flow = chain("a", "b")
+    behaviour = Behaviour(
+        operators={
+            "a": OperatorBehaviour(service_s=Fixed(value=0.002), selectivity=Fixed(value=3.0)),
+            "b": OperatorBehaviour(service_s=Fixed(value=0.001)),
+        },
+        batch=SimulatedBatchCosts(batch_s=0.1, task_s=0.0, target_s=10.0),
+    )
+    measured = measure_features_in_batches(engines(flow, behaviour, "micro-batch"), plan_for(flow), {})
+    features = region_features(flow, measured)
+    assert features.visits == pytest.approx({"source": 1, "a": 1, "b": 3, "out": 3}, rel=0.05)
+    assert features.seconds_per_external_row == pytest.approx({"a": 0.002, "b": 0.003}, rel=0.05)
+    assert {operator.type for operator in measured} == {"proportional"}
+
+
 def test_a_trial_ends_when_its_question_is_answered() -> None:
     flow = chain("work")
     fresh = engines(flow, BEHAVIOUR, "row-by-row")
@@ -124,7 +148,7 @@ def test_a_region_behind_a_logic_dependent_operator_does_not_scale() -> None:
     rows.keyed("beside", lambda df: df, keys=["n"]).sink("other", penstock.noop())
     service = OperatorBehaviour(service_s=Fixed(value=0.001))
     fresh = engines(flow, Behaviour(operators={"top": service, "behind": service, "beside": service}), "row-by-row")
-    measured = measure_features(fresh, plan_for(flow), SETTINGS, {"top": OperatorType.LOGIC_DEPENDENT})
+    measured = measure_features(fresh, plan_for(flow), {"top": OperatorType.LOGIC_DEPENDENT})
     features = region_features(flow, measured)
     assert features.non_scalable == {"behind"}
     assert {name: load.non_parallel for name, load in features.loads.items()} == {
@@ -138,6 +162,16 @@ def test_stages_of_one_query_get_equal_tasks() -> None:
     assert equal_within_queries(word_count.flow(), {"parse": 3, "count": 2}) == {"parse": 3, "count": 3}
     # Operators with state and different keys are in separate queries.
     assert equal_within_queries(chain("a", "b"), {"a": 1, "b": 3}) == {"a": 1, "b": 3}
+
+
+def test_a_region_gets_a_query_of_its_own_by_cuts() -> None:
+    flow = word_count.flow()
+    whole, cut = default_plan(flow), default_plan(flow).replace(cuts=frozenset({"split"}))
+    assert regions_by_query(flow, whole) == [{"parse", "count"}]  # the first one also contains split
+    assert regions_by_query(flow, cut) == [{"parse"}, {"count"}]
+    # The first region reads the source directly, and the last one ends in a sink.
+    assert separating_cuts(flow, "parse") == {"split"} == separating_cuts(flow, "count")
+    assert separating_cuts(chain("a", "b", "c"), "b") == {"a", "b"}
 
 
 def test_copies_of_a_row_in_parallel_branches_count_once() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import DataFrame
 
+import penstock
+from penstock.apps.seeded_random import random_bits
 from penstock.apps.stepwise.tweets import text_of
 from penstock.engines.simulated import Exponential, Fixed, OperatorBehaviour
 
@@ -19,6 +21,7 @@ SCHEMA = "id bigint, user bigint, topic bigint, place bigint, value string, scor
 COLUMNS = ("id", "user", "topic", "place", "value", "score")
 WAIT_S = 0.005
 _ITERATIONS = 10_000  # random numbers per row
+_NUMBERS = 1 << 20  # random numbers that decide how often a row is emitted
 
 
 class Work(StrEnum):
@@ -28,6 +31,22 @@ class Work(StrEnum):
 
 
 _SECONDS = {Work.CPU: 1.0e-3, Work.JSON: 0.25e-3, Work.WAIT: WAIT_S}  # assumed for one core
+
+
+def works(given: str | Sequence[str], operators: int) -> tuple[Work, ...]:
+    """Return the work of each operator, given as one name for all of them or as one name each.
+
+    >>> [work.value for work in works("wait", 2)], [work.value for work in works(["cpu", "json"], 2)]
+    (['wait', 'wait'], ['cpu', 'json'])
+    """
+    names = [given] * operators if isinstance(given, str) else list(given)
+    known = [work.value for work in Work]
+    if len(names) != operators or not set(names) <= set(known):
+        raise penstock.DataflowError(
+            f"work={given!r} is not the work of {operators} operators; give one of {', '.join(known)} for all of them, "
+            f"or {operators} of these names."
+        )
+    return tuple(Work(name) for name in names)
 
 
 def score(work: Work, row: Mapping[str, Any]) -> int:
@@ -47,19 +66,23 @@ def score(work: Work, row: Mapping[str, Any]) -> int:
     return state
 
 
-def copies(id_: int, selectivity: float) -> int:
+def copies(id_: int, selectivity: float, stage: int = 0) -> int:
     """Return the number of rows to emit for the row with this id, so that the mean is the selectivity.
+
+    The first stage of a path emits rows at regular distances. Later stages choose rows at random, because otherwise all
+    stages would choose the same rows.
 
     >>> [copies(id_, 0.5) for id_ in range(4)], [copies(id_, 1.0) for id_ in range(3)]
     ([0, 1, 0, 1], [1, 1, 1])
     """
-    return math.floor((id_ + 1) * selectivity) - math.floor(id_ * selectivity)
+    number = id_ if stage == 0 else random_bits(id_, stage) % _NUMBERS
+    return math.floor((number + 1) * selectivity) - math.floor(number * selectivity)
 
 
-def worked(row: Mapping[str, Any], work: Work, selectivity: float = 1.0) -> Iterator[dict[str, Any]]:
+def worked(row: Mapping[str, Any], work: Work, selectivity: float = 1.0, stage: int = 0) -> Iterator[dict[str, Any]]:
     """Do the work for one row, and yield it as often as the selectivity demands, with the score added."""
     added = score(work, row)
-    for _ in range(copies(row["id"], selectivity)):
+    for _ in range(copies(row["id"], selectivity, stage)):
         yield {**{name: row[name] for name in COLUMNS[:-1]}, "score": row.get("score", 0) + added}
 
 
@@ -70,11 +93,11 @@ def costs(work: Work, selectivity: float = 1.0) -> OperatorBehaviour:
     return OperatorBehaviour(service_s=service, selectivity=Fixed(value=selectivity))
 
 
-def keyed_work(work: Work, key: str, selectivity: float = 1.0) -> Callable[[DataFrame], DataFrame]:
+def keyed_work(work: Work, key: str, selectivity: float = 1.0, stage: int = 0) -> Callable[[DataFrame], DataFrame]:
     """Return an operator that does the work in replicas partitioned by a key. Its rows do not depend on their order."""
 
     def of_key(_: tuple[int], frames: Iterator[pd.DataFrame], __: Any) -> Iterator[pd.DataFrame]:
-        return worked_frames(frames, work, selectivity)
+        return worked_frames(frames, work, selectivity, stage)
 
     def operator(rows: DataFrame) -> DataFrame:
         return rows.groupBy(key).applyInPandasWithState(of_key, SCHEMA, "unused bigint", "update", "NoTimeout")
@@ -82,18 +105,22 @@ def keyed_work(work: Work, key: str, selectivity: float = 1.0) -> Callable[[Data
     return operator
 
 
-def worked_frames(frames: Iterator[pd.DataFrame], work: Work, selectivity: float) -> Iterator[pd.DataFrame]:
+def worked_frames(
+    frames: Iterator[pd.DataFrame], work: Work, selectivity: float, stage: int = 0
+) -> Iterator[pd.DataFrame]:
     """Do the work for all rows of some pandas frames."""
     for frame in frames:
-        rows = [result for row in frame.to_dict("records") for result in worked(row, work, selectivity)]
+        rows = [result for row in frame.to_dict("records") for result in worked(row, work, selectivity, stage)]
         yield pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def row_work(work: Work, selectivity: float = 1.0) -> Callable[[dict[str, Any]], Iterator[dict[str, Any]]]:
+def row_work(
+    work: Work, selectivity: float = 1.0, stage: int = 0
+) -> Callable[[dict[str, Any]], Iterator[dict[str, Any]]]:
     """Return a row function that does the work."""
 
     def operator(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        return worked(row, work, selectivity)
+        return worked(row, work, selectivity, stage)
 
     return operator
 
@@ -103,10 +130,12 @@ def scores(output: Iterable[Mapping[str, Any]]) -> Counter[tuple[int, int]]:
     return Counter((row["id"], row["score"]) for row in output)
 
 
-def expected_rows(row: Mapping[str, Any], path: Sequence[tuple[Work, float]]) -> Iterator[dict[str, Any]]:
+def expected_rows(
+    row: Mapping[str, Any], path: Sequence[tuple[Work, float]], stage: int = 0
+) -> Iterator[dict[str, Any]]:
     """Yield the rows that leave a path of operators for one row that enters it."""
-    if not path:
+    if stage == len(path):
         yield dict(row)
         return
-    for result in worked(row, *path[0]):
-        yield from expected_rows(result, path[1:])
+    for result in worked(row, *path[stage], stage):
+        yield from expected_rows(result, path, stage + 1)

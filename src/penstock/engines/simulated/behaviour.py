@@ -16,6 +16,7 @@ import msgspec
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.json_document import JsonDocument
 from penstock.engines.simulated.distributions import LARGEST, BehaviourError, Distribution, Exponential, Fixed
+from penstock.engines.simulated.placement import PLACEMENTS
 from penstock.models.curve import CurvePoint
 
 UNLIMITED_ROWS = 2**62  # `SourceBehaviour.rows` of a source that never ends
@@ -62,6 +63,7 @@ class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     max_executors: int | None = None
     start_up_s: float = 0.0  # time between the request of an executor and its first task
     mean_time_to_failure_s: float | None = None  # per executor, exponential; None: executors never fail
+    placement: str = "even"  # how replicas are assigned to slots, a name in `placement.PLACEMENTS`
 
 
 class ChangePause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -177,6 +179,8 @@ def _check_cluster(cluster: SimulatedCluster) -> None:
     _check_seconds("start_up_s", cluster.start_up_s)
     if cluster.slots_per_executor < 1:
         raise BehaviourError(f"slots_per_executor is {cluster.slots_per_executor}; an executor needs at least 1 slot.")
+    if cluster.placement not in PLACEMENTS:
+        raise BehaviourError(f"There is no placement '{cluster.placement}'; use one of {', '.join(PLACEMENTS)}.")
     mean_s = cluster.mean_time_to_failure_s
     if mean_s is not None and not mean_s > 0:
         raise BehaviourError(f"mean_time_to_failure_s is {mean_s}; it must be above 0, or null for no failures.")

@@ -16,6 +16,7 @@ import numpy as np
 from penstock.dataflow import Dataflow, Kind, regions
 from penstock.engines.simulated.behaviour import Behaviour, Queue
 from penstock.engines.simulated.distributions import BehaviourError, Fixed
+from penstock.engines.simulated.placement import PLACEMENTS
 from penstock.models.curve import Curve, CurvePoint, curve_from_points
 from penstock.plan import Plan, pipelines
 
@@ -117,18 +118,22 @@ def _cpu_share(flow: Dataflow, behaviour: Behaviour, run: Sequence[str]) -> floa
 def replica_slots(
     working: Sequence[tuple[str, int, float]], plan: Plan, behaviour: Behaviour
 ) -> dict[str, tuple[ReplicaSlot, ...]]:
-    """Assign replicas to slots round-robin. Return the slots by the first operator of each station.
+    """Assign replicas to slots by the strategy of the cluster. Return the slots by the first operator of each station.
 
     `working` are the stations that need slots: first operator, replicas and share of the time on a core. The slowdown
     assumes that all replicas of a slot are busy. This is exact for one replica per slot and pessimistic otherwise.
     """
     order = [(operator, share) for operator, replicas, share in working for _ in range(replicas)]
-    slot_of = np.arange(len(order)) % plan.slots
-    shares_of_slot = [tuple(share for _, share in order[slot :: plan.slots]) for slot in range(plan.slots)]
+    counts = [(operator, replicas) for operator, replicas, _ in working]
+    places = PLACEMENTS[behaviour.cluster.placement](counts, plan.slots)
+    on_slot: list[list[float]] = [[] for _ in range(plan.slots)]
+    for slot, (_, share) in zip(places, order, strict=True):
+        on_slot[slot].append(share)
+    shares_of_slot = [tuple(shares) for shares in on_slot]
     curves = {operator: _curve(operator, behaviour.of(operator).curve) for operator, _, _ in working}
     result: dict[str, list[ReplicaSlot]] = {operator: [] for operator, _, _ in working}
     slowdowns: dict[tuple[str, tuple[float, ...]], float] = {}
-    for (operator, share), slot in zip(order, slot_of.tolist(), strict=True):
+    for slot, (operator, share) in zip(places, order, strict=True):
         key = (operator, shares_of_slot[slot])
         if key not in slowdowns:
             slowdowns[key] = slowdown(curves[operator], len(shares_of_slot[slot]), share, shares_of_slot[slot])

@@ -19,6 +19,7 @@ class Change(StrEnum):
     FILL = "fill the slots"
     THROTTLE = "throttle"
     OPERATOR = "operator + 1"
+    CUT = "operator + 1 with a cut"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class Configuration:
     source_tasks: int = 1
     tasks: Mapping[str, int]
     throttle: float = 1.0  # share of the rows in flight that the sources may have; 1: not throttled
+    cuts: frozenset[str] = frozenset()  # operators behind which queries are separated, besides the required ones
 
     def with_source_task(self) -> Configuration:
         return replace(self, source_tasks=self.source_tasks + 1)
@@ -37,6 +39,9 @@ class Configuration:
 
     def with_counts(self, tasks: Mapping[str, int]) -> Configuration:
         return replace(self, tasks={name: tasks.get(name, count) for name, count in self.tasks.items()})
+
+    def with_cuts(self, added: frozenset[str]) -> Configuration:
+        return replace(self, cuts=self.cuts | added)
 
     def throttled(self, share: float) -> Configuration:
         return replace(self, throttle=share)

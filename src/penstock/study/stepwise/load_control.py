@@ -30,7 +30,8 @@ class LoadControl:
     def update(self, window: Window) -> None:
         seconds = window.end_s - window.start_s
         arrived = (window.external_rows_per_s or 0.0) * seconds
-        self._arrived_rows += arrived
+        # Rows of an earlier trial that a batch still contained when this trial began are read here without an arrival.
+        self._arrived_rows = max(self._arrived_rows + arrived, rows_read(self._engine.flow, window))
         before, self._unfinished_rows = (
             self._unfinished_rows,
             unfinished_rows(self._engine.flow, window, self._visits, self._arrived_rows),
@@ -53,13 +54,16 @@ def unfinished_rows(flow: Dataflow, window: Window, visits: Mapping[str, float],
     """
     seen = {operator.operator: operator for operator in window.operators}
     ahead: dict[str, float] = {}  # operator -> unfinished rows on the way to it and at it
-    read = 0
     for operator in flow.operators:
         if operator.kind is Kind.SOURCE:
             ahead[operator.name] = 0.0
-            read += seen[operator.name].rows_in_total or 0
             continue
         before = (ahead[name] for name in operator.inputs if name not in operator.feedback)
         own = (seen[operator.name].backlog_rows or 0) / visits[operator.name] if visits[operator.name] > 0 else 0.0
         ahead[operator.name] = own + max(before, default=0.0)
-    return max(ahead.values()) + max(0.0, arrived_rows - read)
+    return max(ahead.values()) + max(0.0, arrived_rows - rows_read(flow, window))
+
+
+def rows_read(flow: Dataflow, window: Window) -> int:
+    """Return the rows of all sources that were read since the start."""
+    return sum(window.operator(op.name).rows_in_total or 0 for op in flow.operators if op.kind is Kind.SOURCE)

@@ -4,16 +4,19 @@ The operator with the highest capacity gets another task. The task is kept if th
 within the latency target, and revoked otherwise; the operator with the next highest capacity follows. A revoked
 operator is tried again after another one was kept, because that may have made it the bottleneck.
 
-One case is not in the paper: if several operators have the highest capacity, a task for one of them alone cannot help.
-All of them get a task in the same trial first.
+Two cases are not in the paper. If several operators have the highest capacity, a task for one of them cannot help.
+All of them get a task in the same trial first. On an engine that processes batches, the operators of a query take
+turns. The query with the highest sum of capacities gets a task for each of its operators first. A task for one of them
+alone comes with cuts that give this operator a query of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from penstock.study.stepwise.configuration import Change, Decision, Finished, NextTrial, Round
+from penstock.study.stepwise.configuration import Change, Configuration, Decision, Finished, NextTrial, Round
 from penstock.study.stepwise.sequential_test import Verdict
 
 
@@ -25,6 +28,15 @@ class CapacitySettings:
     k: float = 2.0  # stop when all latencies are within this multiple of their minimum
     max_revocations: int = 2  # consecutive ones, after which to stop
     tie: float = 0.02  # capacities that differ by this share or less are equal
+    # Operators of one query, for an engine on which they take turns; None: all operators work at the same time.
+    queries: Callable[[Configuration], Sequence[frozenset[str]]] | None = None
+    # Cuts that give an operator a query of its own, if they are possible.
+    cuts: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+class _Candidate(NamedTuple):
+    names: frozenset[str]  # operators that get another task
+    cuts: frozenset[str] = frozenset()  # new ones
 
 
 def operator_capacity(*, latency_s: float, executed_rows: float, window_s: float, tasks: int) -> float:
@@ -52,29 +64,47 @@ def next_capacity_trial(rounds: Sequence[Round], settings: CapacitySettings) -> 
         return Finished(round=kept, reason=f"all operator latencies are within {settings.k:g} times their minimum")
     if len(revoked) >= settings.max_revocations:
         return Finished(round=kept, reason=f"{len(revoked)} consecutive changes did not increase the throughput")
-    names = next((names for names in _candidates(current, settings) if names not in revoked), None)
-    if names is None:
+    found = next((candidate for candidate in _candidates(current, settings) if candidate not in revoked), None)
+    if found is None:
         return Finished(round=kept, reason="no operator is left that may have more tasks")
-    capacity = max(current.operators[name].capacity for name in names)
-    have = "has" if len(names) == 1 else "have"
+    capacity = max(current.operators[name].capacity for name in found.names)
+    have = "has" if len(found.names) == 1 else "have"
+    reason = f"{', '.join(sorted(found.names))} {have} the highest capacity, {capacity:.2f}"
+    if found.cuts:
+        reason += f"; other tasks than in the rest of the query need a cut after {', '.join(sorted(found.cuts))}"
     return NextTrial(
-        configuration=current.configuration.with_tasks(dict.fromkeys(names, 1)),
-        change=Change.OPERATOR,
+        configuration=current.configuration.with_tasks(dict.fromkeys(found.names, 1)).with_cuts(found.cuts),
+        change=Change.CUT if found.cuts else Change.OPERATOR,
         reference=kept,
-        reason=f"{', '.join(sorted(names))} {have} the highest capacity, {capacity:.2f}",
+        reason=reason,
         ends_when_missed=current.meets(settings.latency_target_s),
     )
 
 
-def _candidates(current: Round, settings: CapacitySettings) -> Iterator[frozenset[str]]:
-    """Yield the operators to enhance, in this order: all with the highest capacity, then single ones."""
+def _candidates(current: Round, settings: CapacitySettings) -> Iterator[_Candidate]:
+    """Yield the operators to enhance, in this order: all with the highest capacity, then the others one by one."""
     capacities = {name: measured.capacity for name, measured in current.operators.items() if name not in settings.fixed}
     ordered = sorted(capacities, key=lambda name: -capacities[name])
-    yield from (
-        frozenset(name for name in ordered if capacities[name] >= (1.0 - settings.tie) * capacities[highest])
-        for highest in ordered[:1]
-    )
-    yield from (frozenset({name}) for name in ordered)
+    together = [frozenset({name}) for name in ordered]
+    if settings.queries is not None:
+        queries = (names & capacities.keys() for names in settings.queries(current.configuration))
+        together = sorted(filter(None, queries), key=lambda names: -sum(capacities[name] for name in names))
+    sums = [sum(capacities[name] for name in names) for names in together]
+    highest = [names for names, total in zip(together, sums, strict=True) if total >= (1.0 - settings.tie) * sums[0]]
+    if highest:
+        yield _Candidate(frozenset().union(*highest))
+    for names in together:
+        yield _Candidate(names)
+        yield from _single_candidates(sorted(names, key=lambda name: -capacities[name]), current, settings)
+
+
+def _single_candidates(names: Sequence[str], current: Round, settings: CapacitySettings) -> Iterator[_Candidate]:
+    """Yield the operators of one query one by one, each with the cuts that separate it from the others."""
+    if len(names) < 2:
+        return
+    for name in names:
+        if name in settings.cuts:
+            yield _Candidate(frozenset({name}), settings.cuts[name] - current.configuration.cuts)
 
 
 def _kept(rounds: Sequence[Round], latency_target_s: float) -> int:
@@ -90,7 +120,8 @@ def _kept(rounds: Sequence[Round], latency_target_s: float) -> int:
     )
 
 
-def _enhanced(before: Round, after: Round) -> frozenset[str]:
-    """Return the operators that have more tasks."""
+def _enhanced(before: Round, after: Round) -> _Candidate:
+    """Return the operators that have more tasks, and the cuts that were added."""
     tasks = before.configuration.tasks
-    return frozenset(name for name, count in after.configuration.tasks.items() if count > tasks[name])
+    names = frozenset(name for name, count in after.configuration.tasks.items() if count > tasks[name])
+    return _Candidate(names, after.configuration.cuts - before.configuration.cuts)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import Region, regions
-from penstock.plan import default_plan, pipelines
+from penstock.plan import Plan, default_plan, pipelines
+from penstock.plan.cuts import forbidden_cuts
 from penstock.store import ProfiledOperator
 from penstock.study.stepwise.dominance import dominated_operators
 from penstock.study.stepwise.operator_types import OperatorType
@@ -82,3 +84,38 @@ def equal_within_queries(flow: Dataflow, ratio: Mapping[str, int]) -> dict[str, 
         own = [name for name in ratio if name in pipeline.operators]
         result |= dict.fromkeys(own, max((ratio[name] for name in own), default=1))
     return result
+
+
+def regions_by_query(flow: Dataflow, plan: Plan) -> list[frozenset[str]]:
+    """Return the regions of each query. They take turns on an engine that processes batches."""
+    own = [region.name for region in regions(flow) if region.kind is not Kind.SOURCE]
+    together = (frozenset(name for name in own if name in pipe.operators) for pipe in pipelines(flow, plan))
+    return [names for names in together if names]
+
+
+def separating_cuts(flow: Dataflow, name: str) -> frozenset[str] | None:
+    """Return the cuts that give a region a query of its own; None if one of them is forbidden.
+
+    A region that reads a source directly needs no cut there, because its replicas read the source.
+    """
+    region = next(region for region in regions(flow) if region.name == name)
+    before = [input for input in flow[name].inputs if flow[input].kind is not Kind.SOURCE]
+    after = [region.operators[-1]] if flow.consumers(region.operators[-1]) else []
+    cuts = frozenset((*before, *after))
+    return None if cuts & forbidden_cuts(flow).keys() else cuts
+
+
+def grown(ratio: Mapping[str, int], queries: Sequence[frozenset[str]], slots: int, rounds: int) -> dict[str, int]:
+    """Return the smallest multiple of the reduced ratio with which the tasks reach the slots in so many rounds.
+
+    Regions of one query take turns, so the largest of them counts.
+
+    >>> grown({"parse": 1, "count": 1}, [frozenset({"parse", "count"})], slots=16, rounds=4)
+    {'parse': 4, 'count': 4}
+    >>> grown({"a": 1, "b": 2}, [frozenset({"a"}), frozenset({"b"})], slots=4, rounds=4)
+    {'a': 1, 'b': 2}
+    """
+    divisor = math.gcd(*ratio.values()) or 1
+    at_once = sum(max((ratio.get(name, 0) for name in names), default=0) for names in queries) // divisor
+    factor = math.ceil(slots / (rounds * at_once)) if at_once else 1
+    return {name: count // divisor * factor for name, count in ratio.items()}

@@ -23,18 +23,25 @@ from penstock.study.stepwise.configuration import (
     Round,
     best_round,
 )
+from penstock.study.stepwise.feature_trial import MeasureFeatures, measure_features
 from penstock.study.stepwise.operator_capacity import CapacitySettings, next_capacity_trial
 from penstock.study.stepwise.operator_types import OperatorType
 from penstock.study.stepwise.platform_capability import PlatformSettings, next_platform_trial
 from penstock.study.stepwise.profile import Profile, ProfileProgress, ProfileRound
-from penstock.study.stepwise.region_graph import RegionFeatures, equal_within_queries, region_features
+from penstock.study.stepwise.region_graph import (
+    RegionFeatures,
+    equal_within_queries,
+    grown,
+    region_features,
+    regions_by_query,
+    separating_cuts,
+)
 from penstock.study.stepwise.sequential_test import TrialLimits, Verdict, confidence_interval
 from penstock.study.stepwise.slot_filling import filling_tasks
 from penstock.study.stepwise.task_ratios import task_ratios, whole_ratios
-from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_features, measure_trial
+from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_trial
 
 STUDY = "profile"
-_HEADROOM = 0.9  # a source task fills this share of the latency target on slots that are fully used
 OnProgress = Callable[[ProfileProgress], None]
 
 
@@ -52,6 +59,9 @@ class StepwiseSettings:
     limits: TrialLimits = field(default_factory=TrialLimits)
     stages_take_turns: bool = False  # whether the stages of a query run one after another
     fills_slots: bool = True  # whether a trial tests the tasks that fill all slots equally, which the paper lacks
+    rounds_to_slots: int | None = None  # rounds in which tasks grow to the slots; None: each adds the ratio
+    tie: float = 0.02  # relative difference of operator capacities that does not matter
+    headroom: float = 0.9  # a source task fills this share of the latency target on slots that are fully used
     types: Mapping[str, OperatorType] = field(default_factory=dict)  # declared types by operator
 
     def trial_settings(self) -> TrialSettings:
@@ -69,6 +79,8 @@ class StepwiseStudy:
     program: str | None = None  # fingerprint of the program
     conditions: Mapping[str, str] = field(default_factory=dict)  # everything else that makes trials comparable
     executors: int = 1
+    measure_features: MeasureFeatures = measure_features
+    known_features: tuple[ProfiledOperator, ...] = ()  # measured on another platform; empty: measure them
 
     def run(self, on: OnProgress | None = None) -> Profile:
         """Return the best plan. Trials that the store contains are not made again."""
@@ -81,6 +93,9 @@ class StepwiseStudy:
         added = whole_ratios(ratios.ratios, self.settings.slice_) if ratios.ratios else {}
         if added and self.settings.stages_take_turns:
             added = equal_within_queries(self.flow, added)
+        if added and self.settings.rounds_to_slots is not None:
+            queries = regions_by_query(self.flow, self.plan_for(added | ratios.tasks))
+            added = grown(added, queries, self.settings.slots, self.settings.rounds_to_slots)
         search = _Search(self, features, report)
         platform = PlatformSettings(
             latency_target_s=self.settings.latency_target_s,
@@ -103,6 +118,9 @@ class StepwiseStudy:
             min_latency_s={name: load.min_latency_s for name, load in features.loads.items()},
             fixed=[name for name in features.loads if name not in ratios.ratios],
             k=self.settings.k,
+            tie=self.settings.tie,
+            queries=self._queries if self.settings.stages_take_turns else None,
+            cuts=self._cuts() if self.settings.stages_take_turns else {},
         )
         best, last_reason = search.follow("capacity", start, lambda rounds: next_capacity_trial(rounds, capacity))
         return search.profile(best, operators, f"{reason}; {last_reason}")
@@ -135,7 +153,7 @@ class StepwiseStudy:
             if trial.profile is not None and trial.profile.step == "features":
                 return trial.profile.operators
         began_s, plan = self.time(), self.plan_for({})
-        operators = measure_features(self.fresh, plan, self.settings.trial_settings(), self.settings.types)
+        operators = self.known_features or self.measure_features(self.fresh, plan, self.settings.types)
         self.store.add_trial(
             Trial(
                 study=STUDY,
@@ -162,10 +180,18 @@ class StepwiseStudy:
             features.seconds_per_external_row, self.settings.slots, fixed, constant=features.non_scalable
         )
 
-    def plan_for(self, tasks: Mapping[str, int]) -> Plan:
-        """Return the plan with these replicas and the cuts that they require; other regions have one replica."""
+    def plan_for(self, tasks: Mapping[str, int], cuts: frozenset[str] = frozenset()) -> Plan:
+        """Return the plan with these replicas and cuts, and the required cuts; other regions have one replica."""
         own = {region.name: 1 for region in regions(self.flow) if region.kind is not Kind.SOURCE}
-        return default_plan(self.flow, slots=self.settings.slots, replicas=own | dict(tasks))
+        plan = default_plan(self.flow, slots=self.settings.slots, replicas=own | dict(tasks))
+        return plan.replace(cuts=plan.cuts | cuts)
+
+    def _queries(self, configuration: Configuration) -> list[frozenset[str]]:
+        return regions_by_query(self.flow, self.plan_for(configuration.tasks, configuration.cuts))
+
+    def _cuts(self) -> dict[str, frozenset[str]]:
+        own = [region.name for region in regions(self.flow) if region.kind is not Kind.SOURCE]
+        return {name: cuts for name in own if (cuts := separating_cuts(self.flow, name)) is not None}
 
 
 class _Search:
@@ -178,7 +204,7 @@ class _Search:
         seconds = sum(features.seconds_per_external_row.values())
         settings = study.settings
         # Little's law: the rows that are in flight if all slots are busy and the latency is the target.
-        self._rows_per_source_task = _HEADROOM * settings.latency_target_s * settings.slots / seconds
+        self._rows_per_source_task = settings.headroom * settings.latency_target_s * settings.slots / seconds
 
     @property
     def rounds(self) -> list[Round]:
@@ -217,7 +243,7 @@ class _Search:
 
     def _measure(self, step: str, planned: NextTrial, reference: int | None) -> Trial:
         study, configuration = self._study, planned.configuration
-        plan, began_s = study.plan_for(configuration.tasks), study.time()
+        plan, began_s = study.plan_for(configuration.tasks, configuration.cuts), study.time()
         measured = measure_trial(
             study.fresh,
             plan,
@@ -318,7 +344,10 @@ def _round(trial: Trial) -> Round:
     assert profile is not None and profile.latency_s is not None
     return Round(
         configuration=Configuration(
-            source_tasks=profile.source_tasks, tasks=trial.plan.replicas, throttle=profile.throttle
+            source_tasks=profile.source_tasks,
+            tasks=trial.plan.replicas,
+            throttle=profile.throttle,
+            cuts=trial.plan.cuts,
         ),
         change=Change(profile.change),
         rows_per_s=trial.samples,

@@ -31,6 +31,8 @@ class TrialSums:
     latency_rows: float = 0.0
     latency_row_s: float = 0.0
     pipelines: dict[str, PipelineWindow] = field(default_factory=dict)
+    ended_before_s: Mapping[str, float] = field(default_factory=dict)  # end of the last batch before, by pipeline
+    ended_s: dict[str, float] = field(default_factory=dict)  # end of the last batch, by pipeline, as far as known
 
     def add(self, window: Window) -> None:
         seconds = window.end_s - window.start_s
@@ -43,6 +45,8 @@ class TrialSums:
         for pipeline in window.pipelines:
             self.pipelines[pipeline.pipeline] = pipeline
             self.batch_s[pipeline.pipeline] += pipeline.batches * (pipeline.batch_s or 0.0)
+            if pipeline.last_batch_ended_s is not None:
+                self.ended_s[pipeline.pipeline] = pipeline.last_batch_ended_s
         if window.latency is not None:
             self.latency_rows += window.latency.rows
             self.latency_row_s += window.latency.rows * window.latency.mean_s
@@ -55,8 +59,11 @@ class TrialSums:
         """Return the external rows/s of the slowest pipeline or operator; None if they are unknown.
 
         Rows of a batch are counted at its end, so they are divided by the duration of the batches. `ignored` are the
-        operators whose input does not grow with the input of the dataflow.
+        operators whose input does not grow with the input of the dataflow. If the ends of batches are known, the rows
+        of the last pipelines are divided by the time between these ends, which includes the time between batches.
         """
+        if self.ended_before_s:
+            return self._committed_rows_per_s(visits, ignored)
         rates = []
         for pipeline in self.pipelines.values():
             inputs = [name for name in self._inputs(pipeline) if name not in ignored]
@@ -71,6 +78,35 @@ class TrialSums:
             else:
                 return None
         return min(rates, default=None) or None
+
+    def _committed_rows_per_s(self, visits: Mapping[str, float], ignored: Collection[str]) -> float | None:
+        rates = []
+        for pipeline in self._last_pipelines(ignored):
+            inputs = [name for name in self._inputs(pipeline) if name not in ignored]
+            share = sum(visits[name] for name in inputs)
+            if share <= 0:
+                continue
+            began_s, ended_s = self.ended_before_s.get(pipeline.pipeline), self.ended_s.get(pipeline.pipeline)
+            if began_s is None or ended_s is None or ended_s <= began_s:
+                return None
+            rates.append(sum(self.rows_in[name] for name in inputs) / (ended_s - began_s) / share)
+        return min(rates, default=None) or None
+
+    def _last_pipelines(self, ignored: Collection[str]) -> list[PipelineWindow]:
+        """Return the pipelines whose output no other pipeline reads, or only one whose operators are ignored."""
+        counted = [pipe for pipe in self.pipelines.values() if not set(pipe.operators) <= set(ignored)]
+        return [
+            pipe
+            for pipe in counted
+            if not any(
+                before in pipe.operators
+                for other in counted
+                if other is not pipe
+                for name in other.operators
+                if name not in ignored
+                for before in self.flow[name].inputs
+            )
+        ]
 
     def region(self, region: Region, replicas: int) -> ProfiledRegion:
         """Return the time of a row in a region, waiting included, and the capacity of the region (Equation 2)."""

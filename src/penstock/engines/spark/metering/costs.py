@@ -21,7 +21,7 @@ from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.busy_time import ReaderBusyTime
 from penstock.engines.spark.run_directory.committed import ChannelInput, Query
-from penstock.measure.estimators import ServiceSample, cost_per_row, ratio
+from penstock.measure.estimators import ServiceSample, cost_per_row, low_cost_per_row, ratio
 
 _KEPT_SAMPLES = 64
 BusySamples = deque[tuple[int, float]]  # (rows, seconds)
@@ -66,6 +66,10 @@ class OperatorSamples:
         if self.has_clock:
             return ratio(sum(seconds for _, seconds in self.busy), sum(rows for rows, _ in self.busy))
         return cost_per_row(self.busy)
+
+    def min_seconds_per_row(self) -> float | None:
+        """Return the cost of a row while nothing disturbs the operator. Task time has no such quantile."""
+        return low_cost_per_row(self.busy) if self.has_clock else self.seconds_per_row()
 
 
 @dataclass(slots=True)

@@ -165,6 +165,7 @@ class QueryMeter:
             busy_s=sum(known_busy_s) * len(batches) / len(known_busy_s) if known_busy_s else None,
             backlog_rows=_sum_if_known(rows.backlog.values()),
             fixed_s=self._fixed_costs.estimate(query.checkpoint),
+            last_batch_ended_s=max((batch.ended_s for batch in batches), default=None),
         )
 
     def _operator_window(self, operator: Operator, query: Query, rows: _QueryRows) -> OperatorWindow:
@@ -199,6 +200,7 @@ class QueryMeter:
             open_windows=None if state is None else state.open_windows,
             service_scv=None if service is None else service[1],
             shared_cost=_shared_cost(samples.group, query, rows),
+            min_seconds_per_row=samples.min_seconds_per_row(),
         )
 
     def _busy_span_s(self, query: Query, batches: list[Batch], now_s: float) -> float:

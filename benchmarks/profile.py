@@ -1,0 +1,122 @@
+"""Profiled plans compared with an exhaustive search on Spark: `python -m benchmarks.profile [--json] [--only PART]`.
+
+The operators wait 5 ms for each row, so that 16 slots are 16 processors also on a small machine. Each part profiles a
+dataflow, then measures all plans of a grid with the same number of unfinished rows on one engine, and the profiled plan
+again among them. The figure is the throughput of the profiled plan relative to the best plan of the grid within the
+latency target. `word_count` is the time that a profile takes from scratch, with the start of Spark.
+
+linear     three operators with different keys: all combinations of 2, 4, 5, 6 and 8 tasks, in one order because equal
+diamond    four parallel operators and a merge: 1 to 16 tasks for each operator
+word_count profile on two slots
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+
+import penstock
+from benchmarks.figures import Row, print_all, row
+from penstock.api.profile_trials import SparkTrials, endless_sources, spark_platform
+from penstock.apps.stepwise import diamond, linear, word_count
+from penstock.dataflow import Dataflow, Kind
+from penstock.dataflow.regions import regions
+from penstock.plan import Plan, default_plan
+from penstock.study.stepwise.profile import Profile, ProfileProgress
+from penstock.study.stepwise.region_graph import region_features
+from penstock.study.stepwise.sequential_test import TrialLimits
+from penstock.study.stepwise.trial import TrialSettings, measure_trial
+
+SLOTS, LATENCY_S = 16, 2.0
+_LIMITS = TrialLimits(min_windows=5, max_windows=8, max_warm_up=6, tolerance=0.05)
+
+
+def linear_part(folder: Path) -> list[Row]:
+    counts = itertools.combinations_with_replacement((2, 4, 5, 6, 8), 3)
+    return _compared(
+        "linear", linear.flow(work="wait"), [dict(zip(linear.OPERATORS, each, strict=True)) for each in counts], folder
+    )
+
+
+def diamond_part(folder: Path) -> list[Row]:
+    flow = diamond.flow(work="wait")
+    names = [region.name for region in regions(flow) if region.kind is not Kind.SOURCE]
+    return _compared("diamond", flow, [dict.fromkeys(names, count) for count in (1, 2, 3, 4, 5, 6, 8, 12, 16)], folder)
+
+
+def word_count_part(folder: Path) -> list[Row]:
+    began_s = time.monotonic()
+    result = penstock.profile(word_count.flow(), slots=2, at=folder / "word_count", on_progress=_show)
+    minutes = (time.monotonic() - began_s) / 60
+    return [
+        row("word count: duration of a profile", minutes, "min", "<= 10", minutes <= 10),
+        row("word count: rounds", len(result.rounds), "rounds"),
+        row("word count: throughput", result.rows_per_s, "rows/s"),
+    ]
+
+
+def _compared(name: str, flow: Dataflow, grid: list[dict[str, int]], folder: Path) -> list[Row]:
+    began_s = time.monotonic()
+    found = penstock.profile(flow, slots=SLOTS, latency_s=LATENCY_S, at=folder / name, on_progress=_show)
+    seconds = time.monotonic() - began_s
+    plans = [found.plan, *(default_plan(flow, slots=SLOTS, replicas=each) for each in grid)]
+    measured = list(_measured(flow, found, plans, folder / f"{name}-search"))
+    within = [rate for rate, latency_s in measured if latency_s <= LATENCY_S] or [rate for rate, _ in measured]
+    share = measured[0][0] / max(within)
+    return [
+        row(f"{name}: profiled plan / best plan of {len(grid)}", share, "", ">= 0.9", share >= 0.9),
+        row(f"{name}: throughput of the profiled plan", measured[0][0], "rows/s"),
+        row(f"{name}: rounds", len(found.rounds), "rounds"),
+        row(f"{name}: duration of the profile", seconds, "s"),
+    ]
+
+
+def _measured(flow: Dataflow, found: Profile, plans: list[Plan], at: Path) -> Iterator[tuple[float, float]]:
+    """Yield rows/s and latency of each plan, measured one after another on one engine."""
+    endless = endless_sources(flow.without_output())
+    features = region_features(endless, found.operators)
+    settings = TrialSettings(latency_target_s=LATENCY_S, window_s=LATENCY_S, limits=_LIMITS)
+    trials = SparkTrials(endless, spark_platform(SLOTS, None, None), at)
+    try:
+        for plan in plans:
+            trial = measure_trial(
+                trials.fresh, plan, features, settings, unfinished_rows=found.unfinished_rows, reference=None
+            )
+            rate = fmean(trial.rows_per_s)
+            print(f"  {plan.replicas}: {rate:,.0f} rows/s, {trial.latency_s:.2f} s", file=sys.stderr, flush=True)
+            yield rate, trial.latency_s
+    finally:
+        trials.close()
+
+
+def _show(progress: ProfileProgress) -> None:
+    if progress.round is not None:
+        done = progress.round
+        print(
+            f"  round {done.number}: {done.plan.replicas}, source {done.source_tasks} x {done.throttle:.2f}: "
+            f"{done.rows_per_s:,.0f} rows/s, {done.latency_s:.2f} s, {done.verdict or 'first'}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+PARTS = {"word_count": word_count_part, "linear": linear_part, "diamond": diamond_part}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=PARTS)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        print_all(PARTS, options.only, Path(folder), as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()

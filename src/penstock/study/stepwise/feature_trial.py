@@ -1,0 +1,208 @@
+"""Measure the features of an application at loads at which nothing queues (Liu et al. 2017, section 4.1).
+
+A simulated engine is measured for as long as the slices need. An engine in real time that processes batches is measured
+for seconds: the load grows until batches become longer, because even a batch with one row takes its fixed time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from penstock.control.loop import Clock
+from penstock.control.visit_ratios import operator_visits
+from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.operators import Kind
+from penstock.dataflow.regions import regions
+from penstock.engines.ports import RunnableEngine
+from penstock.measure.window import OperatorWindow, Window
+from penstock.plan import Plan
+from penstock.store import ProfiledOperator
+from penstock.study.mst.throughput import mix
+from penstock.study.mst.trial_engine import recovered, started
+from penstock.study.stepwise.features import minimal_latency_s, relative_stream_sizes
+from penstock.study.stepwise.operator_types import Flow, OperatorType, operator_type
+from penstock.study.stepwise.trial import FreshEngine
+from penstock.study.stepwise.trial_sums import TrialSums
+
+DeclaredTypes = Mapping[str, OperatorType]
+MeasureFeatures = Callable[[FreshEngine, Plan, DeclaredTypes], tuple[ProfiledOperator, ...]]
+
+_FASTER = 3.0  # the second small load, relative to the first one
+# In simulation:
+_ROWS = 250  # rows of a slice of the data
+_SLICES = 20
+_UTILISATION = 0.05  # highest utilisation at the lower of the two small loads
+_PROBE_ROWS_PER_S = 1.0
+_PROBES = 30
+# In batches:
+_FIRST_ROWS_PER_S = 10.0
+_MAX_STEPS = 9  # steps in which the load grows
+_STEP_S = 2.0
+_LONGER = 1.5  # batches that take this multiple of the shortest ones are not dominated by their fixed time
+_PAIRS = 5  # slices of the data at each load; each slice is measured in two windows
+
+
+def measure_features(fresh: FreshEngine, plan: Plan, declared: DeclaredTypes) -> tuple[ProfiledOperator, ...]:
+    """Measure each operator at two loads at which nothing queues. Both read the same data from its beginning."""
+    flow, probe = _slices(fresh, plan, _PROBE_ROWS_PER_S, 1.0, _PROBES)
+    sums = TrialSums(flow)
+    for window in probe:
+        sums.add(window)
+    _check_costs(sums)
+    external = sum(sums.rows_in[name] for name in mix(flow))
+    slowest_s = max(
+        sum(sums.busy_s[name] for name in region.operators) / plan.replicas[region.name] / external
+        for region in regions(flow)
+        if region.kind is not Kind.SOURCE
+    )
+    rate = _UTILISATION / slowest_s
+    slow = _slices(fresh, plan, rate, _ROWS / rate, _SLICES)[1]
+    fast = _slices(fresh, plan, _FASTER * rate, _ROWS / (_FASTER * rate), _SLICES)[1]
+    return _features(flow, slow, fast, declared)
+
+
+def measure_features_in_batches(
+    fresh: FreshEngine, plan: Plan, declared: DeclaredTypes
+) -> tuple[ProfiledOperator, ...]:
+    """Measure each operator at two loads that hardly lengthen batches, one after another in one run.
+
+    The loads read different data. A slice is measured in two windows, so that differences between slices can be told
+    from those within a slice.
+    """
+    engine, clock = fresh(plan)
+    with started(engine):
+        rate = _highest_small_rate(engine, clock)
+        sums = TrialSums(engine.flow)
+        passes: list[list[Window]] = []
+        for load in (rate / _FASTER, rate):
+            _set_rate(engine, load)
+            _next_window(engine, clock, _STEP_S / 2)  # rows of the previous load
+            windows = [_next_window(engine, clock, _STEP_S / 2) for _ in range(2 * _PAIRS)]
+            for window in windows:
+                sums.add(window)
+            passes.append(windows)
+    _check_costs(sums)
+    slow, fast = passes
+    return _features(engine.flow, slow, fast, declared, windows_per_slice=2, again=False)
+
+
+def _highest_small_rate(engine: RunnableEngine, clock: Clock) -> float:
+    """Return the highest rate at which the batches of no query take much longer than those with the fewest rows."""
+    rate, shortest_s = _FIRST_ROWS_PER_S, dict[str, float]()
+    for step in range(_MAX_STEPS):
+        _set_rate(engine, rate)
+        _next_window(engine, clock, _STEP_S / 2)
+        window = _next_window(engine, clock, _STEP_S / 2)
+        seconds = {pipe.pipeline: pipe.batch_s for pipe in window.pipelines if pipe.batches and pipe.batch_s}
+        shortest_s = {name: min(taken, shortest_s.get(name, taken)) for name, taken in seconds.items()} | {
+            name: taken for name, taken in shortest_s.items() if name not in seconds
+        }
+        longer = any(taken > _LONGER * shortest_s[name] for name, taken in seconds.items())
+        missing = len(seconds) < len(window.pipelines)  # a batch takes longer than the window
+        if step and (longer or missing):
+            return rate / _FASTER
+        rate *= _FASTER
+    return rate / _FASTER
+
+
+def _set_rate(engine: RunnableEngine, rows_per_s: float) -> None:
+    for name, part in mix(engine.flow).items():
+        engine.set_rate(name, rows_per_s * part)
+
+
+def _next_window(engine: RunnableEngine, clock: Clock, seconds: float) -> Window:
+    clock.sleep(seconds)
+    recovered(engine, "while its features were measured")
+    return engine.observe()
+
+
+def _slices(fresh: FreshEngine, plan: Plan, rate: float, window_s: float, count: int) -> tuple[Dataflow, list[Window]]:
+    engine, clock = fresh(plan)
+    with started(engine):
+        _set_rate(engine, rate)
+        windows = [_next_window(engine, clock, window_s) for _ in range(count)]
+    return engine.flow, windows
+
+
+def _check_costs(sums: TrialSums) -> None:
+    external = sum(sums.rows_in[name] for name in mix(sums.flow))
+    if not external or not any(sums.busy_s.values()):
+        raise PenstockError(
+            f"No operator of '{sums.flow.name}' took time for {external:g} rows; there is nothing to distribute."
+        )
+
+
+def _features(
+    flow: Dataflow,
+    slow: list[Window],
+    fast: list[Window],
+    declared: DeclaredTypes,
+    *,
+    windows_per_slice: int = 1,
+    again: bool = True,  # whether both loads read the same data
+) -> tuple[ProfiledOperator, ...]:
+    visits = _visits(flow, fast[-1])
+    streams = {
+        (seen.operator, consumer.name): visits[seen.operator]
+        * (_selectivity(seen) or 0.0)
+        * seen.share_for(consumer.name)
+        for seen in fast[-1].operators
+        for consumer in flow.consumers(seen.operator)
+    }
+    shares = relative_stream_sizes(streams).rows
+    first_fast = 0 if again else len(slow)
+    return tuple(
+        ProfiledOperator(
+            operator=operator.name,
+            type=operator_type(
+                _flows(slow, operator.name, windows_per_slice, 0),
+                _flows(fast, operator.name, windows_per_slice, first_fast),
+                declared=declared.get(operator.name),
+            ).value,
+            min_latency_s=_minimal_latency_s((*slow, *fast), operator.name),
+            rows_in=visits[operator.name],
+            streams={consumer.name: shares[operator.name, consumer.name] for consumer in flow.consumers(operator.name)},
+        )
+        for operator in flow.operators
+    )
+
+
+def _visits(flow: Dataflow, window: Window) -> dict[str, float]:
+    """Return the rows that reach each operator per external row. The window contains all rows since the start."""
+    read = {name: float(window.operator(name).rows_in_total or 0) for name in mix(flow)}
+    visits = operator_visits(flow, window, read)
+    if visits is None:
+        raise PenstockError(
+            f"Rows of '{flow.name}' have not reached all operators at a small load; profile with a dataflow whose rows "
+            "do."
+        )
+    return visits | {name: rows / sum(read.values()) for name, rows in read.items()}
+
+
+def _selectivity(seen: OperatorWindow) -> float | None:
+    return seen.rows_out_total / seen.rows_in_total if seen.rows_in_total and seen.rows_out_total is not None else None
+
+
+def _flows(windows: list[Window], name: str, windows_per_slice: int, first: int) -> list[Flow]:
+    result = []
+    for number, window in enumerate(windows, start=first):
+        seconds, seen = window.end_s - window.start_s, window.operator(name)
+        result.append(
+            Flow(
+                data_slice=number // windows_per_slice,
+                input_rows_per_s=(seen.rows_in or 0) / seconds,
+                output_rows_per_s=(seen.rows_out or 0) / seconds,
+            )
+        )
+    return result
+
+
+def _minimal_latency_s(windows: tuple[Window, ...], name: str) -> float:
+    """Return a low quantile over the windows, or the last one that the engine itself has determined."""
+    seen = [window.operator(name) for window in windows]
+    determined = [operator.min_seconds_per_row for operator in seen if operator.min_seconds_per_row is not None]
+    if determined:
+        return determined[-1]
+    known = [operator.seconds_per_row for operator in seen if operator.seconds_per_row is not None]
+    return minimal_latency_s(known) if known else 0.0

@@ -1,0 +1,73 @@
+"""The platforms of a profile, without Spark: options that contradict each other, and several simulated platforms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.dataflow import PenstockError
+from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour
+from penstock.store import StoreReader
+from penstock.study.stepwise.platform_curve import PlatformCurve
+from tests.support.simulated_flows import chain
+
+COSTS = Behaviour(operators={"work": OperatorBehaviour(service_s=Fixed(value=0.01))})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine": "spark", "behaviour": COSTS, "slots": 2}, "Spark measures the cost"),
+        ({"engine": "micro-batch", "slots": 2}, "either 'behaviour' or 'like'"),
+        ({"behaviour": COSTS}, "requires the number of slots or executors"),
+        ({"behaviour": COSTS, "slots": 2, "cluster": "runs/cluster"}, "neither a cluster nor a Spark session"),
+        ({"behaviour": COSTS, "slots": 2, "executors": 1}, "either slots or executors"),
+        ({"executors": 2}, "requires a cluster or a simulation"),
+        ({"slots": 0}, "at least 1 slot is required"),
+    ],
+)
+def test_contradictions_are_refused_before_anything_is_written(
+    options: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(penstock.OptionError, match=message):
+        penstock.profile(chain("work"), at=tmp_path / "study", **options)
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_source_without_a_rate_cannot_be_profiled_on_spark(tmp_path: Path) -> None:
+    flow = penstock.Dataflow("appearing")
+    flow.source("logs", penstock.files(f"{tmp_path}/*.txt")).stateless("same", lambda df: df).sink(
+        "out", penstock.noop()
+    )
+    with pytest.raises(PenstockError, match="sets the rate of source 'logs', which is files"):
+        penstock.profile(flow, slots=2, at=tmp_path / "study")
+
+
+def curve_of(at: Path, **options: object) -> PlatformCurve:
+    return penstock.profile_platforms(chain("work"), behaviour=COSTS, at=at, latency_s=1.0, **options)
+
+
+def test_the_throughput_grows_with_the_slots_and_the_smallest_platform_is_found(tmp_path: Path) -> None:
+    """A slot processes 100 rows/s."""
+    curve = curve_of(tmp_path / "slots", slots=[4, 1, 2], rows_per_s=150.0, plot=tmp_path / "curve.html")
+    assert [point.count for point in curve.points] == [1, 2, 4]
+    assert [point.rows_per_s for point in curve.points] == pytest.approx([100.0, 200.0, 400.0], rel=0.05)
+    assert curve.smallest == 2
+    assert "<svg" in (tmp_path / "curve.html").read_text()
+    with StoreReader(tmp_path / "slots" / "slots-2") as store:
+        features = store.trials()[0]
+    assert features.ended_s == features.began_s  # those of the first platform are used again
+    for point in curve.points:
+        plan = tmp_path / "slots" / f"slots-{point.count}" / "plan.json"
+        assert penstock.Plan.from_json(plan.read_bytes()) == point.plan
+    assert curve_of(tmp_path / "slots", slots=[4, 1, 2], rows_per_s=500.0).smallest is None
+
+
+def test_executors_have_the_slots_of_the_simulated_cluster(tmp_path: Path) -> None:
+    curve = curve_of(tmp_path / "executors", executors=[1])
+    assert curve.machines == "executors"
+    assert curve.points[0].plan.slots == COSTS.cluster.slots_per_executor
+    with pytest.raises(penstock.OptionError, match="either slots or executors"):
+        curve_of(tmp_path / "both", executors=[1], slots=[4])
