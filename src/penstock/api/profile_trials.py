@@ -167,14 +167,17 @@ class SparkTrials:
         from penstock.study.stepwise.continued_engine import ContinuedEngine
 
         if self._engines is None:
-            self._engines = ContinuedEngine(self._create, time)
+            self._engines = ContinuedEngine(self._start, time)
         return self._engines.trial(plan)
 
-    def _create(self, plan: Plan) -> RunnableEngine:
+    def _start(self) -> RunnableEngine:
+        """Start Spark and an engine with one replica per slot, and warm it up."""
         from penstock.api.spark_session import prepared_session
         from penstock.engines.spark.engine import SparkEngine
         from penstock.engines.spark.run_directory.orphans import await_orphan
         from penstock.engines.spark.session import session
+        from penstock.plan import default_plan
+        from penstock.study.stepwise.continued_engine import warm_up
 
         platform = self._platform
         if platform.spark is not None:
@@ -184,7 +187,15 @@ class SparkTrials:
         folder = self._directory / _TRIALS
         await_orphan(folder)  # the JVM of a study that was killed may still write there
         shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted study
-        return SparkEngine(self._flow, folder, spark=spark, plan=plan)
+        plan = default_plan(self._flow, slots=platform.slots)
+        engine = SparkEngine(self._flow, folder, spark=spark, plan=plan)
+        engine.start()
+        try:
+            warm_up(engine, time)
+        except BaseException:
+            engine.stop()
+            raise
+        return engine
 
     def time(self) -> float:
         return time.time()

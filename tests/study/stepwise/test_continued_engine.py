@@ -7,8 +7,7 @@ import pytest
 from penstock.dataflow import PenstockError
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine
 from penstock.engines.simulated.behaviour import SimulatedBatchCosts
-from penstock.plan import Plan
-from penstock.study.stepwise.continued_engine import ContinuedEngine
+from penstock.study.stepwise.continued_engine import ContinuedEngine, warm_up
 from penstock.study.stepwise.feature_trial import measure_features_in_batches
 from penstock.study.stepwise.region_graph import region_features
 from penstock.study.stepwise.trial import TrialSettings, measure_trial
@@ -21,18 +20,17 @@ BEHAVIOUR = Behaviour(
 
 
 class Engines:
-    """Creates one simulated engine and counts how many were created."""
+    """One simulated engine that is started when the first trial begins."""
 
     def __init__(self, mode: str) -> None:
         self.flow = chain("work")
-        self.mode = mode
-        self.engine: SimulatedEngine | None = None
-        self.first = SimulatedEngine(self.flow, BEHAVIOUR, plan=plan_for(self.flow), mode=mode, seed=1)
-        self.continued = ContinuedEngine(self._create, self.first.clock)
+        self.engine = SimulatedEngine(self.flow, BEHAVIOUR, plan=plan_for(self.flow), mode=mode, seed=1)
+        self.starts = 0
+        self.continued = ContinuedEngine(self._start, self.engine.clock)
 
-    def _create(self, plan: Plan) -> SimulatedEngine:
-        assert self.engine is None
-        self.engine = self.first
+    def _start(self) -> SimulatedEngine:
+        self.starts += 1
+        self.engine.start()
         return self.engine
 
 
@@ -53,11 +51,13 @@ def test_the_next_trial_changes_the_plan_of_the_running_engine(mode: str) -> Non
         engine.observe()
         clock.sleep(10.0)
         assert engine.observe().external_rows_per_s == 0
+    assert engines.starts == 1
     engines.continued.close()
 
 
 def test_fewer_slots_than_planned_are_an_error() -> None:
     engines = Engines("row-by-row")
+    engines.engine.apply = lambda plan: None  # type: ignore[assignment, method-assign]  # executors do not arrive
     engine, _ = engines.continued.trial(plan_for(engines.flow).replace(slots=1_000))
     with pytest.raises(PenstockError, match="A trial needs 1000 slots, but only"):
         engine.start()
@@ -76,3 +76,15 @@ def test_trials_on_one_engine_measure_what_the_operators_allow() -> None:
         trial = measure_trial(fresh, plan, features, settings, unfinished_rows=200, reference=None)
         rates.append(sum(trial.rows_per_s) / len(trial.rows_per_s))
     assert rates == pytest.approx([100.0, 200.0], rel=0.1)
+
+
+def test_the_warm_up_ends_with_sources_that_are_stopped() -> None:
+    engines = Engines("micro-batch")
+    engines.engine.start()
+    warm_up(engines.engine, engines.engine.clock)
+    warmed_s = engines.engine.clock.time()
+    assert warmed_s < 30.0  # batches of equal length are warm
+    engines.engine.clock.sleep(10.0)
+    engines.engine.observe()
+    engines.engine.clock.sleep(10.0)
+    assert engines.engine.observe().external_rows_per_s == 0

@@ -6,6 +6,7 @@ Python workers and code are cold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -21,25 +22,29 @@ from penstock.study.mst.trial_engine import recovered
 
 _DRAIN_S = 10.0  # longest time to wait until the rows of the previous trial are processed
 _DRAIN_STEP_S = 0.1
+_WARM_UP_S = 60.0  # longest warm-up
+_WARM_UP_STEP_S = 1.0
+_WARM_UP_ROWS_PER_SLOT = 10.0  # rows/s
+_WARM_BATCHES = 3  # consecutive batches of each query that have not become much shorter
+_SHORTER = 0.8
 
 
 class ContinuedEngine:
     """Makes engines of trials that all use one running engine, one after another."""
 
-    def __init__(self, create: Callable[[Plan], RunnableEngine], clock: Clock) -> None:
-        self._create, self._clock = create, clock
+    def __init__(self, start: Callable[[], RunnableEngine], clock: Clock) -> None:
+        """`start` returns an engine that runs. It is called when the first trial begins."""
+        self._start, self._clock = start, clock
         self._running: RunnableEngine | None = None
 
     def trial(self, plan: Plan) -> tuple[RunnableEngine, Clock]:
         """Return an engine for one trial. Its start applies the plan, and its stop stops the input only."""
-        if self._running is None:
-            engine = self._create(plan)
-            return _ContinuedTrial(engine, plan, self._clock, start=lambda: self._start(engine)), self._clock
-        return _ContinuedTrial(self._running, plan, self._clock, start=None), self._clock
+        return _ContinuedTrial(self._engine, plan, self._clock), self._clock
 
-    def _start(self, engine: RunnableEngine) -> None:
-        engine.start()
-        self._running = engine
+    def _engine(self) -> RunnableEngine:
+        if self._running is None:
+            self._running = self._start()
+        return self._running
 
     def close(self) -> None:
         """Stop the running engine."""
@@ -48,12 +53,45 @@ class ContinuedEngine:
             engine.stop()
 
 
+def warm_up(engine: RunnableEngine, clock: Clock) -> None:
+    """Process rows until batches no longer become shorter: the first ones import modules in each worker.
+
+    The plan should have a replica per slot, so that each worker gets rows.
+    """
+    set_rates(engine, _WARM_UP_ROWS_PER_SLOT * engine.plan.slots)
+    shortest_s: dict[str, float] = {}
+    warm: dict[str, int] = {}  # query -> consecutive batches that were not much shorter than those before
+    for _ in range(round(_WARM_UP_S / _WARM_UP_STEP_S)):
+        clock.sleep(_WARM_UP_STEP_S)
+        recovered(engine, "during its warm-up")
+        window = engine.observe()
+        for query in window.pipelines:
+            if query.batches and query.batch_s and query.rows_in:
+                before_s = shortest_s.get(query.pipeline, math.inf)
+                is_shorter = query.batch_s < _SHORTER * before_s
+                warm[query.pipeline] = 0 if is_shorter else warm.get(query.pipeline, 0) + query.batches
+                shortest_s[query.pipeline] = min(before_s, query.batch_s)
+        if all(warm.get(query.pipeline, 0) >= _WARM_BATCHES for query in window.pipelines):
+            break
+    set_rates(engine, 0.0)
+
+
+def set_rates(engine: RunnableEngine, rows_per_s: float) -> None:
+    """Set the rates of all sources so that they have this sum."""
+    for name, part in mix(engine.flow).items():
+        engine.set_rate(name, rows_per_s * part)
+
+
 class _ContinuedTrial:
     """The running engine during one trial. The totals of its windows begin with the trial."""
 
-    def __init__(self, engine: RunnableEngine, plan: Plan, clock: Clock, *, start: Callable[[], None] | None) -> None:
-        self._engine, self._plan, self._clock, self._start = engine, plan, clock, start
+    def __init__(self, running: Callable[[], RunnableEngine], plan: Plan, clock: Clock) -> None:
+        self._running, self._plan, self._clock = running, plan, clock
         self._before: Mapping[str, OperatorWindow] = {}
+
+    @property
+    def _engine(self) -> RunnableEngine:
+        return self._running()
 
     @property
     def flow(self) -> Dataflow:
@@ -68,20 +106,17 @@ class _ContinuedTrial:
         return self._engine.startup_s
 
     def start(self) -> None:
-        if self._start is not None:
-            self._start()
-        else:
-            self._engine.apply(self._plan)
+        self._engine.apply(self._plan)
         if self._engine.plan.slots < self._plan.slots:
             raise PenstockError(
                 f"A trial needs {self._plan.slots} slots, but only {self._engine.plan.slots} are available; check that "
                 "all executors are running, and continue the study with the same command."
             )
-        self._stop_input()
+        set_rates(self._engine, 0.0)
         self._before = {operator.operator: operator for operator in self._drained().operators}
 
     def stop(self) -> None:
-        self._stop_input()
+        set_rates(self._engine, 0.0)
 
     def observe(self) -> Window:
         window = self._engine.observe()
@@ -102,10 +137,6 @@ class _ContinuedTrial:
 
     def idle(self) -> bool:
         return self._engine.idle()
-
-    def _stop_input(self) -> None:
-        for name in mix(self._engine.flow):
-            self._engine.set_rate(name, 0.0)
 
     def _drained(self) -> Window:
         """Wait until no row waits, for a limited time, and return the last window."""

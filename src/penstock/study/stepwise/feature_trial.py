@@ -20,6 +20,7 @@ from penstock.plan import Plan
 from penstock.store import ProfiledOperator
 from penstock.study.mst.throughput import mix
 from penstock.study.mst.trial_engine import recovered, started
+from penstock.study.stepwise.continued_engine import set_rates
 from penstock.study.stepwise.features import minimal_latency_s, relative_stream_sizes
 from penstock.study.stepwise.operator_types import Flow, OperatorType, operator_type
 from penstock.study.stepwise.trial import FreshEngine
@@ -36,9 +37,10 @@ _UTILISATION = 0.05  # highest utilisation at the lower of the two small loads
 _PROBE_ROWS_PER_S = 1.0
 _PROBES = 30
 # In batches:
-_FIRST_ROWS_PER_S = 10.0
+_FIRST_ROWS_PER_S = 20.0
 _MAX_STEPS = 9  # steps in which the load grows
 _STEP_S = 2.0
+_TRIES = 2
 _LONGER = 1.5  # batches that take this multiple of the shortest ones are not dominated by their fixed time
 _PAIRS = 5  # slices of the data at each load; each slice is measured in two windows
 
@@ -76,7 +78,7 @@ def measure_features_in_batches(
         sums = TrialSums(engine.flow)
         passes: list[list[Window]] = []
         for load in (rate / _FASTER, rate):
-            _set_rate(engine, load)
+            set_rates(engine, load)
             _next_window(engine, clock, _STEP_S / 2)  # rows of the previous load
             windows = [_next_window(engine, clock, _STEP_S / 2) for _ in range(2 * _PAIRS)]
             for window in windows:
@@ -90,25 +92,23 @@ def measure_features_in_batches(
 def _highest_small_rate(engine: RunnableEngine, clock: Clock) -> float:
     """Return the highest rate at which the batches of no query take much longer than those with the fewest rows."""
     rate, shortest_s = _FIRST_ROWS_PER_S, dict[str, float]()
-    for step in range(_MAX_STEPS):
-        _set_rate(engine, rate)
+    for _ in range(_MAX_STEPS):
+        set_rates(engine, rate)
         _next_window(engine, clock, _STEP_S / 2)
-        window = _next_window(engine, clock, _STEP_S / 2)
-        seconds = {pipe.pipeline: pipe.batch_s for pipe in window.pipelines if pipe.batches and pipe.batch_s}
-        shortest_s = {name: min(taken, shortest_s.get(name, taken)) for name, taken in seconds.items()} | {
-            name: taken for name, taken in shortest_s.items() if name not in seconds
-        }
-        longer = any(taken > _LONGER * shortest_s[name] for name, taken in seconds.items())
-        missing = len(seconds) < len(window.pipelines)  # a batch takes longer than the window
-        if step and (longer or missing):
-            return rate / _FASTER
+        # A disturbed window is measured again before it counts.
+        if all(_is_longer(_next_window(engine, clock, _STEP_S / 2), shortest_s) for _ in range(_TRIES)):
+            break
         rate *= _FASTER
-    return rate / _FASTER
+    return max(_FIRST_ROWS_PER_S, rate / _FASTER)
 
 
-def _set_rate(engine: RunnableEngine, rows_per_s: float) -> None:
-    for name, part in mix(engine.flow).items():
-        engine.set_rate(name, rows_per_s * part)
+def _is_longer(window: Window, shortest_s: dict[str, float]) -> bool:
+    """Return whether batches of a query are longer than the shortest so far, or longer than the window."""
+    seconds = {query.pipeline: query.batch_s for query in window.pipelines if query.batches and query.batch_s}
+    for name, taken in seconds.items():
+        shortest_s[name] = min(taken, shortest_s.get(name, taken))
+    has_long_batch = any(query.pipeline in shortest_s and not query.batches for query in window.pipelines)
+    return has_long_batch or any(taken > _LONGER * shortest_s[name] for name, taken in seconds.items())
 
 
 def _next_window(engine: RunnableEngine, clock: Clock, seconds: float) -> Window:
@@ -120,7 +120,7 @@ def _next_window(engine: RunnableEngine, clock: Clock, seconds: float) -> Window
 def _slices(fresh: FreshEngine, plan: Plan, rate: float, window_s: float, count: int) -> tuple[Dataflow, list[Window]]:
     engine, clock = fresh(plan)
     with started(engine):
-        _set_rate(engine, rate)
+        set_rates(engine, rate)
         windows = [_next_window(engine, clock, window_s) for _ in range(count)]
     return engine.flow, windows
 
