@@ -98,9 +98,9 @@ def compare(
     say = on_message or (lambda message: None)
     first, second = dataflow_from(a), dataflow_from(b)
     checked = _checked_results(first, second, sample_rows, say) if check else None
-    common = {"slots": slots, "latency_target_s": latency_s, "engine": used, "check": checked}
+    comparison = Comparison(slots=slots, latency_target_s=latency_s, engine=used, check=checked)
     if checked is not None and not checked.equal:
-        return Comparison(**common)
+        return comparison
     directory = Path("studies") / f"{first.name}-and-{second.name}" if at is None else local_directory(at)
     sides = []
     for side, flow, given, behaviour, like, types in (
@@ -123,7 +123,7 @@ def compare(
             **options,
         )
         sides.append((_summary(name, result, directory / side), _best_trial(directory / side, result), flow))
-    return _compared(Comparison(**common), *sides)
+    return _compared(comparison, *sides)
 
 
 def _is_simulated(*costs: tuple[object, object]) -> bool:
