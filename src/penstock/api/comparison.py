@@ -58,7 +58,8 @@ def compare(
         b: The other dataflow. Its sources have the same names and schemas.
         slots: Number of slots of the platform.
         latency_s: Highest mean latency.
-        engine: As for `penstock.profile`. The default is Spark, or "row-by-row" if costs are given.
+        engine: Engine of the trials, one of those of `penstock.profile`. The default is Spark, or "row-by-row" if costs
+            are given.
         behaviour_a: Simulated cost of the operators of `a`, as a value or as a JSON file.
         behaviour_b: Simulated cost of the operators of `b`.
         like_a: A run of `a` whose measured operator costs are simulated.

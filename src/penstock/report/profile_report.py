@@ -156,7 +156,7 @@ def _round(number: int, trials: Sequence[Trial]) -> ProfileRound:
         verdict=profile.verdict,
         compared_with=None if profile.reference is None else profile.reference + 1,
         gain=None if not before else rows_per_s / before - 1.0,
-        # As in the study: only a throttle is kept without an improvement.
+        # The study does the same: only a throttle is kept without an improvement.
         kept=profile.verdict in (None, Verdict.BETTER.value) or throttled,
         seconds=trial.ended_s - trial.began_s,
         saved_s=profile.saved_s,
