@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.apps.stepwise import star, twitter_sentiment, waiting_word_count, word_count
+from penstock.apps.stepwise import linear, star, twitter_sentiment, waiting_word_count, word_count
 from penstock.engines.spark.batch_result import batch_results, input_samples
 
 pytestmark = pytest.mark.spark
 
 
 def test_the_batch_result_is_that_of_the_oracle(spark: SparkSession) -> None:
-    for app, rows in ((word_count, 100), (star, 12)):
+    for app, rows in ((word_count, 100), (linear, 4), (star, 12)):
         flow = app.flow(rows=rows)
         (output,) = batch_results(flow, input_samples(flow, rows), spark).values()
         assert app.check(output, rows) == []

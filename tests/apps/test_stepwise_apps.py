@@ -29,6 +29,7 @@ from penstock.apps.stepwise import (
 from penstock.apps.stepwise.languages import detected_language
 from penstock.apps.stepwise.work import COLUMNS, Work, copies, worked, worked_frames
 from penstock.dataflow import Kind
+from penstock.study.stepwise.operator_types import OperatorType
 
 
 def row_of(n: int) -> dict[str, object]:
@@ -121,6 +122,8 @@ def test_sentiment_analysis_is_a_tree_of_eleven_operators_and_eight_stages() -> 
         assert len(operator.inputs) == (0 if operator.kind is Kind.SOURCE else 1)  # a tree
         depth[operator.name] = 1 + max((depth[name] for name in operator.inputs), default=0)
     assert max(depth.values()) == 8
+    assert twitter_sentiment.TYPES.keys() <= depth.keys()
+    assert set(twitter_sentiment.TYPES.values()) <= {kind.value for kind in OperatorType}
 
 
 @pytest.mark.parametrize(

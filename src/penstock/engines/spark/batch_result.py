@@ -55,15 +55,19 @@ def batch_results(
 
 def _output(operator: Operator, inputs: list[DataFrame]) -> DataFrame:
     function = operator.fn
-    if operator.takes_each_input and function is not None and not isinstance(function, RowFunction):
-        each: DataFrame = function(*inputs)
-        return each
-    frame = inputs[0]
-    for other in inputs[1:]:
-        frame = frame.unionByName(other)
+    if not operator.takes_each_input:
+        union = inputs[0]
+        for other in inputs[1:]:
+            union = union.unionByName(other)
+        inputs = [union]
     if function is None:
-        return frame
+        return inputs[0]
     if isinstance(function, RowFunction):
-        return apply_rows(frame, operator.name, function.fn, function.schema, None)
-    result: DataFrame = function(frame)
+        return apply_rows(inputs[0], operator.name, function.fn, function.schema, None)
+    try:
+        result: DataFrame = function(*inputs)
+    except (PySparkException, PenstockError):  # their messages are sufficient
+        raise
+    except Exception as error:
+        raise PenstockError(f"The function of '{operator.name}' fails: {type(error).__name__}: {error}") from error
     return result
