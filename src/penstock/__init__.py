@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.api.check import check
+    from penstock.api.comparison import compare
     from penstock.api.demonstration import demonstrate
     from penstock.api.kafka_broker import (
         broker_status,
@@ -61,6 +62,7 @@ __all__ = [
     "check",
     "choose_vm_counts",
     "cluster_status",
+    "compare",
     "compare_elastic",
     "compare_policies",
     "connector_jars",
@@ -98,6 +100,7 @@ __all__ = [
 
 _NAMES = {  # module -> names
     "penstock.api.check": "check",
+    "penstock.api.comparison": "compare",
     "penstock.api.demonstration": "demonstrate",
     "penstock.api.kafka_broker": "broker_status connector_jars create_topic load_topic start_broker stop_broker",
     "penstock.api.mst_measurement": "measure_mst predict_mst",

@@ -37,6 +37,7 @@ ROWS = {  # enough for a result of the oracle
     "stepwise.diamond": 10,
     "stepwise.linear": 10,
     "stepwise.star": 10,
+    "stepwise.twitter_sentiment": 400,
     "stepwise.waiting_word_count": 50,
     "stepwise.word_count": 50,
     **{f"nexmark.q{number}": 30_000 for number in (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12)},

@@ -10,12 +10,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from penstock.api.record import open_run
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import ThroughputSamples
 from penstock.report.mst_curve import mst_curve
 from penstock.report.page import run_page
 from penstock.report.run_report import run_report
 from penstock.store import StoreReader
+from tests.support.sample_profiles import profiled
 from tests.support.sample_runs import HOSTILE, START_S, eventful
 
 pytestmark = pytest.mark.browser
@@ -72,6 +74,17 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_has_no_overlaps_and_no_accessibility_violations(
     browser: Browser, page_file: Path, width: int, scheme: str
 ) -> None:
+    _check_page(browser, page_file, width, scheme)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_the_page_of_a_profile(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
+    for slots in (4, 8):
+        profiled(tmp_path / f"slots-{slots}", rate=25.0 * slots, reason=HOSTILE)
+    _check_page(browser, open_run(tmp_path / "slots-8").report(), width, scheme)
+
+
+def _check_page(browser: Browser, page_file: Path, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
     page = context.new_page()
     messages: list[str] = []

@@ -29,15 +29,30 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT_S = 120.0
 
 
-def open_run(at: str | Path) -> RunRecord:
+def open_run(at: str | Path, *, largest_platform: bool = False) -> RunRecord:
     """Open the record of the run, study, simulation or watched program in the directory `at`.
+
+    Args:
+        at: Directory of the record.
+        largest_platform: If the directory contains profiles on several platforms instead of a record, open that of the
+            largest platform.
 
     Raises:
         StoreError: The directory contains no record.
     """
-    from penstock.store import StoreReader
+    from penstock.store import StoreError, StoreReader
+    from penstock.store.schema import FILE
 
-    StoreReader(local_directory(at)).close()
+    directory = local_directory(at)
+    if largest_platform and not (directory / FILE).exists():
+        from penstock.report.profile_report import platform_studies
+
+        for _, _, study in sorted(platform_studies(directory), key=lambda found: -found[1]):
+            try:
+                return open_run(study)
+            except StoreError:
+                continue  # its study has not begun
+    StoreReader(directory).close()
     return RunRecord(at)
 
 

@@ -22,6 +22,7 @@ SCHEMAS: dict[str, tuple[str, str]] = {
     "profile-platforms": ("penstock.study.stepwise.platform_curve", "PlatformCurve"),
     "mst-subset": ("penstock.report.mst_results", "VmCountChoice"),
     "profile": ("penstock.study.stepwise.profile", "Profile"),
+    "comparison": ("penstock.study.stepwise.comparison", "Comparison"),
     "elastic": ("penstock.report.mst_results", "ElasticResult"),
     "window": ("penstock.measure.window", "Window"),
     "decision": ("penstock.store.records", "DecisionRecord"),

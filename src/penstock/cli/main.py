@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "allocate": ("allocate", "Compute threads, slots and VMs for a rate from performance curves."),
     "mst": ("mst", "Measure and predict the maximum sustainable throughput."),
     "profile": ("profile", "Find the best plan on a given number of slots with a few trials."),
+    "compare": ("compare", "Compare the results and the throughput of two dataflows."),
     "elastic": ("elastic", "Compare schedules of VMs for a changing load."),
     "simulate": ("simulate", "Simulate a dataflow under a policy and a trace of the load."),
     "arena": ("arena", "Compare all policies on the same simulated applications."),

@@ -25,7 +25,9 @@ from penstock.cli.parameters import RUN_DIRECTORY, Finite, json_option
 def command(run_dir: Path, output: Path | None, price: float | None, study: Path | None, as_json: bool) -> None:
     """Write one self-contained HTML file: graph, load and latency over time, cost, decisions, plan changes, errors.
 
-    The report is read from the record of the run or study, also while it runs. The file needs no network.
+    The report is read from the record of the run or study, also while it runs. The file needs no network. The report of
+    a profile has box plots of its rounds, the features of the operators, and the throughput by platform if several were
+    profiled.
 
     \b
     Example:
@@ -37,9 +39,11 @@ def command(run_dir: Path, output: Path | None, price: float | None, study: Path
     import penstock
 
     is_printed = str(output) == "-" or (output is None and as_json)
-    record = penstock.open_run(run_dir)
+    record = penstock.open_run(run_dir, largest_platform=True)
     if is_printed:
         click.echo(record.report_text(price_per_slot_hour=price, study=study, as_json=as_json))
         return
-    path = record.report(output, price_per_slot_hour=price, study=study, as_json=as_json)
+    path = record.report(
+        run_dir / "report.html" if output is None else output, price_per_slot_hour=price, study=study, as_json=as_json
+    )
     click.echo(f"{path} ({path.stat().st_size / 1e3:,.0f} kB)")

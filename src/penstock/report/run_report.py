@@ -28,6 +28,7 @@ from penstock.report.history import (
 )
 from penstock.report.mst_curve import MstCurve, curves_in
 from penstock.report.operators import OperatorMeans, OperatorSummary
+from penstock.report.profile_report import ProfileReport, platform_results, profile_report
 from penstock.report.status import run_status
 from penstock.report.watched import WatchedSummary, estimated_latency, watched_summary
 from penstock.store import DecisionRecord, ErrorRecord, OperatorDeclaration, PlanChange, RunStart, StoreReader, Trial
@@ -97,6 +98,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     mst: tuple[MstCurve, ...]
     trials: tuple[Trial, ...]  # the latest, including failed ones
     trials_in_all: int
+    profile: ProfileReport | None = None  # only for a profile
 
 
 def run_report(
@@ -152,7 +154,13 @@ def run_report(
         mst=(*curves_in(reader), *mst),
         trials=tuple(trials[-MAX_TRIALS:]),
         trials_in_all=len(trials),
+        profile=_profile(run_dir, trials),
     )
+
+
+def _profile(run_dir: Path, trials: Sequence[Trial]) -> ProfileReport | None:
+    found = profile_report(run_dir, trials)
+    return None if found is None else msgspec.structs.replace(found, platforms=platform_results(run_dir))
 
 
 def _read_windows(

@@ -21,6 +21,9 @@ from penstock.report.page.axes import Timeline
 from penstock.report.page.graph import layout
 from penstock.report.page.marks import distinct_lines, labels, marks
 from penstock.report.page.plots import Plot, StepSeries, TimePlots, mst_plot, step_plot
+from penstock.report.page.profile_plots import latency_by_round, throughput_by_platform, throughput_by_round
+from penstock.report.profile_graph import profile_operators
+from penstock.report.profile_report import ProfileReport
 from penstock.report.run_report import RunReport
 from penstock.report.watched import capacity_note, capacity_text
 
@@ -32,6 +35,8 @@ _MAX_TRACEBACK_LENGTH = 4000
 
 def run_page(report: RunReport) -> str:
     """Return the page of a run or study."""
+    if report.profile is not None:
+        return _profile_page(report, report.profile)
     timeline = Timeline(report.points)
     clock = _Clock(report)
     plots = TimePlots(report.points, timeline, clock.time)
@@ -62,6 +67,26 @@ def run_page(report: RunReport) -> str:
         ),
         capacity=None if report.watched is None else (capacity_text(report.watched), capacity_note(report.watched)),
         is_simulation=report.run is not None and report.run.kind == "simulation",
+    )
+
+
+def _profile_page(report: RunReport, profile: ProfileReport) -> str:
+    graph = layout(profile_operators(profile))
+    clock = _Clock(report)
+    environment = _environment()
+    environment.filters |= {"clock": clock.time, "iso": clock.iso, "full": clock.full}
+    plots = []
+    if profile.rounds:
+        plots = [throughput_by_round(profile.rounds), latency_by_round(profile.rounds, profile.latency_target_s)]
+    return environment.get_template("profile.html.j2").render(
+        report=report,
+        title=report.run.dataflow if report.run else Path(report.directory).name or report.directory,
+        graph=graph,
+        across=graph.layers <= _MAX_LAYERS_SIDE_BY_SIDE,
+        operators={operator.operator: operator for operator in profile.operators},
+        plots=plots,
+        platform_plot=throughput_by_platform(profile.platforms) if profile.platforms else None,
+        mst_plots=[mst_plot(curve) for curve in report.mst if curve.points],
     )
 
 
@@ -126,6 +151,7 @@ def _environment() -> Environment:
         "seconds": seconds,
         "duration": duration,
         "percent": percent,
+        "change": lambda share: f"{round(share * 100, 1) + 0.0:+.1f} %",  # adding 0 removes the sign of -0.0
         "short": lambda text: shortened(text, _MAX_TEXT_LENGTH),
         "trace": lambda text: shortened(text, _MAX_TRACEBACK_LENGTH),
         "arrows": lambda text: text.replace("->", "→"),
