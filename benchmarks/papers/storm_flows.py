@@ -14,8 +14,7 @@ other figures are predictions:
 
 Chosen before any result was seen, because the paper omits them: an operator that parses JSON takes 0.26 ms and waits
 for half of it; a waiting operator takes 5 ms (section 6.1.1) without a core; all selectivities of the graphs are 1,
-and the centre of the star sends each row to one of its two consumers; the costs, shares and periods of `sentiment`;
-the selectivity of splitting and filtering operators is 50 % lower and higher in alternate parts of 1,000 rows.
+and the centre of the star sends each row to one of its two consumers; the costs, shares and periods of `sentiment`.
 Service times are exponential, except for waiting. One row of the simulation represents `TWEETS_PER_ROW` tweets of the
 two word counts and of `sentiment`: costs are multiplied and rates divided by it, which changes no ratio.
 """
@@ -147,16 +146,9 @@ def diamond() -> Application:
     return build.application(merged)
 
 
-def _tweet_costs(
-    tweet_s: float, *, selectivity: float = 1.0, period_s: float | None = None, varies: bool = False
-) -> OperatorBehaviour:
-    """Return the costs of an operator. If its selectivity varies with the data, it is 50 % lower and higher in turn."""
+def _tweet_costs(tweet_s: float, *, selectivity: float = 1.0, period_s: float | None = None) -> OperatorBehaviour:
     return OperatorBehaviour(
-        service_s=Exponential(mean=tweet_s * TWEETS_PER_ROW),
-        selectivity=Fixed(value=selectivity),
-        period_s=period_s,
-        workload=(0.5, 1.5) if varies else (),
-        workload_rows=1000,
+        service_s=Exponential(mean=tweet_s * TWEETS_PER_ROW), selectivity=Fixed(value=selectivity), period_s=period_s
     )
 
 
@@ -168,7 +160,7 @@ def word_count(*, waits: bool = False) -> Application:
     if waits:
         stream = build.add("wait", _wait(1e-3 * TWEETS_PER_ROW), stream)
     stream = build.add("parse", _tweet_costs(LOADS["parse"] * unit_s), stream)
-    stream = build.add("split", _tweet_costs(LOADS["split"] * unit_s, selectivity=WORDS_PER_TWEET, varies=True), stream)
+    stream = build.add("split", _tweet_costs(LOADS["split"] * unit_s, selectivity=WORDS_PER_TWEET), stream)
     stream = build.add("count", _tweet_costs(LOADS["count"] * unit_s / WORDS_PER_TWEET), stream)
     return build.application(stream, tweets_per_row=TWEETS_PER_ROW)
 
@@ -185,10 +177,10 @@ def sentiment() -> Application:
     english = build.add(
         "score",
         _tweet_costs(0.5e-3),
-        build.add("english", _tweet_costs(0.05e-3, selectivity=0.4, varies=True), detected),
+        build.add("english", _tweet_costs(0.05e-3, selectivity=0.4), detected),
     )
     average = build.add("average", _tweet_costs(0.1e-3), english)
-    hashtags = build.add("hashtags", _tweet_costs(0.1e-3, selectivity=0.5, varies=True), detected)
+    hashtags = build.add("hashtags", _tweet_costs(0.1e-3, selectivity=0.5), detected)
     counted = build.add("count", _tweet_costs(0.1e-3), hashtags)
     part = build.add("rank", _tweet_costs(0.1e-3, selectivity=10.0, period_s=1.0), counted)
     ranking = build.add("merge", _tweet_costs(0.1e-3), part)

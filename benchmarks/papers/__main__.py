@@ -1,0 +1,41 @@
+"""Compute the figures of the papers and write them beside the published ones.
+
+python -m benchmarks.papers                         # all papers
+python -m benchmarks.papers stepwise --figure 13    # one figure; the page keeps the other ones
+python -m benchmarks.papers stepwise --again        # also figures whose sources have not changed
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks.papers import stepwise
+from benchmarks.papers.results import ROOT, Figure, computed, page
+
+# Name of the paper -> its figures, the title of its page, and a sentence about them.
+PARTS: dict[str, tuple[dict[str, Figure], str, str]] = {
+    "stepwise": (stepwise.FIGURES, stepwise.TITLE, stepwise.INTRODUCTION),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.papers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="*", choices=[[], *PARTS], help="papers to reproduce; default: all")
+    parser.add_argument("--figure", action="append", default=[], help="compute only this figure")
+    parser.add_argument("--again", action="store_true", help="compute figures again that have not changed")
+    options = parser.parse_args()
+    for part in options.part or PARTS:
+        figures, title, introduction = PARTS[part]
+        unknown = [name for name in options.figure if name not in figures]
+        if unknown:
+            parser.error(f"'{part}' has no figure {', '.join(unknown)}; its figures are {', '.join(figures)}.")
+        rows = computed(part, figures, options.figure, again=options.again)
+        file = ROOT / "docs" / "papers" / f"{part}-results.md"
+        file.write_text(page(title, introduction, rows, f"make reproduce PART={part}"))
+        print(f"{file.relative_to(ROOT)}: {len(rows)} rows")
+
+
+if __name__ == "__main__":
+    main()
