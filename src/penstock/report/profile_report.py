@@ -86,9 +86,11 @@ def platform_studies(directory: Path) -> list[tuple[str, int, Path]]:
 
 def platform_results(directory: Path) -> tuple[PlatformResult, ...]:
     """Return the results of a study and of those beside it on other platforms; empty if there is only one."""
-    results = []
     own = _PLATFORM.fullmatch(directory.resolve().name)
-    for machines, count, path in platform_studies(directory.resolve().parent) if own else []:
+    if own is None:
+        return ()
+    results = []
+    for machines, count, path in platform_studies(directory.resolve().parent):
         try:
             with StoreReader(path) as reader:
                 report = profile_report(path, reader.trials())
