@@ -75,7 +75,7 @@ def _dataflows_table(a: ComparedDataflow, b: ComparedDataflow) -> Table:
     for letter, side in (("A", a), ("B", b)):
         table.add_row(
             letter,
-            side.program,
+            Text(side.program),
             f"{side.rows_per_s:,.0f}",
             f"{side.low_rows_per_s:,.0f} to {side.high_rows_per_s:,.0f}",
             f"{side.latency_s * 1e3:,.0f} ms{'' if side.meets_target else ', misses the target'}",

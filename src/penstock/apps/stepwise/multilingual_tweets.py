@@ -25,7 +25,8 @@ _SEED = 0x74736131
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _LANGUAGES = ("en",) * 8 + ("de",) * 3 + ("es",) * 3 + ("fr",) * 2
 _TOPICS = ("rain", "match", "music", "vote", "train", "film", "bread", "moon", "coast", "chess")
-_TAGS = zipf_table([f"#{topic}{number}" for number in range(1, 21) for topic in _TOPICS], bits=10)
+DISTINCT_TAGS = 200
+_TAGS = zipf_table([f"#{_TOPICS[rank % 10]}{rank // 10 + 1}" for rank in range(DISTINCT_TAGS)], bits=10)
 _WORDS = {language: tuple(sample.split()) for language, sample in SAMPLES.items()}
 _FEELINGS = tuple(VALENCES)
 

@@ -24,7 +24,7 @@ from penstock.apps.comparison import differences, epoch_ms
 from penstock.apps.input_output import default_sink, generated
 from penstock.apps.stepwise import lexicon
 from penstock.apps.stepwise.languages import detected_language
-from penstock.apps.stepwise.multilingual_tweets import WATERMARK_DELAY_S, generator
+from penstock.apps.stepwise.multilingual_tweets import DISTINCT_TAGS, PLACES, WATERMARK_DELAY_S, generator
 from penstock.dataflow.sinks import Sink
 from penstock.engines.simulated import Behaviour, Exponential, Fixed, OperatorBehaviour
 
@@ -149,22 +149,26 @@ def flow(
 
 
 def behaviour() -> Behaviour:
-    """Return assumed costs for one core, with the selectivities of the generated tweets."""
+    """Return assumed costs for one core, with the selectivities of the generated tweets.
 
-    def costs(milliseconds: float, selectivity: float = 1.0) -> OperatorBehaviour:
-        return OperatorBehaviour(service_s=Exponential(mean=milliseconds / 1e3), selectivity=Fixed(value=selectivity))
+    Windows close with the time: their results do not depend on the number of tweets that arrive.
+    """
+
+    def costs(milliseconds: float, selectivity: float = 1.0, period_s: float | None = None) -> OperatorBehaviour:
+        service = Exponential(mean=milliseconds / 1e3)
+        return OperatorBehaviour(service_s=service, selectivity=Fixed(value=selectivity), period_s=period_s)
 
     return Behaviour(
         operators={
             "store": costs(0.06),
             "language": costs(0.3),
             "sentiment": costs(0.05, 0.5),
-            "place_average": costs(0.1, 0.24),
-            "average": costs(0.1, 1 / 12),
+            "place_average": costs(0.1, len(PLACES), WINDOW_S),
+            "average": costs(0.1, 1, WINDOW_S),
             "hashtags": costs(0.02, 1.5),
-            "tag_count": costs(0.1, 0.87),
-            "leaders": costs(0.1, 0.065),
-            "ranking": costs(0.1, 1 / PARTS),
+            "tag_count": costs(0.1, DISTINCT_TAGS, SLIDE_S),
+            "leaders": costs(0.1, PARTS, SLIDE_S),
+            "ranking": costs(0.1, 1, SLIDE_S),
             "publish": costs(0.02, TOP),
         }
     )
