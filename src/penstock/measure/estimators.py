@@ -96,17 +96,22 @@ def cost_per_row(samples: Sequence[tuple[int, float]]) -> float | None:
 
 
 def low_cost_per_row(samples: Sequence[tuple[int, float]], quantile: float = 0.1, together: int = 4) -> float | None:
-    """Return a low quantile of the seconds per row, by rows, from (rows, busy seconds) of windows.
+    """Return the seconds per row of an undisturbed operator from (rows, busy seconds) of windows.
 
-    A window may contain the time of a batch whose rows are counted in the next window. Some consecutive windows are
-    therefore added up.
+    It is a low quantile of the seconds per row, by rows. A window may contain the time of a batch whose rows are
+    counted in the next window, so some consecutive windows are added up. If the busy time has a fixed part, the slope
+    between small and large windows is lower (median of all pairs, Theil and Sen) and is returned.
 
-    >>> low_cost_per_row([(10, 0.05), (80, 0.16), (10, 0.01)], together=1)
-    0.002
     >>> low_cost_per_row([(10, 0.01), (10, 0.03), (10, 0.02), (10, 0.02)])
     0.002
+    >>> round(low_cost_per_row([(10, 9.0), (10, 0.51), (20, 0.52), (40, 0.54), (80, 0.58)]), 6)
+    0.001
     """
     known = [(rows, seconds) for rows, seconds in samples if rows > 0 and seconds > 0]
+    slopes = [
+        (more_s - seconds) / (more - rows) for rows, seconds in known for more, more_s in known if more >= 2 * rows
+    ]
+    slope = float(np.median(slopes)) if slopes else 0.0
     groups = [known[start : start + together] for start in range(0, len(known), together)]
     sums = [(sum(rows for rows, _ in group), sum(seconds for _, seconds in group)) for group in groups]
     wanted = quantile * sum(rows for rows, _ in sums)
@@ -114,7 +119,7 @@ def low_cost_per_row(samples: Sequence[tuple[int, float]], quantile: float = 0.1
     for cost, rows in sorted((seconds / rows, rows) for rows, seconds in sums):
         reached += rows
         if reached > wanted:
-            return cost
+            return min(cost, slope) if slope > 0 else cost
     return None
 
 

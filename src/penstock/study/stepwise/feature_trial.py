@@ -39,7 +39,8 @@ _PROBES = 30
 # In batches:
 _FIRST_ROWS_PER_S = 20.0
 _MAX_STEPS = 9  # steps in which the load grows
-_STEP_S = 2.0
+_WINDOW_S = 1.0  # shortest window
+_BATCHES = 2.0  # batches of each query in a window, at least
 _TRIES = 2
 _LONGER = 1.5  # batches that take this multiple of the shortest ones are not dominated by their fixed time
 _PAIRS = 5  # slices of the data at each load; each slice is measured in two windows
@@ -74,13 +75,13 @@ def measure_features_in_batches(
     """
     engine, clock = fresh(plan)
     with started(engine):
-        rate = _highest_small_rate(engine, clock)
+        rate, window_s = _highest_small_rate(engine, clock)
         sums = TrialSums(engine.flow)
         passes: list[list[Window]] = []
         for load in (rate / _FASTER, rate):
             set_rates(engine, load)
-            _next_window(engine, clock, _STEP_S / 2)  # rows of the previous load
-            windows = [_next_window(engine, clock, _STEP_S / 2) for _ in range(2 * _PAIRS)]
+            _next_window(engine, clock, window_s)  # rows of the previous load
+            windows = [_next_window(engine, clock, window_s) for _ in range(2 * _PAIRS)]
             for window in windows:
                 sums.add(window)
             passes.append(windows)
@@ -89,17 +90,18 @@ def measure_features_in_batches(
     return _features(engine.flow, slow, fast, declared, windows_per_slice=2, again=False)
 
 
-def _highest_small_rate(engine: RunnableEngine, clock: Clock) -> float:
-    """Return the highest rate at which the batches of no query take much longer than those with the fewest rows."""
+def _highest_small_rate(engine: RunnableEngine, clock: Clock) -> tuple[float, float]:
+    """Return the highest rate at which no query has much longer batches than with few rows, and a length of windows."""
     rate, shortest_s = _FIRST_ROWS_PER_S, dict[str, float]()
     for _ in range(_MAX_STEPS):
         set_rates(engine, rate)
-        _next_window(engine, clock, _STEP_S / 2)
+        window_s = max(_WINDOW_S, _BATCHES * max(shortest_s.values(), default=0.0))
+        _next_window(engine, clock, window_s)
         # A disturbed window is measured again before it counts.
-        if all(_is_longer(_next_window(engine, clock, _STEP_S / 2), shortest_s) for _ in range(_TRIES)):
+        if all(_is_longer(_next_window(engine, clock, window_s), shortest_s) for _ in range(_TRIES)):
             break
         rate *= _FASTER
-    return max(_FIRST_ROWS_PER_S, rate / _FASTER)
+    return max(_FIRST_ROWS_PER_S, rate / _FASTER), window_s
 
 
 def _is_longer(window: Window, shortest_s: dict[str, float]) -> bool:

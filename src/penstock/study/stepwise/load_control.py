@@ -12,6 +12,8 @@ from penstock.study.mst.throughput import mix
 
 _SMOOTHING = 0.1  # weight of the latest interval in the mean throughput
 _CORRECTION = 0.25  # share of the missing rows that the next interval adds
+# Rows of a batch finish at its end. The load is corrected over more than one batch, so that it does not swing.
+_BATCHES_TO_SMOOTH, _BATCHES_TO_CORRECT = 3.0, 1.5
 
 
 class LoadControl:
@@ -25,6 +27,7 @@ class LoadControl:
         self._arrived_rows = 0.0
         self._unfinished_rows = 0.0
         self._finished_per_s = first
+        self._batch_s = 0.0  # longest mean batch of a query; 0 if rows are processed one by one
         self._set_rate(first)
 
     def update(self, window: Window) -> None:
@@ -37,9 +40,14 @@ class LoadControl:
             unfinished_rows(self._engine.flow, window, self._visits, self._arrived_rows),
         )
         finished_per_s = max(0.0, arrived + before - self._unfinished_rows) / seconds
-        self._finished_per_s += _SMOOTHING * (finished_per_s - self._finished_per_s)
+        self._batch_s = max((query.batch_s for query in window.pipelines if query.batch_s), default=self._batch_s)
+        smoothing, correction = _SMOOTHING, _CORRECTION
+        if self._batch_s > 0:
+            smoothing = min(smoothing, seconds / (_BATCHES_TO_SMOOTH * self._batch_s))
+            correction = min(correction, seconds / (_BATCHES_TO_CORRECT * self._batch_s))
+        self._finished_per_s += smoothing * (finished_per_s - self._finished_per_s)
         missing = self._limit_rows - self._unfinished_rows
-        self._set_rate(max(0.0, self._finished_per_s + _CORRECTION * missing / seconds))
+        self._set_rate(max(0.0, self._finished_per_s + correction * missing / seconds))
 
     def _set_rate(self, rows_per_s: float) -> None:
         for name, part in self._parts.items():

@@ -68,8 +68,8 @@ class OperatorSamples:
         return cost_per_row(self.busy)
 
     def min_seconds_per_row(self) -> float | None:
-        """Return the cost of a row while nothing disturbs the operator. Task time has no such quantile."""
-        return low_cost_per_row(self.busy) if self.has_clock else self.seconds_per_row()
+        """Return the cost of a row while nothing disturbs the operator."""
+        return low_cost_per_row(self.busy)
 
 
 @dataclass(slots=True)
