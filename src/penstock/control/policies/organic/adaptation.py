@@ -42,7 +42,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What adaptation needs to know about the dataflow."""
+    """The properties of a dataflow that adaptation depends on."""
 
     kinds: Mapping[str, Expandable]  # by region, upstream first
     removable: Mapping[str, Removable]  # by region: cuts that may be removed

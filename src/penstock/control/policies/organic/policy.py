@@ -147,8 +147,8 @@ def _network(situation: Situation) -> Network:
 def _upstream(topology: Topology, logs: frozenset[str]) -> dict[str, frozenset[str]]:
     """Return all regions before each region whose throughput represents it, because its queue limits them.
 
-    A region behind one of the `logs`, which have no limit, must be evaluated itself. With a loop, regions may be before
-    each other.
+    A region behind one of the `logs`, which have no limit, must be evaluated itself. In a loop, regions are before each
+    other.
     """
     direct: dict[str, set[str]] = {region.name: set() for region in topology.regions}
     for before, after in topology.streams:
