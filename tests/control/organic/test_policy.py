@@ -15,9 +15,9 @@ from penstock.control.guards import Bounded, Cooldown
 from penstock.control.loop import Loop
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.control.policies.organic import Organic
-from penstock.control.policies.organic.configuration import configurations_of, plan_with, threads
 from penstock.control.policies.organic.profile import profiles_of
 from penstock.control.policy import Change, Hold, Memory, Reason, Situation
+from penstock.control.region_configuration import configurations_of, plan_with, threads
 from penstock.control.topology import Topology
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
 from penstock.measure.smoothing import MovingAverage

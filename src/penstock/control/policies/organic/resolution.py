@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from penstock.control.policies.adaptation_parameters import AdaptationParameters, Variant
-from penstock.control.policies.organic.configuration import Configuration
 from penstock.control.policies.organic.profile import PipelineProfile, RegionProfile
 from penstock.control.policies.organic.splitting import balanced_positions, split_gain
+from penstock.control.region_configuration import Configuration
 
 Blacklist = Mapping[str, Sequence[Configuration]]  # by pipeline
 Fits = Callable[[Configuration], bool]  # whether the slots suffice
