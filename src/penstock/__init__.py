@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.api.simulation import Simulation, simulate
     from penstock.api.spark_cluster import cluster_status, start_cluster, stop_cluster
     from penstock.api.watching import watch
+    from penstock.control.policies.adaptation_parameters import AdaptationParameters
     from penstock.control.requests import RequestError
     from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, SparkUnavailableError, Stream
     from penstock.dataflow.kafka import kafka
@@ -39,36 +40,6 @@ if TYPE_CHECKING:
     from penstock.dataflow.sources import backlog, files, generate, replay, spark_source
     from penstock.plan import Plan, default_plan, diff, rescaled
     from penstock.store import StoreError
-from penstock.api.check import check
-from penstock.api.demonstration import demonstrate
-from penstock.api.kafka_broker import (
-    broker_status,
-    connector_jars,
-    create_topic,
-    load_topic,
-    start_broker,
-    stop_broker,
-)
-from penstock.api.mst_measurement import measure_mst, predict_mst
-from penstock.api.mst_models import choose_vm_counts, compare_elastic, fit_mst
-from penstock.api.planning import allocate, assign, outline
-from penstock.api.policy_comparison import compare_policies
-from penstock.api.policy_options import OptionError
-from penstock.api.profiling import profile
-from penstock.api.record import RunRecord, open_run
-from penstock.api.running import Run, RunFailedError, run
-from penstock.api.schemas import schema
-from penstock.api.simulation import Simulation, simulate
-from penstock.api.spark_cluster import cluster_status, start_cluster, stop_cluster
-from penstock.api.watching import watch
-from penstock.control.policies.adaptation_parameters import AdaptationParameters
-from penstock.control.requests import RequestError
-from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, SparkUnavailableError, Stream
-from penstock.dataflow.kafka import kafka
-from penstock.dataflow.sinks import foreach_batch, memory, noop, parquet
-from penstock.dataflow.sources import backlog, files, generate, replay, spark_source
-from penstock.plan import Plan, default_plan, diff, rescaled
-from penstock.store import StoreError
 
 __all__ = [
     "AdaptationParameters",
@@ -147,6 +118,7 @@ _NAMES = {  # module -> names
     "penstock.api.simulation": "Simulation simulate",
     "penstock.api.spark_cluster": "cluster_status start_cluster stop_cluster",
     "penstock.api.watching": "watch",
+    "penstock.control.policies.adaptation_parameters": "AdaptationParameters",
     "penstock.control.requests": "RequestError",
     "penstock.dataflow": "Dataflow DataflowError PenstockError PlanError SparkUnavailableError Stream",
     "penstock.dataflow.kafka": "kafka",
