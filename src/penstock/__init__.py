@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.api.simulation import Simulation, simulate
     from penstock.api.spark_cluster import cluster_status, start_cluster, stop_cluster
     from penstock.api.watching import watch
+    from penstock.control.policies.adaptation_parameters import AdaptationParameters
     from penstock.control.requests import RequestError
     from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, SparkUnavailableError, Stream
     from penstock.dataflow.kafka import kafka
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.store import StoreError
 
 __all__ = [
+    "AdaptationParameters",
     "Dataflow",
     "DataflowError",
     "OptionError",
@@ -116,6 +118,7 @@ _NAMES = {  # module -> names
     "penstock.api.simulation": "Simulation simulate",
     "penstock.api.spark_cluster": "cluster_status start_cluster stop_cluster",
     "penstock.api.watching": "watch",
+    "penstock.control.policies.adaptation_parameters": "AdaptationParameters",
     "penstock.control.requests": "RequestError",
     "penstock.dataflow": "Dataflow DataflowError PenstockError PlanError SparkUnavailableError Stream",
     "penstock.dataflow.kafka": "kafka",

@@ -55,6 +55,26 @@ def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> N
     assert f"'{at}' already contains a run" in again
 
 
+@pytest.mark.parametrize("engine", ["row-by-row", "micro-batch"])
+def test_organic_follows_the_steps_of_a_trace_in_both_directions(engine: str, given: list[str], tmp_path: Path) -> None:
+    """At ten times the rate and speed, 60 rows/s need two replicas of 40 rows/s, and 20 rows/s need one."""
+    service = {"service_s": {"kind": "exponential", "mean": 0.025}}
+    (tmp_path / "costs.json").write_text(json.dumps({"operators": {"work": service}}))
+    at = tmp_path / "run"
+    words = ["--peak", "60", "--behaviour", f"{tmp_path}/costs.json", "--slots", "4", "--engine", engine]
+    printed(*given, *words, "--policy", "organic", "--stable-periods", "2", "--at", str(at))
+    with StoreReader(at) as store:
+        applied = [row for _, row in store.decisions() if row.new is not None and row.applied == "ok"]
+    kept = [row.new.replicas["work"] for row in applied if row.new is not None and row.verdict == "kept"]
+    assert kept[0] == 1 and max(kept[1:]) >= 2 and kept[-1] == 1
+    assert all(row.verdict is not None for row in applied)
+
+
+def test_adaptation_parameters_are_for_organic_only(given: list[str], tmp_path: Path) -> None:
+    words = ["--behaviour", f"{tmp_path}/costs.json", "--policy", "ds2", "--split-gain", "0.3"]
+    assert "'ds2' has no adaptation parameters; use policy 'organic'" in printed(*given, *words, fails=True)
+
+
 @pytest.mark.parametrize("every", ["10", "35"])
 def test_a_simulation_ends_with_its_trace_for_any_duration_of_changes(
     every: str, given: list[str], tmp_path: Path

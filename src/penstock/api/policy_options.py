@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.control.policies.catalogue import POLICIES
 from penstock.dataflow.errors import PenstockError
+from penstock.models.fission_costs import FissionCosts
 
 if TYPE_CHECKING:
     from penstock.control.controller import Settings
@@ -48,6 +49,8 @@ class PolicyOptions:
     catch_up_s: float = 120.0
     mst_study: Path | None = None
     adaptation: AdaptationParameters | None = None  # None: the default thresholds
+    thread_s: float = 0.0
+    replica_s: float = 0.0
     queue: Queue = "mmk"  # model of an operator in engines that process row by row
     workers: int | None = None  # tasks that Stela adds per round; None: the largest number of executors
     dataflow: str = ""
@@ -116,7 +119,7 @@ class PolicyOptions:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise OptionError(f"{name} is {value}; it must be a finite number above 0.")
-        for name in ("release_below_s", "cooldown_s", "warm_up_s"):
+        for name in ("release_below_s", "cooldown_s", "warm_up_s", "thread_s", "replica_s"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise OptionError(f"{name} is {value}; it must be a finite number, 0 or more.")
@@ -166,6 +169,7 @@ def create_policy(options: PolicyOptions) -> Policy:
         catch_up_s=options.catch_up_s,
         capacity=_study_capacity(options),
         adaptation=options.adaptation or AdaptationParameters(),
+        fission_costs=FissionCosts(thread_s=options.thread_s, replica_s=options.replica_s),
     )
     return guarded_policy(options.policy, parameters, cooldown_s=options.cooldown_s)
 

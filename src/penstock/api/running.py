@@ -66,6 +66,8 @@ def run(
     catch_up_s: float = 120.0,
     mst_study: str | Path | None = None,
     adaptation: AdaptationParameters | None = None,
+    thread_s: float = 0.0,
+    replica_s: float = 0.0,
     window_s: float = 2.0,
     batch_s: float = 2.0,
     sample_every: int = 16,
@@ -107,6 +109,8 @@ def run(
         catch_up_s: Time in which a backlog must be processed (policy mst).
         mst_study: Directory of a throughput study (policy mst).
         adaptation: Thresholds and variant (policy organic); default: those of the paper, with extensions.
+        thread_s: Time to pass a row to another pipeline (policy fission-model).
+        replica_s: Additional time per row if there are 2 replicas; twice as much for 4 (policy fission-model).
         window_s: Length of a measurement window.
         batch_s: Duration that micro-batches aim at while rows are waiting.
         sample_every: One row in this many is timed individually in row functions.
@@ -143,6 +147,8 @@ def run(
         catch_up_s=catch_up_s,
         mst_study=None if mst_study is None else Path(mst_study),
         adaptation=adaptation,
+        thread_s=thread_s,
+        replica_s=replica_s,
     )
     if not 0 < window_s < float("inf"):
         raise OptionError(f"window_s is {window_s}; it must be a finite number above 0.")

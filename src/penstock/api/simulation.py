@@ -113,6 +113,8 @@ def simulate(
     catch_up_s: float = 120.0,
     mst_study: str | Path | None = None,
     adaptation: AdaptationParameters | None = None,
+    thread_s: float = 0.0,
+    replica_s: float = 0.0,
     queue: Queue = "mmk",
 ) -> Simulation:
     """Simulate a dataflow under a policy and return the slots used, the violations of the target and the decisions.
@@ -161,6 +163,8 @@ def simulate(
         catch_up_s=catch_up_s,
         mst_study=None if mst_study is None else Path(mst_study),
         adaptation=adaptation,
+        thread_s=thread_s,
+        replica_s=replica_s,
         queue=queue,
     )
     options.check(any_target=True)

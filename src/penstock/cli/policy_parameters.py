@@ -85,6 +85,20 @@ def policy_parameters(*, mode: Mode, required: bool = False) -> Option:
                 help="Directory of a study by 'penstock mst measure' (mst).",
             ),
             *_adaptation_parameters(),
+            click.option(
+                "--thread-ms",
+                type=Finite(min=0),
+                default=0.0,
+                show_default=True,
+                help="Time to pass a row to another pipeline (fission-model).",
+            ),
+            click.option(
+                "--replica-ms",
+                type=Finite(min=0),
+                default=0.0,
+                show_default=True,
+                help="Additional time per row with 2 replicas; twice as much with 4 (fission-model).",
+            ),
         ]
     )
 

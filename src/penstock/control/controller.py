@@ -320,6 +320,8 @@ class Controller:
         past = PastChange(at_s=end_s, old=situation.plan, new=self._engine.plan, pause_s=row.pause_s)
         self._plan_changed(past, generation=0 if applied is None else applied.generation)
         self._history.pending = PendingChange(number=number, row=row, load=load, at_s=end_s)
+        if is_roll_back and self._policy_evaluates:  # the policy has evaluated this plan before
+            self._close_pending("kept", None, end_s)
         return row
 
     def _row(

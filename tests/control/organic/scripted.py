@@ -7,11 +7,11 @@ from typing import Any
 
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.control.policies.organic.adaptation import Network, Period, adapt
-from penstock.control.policies.organic.configuration import Configuration
 from penstock.control.policies.organic.profile import PipelineProfile, RegionProfile
 from penstock.control.policies.organic.resolution import Expandable
 from penstock.control.policies.organic.splitting import Step
 from penstock.control.policies.organic.state import OrganicState
+from penstock.control.region_configuration import Configuration
 
 KEYED = Expandable(keyed=True, replicable=True)
 STATELESS = Expandable(keyed=False, replicable=True)

@@ -12,7 +12,7 @@ from penstock.apps import joker
 from penstock.control.controller import Settings
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.control.policies.organic import Organic
-from penstock.control.policies.organic.configuration import threads
+from penstock.control.region_configuration import threads
 from penstock.control.simulation import Duration, simulate
 from penstock.control.topology import Topology
 from penstock.dataflow import Dataflow, Kind, regions

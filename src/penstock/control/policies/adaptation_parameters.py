@@ -9,7 +9,7 @@ from penstock.dataflow.errors import PenstockError
 
 
 class Variant(StrEnum):
-    """Which kinds of change are tried, and in which order. Fusion decides on pipelines, fission on replicas."""
+    """The kinds of change that are tried, and their order. Fusion decides on pipelines, fission on replicas."""
 
     FUSION_FIRST = "fusion-first"
     FISSION_FIRST = "fission-first"

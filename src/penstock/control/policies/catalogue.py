@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
+from penstock.models.fission_costs import FissionCosts
 
 if TYPE_CHECKING:
     from penstock.control.policy import Policy
@@ -30,6 +31,7 @@ POLICIES = {
     "stela": PolicyEntry("penstock.control.policies.stela", distributes_replicas=True),
     "ds2": PolicyEntry("penstock.control.policies.ds2"),
     "organic": PolicyEntry("penstock.control.policies.organic", evaluates_changes=True),
+    "fission-model": PolicyEntry("penstock.control.policies.fission_model"),
     "mst": PolicyEntry("penstock.control.policies.mst", sets_executors=True),
 }
 
@@ -48,6 +50,7 @@ class PolicyParameters:
     workers: int | None = None  # workers of the cluster; None: the largest number of executors
     catch_up_s: float = 120.0  # time in which a backlog is to be processed (mst)
     capacity: tuple[float, ...] | None = None  # rows/s that 1, 2, ... executors sustain, from a study (mst)
+    fission_costs: FissionCosts = field(default_factory=FissionCosts)  # of the engine (fission-model)
     adaptation: AdaptationParameters = field(default_factory=AdaptationParameters)  # thresholds (organic)
 
 

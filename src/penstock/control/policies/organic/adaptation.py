@@ -21,11 +21,11 @@ from enum import StrEnum
 import msgspec
 
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
-from penstock.control.policies.organic.configuration import Configuration, Configurations
 from penstock.control.policies.organic.profile import Profiles, RegionProfile
 from penstock.control.policies.organic.release import Removable, release
 from penstock.control.policies.organic.resolution import Expandable, Resolution, resolve
 from penstock.control.policies.organic.state import AdaptingRegion, OrganicState, Reference
+from penstock.control.region_configuration import Configuration, Configurations
 
 _BACKLOG_NOISE = 0.02  # relative difference between arriving and processed rows that is noise
 
@@ -42,7 +42,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What adaptation needs to know about the dataflow."""
+    """The properties of a dataflow that adaptation depends on."""
 
     kinds: Mapping[str, Expandable]  # by region, upstream first
     removable: Mapping[str, Removable]  # by region: cuts that may be removed

@@ -27,7 +27,7 @@ class MovedState(NamedTuple):
 def moved_state(situation: Situation, old: Plan, new: Plan) -> MovedState:
     """Return the state that the change between two plans moves, by the state sizes of the latest measurement.
 
-    With the old plan in force it is an estimate; after the change it is a measurement of the state that was moved.
+    The result is an estimate while the old plan is in force, and a measurement after the change.
     """
     window = situation.window
     assert window is not None

@@ -9,12 +9,12 @@ import msgspec
 from penstock.control.demand import demand_of
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.control.policies.organic.adaptation import Action, Network, Period, adapt
-from penstock.control.policies.organic.configuration import configurations_of, owned_cuts, plan_with, threads
 from penstock.control.policies.organic.moved_state import MovedState, moved_state
 from penstock.control.policies.organic.profile import Profiles, profiles_of, unknown_utilisations
 from penstock.control.policies.organic.resolution import Expandable
 from penstock.control.policies.organic.state import OrganicState, remembered, remembering
 from penstock.control.policy import Change, Decision, Hold, Inputs, Memory, Reason, Situation, Verdict
+from penstock.control.region_configuration import configurations_of, owned_cuts, plan_with, threads
 from penstock.control.topology import Topology
 from penstock.dataflow.operators import Kind
 from penstock.plan.plan import Plan, diff
@@ -147,8 +147,8 @@ def _network(situation: Situation) -> Network:
 def _upstream(topology: Topology, logs: frozenset[str]) -> dict[str, frozenset[str]]:
     """Return all regions before each region whose throughput represents it, because its queue limits them.
 
-    A region behind one of the `logs`, which have no limit, must be evaluated itself. With a loop, regions may be before
-    each other.
+    A region behind one of the `logs`, which have no limit, must be evaluated itself. In a loop, regions are before each
+    other.
     """
     direct: dict[str, set[str]] = {region.name: set() for region in topology.regions}
     for before, after in topology.streams:

@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from penstock.control.demand import Demand
-from penstock.control.policies.organic.configuration import owned_cuts
 from penstock.control.policies.organic.splitting import Step
 from penstock.control.policy import Situation
+from penstock.control.region_configuration import owned_cuts
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import Region
 from penstock.measure.window import OperatorWindow, PipelineWindow

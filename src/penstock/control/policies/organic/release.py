@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
-from penstock.control.policies.organic.configuration import Configuration
 from penstock.control.policies.organic.profile import Profiles, RegionProfile
 from penstock.control.policies.organic.state import AdaptingRegion, OrganicState
+from penstock.control.region_configuration import Configuration
 
 Removable = frozenset[str]  # operators after which a region has a cut that no rule requires
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from penstock.control.policies.adaptation_parameters import AdaptationParameters, Variant
-from penstock.control.policies.organic.configuration import Configuration
 from penstock.control.policies.organic.profile import PipelineProfile, RegionProfile
 from penstock.control.policies.organic.splitting import balanced_positions, split_gain
+from penstock.control.region_configuration import Configuration
 
 Blacklist = Mapping[str, Sequence[Configuration]]  # by pipeline
 Fits = Callable[[Configuration], bool]  # whether the slots suffice
@@ -19,7 +19,7 @@ _LARGE = 2.0  # shortfall from which several replicas or cuts are added at once 
 
 
 class Expandable(msgspec.Struct, frozen=True, kw_only=True):
-    """What kind of region it is."""
+    """The kind of a region, which decides whether it may have several replicas."""
 
     keyed: bool  # it has keyed state
     replicable: bool  # it has no global state
@@ -153,7 +153,7 @@ def _parts(profile: RegionProfile, parameters: AdaptationParameters) -> int:
 
 
 def _steps(profile: RegionProfile, current: Configuration, parameters: AdaptationParameters) -> Iterator[int]:
-    """Yield the replicas to add: as many as the shortfall needs, at most as many as there are, then half as many..."""
+    """Yield the replicas to add. The first number covers the shortfall or doubles the replicas; then it is halved."""
     step = 1
     if not parameters.strict and profile.shortfall >= _LARGE:
         step = min(current.replicas, math.ceil(current.replicas * (profile.shortfall - 1.0)))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.control.policies.organic.configuration import Configuration, Configurations
 from penstock.control.policies.organic.profile import RegionProfile
 from penstock.control.policy import Memory
+from penstock.control.region_configuration import Configuration, Configurations
 
 _STATE, _BEFORE = "organic.state", "organic.before"
 

@@ -1,0 +1,243 @@
+"""The policy on situations: metrics from windows, vetoes, restarts, the verdict in the record, and moved state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import penstock
+from penstock.control.controller import Controller, Settings
+from penstock.control.demand import Demand, demand_of
+from penstock.control.guards import Bounded, Cooldown
+from penstock.control.loop import Loop
+from penstock.control.policies.adaptation_parameters import AdaptationParameters
+from penstock.control.policies.organic import Organic
+from penstock.control.policies.organic.profile import profiles_of
+from penstock.control.policy import Change, Hold, Memory, Reason, Situation
+from penstock.control.region_configuration import configurations_of, plan_with, threads
+from penstock.control.topology import Topology
+from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
+from penstock.measure.smoothing import MovingAverage
+from penstock.measure.window import OperatorWindow, PipelineWindow, Window
+from penstock.plan import Plan, default_plan
+from penstock.store import Store
+from tests.support.situations import situation_of
+
+
+def three_operators() -> penstock.Dataflow:
+    """A keyed region of three operators."""
+    flow = penstock.Dataflow("three")
+    rows = flow.source("rows", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=10.0))
+    keyed = rows.keyed("a", lambda frame: frame, keys=["n"], columns=["n"])
+    keyed.stateless("b", lambda frame: frame, columns=["n"]).stateless("c", lambda frame: frame, columns=["n"]).sink(
+        "out", penstock.noop()
+    )
+    return flow
+
+
+def situation(
+    plan: Plan, busy: dict[str, float], *, rate: float, at_s: float, slots: int = 8, micro_batch: bool = False
+) -> Situation:
+    """Return a situation in which `a`, `b` and `c` have these utilisations and process `rate` of 1000 rows/s."""
+    operators = tuple(
+        OperatorWindow.knowing(
+            name,
+            "out",
+            replicas=plan.replicas["a"],
+            selectivity=1.0,
+            seconds_per_row=0.001,
+            utilisation=busy[name],
+            processed_rows_per_s=rate,
+            input_rows_per_s=rate,
+            rows_in=int(rate * 30),
+            state_rows=600 if name == "a" else None,
+            state_bytes=6000 if name == "a" else None,
+        )
+        for name in ("a", "b", "c")
+    )
+    query = PipelineWindow(
+        pipeline="out",
+        operators=("rows", "a", "b", "c", "out"),
+        batches=10,
+        rows_in=int(rate * 30),
+        batch_s=2.4,
+        batch_max_s=3.0,
+        phases_s={},
+        busy_s=None,
+        backlog_rows=0,
+    )
+    window = Window(
+        start_s=at_s - 30.0,
+        end_s=at_s,
+        generation=1,
+        external_rows_per_s=1000.0,
+        latency=None,
+        pipelines=(query,),
+        operators=operators,
+    )
+    return Situation(
+        now_s=at_s,
+        topology=Topology.of(three_operators()),
+        plan=plan,
+        window=window,
+        latest=window,
+        max_slots=slots,
+        micro_batch=micro_batch,
+    )
+
+
+BUSY = {"a": 0.3, "b": 0.3, "c": 0.4}
+STRICT = Organic(AdaptationParameters(strict=True))
+
+
+def first_plan(replicas: int = 1) -> Plan:
+    return default_plan(three_operators(), slots=8, replicas={"a": replicas})
+
+
+def test_the_decision_reports_the_state_that_moves() -> None:
+    plan = first_plan()
+    split, _ = STRICT.decide(situation(plan, BUSY, rate=100.0, at_s=100.0), {})
+    assert isinstance(split, Change) and split.plan.cuts == {"b"}
+    assert (split.inputs["moved_state_rows"], split.inputs["moved_state_bytes"]) == (0.0, 0.0)
+    policy = Organic(AdaptationParameters(strict=True, split_gain=9.0))
+    expanded, memory = policy.decide(situation(first_plan(2), BUSY, rate=100.0, at_s=100.0), {})
+    assert isinstance(expanded, Change) and expanded.plan.replicas == {"a": 3}
+    # Consistent hashing moves the keys of the new replica: a third of 600 rows.
+    assert expanded.inputs["moved_state_rows"] == pytest.approx(200.0)
+    assert "200 rows (2,000 bytes)" in expanded.reason
+    kept, _ = policy.decide(situation(expanded.plan, BUSY, rate=140.0, at_s=140.0), memory)
+    assert isinstance(kept, Hold) and kept.verdict == "kept" and kept.reason_code is Reason.ADAPTED
+    assert kept.inputs["last_change_moved_state_rows"] == pytest.approx(200.0)
+
+
+def test_on_spark_all_state_of_a_rescaled_region_moves() -> None:
+    policy = Organic(AdaptationParameters(strict=True, split_gain=9.0))
+    decision, _ = policy.decide(situation(first_plan(2), BUSY, rate=100.0, at_s=100.0, micro_batch=True), {})
+    assert isinstance(decision, Change) and decision.inputs["moved_state_bytes"] == 6000.0
+
+
+def test_a_period_must_have_passed_before_the_next_decision() -> None:
+    calm = dict.fromkeys("abc", 0.1)
+    _, memory = STRICT.decide(situation(first_plan(), calm, rate=100.0, at_s=100.0), {})
+    early, same = STRICT.decide(situation(first_plan(), BUSY, rate=100.0, at_s=129.0), memory)
+    assert isinstance(early, Hold) and early.reason_code is Reason.SETTLING and same == memory
+    later, _ = STRICT.decide(situation(first_plan(), BUSY, rate=100.0, at_s=130.0), memory)
+    assert isinstance(later, Change)
+
+
+def test_a_decision_that_is_not_applied_is_made_again() -> None:
+    """A guard vetoed it, or the mode is recommend."""
+    plan = first_plan()
+    once, memory = STRICT.decide(situation(plan, BUSY, rate=100.0, at_s=100.0), {})
+    again, _ = STRICT.decide(situation(plan, BUSY, rate=100.0, at_s=110.0), memory)
+    assert isinstance(once, Change) and isinstance(again, Change) and again.plan == once.plan
+
+
+def test_a_vetoed_revert_is_made_again_and_blacklists_once() -> None:
+    change, memory = STRICT.decide(situation(first_plan(), BUSY, rate=100.0, at_s=100.0), {})
+    assert isinstance(change, Change)
+    retried, after = STRICT.decide(situation(change.plan, BUSY, rate=100.0, at_s=140.0), memory)
+    assert isinstance(retried, Change) and retried.verdict == "rolled back" and retried.plan.replicas == {"a": 2}
+    again, _ = STRICT.decide(situation(change.plan, BUSY, rate=100.0, at_s=145.0), after)
+    assert again == replace(retried, inputs=again.inputs)
+
+
+def test_a_plan_of_somebody_else_ends_the_adaptation_and_keeps_the_blacklists() -> None:
+    policy, plan = STRICT, first_plan()
+    memory: Memory = {}
+    change, memory = policy.decide(situation(plan, BUSY, rate=100.0, at_s=100.0), memory)
+    assert isinstance(change, Change)
+    retried, memory = policy.decide(situation(change.plan, BUSY, rate=100.0, at_s=140.0), memory)
+    assert isinstance(retried, Change)
+    reverted, memory = policy.decide(situation(retried.plan, BUSY, rate=100.0, at_s=180.0), memory)
+    assert isinstance(reverted, Change) and reverted.reason_code is Reason.ROLL_BACK and reverted.plan == plan
+    restarted = msgspec.json.decode(msgspec.json.encode(dict(memory)))  # the store keeps JSON
+    held, _ = policy.decide(situation(plan, BUSY, rate=100.0, at_s=220.0), restarted)
+    assert isinstance(held, Hold) and "blacklisted" in held.reason
+    foreign, memory = policy.decide(situation(first_plan(4), BUSY, rate=100.0, at_s=220.0), memory)
+    assert isinstance(foreign, Change)  # blacklists name configurations with one replica
+    back, _ = policy.decide(situation(plan, BUSY, rate=100.0, at_s=260.0), memory)
+    assert isinstance(back, Hold) and "blacklisted" in back.reason
+
+
+def test_slots_are_replicas_times_pipelines() -> None:
+    flow = three_operators()
+    topology = Topology.of(flow)
+    plan = first_plan(3).replace(cuts=frozenset({"a", "b"}))
+    assert threads(topology, plan, micro_batch=False) == threads(topology, plan, micro_batch=True) == 9
+    decision, _ = STRICT.decide(situation(plan, dict.fromkeys("abc", 0.9), rate=100.0, at_s=100.0, slots=11), {})
+    assert isinstance(decision, Hold)
+    assert (decision.reason_code, decision.needs_slots) == (Reason.AT_LIMIT, 12)
+
+
+def test_configurations_and_plans_correspond() -> None:
+    topology = Topology.of(three_operators())
+    plan = first_plan(3).replace(cuts=frozenset({"a"}))
+    for micro_batch in (False, True):
+        known = configurations_of(topology, plan, micro_batch=micro_batch)
+        assert plan_with(topology, first_plan(), known, micro_batch=micro_batch) == plan
+
+
+def test_costs_in_micro_batches_are_shares_of_the_batch_time() -> None:
+    """10 batches of 2.4 s in 30 s: a batch is in progress for 0.8 of the time."""
+    shares = {"a": 0.2, "b": 0.1, "c": 0.3}
+    now = situation(first_plan(), shares, rate=100.0, at_s=100.0, micro_batch=True)
+    demand = demand_of(now)
+    assert isinstance(demand, Demand)
+    (pipeline,) = profiles_of(now, demand)["a"].pipelines
+    assert pipeline.utilisation == pytest.approx(0.6)  # the fixed time of batches is not utilisation
+    costs = {step.operator: step.cost for step in pipeline.steps}
+    assert costs == pytest.approx({"a": 0.25, "b": 0.125, "c": 0.375, "out": 0.0})
+
+
+def test_the_slowest_pipeline_is_the_throughput_of_a_region() -> None:
+    now = situation(first_plan().replace(cuts=frozenset({"a"})), BUSY, rate=100.0, at_s=100.0)
+    assert now.window is not None
+    slow = tuple(
+        msgspec.structs.replace(operator, processed_rows_per_s=60.0) if operator.operator == "b" else operator
+        for operator in now.window.operators
+    )
+    now = replace(now, window=msgspec.structs.replace(now.window, operators=slow))
+    demand = demand_of(now)
+    assert isinstance(demand, Demand)
+    assert profiles_of(now, demand)["a"].rows_per_s == 60.0
+
+
+def test_the_controller_records_the_verdict_of_the_policy(tmp_path: Path) -> None:
+    """A simulated run: the region is split or expanded until it processes 350 rows/s; each change has a verdict."""
+    flow = three_operators()
+    cost = OperatorBehaviour(service_s=Fixed(value=0.004))
+    behaviour = Behaviour(
+        operators={"a": cost, "b": cost, "c": cost}, sources={"rows": SourceBehaviour(rates=((0.0, 350.0),))}
+    )
+    engine = SimulatedEngine(flow, behaviour, plan=first_plan())
+    policy = Cooldown(Bounded(Organic(), max_slots=8), seconds=0.0)
+    with Store(tmp_path) as store:
+        controller = Controller(
+            policy, Settings(mode="active", smoothing=MovingAverage(3), warm_up_s=5.0), engine, store
+        )
+        loop = Loop(engine=engine, store=store, controller=controller, clock=engine.clock)
+        engine.start()
+        for _ in range(80):
+            engine.advance(10.0)
+            loop.turn()
+        changes = [row for _, row in store.applied_changes()]
+    assert changes and {row.verdict for row in changes[:-1]} <= {"kept", "rolled back"}
+    assert any(row.verdict == "kept" for row in changes)
+    assert threads(Topology.of(flow), engine.plan, micro_batch=False) <= 8
+
+
+def test_stateless_regions_are_expanded_unless_strict() -> None:
+    overloaded = situation_of("video", (1, 4, 1), 9.0, 12)
+    extended, _ = Organic().decide(overloaded, {})
+    strict, _ = STRICT.decide(overloaded, {})
+    assert isinstance(extended, Change) and extended.plan.replicas["extract"] > 1
+    assert not isinstance(strict, Change) or strict.plan.replicas["extract"] == 1
+
+
+def test_on_spark_regions_that_take_turns_in_one_query_are_separated_first() -> None:
+    decision, _ = Organic().decide(situation_of("video", (1, 4, 1), 9.0, 12, micro_batch=True), {})
+    assert isinstance(decision, Change) and "extract" in decision.plan.cuts
