@@ -113,6 +113,8 @@ def simulate(
     catch_up_s: float = 120.0,
     mst_study: str | Path | None = None,
     adaptation: AdaptationParameters | None = None,
+    profile: str | Path | None = None,
+    drift_s: float = 60.0,
     queue: Queue = "mmk",
 ) -> Simulation:
     """Simulate a dataflow under a policy and return the slots used, the violations of the target and the decisions.
@@ -161,6 +163,9 @@ def simulate(
         catch_up_s=catch_up_s,
         mst_study=None if mst_study is None else Path(mst_study),
         adaptation=adaptation,
+        profile=None if profile is None else Path(profile),
+        drift_s=drift_s,
+        micro_batch=engine == "micro-batch",
         queue=queue,
     )
     options.check(any_target=True)
@@ -175,8 +180,7 @@ def simulate(
     load = load if peak is None else load.scaled_to(peak)
     costs = _on_trace(dataflow, operator_costs(dataflow, behaviour, record), load)
     options = replace(
-        options,
-        dataflow=dataflow.name,
+        options.for_flow(dataflow),
         executor_cores=options.executor_cores or costs.cluster.slots_per_executor,
     )
     simulated = SimulatedEngine(

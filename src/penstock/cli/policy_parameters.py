@@ -85,6 +85,18 @@ def policy_parameters(*, mode: Mode, required: bool = False) -> Option:
                 help="Directory of a study by 'penstock mst measure' (mst).",
             ),
             *_adaptation_parameters(),
+            click.option(
+                "--profile",
+                type=click.Path(path_type=Path),
+                help="Directory of a study by 'penstock profile' (stepwise).",
+            ),
+            click.option(
+                "--drift-s",
+                type=ABOVE_0,
+                default=60.0,
+                show_default=True,
+                help="Time above a threshold after which the data counts as changed (stepwise).",
+            ),
         ]
     )
 
