@@ -49,8 +49,8 @@ SHORT_LINES, LONG_LINES, MORE_WORDS = costs(4, 0.06), costs(8, 0.12), costs(8, 0
 
 
 class Studies(NamedTuple):
-    directory: Path  # with one study per engine and size
-    rows_per_s: dict[str, float]  # of SLOTS, by engine
+    directory: Path  # contains one study per engine and size
+    rows_per_s: dict[str, float]  # profiled rate of SLOTS, by engine
 
 
 @pytest.fixture(scope="module")

@@ -151,7 +151,11 @@ def relative_gain(staying: PlanOutcome, expected: PlanOutcome) -> float | None:
 
 
 def _is_release(staying: PlanOutcome, expected: PlanOutcome) -> bool:
-    """Return whether a change saves slots. Fewer slots that process more rows are a better distribution instead."""
+    """Return whether a change saves slots. Fewer slots that process more rows are a better distribution instead.
+
+    >>> _is_release(PlanOutcome(slots=16, rows_per_s=60.0), PlanOutcome(slots=15, rows_per_s=70.0))
+    False
+    """
     old, new = staying.rows_per_s, expected.rows_per_s
     is_faster = old is not None and new is not None and new > old * (1.0 + _FASTER)
     return expected.slots < staying.slots and not is_faster

@@ -1,4 +1,4 @@
-"""What live windows tell about the application: its throughput, its features, and the capacity of other plans."""
+"""The throughput and the features of the application in live windows, and the capacity that other plans would have."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from penstock.control.demand import Demand, demand_of
@@ -131,7 +132,8 @@ class _Turn:
                 "this is not data drift."
             )
             if load <= sustained_per_s:
-                reason = f"The plan still processes the {sustained_per_s:.4g} rows/s that it sustained, but {what}."
+                reason = f"{_capital(what)}, but the throughput is not clearly below the {sustained_per_s:.4g} rows/s "
+                reason += "that the plan sustained; this is not data drift."
                 return self._hold(Reason.CATCHING_UP, reason), notes
             return self._hold(Reason.AT_LIMIT, reason, needs_slots=self._needed_slots(sustained_per_s)), notes
         if condition is Condition.SUSPECTED:
@@ -151,8 +153,8 @@ class _Turn:
         """Return the slots for the current load: a profiled size, else in proportion to the rate."""
         load = self._demand.external_per_s
         profiled = None if self._changed else self._profile.slots_for(load)
-        proportional = -int(-self._slots * load // sustained_per_s)
-        return max(self._slots + 1, profiled or proportional)
+        proportional = math.ceil(self._slots * load / sustained_per_s) if sustained_per_s > 0 else None
+        return max(self._slots + 1, profiled or proportional or 0)
 
     # ---- recalibration
 

@@ -19,7 +19,7 @@ from penstock.study.stepwise.operator_capacity import CapacitySettings, next_cap
 from penstock.study.stepwise.platform_capability import PlatformSettings, next_platform_trial
 from penstock.study.stepwise.sequential_test import TrialLimits, Verdict, confidence_interval, verdict_after
 
-LIMITS = TrialLimits(min_windows=4, max_windows=12)  # of an online trial, in windows of the run
+LIMITS = TrialLimits(min_windows=4, max_windows=12)  # length of an online trial, in windows of the run
 
 
 class Cause(IntEnum):
@@ -43,7 +43,7 @@ class Recalibration:
     ratio: Mapping[str, int]  # tasks that step 2 adds
     fixed: Mapping[str, int]  # tasks of regions that cannot have more
     min_latency_s: Mapping[str, float]  # MinLp by region
-    rounds: tuple[Round, ...]  # of the current step; the first one is its start
+    rounds: tuple[Round, ...]  # rounds of the current step; the first one is its start
     step: Step = Step.PLATFORM
     samples: tuple[float, ...] = ()  # rows/s in the windows of the running trial
     changes: int | None = None  # plan changes of the run when the trial was proposed; None: it was not proposed yet
