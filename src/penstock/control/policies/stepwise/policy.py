@@ -281,7 +281,10 @@ class _Turn:
 
     def _rules(self) -> StepRules:
         profile = self._profile
-        return StepRules(latency_target_s=profile.latency_target_s, alpha=profile.alpha, k=profile.k)
+        queries = None
+        if self._situation.micro_batch:
+            queries = [frozenset(query) for query in self._situation.topology.queries(self._situation.plan.cuts)]
+        return StepRules(latency_target_s=profile.latency_target_s, alpha=profile.alpha, k=profile.k, queries=queries)
 
     def _round(
         self, tasks: dict[str, int], change: TrialChange, samples: tuple[float, ...], verdict: Verdict | None

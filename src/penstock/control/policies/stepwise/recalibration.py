@@ -10,7 +10,7 @@ since every trial pauses the pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -82,6 +82,8 @@ class StepRules:
     latency_target_s: float
     alpha: float
     k: float
+    # Regions of each query, on an engine on which they take turns; None: all regions work at the same time.
+    queries: Sequence[frozenset[str]] | None = None
 
 
 def next_trial(
@@ -130,12 +132,13 @@ def _platform(
 
 
 def _capacity(state: Recalibration, rules: StepRules) -> NextTrial | Finished:
-    known = state.rounds[0].operators
+    known, queries = state.rounds[0].operators, rules.queries
     settings = CapacitySettings(
         latency_target_s=rules.latency_target_s,
         min_latency_s={name: state.min_latency_s.get(name, 0.0) for name in known},
         fixed=[name for name in known if name not in state.ratio],
         k=rules.k,
+        queries=None if queries is None else lambda _: queries,
     )
     return next_capacity_trial(state.rounds, settings)
 
