@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.control.demand import Demand, demand_of
@@ -70,7 +71,8 @@ class _Turn:
         assert situation.latest is not None
         self._latest = situation.latest
         self._throughput_per_s = throughput_per_s(situation, self._not_scalable())
-        self._inputs: Inputs = demand.inputs(situation.latest) | {
+        self._inputs: Inputs = {
+            **demand.inputs(situation.latest),
             "backlog_rows": situation.backlog_rows(situation.latest),
             "throughput_rows_per_s": self._throughput_per_s,
             "platform_slots": self._slots,
@@ -287,7 +289,7 @@ class _Turn:
         return StepRules(latency_target_s=profile.latency_target_s, alpha=profile.alpha, k=profile.k, queries=queries)
 
     def _round(
-        self, tasks: dict[str, int], change: TrialChange, samples: tuple[float, ...], verdict: Verdict | None
+        self, tasks: Mapping[str, int], change: TrialChange, samples: tuple[float, ...], verdict: Verdict | None
     ) -> Round:
         latency = self._latest.latency
         return Round(
