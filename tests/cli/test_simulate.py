@@ -196,3 +196,19 @@ def test_an_overload_causes_no_endless_batch(given: list[str], tmp_path: Path) -
         late = [row for _, row in store.decisions() if row.at_s > 20 * 60]
     assert late and {row.reason_code for row in late} == {"at-limit"}
     assert {row.needs_slots for row in late} <= {5, 6, 7, 8}  # as measured
+
+
+def test_a_profiled_plan_is_applied(given: list[str], tmp_path: Path) -> None:
+    """A replica serves 4 rows/s, so 6 rows/s need a second one, which the profile of two slots has."""
+    flow, at = given[1], tmp_path / "study"
+    costs = ["--behaviour", f"{tmp_path}/costs.json", "--slots", "2"]
+    printed("profile", flow, *costs, "--latency-ms", "2000", "--at", str(at))
+    (tmp_path / "plan.json").write_text('{"dataflow": "one", "replicas": {"work": 1}, "slots": 2}')
+    first = ["--plan", f"{tmp_path}/plan.json", "--at", f"{tmp_path}/run"]
+    sums = json.loads(printed(*given, *costs, *first, "--policy", "stepwise", "--profile", str(at), "--json"))
+    assert sums["policy"] == "stepwise" and sums["changes"] == 1
+    with StoreReader(tmp_path / "run") as store:
+        (_, change), *_ = store.applied_changes()
+    assert change.reason_code == "profiled" and change.new is not None and change.new.replicas["work"] >= 2
+    refused = printed(*given, *costs, "--policy", "stepwise", "--profile", f"{tmp_path}/none", fails=True)
+    assert "contains no profile" in refused

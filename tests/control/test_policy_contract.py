@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,15 +16,21 @@ from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
 from penstock.control.policies.catalogue import POLICIES, PolicyParameters, build_policy, guarded_policy
 from penstock.control.policy import Change, Hold, Policy, Reason, Situation
 from penstock.plan import validated
+from tests.support.profiles import video_profile
 from tests.support.situations import situation_of, situations
 
+
+def with_profile(**options: Any) -> PolicyParameters:
+    return PolicyParameters(profile=video_profile(), **options)
+
+
 OPTIONS = {
-    "slot limit": PolicyParameters(max_slots=24),
-    "gigk": PolicyParameters(max_slots=24, queue="gigk"),
-    "latency": PolicyParameters(latency_s=1.5),
-    "quantile": PolicyParameters(latency_s=4.0, quantile=0.95),
-    "executors": PolicyParameters(latency_s=1.5, executors=(1, 24)),
-    "study": PolicyParameters(latency_s=1.5, executors=(1, 24), capacity=tuple(2.0 * m for m in range(1, 25))),
+    "slot limit": with_profile(max_slots=24),
+    "gigk": with_profile(max_slots=24, queue="gigk"),
+    "latency": with_profile(latency_s=1.5),
+    "quantile": with_profile(latency_s=4.0, quantile=0.95),
+    "executors": with_profile(latency_s=1.5, executors=(1, 24)),
+    "study": with_profile(latency_s=1.5, executors=(1, 24), capacity=tuple(2.0 * m for m in range(1, 25))),
 }
 GUARDS: dict[str, Callable[[Policy], Policy]] = {
     "bounded": lambda policy: Bounded(policy, max_slots=9),

@@ -60,7 +60,8 @@ def compare_policies(
     arena = ArenaOptions(
         slots=slots, starts=starts, duration=Duration(windows=windows, window_s=window_s), seed=seed, trace=load
     )
-    options = [_options(name, slots, window_s) for name, entry in POLICIES.items() if not entry.sets_executors]
+    names = [name for name, entry in POLICIES.items() if not entry.sets_executors and not entry.needs_profile]
+    options = [_options(name, slots, window_s) for name in names]
     results = []
     for engine in engines:
         settings = controller_settings(options[0], window_s=window_s, micro_batch=engine == "micro-batch")

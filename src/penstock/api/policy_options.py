@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Literal
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.control.policies.catalogue import POLICIES
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.local_paths import local_directory
 from penstock.models.fission_costs import FissionCosts
 
 if TYPE_CHECKING:
     from penstock.control.controller import Settings
     from penstock.control.policy import Policy
+    from penstock.dataflow import Dataflow
     from penstock.measure.smoothing import Smoothing
     from penstock.store import LatencyTarget
+    from penstock.study.stepwise.stored_profile import StoredProfile
 
 Mode = Literal["off", "recommend", "active"]
 Queue = Literal["mmk", "gigk"]
@@ -51,9 +54,13 @@ class PolicyOptions:
     adaptation: AdaptationParameters | None = None  # None: the default thresholds
     thread_s: float = 0.0
     replica_s: float = 0.0
+    profile: Path | None = None  # directory of a study by `penstock.profile`
+    drift_s: float = 60.0
     queue: Queue = "mmk"  # model of an operator in engines that process row by row
     workers: int | None = None  # tasks that Stela adds per round; None: the largest number of executors
     dataflow: str = ""
+    program: str | None = None  # fingerprint of the program, if there is a profile to compare it with
+    micro_batch: bool = True  # whether the engine processes micro-batches
 
     @property
     def latency_target(self) -> LatencyTarget | None:
@@ -95,6 +102,13 @@ class PolicyOptions:
         if self.adaptation is not None and not entry.evaluates_changes:
             users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.evaluates_changes)
             raise OptionError(f"Policy '{self.policy}' has no adaptation parameters; use policy {users} for them.")
+        if entry.needs_profile and self.profile is None:
+            raise OptionError(
+                f"Policy '{self.policy}' requires 'profile': the directory of a study by 'penstock profile'."
+            )
+        if self.profile is not None and not entry.needs_profile:
+            users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.needs_profile)
+            raise OptionError(f"Policy '{self.policy}' uses no profile; use policy {users} with a profile.")
         if entry.has_latency_target and (self.max_slots is None) == (self.latency_s is None):
             raise OptionError(
                 f"Policy '{self.policy}' requires either a latency target or a maximum number of slots, and not both; "
@@ -115,7 +129,7 @@ class PolicyOptions:
         if self.quantile is not None and self.quantile not in MEASURED_QUANTILES:
             measured = ", ".join(map(str, MEASURED_QUANTILES))
             raise OptionError(f"The quantile {self.quantile:g} of the latency is not measured; use one of {measured}.")
-        for name in ("latency_s", "catch_up_s", "max_slots", "windows", "executor_cores"):
+        for name in ("latency_s", "catch_up_s", "drift_s", "max_slots", "windows", "executor_cores"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise OptionError(f"{name} is {value}; it must be a finite number above 0.")
@@ -133,12 +147,22 @@ class PolicyOptions:
             "the release limit": self.release_below_s,
             "the quantile": self.quantile,
             "the throughput study": self.mst_study,
+            "the profile": self.profile,
             "the number of executors": self.executors,
             "the adaptation parameters": self.adaptation,
         }
         given = [name for name, value in needs_policy.items() if value is not None]
         if given:
             raise OptionError(f"Without a policy nothing uses {', '.join(given)}; choose a policy as well.")
+
+    def for_flow(self, flow: Dataflow) -> PolicyOptions:
+        """Return these options for a dataflow that has been loaded."""
+        if self.profile is None:
+            return replace(self, dataflow=flow.name)
+
+        from penstock.study.mst.fingerprint import fingerprint
+
+        return replace(self, dataflow=flow.name, program=fingerprint(flow.without_output()))
 
     def warning(self, master: str) -> str | None:
         """Return a warning if the policy may use more slots than a local master has."""
@@ -157,6 +181,7 @@ def create_policy(options: PolicyOptions) -> Policy:
 
     if options.policy is None:
         raise OptionError("No policy was chosen.")
+    profile = profile_of(options)
     parameters = PolicyParameters(
         max_slots=options.max_slots,
         latency_s=options.latency_s,
@@ -170,8 +195,44 @@ def create_policy(options: PolicyOptions) -> Policy:
         capacity=_study_capacity(options),
         adaptation=options.adaptation or AdaptationParameters(),
         fission_costs=FissionCosts(thread_s=options.thread_s, replica_s=options.replica_s),
+        profile=profile,
+        program_changed=profile is not None and has_changed(profile, options),
+        drift_s=options.drift_s,
     )
     return guarded_policy(options.policy, parameters, cooldown_s=options.cooldown_s)
+
+
+def profile_of(options: PolicyOptions) -> StoredProfile | None:
+    """Return the profile that the options name; None if they name none."""
+    if options.profile is None:
+        return None
+
+    from penstock.study.stepwise.stored_profile import stored_profile
+
+    profile = stored_profile(local_directory(options.profile), dataflow=options.dataflow)
+    if profile.micro_batch != options.micro_batch:
+        kinds = {True: "in micro-batches", False: "row by row"}
+        raise PenstockError(
+            f"'{options.profile}' was profiled on an engine that works {kinds[profile.micro_batch]}, but this one "
+            f"works {kinds[options.micro_batch]}; profile again with such an engine."
+        )
+    return profile
+
+
+def has_changed(profile: StoredProfile, options: PolicyOptions) -> bool:
+    """Return whether the program is another one than the profiled one."""
+    return None not in (profile.program, options.program) and profile.program != options.program
+
+
+def profile_remarks(options: PolicyOptions) -> list[str]:
+    """Return a remark if the profile belongs to another version of the program."""
+    profile = profile_of(options)
+    if profile is None or not has_changed(profile, options):
+        return []
+    return [
+        f"The program of '{options.dataflow}' has changed since the profile in '{options.profile}'; the policy "
+        "measures it anew while it runs."
+    ]
 
 
 def _study_capacity(options: PolicyOptions) -> tuple[float, ...] | None:

@@ -8,14 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from penstock.api.input_files import dataflow_from, plan_from
 from penstock.api.launch import COMMAND_BEGAN_S, Channel, Launch, RunTarget, kafka_cluster
-from penstock.api.policy_options import Mode, OptionError, PolicyOptions, create_policy
+from penstock.api.policy_options import Mode, OptionError, PolicyOptions, create_policy, profile_remarks
 from penstock.api.record import RunRecord
 from penstock.api.spark_session import SessionOnDemand
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
@@ -68,6 +67,8 @@ def run(
     adaptation: AdaptationParameters | None = None,
     thread_s: float = 0.0,
     replica_s: float = 0.0,
+    profile: str | Path | None = None,
+    drift_s: float = 60.0,
     window_s: float = 2.0,
     batch_s: float = 2.0,
     sample_every: int = 16,
@@ -111,6 +112,9 @@ def run(
         adaptation: Thresholds and variant (policy organic); default: those of the paper, with extensions.
         thread_s: Time to pass a row to another pipeline (policy fission-model).
         replica_s: Additional time per row if there are 2 replicas; twice as much for 4 (policy fission-model).
+        profile: Directory of a study by `penstock.profile` (policy stepwise).
+        drift_s: Time for which the backlog or the latency must be above its threshold, although the profile sustained
+            the rate, before the plan is recalibrated (policy stepwise).
         window_s: Length of a measurement window.
         batch_s: Duration that micro-batches aim at while rows are waiting.
         sample_every: One row in this many is timed individually in row functions.
@@ -149,6 +153,8 @@ def run(
         adaptation=adaptation,
         thread_s=thread_s,
         replica_s=replica_s,
+        profile=None if profile is None else Path(profile),
+        drift_s=drift_s,
     )
     if not 0 < window_s < float("inf"):
         raise OptionError(f"window_s is {window_s}; it must be a finite number above 0.")
@@ -163,6 +169,8 @@ def run(
         if on_demand.session is None:
             target = target.with_session_of(flow, is_master_given=master is not None)
         options, remarks = target.fit(options)
+        options = options.for_flow(dataflow)
+        remarks += profile_remarks(options)
         if until_idle:
             check_ends(dataflow)
         launch = Launch(
@@ -171,7 +179,7 @@ def run(
             directory=Path("runs") / dataflow.name if directory is None else directory,
             target=target,
             plan=None if plan is None else validated(dataflow, plan_from(plan)),
-            options=replace(options, dataflow=dataflow.name),
+            options=options,
             window_s=window_s,
             engine_settings=EngineSettings(batch_s=batch_s, sample_every=sample_every, kafka=kafka),
             until_idle=until_idle,

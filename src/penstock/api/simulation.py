@@ -115,6 +115,8 @@ def simulate(
     adaptation: AdaptationParameters | None = None,
     thread_s: float = 0.0,
     replica_s: float = 0.0,
+    profile: str | Path | None = None,
+    drift_s: float = 60.0,
     queue: Queue = "mmk",
 ) -> Simulation:
     """Simulate a dataflow under a policy and return the slots used, the violations of the target and the decisions.
@@ -165,6 +167,9 @@ def simulate(
         adaptation=adaptation,
         thread_s=thread_s,
         replica_s=replica_s,
+        profile=None if profile is None else Path(profile),
+        drift_s=drift_s,
+        micro_batch=engine == "micro-batch",
         queue=queue,
     )
     options.check(any_target=True)
@@ -179,8 +184,7 @@ def simulate(
     load = load if peak is None else load.scaled_to(peak)
     costs = _on_trace(dataflow, operator_costs(dataflow, behaviour, record), load)
     options = replace(
-        options,
-        dataflow=dataflow.name,
+        options.for_flow(dataflow),
         executor_cores=options.executor_cores or costs.cluster.slots_per_executor,
     )
     simulated = SimulatedEngine(

@@ -99,6 +99,18 @@ def policy_parameters(*, mode: Mode, required: bool = False) -> Option:
                 show_default=True,
                 help="Additional time per row with 2 replicas; twice as much with 4 (fission-model).",
             ),
+            click.option(
+                "--profile",
+                type=click.Path(path_type=Path),
+                help="Directory of a study by 'penstock profile' (stepwise).",
+            ),
+            click.option(
+                "--drift-s",
+                type=ABOVE_0,
+                default=60.0,
+                show_default=True,
+                help="Time above a threshold after which the data counts as changed (stepwise).",
+            ),
         ]
     )
 

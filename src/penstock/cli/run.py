@@ -68,6 +68,7 @@ def command(flow: str, confs: tuple[str, ...], kafka_options: tuple[str, ...], *
       penstock run 'penstock.apps.nexmark:q5(rows=100000, rows_per_s=5000)' --at runs/q5
       penstock run wordcount.py --at runs/wc --policy drs --latency-ms 2000 --mode active
       penstock run wordcount.py --cluster runs/cluster --policy mst --executors 1..6 --mode active
+      penstock run wordcount.py --at runs/wc --policy stepwise --profile studies/wc --mode active
       penstock run wordcount.py --at runs/wc --channel kafka --bootstrap-servers localhost:9092
     """
     import psutil

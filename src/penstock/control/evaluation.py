@@ -106,7 +106,7 @@ def needs_its_resources(situation: Situation, old_plan: Plan, before: PlanOutcom
     is_larger = plan.slots >= old_plan.slots and all(
         plan.replicas.get(name, 0) >= count for name, count in old_plan.replicas.items()
     )
-    return is_larger and situation.backlog_rows(latest) > _normal_backlog_rows(situation, latest)
+    return is_larger and situation.backlog_rows(latest) > normal_backlog_rows(situation, latest)
 
 
 def observed_outcome(situation: Situation, quantile: float | None) -> PlanOutcome:
@@ -161,11 +161,11 @@ def backlog_is_draining(situation: Situation, baseline: Window | None) -> bool:
     if baseline is None or latest is None:
         return False
     return situation.backlog_rows(baseline) > max(
-        situation.backlog_rows(latest), _normal_backlog_rows(situation, baseline)
+        situation.backlog_rows(latest), normal_backlog_rows(situation, baseline)
     )
 
 
-def _normal_backlog_rows(situation: Situation, window: Window) -> float:
+def normal_backlog_rows(situation: Situation, window: Window) -> float:
     """Return the rows that wait in a healthy run, because rows that arrive during a batch wait for the next one.
 
     A window in which no batch ended has no batch duration; the smoothed window supplies it.

@@ -15,6 +15,7 @@ from penstock.plan.counts import slots_text
 from penstock.plan.plan import Plan, diff
 from penstock.planning.plan_outcome import PlanOutcome
 
+_FASTER = 0.02  # relative increase of the throughput from which it counts as higher
 WANTED, AFTER = "hysteresis.wanted", "hysteresis.after"
 
 
@@ -42,7 +43,8 @@ class Bounded:
     def forbids(self, plan: Plan, situation: Situation) -> str | None:
         """Return why the plan exceeds a limit. A plan above a limit may be replaced by a smaller one above it."""
         limit = self._limit(situation)
-        slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
+        # Replicas beyond the slots of the executors share them.
+        slots = min(plan.slots, situation.topology.slots(plan, micro_batch=situation.micro_batch))
         if slots > max(limit, situation.slots):
             return f"The plan uses {slots_text(slots)}, but only {limit} are allowed."
         if plan.slots > max(situation.max_slots, situation.plan.slots):
@@ -141,11 +143,22 @@ def relative_gain(staying: PlanOutcome, expected: PlanOutcome) -> float | None:
     >>> relative_gain(PlanOutcome(slots=8, latency_s=0.5), PlanOutcome(slots=6, latency_s=0.7))
     0.25
     """
-    if expected.slots < staying.slots:
+    if _is_release(staying, expected):
         return 1.0 - expected.slots / staying.slots
     if staying.latency_s is None or expected.latency_s is None:
         return None
     return 1.0 - expected.latency_s / staying.latency_s
+
+
+def _is_release(staying: PlanOutcome, expected: PlanOutcome) -> bool:
+    """Return whether a change saves slots. Fewer slots that process more rows are a better distribution instead.
+
+    >>> _is_release(PlanOutcome(slots=16, rows_per_s=60.0), PlanOutcome(slots=15, rows_per_s=70.0))
+    False
+    """
+    old, new = staying.rows_per_s, expected.rows_per_s
+    is_faster = old is not None and new is not None and new > old * (1.0 + _FASTER)
+    return expected.slots < staying.slots and not is_faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +198,7 @@ class PayBack:
     def pay_back_s(self, situation: Situation, change: Change) -> float | None:
         """Return the pay-back time, or None if it is unknown; an unknown time is no reason for a veto."""
         pause_s, staying, expected = self._expected_pause_s(situation, change), change.staying, change.expected
-        if expected.slots < staying.slots:
+        if _is_release(staying, expected):
             return pause_s * staying.slots / (staying.slots - expected.slots)
         if staying.latency_s is None or expected.latency_s is None:
             return None

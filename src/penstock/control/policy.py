@@ -26,6 +26,8 @@ class Reason(StrEnum):
     REALLOCATION = "reallocation"  # the same number of slots, distributed differently
     CONGESTION = "congestion"  # an operator is too busy, or receives more rows than it processes
     TRUE_RATES = "true-rates"  # the true processing rates require different replica counts
+    PROFILED = "profiled"  # a profile has a plan for this platform
+    RECALIBRATION = "recalibration"  # the profiled plan does not fit the platform, the program or the data any more
     ROLL_BACK = "roll-back"  # the last change did not have the expected effect
 
     BEST = "best"  # no better plan exists
@@ -39,6 +41,8 @@ class Reason(StrEnum):
     STALE = "stale-metrics"
     WARMING_UP = "warming-up"  # too soon after a start or a change to measure
     SETTLING = "settling"  # too few windows since the change
+
+    MEASURING = "measuring"  # a trial of another plan is not complete
 
     COOLDOWN = "cooldown"
     OUT_OF_BOUNDS = "out-of-bounds"

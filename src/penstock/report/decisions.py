@@ -12,7 +12,7 @@ from rich.table import Table
 from penstock.plan.counts import slots_text
 from penstock.plan.plan import diff
 from penstock.planning.plan_outcome import PlanOutcome
-from penstock.report.formatting import UNKNOWN, plural, seconds
+from penstock.report.formatting import UNKNOWN, count, plural, seconds
 from penstock.store import DecisionRecord
 
 HEADINGS = ("at", "decision", "reason code", "reason", "before", "expected", "observed", "outcome")
@@ -52,25 +52,32 @@ def decision_cells(row: DecisionRecord, *, times: int = 1) -> tuple[str, ...]:
     """Return the texts of a decision in the order of HEADINGS; `times` is the size of its group."""
     action = "hold" if row.new is None else str(diff(row.old, row.new))
     reason = row.reason if row.needs_slots is None else f"{row.reason} [needs {slots_text(row.needs_slots)}]"
+    expected = row.expected
+    in_rows = expected is not None and expected.latency_s is None and expected.rows_per_s is not None
     return (
         time.strftime("%H:%M:%S", time.localtime(row.at_s)),
         action if times == 1 else f"{action} ({times} times)",
         row.reason_code,
         reason,
-        outcome_text(row.before),
-        outcome_text(row.expected),
-        outcome_text(row.observed),
+        outcome_text(row.before, in_rows=in_rows),
+        outcome_text(row.expected, in_rows=in_rows),
+        outcome_text(row.observed, in_rows=in_rows),
         _result(row),
     )
 
 
-def outcome_text(outcome: PlanOutcome | None) -> str:
-    """
+def outcome_text(outcome: PlanOutcome | None, *, in_rows: bool = False) -> str:
+    """Return the latency and the slots. A policy that expects a throughput only is compared by it: `in_rows`.
+
     >>> outcome_text(PlanOutcome(slots=4, latency_s=0.25, rows_per_s=1000.0)), outcome_text(None)
     ('250 ms, 4 slots', '-')
+    >>> outcome_text(PlanOutcome(slots=4, latency_s=0.25, rows_per_s=1000.0), in_rows=True)
+    '1,000 rows/s, 4 slots'
     """
     if outcome is None:
         return UNKNOWN
+    if in_rows:
+        return f"{count(outcome.rows_per_s)} rows/s, {plural(outcome.slots, 'slot')}"
     quantile = "" if outcome.quantile is None else f"p{100 * outcome.quantile:g} "
     return f"{quantile}{seconds(outcome.latency_s)}, {plural(outcome.slots, 'slot')}"
 

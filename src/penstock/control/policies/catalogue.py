@@ -15,12 +15,14 @@ from penstock.models.fission_costs import FissionCosts
 
 if TYPE_CHECKING:
     from penstock.control.policy import Policy
+    from penstock.study.stepwise.stored_profile import StoredProfile
 
 
 class PolicyEntry(NamedTuple):
     module: str
     sets_executors: bool = False  # it chooses the number of executors itself, and needs `PolicyParameters.executors`
     has_latency_target: bool = False  # it needs either `PolicyParameters.latency_s` or `max_slots`
+    needs_profile: bool = False  # it needs `PolicyParameters.profile`
     distributes_replicas: bool = False  # it can distribute a fixed number of slots, under any load, in a study
     evaluates_changes: bool = False  # it evaluates and reverts its own changes, and measures in periods of its own
 
@@ -33,6 +35,7 @@ POLICIES = {
     "organic": PolicyEntry("penstock.control.policies.organic", evaluates_changes=True),
     "fission-model": PolicyEntry("penstock.control.policies.fission_model"),
     "mst": PolicyEntry("penstock.control.policies.mst", sets_executors=True),
+    "stepwise": PolicyEntry("penstock.control.policies.stepwise", needs_profile=True),
 }
 
 
@@ -52,6 +55,9 @@ class PolicyParameters:
     capacity: tuple[float, ...] | None = None  # rows/s that 1, 2, ... executors sustain, from a study (mst)
     fission_costs: FissionCosts = field(default_factory=FissionCosts)  # of the engine (fission-model)
     adaptation: AdaptationParameters = field(default_factory=AdaptationParameters)  # thresholds (organic)
+    profile: StoredProfile | None = None  # the result of 'penstock profile' (stepwise)
+    program_changed: bool = False  # whether the program is another one than the profiled one (stepwise)
+    drift_s: float = 60.0  # time for which backlog or latency must be above their threshold (stepwise)
 
 
 class _PolicyModule(Protocol):
