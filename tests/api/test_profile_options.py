@@ -20,7 +20,7 @@ COSTS = Behaviour(operators={"work": OperatorBehaviour(service_s=Fixed(value=0.0
     ("options", "message"),
     [
         ({"engine": "spark", "behaviour": COSTS, "slots": 2}, "Spark measures the cost"),
-        ({"engine": "micro-batch", "slots": 2}, "either 'behaviour' or 'like'"),
+        ({"engine": "micro-batch", "slots": 2}, "either behaviour"),
         ({"behaviour": COSTS}, "requires the number of slots or executors"),
         ({"behaviour": COSTS, "slots": 2, "cluster": "runs/cluster"}, "neither a cluster nor a Spark session"),
         ({"behaviour": COSTS, "slots": 2, "executors": 1}, "either slots or executors"),

@@ -65,7 +65,7 @@ def test_the_peak_scales_the_load(flow: penstock.Dataflow, inputs: dict[str, Pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"behaviour": None}, "give either 'behaviour' or 'like'"),
+        ({"behaviour": None}, "give either behaviour"),
         ({"engine": "slow"}, "There is no engine 'slow'"),
         ({"max_slots": 9, "policy": "drs"}, "may use 9 slots, but there are 2"),
     ],

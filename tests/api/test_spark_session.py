@@ -15,6 +15,12 @@ from tests.support.double_flow import double_flow
 from tests.support.memory_engine import MemoryEngine
 
 
+@pytest.fixture(autouse=True)
+def no_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sessions here have no JVM, so that there are no loggers to silence."""
+    monkeypatch.setattr("penstock.engines.spark.session.silence_aborts", lambda spark: None)
+
+
 class Conf:
     """SQL properties of a session. Properties of the application (not spark.sql) cannot be modified, as in Spark."""
 

@@ -93,7 +93,7 @@ def test_an_absurd_cost_is_refused(files: Path, kind: str) -> None:
 def test_the_schema_of_a_behaviour_names_its_parts() -> None:
     result = CliRunner().invoke(cli, ["schema", "behaviour"], catch_exceptions=False)
     properties = json.loads(result.stdout)["$defs"]["Behaviour"]["properties"]
-    assert {"operators", "sources", "cluster", "change", "batch"} == set(properties)
+    assert {"operators", "sources", "cluster", "change", "batch", "thread"} == set(properties)
 
 
 def test_a_file_that_needs_spark_on_a_machine_without_java(files: Path) -> None:

@@ -16,7 +16,7 @@ from penstock.dataflow import Kind, regions
 from penstock.engines.simulated import SimulatedEngine
 from penstock.measure.window import OperatorWindow, Window
 from penstock.plan import Plan, default_plan
-from penstock.study.stepwise.trial import TrialSettings, measure_features
+from penstock.study.stepwise.feature_trial import measure_features
 
 VARYING = ("split", "english", "hashtags")
 # Splitting and filtering depend on the data, and the ranking is emitted once per period. All others are functions.
@@ -64,7 +64,6 @@ def test_all_types_are_measured(name: str, noise: float) -> None:
     flow = application.flow
     own = {region.name: 1 for region in regions(flow) if region.kind is not Kind.SOURCE}
     plan = default_plan(flow, slots=12, replicas=own)
-    settings = TrialSettings(latency_target_s=0.5, window_s=2.0)
     for seed in range(3):
         engines, rng = Engines(application, seed), np.random.default_rng(seed)
 
@@ -72,6 +71,6 @@ def test_all_types_are_measured(name: str, noise: float) -> None:
             engine, clock = engines.fresh(plan)
             return NoisyEngine(engine, noise, rng), clock
 
-        measured = measure_features(fresh, plan, settings, {})
+        measured = measure_features(fresh, plan, {})
         types = {operator.operator: operator.type for operator in measured if operator.operator in own}
         assert types == dict.fromkeys(own, "proportional") | NOT_PROPORTIONAL.get(name, {})

@@ -24,7 +24,7 @@ class JvmEndedError(Exception):
 
 
 class Connection(NamedTuple):
-    """The port on which the JVM accepts py4j connections, and their secret."""
+    """The port on which the JVM accepts the connections of PySpark, and their secret."""
 
     port: int
     secret: str
