@@ -6,6 +6,8 @@ that answers questions about offsets, and workers that read partitions.
 
 from __future__ import annotations
 
+import re
+import sys
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -21,10 +23,13 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
+from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.reading.batch_sizer import BatchSizer, size_file
 from penstock.engines.spark.reading.busy_time import ReaderBusyTime
 from penstock.engines.spark.reading.gate import Gate
 from penstock.engines.spark.reading.offsets import Offset, load_start_offset, with_start_id, without_start_id
+
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^'.]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +150,21 @@ def open_stream(spark: SparkSession, source: type[DataSource], options: ReaderOp
         # installed ones, which cannot be registered again.
         source = _with_unique_name(source)
         spark.dataSource.register(source)
-    return spark.readStream.format(source.name()).name(options.name).options(**options.to_spark()).load()
+    try:
+        return spark.readStream.format(source.name()).name(options.name).options(**options.to_spark()).load()
+    except AnalysisException as error:
+        raise _without_module(spark, error) or error from None
+
+
+def _without_module(spark: SparkSession, error: AnalysisException) -> PenstockError | None:
+    """Return a clear error if the interpreter of the workers lacks a module, which a session of the user determines."""
+    missing = _MISSING_MODULE.search(str(error))
+    if missing is None:
+        return None
+    return PenstockError(
+        f"The Python workers of the Spark session run '{spark.sparkContext.pythonExec}', which has no module "
+        f"'{missing[1]}'; set the environment variable PYSPARK_PYTHON={sys.executable} before the session starts."
+    )
 
 
 def _with_unique_name(source: type[DataSource]) -> type[DataSource]:
