@@ -22,6 +22,7 @@ from penstock.study.mst.trial_engine import recovered
 
 _DRAIN_S = 10.0  # longest time to wait until the rows of the previous trial are processed
 _DRAIN_STEP_S = 0.1
+_QUIET_S, _QUIET_BATCHES = 0.3, 1.2
 _WARM_UP_S = 60.0  # longest warm-up
 _WARM_UP_STEP_S = 1.0
 _WARM_UP_ROWS_PER_SLOT = 10.0  # rows/s
@@ -139,12 +140,18 @@ class _ContinuedTrial:
         return self._engine.idle()
 
     def _drained(self) -> Window:
-        """Wait until no row waits, for a limited time, and return the last window."""
+        """Wait until no row waits and no batch contains rows, for a limited time, and return the last window."""
+        quiet_s = longest_s = 0.0
         for _ in range(round(_DRAIN_S / _DRAIN_STEP_S)):
             self._clock.sleep(_DRAIN_STEP_S)
             recovered(self._engine, "between two trials")
             window = self._engine.observe()
-            if not any(operator.backlog_rows for operator in window.operators):
+            longest_s = max(longest_s, *(query.batch_max_s or 0.0 for query in window.pipelines))
+            has_rows = any(operator.backlog_rows for operator in window.operators) or any(
+                query.rows_in for query in window.pipelines
+            )
+            quiet_s = 0.0 if has_rows else quiet_s + _DRAIN_STEP_S
+            if quiet_s > max(_QUIET_S, _QUIET_BATCHES * longest_s):  # a batch would have ended meanwhile
                 break
         return window
 
