@@ -48,7 +48,7 @@ PLAN_FILE = "plan.json"
 _ROUNDS_TO_SLOTS = 4
 _SPARK_TIE = 0.1
 _SPARK_HEADROOM = 0.45  # a row waits for half a batch, and batches have a fixed duration
-_MIN_WINDOWS, _MAX_WINDOWS, _MAX_WARM_UP = 5, 14, 8
+_MIN_WINDOWS, _MAX_WINDOWS, _MAX_WARM_UP = 8, 16, 8
 _SPARK_TOLERANCE = 0.05
 _MIN_WINDOW_S = 1.0  # a window is as long as the latency target, and at least this
 

@@ -7,6 +7,7 @@ Python workers and code are cold.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -22,6 +23,8 @@ from penstock.study.mst.trial_engine import recovered
 
 _DRAIN_S = 10.0  # longest time to wait until the rows of the previous trial are processed
 _DRAIN_STEP_S = 0.1
+_QUIET_S, _QUIET_BATCHES = 0.3, 1.2
+_RECENT_WINDOWS = 16
 _WARM_UP_S = 60.0  # longest warm-up
 _WARM_UP_STEP_S = 1.0
 _WARM_UP_ROWS_PER_SLOT = 10.0  # rows/s
@@ -34,17 +37,30 @@ class ContinuedEngine:
 
     def __init__(self, start: Callable[[], RunnableEngine], clock: Clock) -> None:
         """`start` returns an engine that runs. It is called when the first trial begins."""
-        self._start, self._clock = start, clock
+        self._start, self.clock = start, clock
         self._running: RunnableEngine | None = None
+        self._batches_s: deque[float] = deque(maxlen=_RECENT_WINDOWS)
 
     def trial(self, plan: Plan) -> tuple[RunnableEngine, Clock]:
         """Return an engine for one trial. Its start applies the plan, and its stop stops the input only."""
-        return _ContinuedTrial(self._engine, plan, self._clock), self._clock
+        return _ContinuedTrial(self, plan), self.clock
 
-    def _engine(self) -> RunnableEngine:
+    @property
+    def engine(self) -> RunnableEngine:
+        """The running engine, which is started first if there is none."""
         if self._running is None:
             self._running = self._start()
         return self._running
+
+    def observe(self) -> Window:
+        window = self.engine.observe()
+        self._batches_s.append(max((query.batch_max_s or 0.0 for query in window.pipelines), default=0.0))
+        return window
+
+    @property
+    def longest_batch_s(self) -> float:
+        """The longest batch in the latest windows."""
+        return max(self._batches_s, default=0.0)
 
     def close(self) -> None:
         """Stop the running engine."""
@@ -85,13 +101,13 @@ def set_rates(engine: RunnableEngine, rows_per_s: float) -> None:
 class _ContinuedTrial:
     """The running engine during one trial. The totals of its windows begin with the trial."""
 
-    def __init__(self, running: Callable[[], RunnableEngine], plan: Plan, clock: Clock) -> None:
-        self._running, self._plan, self._clock = running, plan, clock
+    def __init__(self, continued: ContinuedEngine, plan: Plan) -> None:
+        self._continued, self._plan = continued, plan
         self._before: Mapping[str, OperatorWindow] = {}
 
     @property
     def _engine(self) -> RunnableEngine:
-        return self._running()
+        return self._continued.engine
 
     @property
     def flow(self) -> Dataflow:
@@ -119,7 +135,7 @@ class _ContinuedTrial:
         set_rates(self._engine, 0.0)
 
     def observe(self) -> Window:
-        window = self._engine.observe()
+        window = self._continued.observe()
         operators = tuple(_since(operator, self._before.get(operator.operator)) for operator in window.operators)
         return msgspec.structs.replace(window, operators=operators)
 
@@ -139,12 +155,17 @@ class _ContinuedTrial:
         return self._engine.idle()
 
     def _drained(self) -> Window:
-        """Wait until no row waits, for a limited time, and return the last window."""
+        """Wait until no row waits and no batch contains rows, for a limited time, and return the last window."""
+        quiet_s = 0.0
         for _ in range(round(_DRAIN_S / _DRAIN_STEP_S)):
-            self._clock.sleep(_DRAIN_STEP_S)
+            self._continued.clock.sleep(_DRAIN_STEP_S)
             recovered(self._engine, "between two trials")
-            window = self._engine.observe()
-            if not any(operator.backlog_rows for operator in window.operators):
+            window = self._continued.observe()
+            has_rows = any(operator.backlog_rows for operator in window.operators) or any(
+                query.rows_in for query in window.pipelines
+            )
+            quiet_s = 0.0 if has_rows else quiet_s + _DRAIN_STEP_S
+            if quiet_s > max(_QUIET_S, _QUIET_BATCHES * self._continued.longest_batch_s):  # a batch would have ended
                 break
         return window
 
