@@ -53,8 +53,9 @@ def _watch(turn: Turn, notes: Notes, sustained_per_s: float) -> tuple[Decision, 
     """Hold while the plan processes what it sustained before, and recalibrate it otherwise."""
     thresholds, load_per_s = turn.thresholds(sustained_per_s), turn.load_per_s
     condition, notes = watched(turn.situation, notes, thresholds, turn.throughput_per_s)
-    if notes.sustained is not None and len(notes.samples) >= LIMITS.min_windows:  # the plan may sustain more
-        notes = replace(notes, sustained=max(notes.sustained, confidence_interval(notes.samples)[0]))
+    if notes.sustained is not None:  # a recalibrated plan may sustain more than was measured until now
+        sustained_per_s = max(notes.sustained, _processed_per_s(turn, notes, condition))
+        notes = replace(notes, sustained=sustained_per_s)
     if condition is Condition.DRIFT:
         return OnlineTrials(turn).begin(notes, Cause.DRIFT)
     what = exceeded(turn.situation, thresholds) or "no batch has ended"
@@ -71,4 +72,11 @@ def _watch(turn: Turn, notes: Notes, sustained_per_s: float) -> tuple[Decision, 
         over_s = turn.latest.end_s - notes.over_s
         reason = f"{what}, since {over_s:.0f} s; drift requires {thresholds.lasting_s:g} s and two measured windows."
         return turn.hold(Reason.NOT_YET, reason), notes
-    return turn.hold(Reason.WITHIN_TARGET, f"The load of {load_per_s:.4g} rows/s is below the {rate}."), notes
+    return turn.hold(Reason.WITHIN_TARGET, f"The load of {load_per_s:.4g} rows/s is not above the {rate}."), notes
+
+
+def _processed_per_s(turn: Turn, notes: Notes, condition: Condition) -> float:
+    """Return a rate that the plan certainly sustains: the load without a backlog, or the throughput with one."""
+    if condition is Condition.NORMAL:
+        return turn.load_per_s
+    return confidence_interval(notes.samples)[0] if len(notes.samples) >= LIMITS.min_windows else 0.0
