@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from penstock.control.guards import Bounded
+from penstock.control.policies.stepwise import Stepwise, StepwiseSettings
 from penstock.control.policies.stepwise.memory import Notes
-from penstock.control.policies.stepwise.policy import Stepwise, StepwiseSettings
 from penstock.control.policies.stepwise.recalibration import (
     Cause,
     Recalibration,

@@ -2,11 +2,13 @@
 
 Source: Liu et al., "A Stepwise Auto-Profiling Method for Performance Optimization of Streaming Applications", TAAS
 12(4), 2017, section 4.4. Read `policy` (the decisions), then `drift` (when the data has changed), `recalibration`
-(steps 2 and 3 online), `observation` (features and throughput from live windows) and `memory`.
+(steps 2 and 3 online), `online_trials` (their trials), `turn` (one decision), `observation` (features and throughput
+from live windows) and `memory`.
 """
 
 from penstock.control.policies.catalogue import PolicyParameters
-from penstock.control.policies.stepwise.policy import Stepwise, StepwiseSettings
+from penstock.control.policies.stepwise.policy import Stepwise
+from penstock.control.policies.stepwise.turn import StepwiseSettings
 from penstock.control.policy import Policy
 from penstock.dataflow.errors import PenstockError
 
