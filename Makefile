@@ -114,6 +114,12 @@ bench-profile: $(READY) java ## Compare profiled plans with an exhaustive search
 bench-latency: $(READY) java ## Compare predicted with measured latency on Spark.
 	$(BIN)/python -m benchmarks.latency
 
+# ---- reproduce
+
+.PHONY: reproduce
+reproduce: $(READY) ## Compute figures of the papers in simulation and write docs/papers; PART=stepwise for one paper.
+	$(BIN)/python -m benchmarks.papers $(PART)
+
 # ---- install
 
 .PHONY: java chromium kafka clean

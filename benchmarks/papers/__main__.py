@@ -22,10 +22,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.papers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="*", choices=[[], *PARTS], help="papers to reproduce; default: all")
+    parser.add_argument("part", nargs="*", help=f"papers to reproduce: {', '.join(PARTS)}; default: all")
     parser.add_argument("--figure", action="append", default=[], help="compute only this figure")
     parser.add_argument("--again", action="store_true", help="compute figures again that have not changed")
     options = parser.parse_args()
+    for part in options.part:
+        if part not in PARTS:
+            parser.error(f"there is no part '{part}'; the parts are {', '.join(PARTS)}.")
     for part in options.part or PARTS:
         figures, title, introduction = PARTS[part]
         unknown = [name for name in options.figure if name not in figures]

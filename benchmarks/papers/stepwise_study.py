@@ -50,11 +50,15 @@ def study(
     latency_s: float | None = None,
     slice_: float = 0.3,
     k: float = 2.0,
-    fills_slots: bool = False,
+    as_printed: bool = False,
     max_rounds: int = 40,
     seed: int = 0,
 ) -> Profile:
-    """Profile an application on so many nodes. Without `fills_slots` the steps are those of the paper."""
+    """Profile an application on so many nodes.
+
+    With `as_printed` the steps are those of the paper: there is no additional trial, and the latency that `k` limits
+    does not include the time that rows wait.
+    """
     engines = Engines(application, seed)
     with TemporaryDirectory() as directory, Store(Path(directory)) as store:
         return StepwiseStudy(
@@ -66,7 +70,8 @@ def study(
                 latency_target_s=application.latency_s if latency_s is None else latency_s,
                 slice_=slice_,
                 k=k,
-                fills_slots=fills_slots,
+                fills_slots=not as_printed,
+                latency_includes_waiting=not as_printed,
                 max_rounds=max_rounds,
             ),
             time=engines.time,

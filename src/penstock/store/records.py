@@ -166,6 +166,7 @@ class ProfiledRegion(msgspec.Struct, frozen=True, kw_only=True):
 
     latency_s: float  # mean time of a row, waiting included
     capacity: float  # share of the time of its replicas in which they execute rows
+    processing_s: float | None = None  # mean time of a row without waiting
 
 
 class ProfileTrial(msgspec.Struct, frozen=True, kw_only=True):

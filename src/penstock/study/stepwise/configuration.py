@@ -53,6 +53,7 @@ class OperatorMeasurement:
 
     latency_s: float  # mean time of a row in the operator, waiting included
     capacity: float  # share of the time of its tasks in which they execute rows (Equation 2)
+    processing_s: float | None = None  # mean time of a row in the operator without waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

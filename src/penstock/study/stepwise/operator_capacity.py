@@ -26,6 +26,7 @@ class CapacitySettings:
     min_latency_s: Mapping[str, float]  # MinLp by operator
     fixed: Collection[str] = ()  # operators whose number of tasks must not change
     k: float = 2.0  # stop when all latencies are within this multiple of their minimum
+    includes_waiting: bool = True  # whether this latency includes the time that rows wait for the operator
     max_revocations: int = 2  # consecutive ones, after which to stop
     tie: float = 0.02  # capacities that differ by this share or less are equal
     # Operators of one query, for an engine on which they take turns; None: all operators work at the same time.
@@ -58,9 +59,13 @@ def next_capacity_trial(rounds: Sequence[Round], settings: CapacitySettings) -> 
     kept = _kept(rounds, settings.latency_target_s)
     revoked = [_enhanced(rounds[kept], round_) for round_ in rounds[kept + 1 :]]
     current = rounds[kept]
-    if all(
-        measured.latency_s <= settings.k * settings.min_latency_s[name] for name, measured in current.operators.items()
-    ):
+    latencies_s = {
+        name: measured.latency_s
+        if settings.includes_waiting or measured.processing_s is None
+        else measured.processing_s
+        for name, measured in current.operators.items()
+    }
+    if all(latency_s <= settings.k * settings.min_latency_s[name] for name, latency_s in latencies_s.items()):
         return Finished(round=kept, reason=f"all operator latencies are within {settings.k:g} times their minimum")
     if len(revoked) >= settings.max_revocations:
         return Finished(round=kept, reason=f"{len(revoked)} consecutive changes did not increase the throughput")

@@ -60,6 +60,9 @@ class StepwiseSettings:
     stages_take_turns: bool = False  # whether the stages of a query run one after another
     fills_slots: bool = True  # whether a trial tests the tasks that fill all slots equally, which the paper lacks
     rounds_to_slots: int | None = None  # rounds in which tasks grow to the slots; None: each adds the ratio
+    # Whether the latency that `k` limits includes the time that rows wait for an operator. The paper's does not, so its
+    # third step ends earlier, also if the throughput could still grow.
+    latency_includes_waiting: bool = True
     tie: float = 0.02  # relative difference of operator capacities that does not matter
     headroom: float = 0.9  # a source task fills this share of the latency target on slots that are fully used
     types: Mapping[str, OperatorType] = field(default_factory=dict)  # declared types by operator
@@ -118,6 +121,7 @@ class StepwiseStudy:
             min_latency_s={name: load.min_latency_s for name, load in features.loads.items()},
             fixed=[name for name in features.loads if name not in ratios.ratios],
             k=self.settings.k,
+            includes_waiting=self.settings.latency_includes_waiting,
             tie=self.settings.tie,
             queries=self._queries if self.settings.stages_take_turns else None,
             cuts=self._cuts() if self.settings.stages_take_turns else {},
@@ -354,7 +358,9 @@ def _round(trial: Trial) -> Round:
         latency_s=profile.latency_s,
         verdict=None if profile.verdict is None else Verdict(profile.verdict),
         operators={
-            name: OperatorMeasurement(latency_s=region.latency_s, capacity=region.capacity)
+            name: OperatorMeasurement(
+                latency_s=region.latency_s, capacity=region.capacity, processing_s=region.processing_s
+            )
             for name, region in profile.regions.items()
         },
     )

@@ -114,7 +114,8 @@ class TrialSums:
         if not rows:
             return ProfiledRegion(latency_s=0.0, capacity=0.0)
         capacity = operator_capacity(latency_s=busy_s / rows, executed_rows=rows, window_s=self.seconds, tasks=replicas)
-        return ProfiledRegion(latency_s=busy_s / rows + self._waiting_s(region), capacity=capacity)
+        own_s = busy_s / rows
+        return ProfiledRegion(latency_s=own_s + self._waiting_s(region), capacity=capacity, processing_s=own_s)
 
     def _waiting_s(self, region: Region) -> float:
         """Return the time that a row waits for a region, by Little's law: waiting rows / rows per second.
