@@ -1,9 +1,9 @@
 """Throughput of the Nexmark queries: Penstock compared with the same query in plain PySpark, in one session.
 
 `python -m benchmarks.nexmark [--json] [--only q5] [--turns 5]`. Both sides read the same source with the same batch
-sizes, call the same functions, have the same properties and partitions, and write to Spark's noop sink. Penstock runs
-operators with state in separate queries, so that each can change alone; plain PySpark runs one query. All rows exist at
-the start. A rate is the number of rows after the warm-up, divided by the time until the last query has processed them.
+sizes, call the same functions, have the same properties and partitions, and write to Spark's noop sink. All rows exist
+at the start. A rate is the number of rows after the warm-up, divided by the time until the last query has processed
+them.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ from penstock.measure.load import Load
 from penstock.measure.smoothing import MovingAverage, Smoothing
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
+from penstock.plan.succession import with_permanent_cuts
 from penstock.planning.plan_outcome import PlanOutcome
 from penstock.store import DecisionRecord, InvalidRecordError, Store
 
@@ -226,7 +227,7 @@ class Controller:
         row, now_s = pending.row, situation.now_s
         assert row.expected is not None and row.before is not None
         change = Change(
-            plan=row.old,
+            plan=with_permanent_cuts(self._engine.flow, situation.plan, row.old),
             reason_code=Reason.ROLL_BACK,
             reason=f"The change {now_s - pending.at_s:.0f} s ago ({row.reason_code}) did not have the expected effect"
             f"{outcome_comparison(row.expected, observed)}.",

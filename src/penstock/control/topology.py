@@ -20,8 +20,10 @@ class Topology:
     regions: tuple[Region, ...]  # without sources, upstream first
     operators: dict[str, Operator]
     streams: tuple[tuple[str, str], ...]  # (source or region, downstream region)
-    required_cuts: frozenset[str]  # cuts that every plan has
+    required_cuts: frozenset[str]  # cuts that every plan has; other ones depend on the replicas
     forbidden_cuts: frozenset[str]  # cuts that no plan has
+    _depends_on_replicas: bool  # whether some replica counts require more cuts
+    _cuts: dict[tuple[tuple[str, int], ...], frozenset[str]] = field(default_factory=dict, compare=False)
     _queries: dict[frozenset[str], tuple[tuple[str, ...], ...]] = field(default_factory=dict, compare=False)
 
     @staticmethod
@@ -30,14 +32,17 @@ class Topology:
         all_regions = regions(flow)
         region_of = {name: region.name for region in all_regions for name in region.operators}
         inner = tuple(region for region in all_regions if region.kind is not Kind.SOURCE)
+        required = frozenset(required_cuts(flow, {}))
+        all_different = {region.name: number for number, region in enumerate(inner, start=1)}
         return Topology(
             flow=flow,
             sources=tuple(region.name for region in all_regions if region.kind is Kind.SOURCE),
             regions=inner,
             operators=operators,
             streams=tuple((region_of[name], region.name) for region in inner for name in operators[region.name].inputs),
-            required_cuts=frozenset(required_cuts(flow, {})),  # replicas affect only the reason of a cut
+            required_cuts=required,
             forbidden_cuts=frozenset(forbidden_cuts(flow)),
+            _depends_on_replicas=frozenset(required_cuts(flow, all_different)) != required,
         )
 
     def last_operator(self, region: str) -> str:
@@ -78,4 +83,13 @@ class Topology:
         counts = plan.replicas | replicas
         if counts == plan.replicas and cuts <= plan.cuts:
             return plan
-        return plan.replace(replicas=counts, cuts=(plan.cuts | cuts | self.required_cuts) - self.forbidden_cuts)
+        return plan.replace(replicas=counts, cuts=(plan.cuts | cuts | self._cuts_for(counts)) - self.forbidden_cuts)
+
+    def _cuts_for(self, replicas: dict[str, int]) -> frozenset[str]:
+        """Return the cuts that these replica counts require."""
+        if not self._depends_on_replicas:
+            return self.required_cuts
+        key = tuple(replicas.items())
+        if key not in self._cuts:
+            self._cuts[key] = frozenset(required_cuts(self.flow, replicas))
+        return self._cuts[key]

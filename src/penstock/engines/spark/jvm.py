@@ -539,12 +539,41 @@ def output_watermark_ms(spark: SparkSession, query: StreamingQuery) -> int | Non
             children = node.children()
             nodes += [children.apply(index) for index in range(children.size())]
             continue
-        input_ms = batch_ms
-        if is_instance(f"{_STATEFUL}.WatermarkSupport", node) and node.eventTimeWatermarkForEviction().isDefined():
-            input_ms = int(node.eventTimeWatermarkForEviction().get())
-        output = node.produceOutputWatermark(input_ms)
+        output = node.produceOutputWatermark(_input_watermark_ms(spark, node, batch_ms))
         watermarks.append(int(output.get()) if output.isDefined() else 0)
     return min(watermarks) if min(watermarks) > 0 else None
+
+
+def state_watermarks_ms(spark: SparkSession, query: StreamingQuery) -> dict[int, int]:
+    """Return the watermark of each state in the last batch, by Spark's number of the state.
+
+    It is empty if no batch has run since the query was started. The public progress report contains only the watermark
+    of the query, from which Spark derives those of the single states.
+    """
+    execution = _execution(query)
+    if execution is None or execution.executedPlan() is None:
+        return {}
+    batch_ms = int(execution.offsetSeqMetadata().batchWatermarkMs())
+    jvm: Any = spark._jvm
+    watermarks = {}
+    nodes = [execution.executedPlan()]
+    while nodes:
+        node = nodes.pop()
+        children = node.children()
+        nodes += [children.apply(index) for index in range(children.size())]
+        if jvm.py4j.reflection.TypeUtil.isInstanceOf(f"{_STATEFUL}.StateStoreWriter", node):
+            watermarks[int(node.stateInfo().get().operatorId())] = _input_watermark_ms(spark, node, batch_ms)
+    return watermarks
+
+
+def _input_watermark_ms(spark: SparkSession, node: Any, batch_ms: int) -> int:
+    """Return the watermark of the input of a node with state. A node without event time has that of the query."""
+    jvm: Any = spark._jvm
+    has_watermark = jvm.py4j.reflection.TypeUtil.isInstanceOf(f"{_STATEFUL}.WatermarkSupport", node)
+    if has_watermark or str(node.nodeName()) == "StreamingSymmetricHashJoin":
+        watermark = node.eventTimeWatermarkForEviction()
+        return int(watermark.get()) if watermark.isDefined() else batch_ms
+    return batch_ms
 
 
 def observed_time_ms(query: StreamingQuery, observation: str) -> int | None:

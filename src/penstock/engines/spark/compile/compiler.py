@@ -28,6 +28,7 @@ from penstock.engines.spark.compile.refusals import (
     stateful_nodes,
 )
 from penstock.engines.spark.compile.row_functions import apply_rows
+from penstock.engines.spark.compile.state_owners import StateOwners, state_owners
 from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.jvm import analyzed_plan, check_for_streaming
 from penstock.engines.spark.run_directory.committed import Origin
@@ -48,10 +49,15 @@ class Compiled:
     mode: str  # Spark's output mode
     event_time: TrackedEventTime | None  # event time of the output; its channel carries it on
     counted: str | None  # the operator whose output rows the writer counts
-    around_state: dict[str, DataFrame] = field(default_factory=dict)  # inputs of the state by name, and "": its output
+    around_state: dict[str, DataFrame] = field(default_factory=dict)  # by operator: inputs and output of each state
     timings: dict[str, Timing] = field(default_factory=dict)  # timings of Python functions by operator
     stateful: tuple[str, ...] = ()  # the operators with state
-    emits_closed_windows: bool = False  # an aggregate in append mode: every row of its state is an open window
+    state_owners: StateOwners | None = None  # the operator of each of Spark's states; None if it is uncertain
+    emits_closed_windows: frozenset[str] = frozenset()  # aggregates in append mode: each row of state is an open window
+
+
+class SharedQueryError(PlanError):
+    """Spark refuses several operators with state in one query; it may accept each of them in a separate query."""
 
 
 class _Input(NamedTuple):
@@ -76,6 +82,7 @@ class Compiler:
         self._event_times = EventTimes()
         self._counted = self._find_counted()
         self._around_state: dict[str, DataFrame] = {}
+        self._emits_closed_windows: set[str] = set()
         self._timings: dict[str, Timing] = {}
         modes = {str(flow[name].output_mode) for name in pipeline.state}
         self._mode = modes.pop() if modes else str(OutputMode.APPEND)
@@ -102,15 +109,16 @@ class Compiler:
             around_state=self._around_state,
             timings=self._timings,
             stateful=self._pipeline.state,
+            emits_closed_windows=frozenset(self._emits_closed_windows),
         )
-        compiled.emits_closed_windows = compiled.mode == OutputMode.APPEND and self._has_aggregate()
         self._check(compiled)
+        if len(self._pipeline.state) > 1:
+            compiled.state_owners = self._state_owners()
         return compiled
 
-    def _has_aggregate(self) -> bool:
-        inputs = [analyzed_plan(df) for name, df in self._around_state.items() if name]
-        output = self._around_state.get("")
-        return output is not None and stateful_nodes(analyzed_plan(output), inputs) == {"Aggregate"}
+    def _state_owners(self) -> StateOwners | None:
+        inputs = {name: [before for before in self._flow[name].inputs if before in self._dfs] for name in self._dfs}
+        return state_owners(self._pipeline.output, self._dfs, inputs)
 
     def _find_counted(self) -> str | None:
         """Return the operator whose output is written, because the writer counts its rows for free.
@@ -137,8 +145,7 @@ class Compiler:
         event_times = [source.event_time for source in inputs]
         df, partitions = self._apply(operator, inputs)
         if operator.kind.has_state:
-            self._around_state = {name: source.df for name, source in zip(operator.inputs, inputs, strict=True)}
-            self._around_state[""] = df
+            self._add_state(operator, inputs, df)
         if operator.sink is not None:
             check_columns(operator.sink, df)
         elif self._sample_every and operator.name != self._counted:
@@ -149,6 +156,16 @@ class Compiler:
         event_time = self._event_times[operator.name]
         if event_time is not None and event_time.is_lowest and not self._pipeline.state:
             self._around_state = {operator.name: self._dfs[operator.name]}  # each stream keeps its watermark
+
+    def _add_state(self, operator: Operator, inputs: list[_Input], output: DataFrame) -> None:
+        """Record the streams around a state. A stream between two states is the output of the first one."""
+        for name, source in zip(operator.inputs, inputs, strict=True):
+            self._around_state.setdefault(name, source.df)
+        self._around_state[operator.name] = output
+        if operator.output_mode is OutputMode.APPEND:
+            before = [analyzed_plan(source.df) for source in inputs]
+            if stateful_nodes(analyzed_plan(output), before) == {"Aggregate"}:
+                self._emits_closed_windows.add(operator.name)
 
     def _input(self, operator: Operator, name: str) -> _Input:
         """Return an input of an operator, from this query or from a channel."""
@@ -238,6 +255,12 @@ class Compiler:
         except AnalysisException as error:
             names = ", ".join(self._pipeline.state) or self._pipeline.output
             reason = _first_line(error)
+            if len(self._pipeline.state) > 1:
+                cuts = ", ".join(f'"{name}"' for name in self._pipeline.state[:-1])
+                raise SharedQueryError(
+                    f"Spark refuses '{names}' in one query: {reason}; give each of them a query of its own: add {cuts} "
+                    'to "cuts" of the plan'
+                ) from error
             raise PlanError(
                 f"Spark refuses '{names}' with output_mode={compiled.mode!r}: {reason}; {self._advice(reason)}"
             ) from error

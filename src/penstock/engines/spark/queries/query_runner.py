@@ -143,11 +143,12 @@ class QueryRunner:
                 running.drain(self._directory.path, patience_s)
             self.stop(running)
 
-    def finish_batch(self, query: Query, pipeline: Pipeline) -> None:
+    def finish_batch(self, query: Query, pipeline: Pipeline) -> RunningQuery:
         """Run the batch that a stop interrupted, and no other one."""
         running = self.start(query, pipeline, once=True)
         running.await_end()
         self.stop(running)
+        return running
 
     def await_position(self, query: Query, source: QueryInput, end: Offset) -> None:
         """Wait until a query has committed all rows of an input up to `end`; raise PenstockError if it cannot."""

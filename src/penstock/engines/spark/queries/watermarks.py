@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.engines.spark.jvm import WatermarkId, WatermarkTracker, analyzed_plan
+from penstock.engines.spark.run_directory.division import WATERMARKS_FILE
 from penstock.engines.spark.storage.atomic_files import write_atomically
 
-FILE = "watermarks.json"
 _LOG = logging.getLogger("penstock.spark")
 # Stream -> its declared watermarks in milliseconds; None before the first row. A cut before the stateful operator moves
 # a watermark from the query into a channel or back, but it stays with the same input of the operator.
@@ -31,11 +31,16 @@ class InputWatermarks:
     """Saves and restores the watermarks of one start of a query, if the query has two or more."""
 
     def __init__(self, checkpoint: Path, streams: dict[str, DataFrame]) -> None:
-        """`streams`: the inputs of the stateful operator and its output, on which its function may declare more."""
-        self._file = checkpoint / FILE
+        """`streams`: by operator, the inputs of each stateful operator and its output, upstream first.
+
+        The function of a stateful operator may declare watermarks, which its output contains.
+        """
+        self._file = checkpoint / WATERMARKS_FILE
         self._streams = streams
         self._ids: dict[str, list[WatermarkId]] | None = None if streams else {}  # None: not determined yet
         self._saved = _load(self._file)
+        if streams and "" in self._saved:  # an earlier version saved those of the output under this name
+            self._saved[list(streams)[-1]] = self._saved.pop("")
 
     def save(self, query: StreamingQuery) -> None:
         """Save the watermarks after the last row of a batch was processed and before the batch is committed.
