@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField
 
 from penstock.dataflow import Dataflow, DataflowError, Kind, Operator, OutputMode, PenstockError, PlanError, RowFunction
 from penstock.dataflow.code_location import failing_line, source_file
@@ -33,10 +34,12 @@ from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.jvm import analyzed_plan, check_for_streaming
 from penstock.engines.spark.run_directory.committed import Origin
 from penstock.engines.spark.sinks.writers import check_columns, counts_rows
+from penstock.engines.spark.storage.column_names import quoted
 from penstock.engines.spark.storage.schemas import event_time_columns
 from penstock.plan import Pipeline
 
 ROWS = "__penstock_rows_"  # prefix of the observations that count the output rows of operators
+_COLUMNS = "__penstock_columns_"  # prefix of the observations that only keep the columns of state
 # (origin, replicas, with its watermark) -> rows, and the name of the observation that holds their watermark
 Read = Callable[[Origin, int, bool], tuple[DataFrame, str | None]]
 
@@ -68,14 +71,26 @@ class _Input(NamedTuple):
 
 class Compiler:
     def __init__(
-        self, spark: SparkSession, flow: Dataflow, pipeline: Pipeline, read: Read, sample_every: int | None
+        self,
+        spark: SparkSession,
+        flow: Dataflow,
+        pipeline: Pipeline,
+        read: Read,
+        sample_every: int | None,
+        *,
+        keeps_all_columns: bool = True,
     ) -> None:
-        """`sample_every`: one row in this many is timed by itself; None switches all measurements off."""
+        """
+        sample_every: one row in this many is timed by itself; None switches all measurements off.
+        keeps_all_columns: state contains all columns of the output of its operator, also those that no operator behind
+            it uses. A cut behind the operator then does not change its state.
+        """
         self._spark = spark
         self._flow = flow
         self._pipeline = pipeline
         self._read = read
         self._sample_every = sample_every
+        self._keeps_all_columns = keeps_all_columns
         self._replicas = dict(pipeline.replicas)
         self._dfs: dict[str, DataFrame] = {}
         self._partitions: dict[str, int] = {}
@@ -148,14 +163,26 @@ class Compiler:
             self._add_state(operator, inputs, df)
         if operator.sink is not None:
             check_columns(operator.sink, df)
-        elif self._sample_every and operator.name != self._counted:
-            df = df.observe(f"{ROWS}{operator.name}", F.count(F.lit(1)).alias("rows"))
+        elif operator.name != self._counted and (metrics := self._metrics(operator, df)):
+            df = df.observe(f"{ROWS if self._sample_every else _COLUMNS}{operator.name}", *metrics)
         self._partitions[operator.name] = partitions
         self._dfs[operator.name] = self._event_times.add(operator, df, event_times)
         refuse_second_watermark(operator.name, self._dfs[operator.name])
         event_time = self._event_times[operator.name]
         if event_time is not None and event_time.is_lowest and not self._pipeline.state:
             self._around_state = {operator.name: self._dfs[operator.name]}  # each stream keeps its watermark
+
+    def _metrics(self, operator: Operator, df: DataFrame) -> list[Column]:
+        """Return what is observed of the output of an operator.
+
+        Spark removes columns that nobody uses, from state too, and pushes filters below state. An observation that
+        reads all columns prevents both, so that the state of an operator does not depend on those behind it.
+        """
+        metrics = [F.count(F.lit(1)).alias("rows")] if self._sample_every else []
+        if operator.kind.has_state and operator.name != self._pipeline.output and self._keeps_all_columns:
+            columns = [_hashable(field) for field in df.schema]
+            metrics.append(F.max(F.hash(*columns)).alias("columns"))
+        return metrics
 
     def _add_state(self, operator: Operator, inputs: list[_Input], output: DataFrame) -> None:
         """Record the streams around a state. A stream between two states is the output of the first one."""
@@ -297,6 +324,13 @@ def _call_user_function(name: str, function: Callable[..., Any], frames: tuple[D
         line = failing_line(error, source_file(function))
         where = f"'{line.filename}', line {line.lineno}: {line.line}: " if line is not None else ""
         raise DataflowError(f"the function of '{name}' fails: {where}{type(error).__name__}: {error}") from error
+
+
+def _hashable(field: StructField) -> Column:
+    """Return an expression that reads a column and has a type that Spark can hash."""
+    column = F.col(quoted(field.name))
+    is_hashable = not any(word in field.dataType.simpleString() for word in ("map<", "variant"))
+    return column if is_hashable else F.isnull(column)
 
 
 def _check_keys(operator: Operator, df: DataFrame) -> None:

@@ -66,7 +66,9 @@ class QueryRunner:
             self._spark.conf.set(_SOURCE_EVOLUTION, "false")
         try:
             sample_every = self._context.settings.sample_every
-            compiled = Compiler(self._spark, self._flow, pipeline, read, sample_every).compile()
+            compiled = Compiler(
+                self._spark, self._flow, pipeline, read, sample_every, keeps_all_columns=query.keeps_all_columns
+            ).compile()
         finally:
             self._spark.conf.set(_SOURCE_EVOLUTION, "true")
         compiled.df = self._with_channel_schema(compiled.df, query)
