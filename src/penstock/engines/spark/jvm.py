@@ -275,6 +275,8 @@ class StatusStore:
         gateway: Any = spark.sparkContext._gateway
         self._maximum: Any = gateway.new_array(gateway.jvm.double, 1)  # the quantile 1.0
         self._maximum[0] = 1.0
+        self._no_quantiles: Any = gateway.new_array(gateway.jvm.double, 0)
+        self._all_tasks: Any = jvm.java.util.ArrayList()
 
     def jobs_since(self, job_id: int) -> list[Job]:
         """Return the recorded jobs from this id on, the oldest first, with a single call that returns text."""
@@ -291,12 +293,19 @@ class StatusStore:
         return float(summary.get().executorRunTime().head()) / 1000 if summary.isDefined() else None
 
     def stage(self, stage_id: int) -> Stage | None:
-        """Return the last attempt of a stage, or None if Spark has not recorded it yet or has discarded it."""
+        """Return the last attempt of a stage, or None if Spark has not recorded it yet or has discarded it.
+
+        Almost every stage has one attempt. Spark finds it by its key, but sorts all stages to find the last attempt.
+        """
         try:
-            stage = self._store.lastStageAttempt(stage_id)
-            return msgspec.json.decode(self._mapper.writeValueAsString(stage), type=Stage)
+            first = self._store.stageAttempt(stage_id, 0, False, self._all_tasks, False, self._no_quantiles)._1()
+            stage = self._decode_stage(first)
+            return self._decode_stage(self._store.lastStageAttempt(stage_id)) if stage.status == "FAILED" else stage
         except JvmError:
             return None
+
+    def _decode_stage(self, stage: Any) -> Stage:
+        return msgspec.json.decode(self._mapper.writeValueAsString(stage), type=Stage)
 
 
 # ---- logical plans
