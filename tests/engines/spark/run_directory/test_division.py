@@ -10,7 +10,7 @@ import pytest
 
 from penstock.dataflow import PenstockError
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
-from penstock.engines.spark.run_directory.division import check_states, keep_states, keep_watermarks, set_watermark
+from penstock.engines.spark.run_directory.division import check_states, keep_states, set_watermark
 
 OFFSETS = 'v2\n{"batchWatermarkMs":900,"conf":{"spark.sql.shuffle.partitions":"2"}}\nbids_g1:{"row": 7}\n'
 
@@ -30,7 +30,6 @@ def checkpoint(folder: Path) -> Checkpoint:
         write(folder / "state" / str(state) / "_metadata" / "metadata", f"v1\n{json.dumps(metadata)}")
         write(folder / "state" / str(state) / "_metadata" / ".metadata.crc", "checksum")
         write(folder / "state" / str(state) / "0" / "5_id.zip", f"rows of {state}")
-    write(folder / "watermarks.json", '{"opened":[900],"placed":[950],"average":[]}')
     return Checkpoint(folder)
 
 
@@ -64,11 +63,9 @@ def test_the_states_that_are_kept_are_numbered_from_0(tmp_path: Path) -> None:
 def test_a_part_continues_with_its_watermark(tmp_path: Path) -> None:
     part = checkpoint(tmp_path)
     set_watermark(part, 700)
-    keep_watermarks(part, ["placed", "valid_bids"])
     assert content(tmp_path / "offsets" / "4")["batchWatermarkMs"] == 700
     assert content(tmp_path / "commits" / "4")["nextBatchWatermarkMs"] == 700
     assert (tmp_path / "offsets" / "4").read_text().splitlines()[2] == 'bids_g1:{"row": 7}'
-    assert json.loads((tmp_path / "watermarks.json").read_text()) == {"placed": [950]}
 
 
 def test_a_checkpoint_with_other_states_is_not_divided(tmp_path: Path) -> None:

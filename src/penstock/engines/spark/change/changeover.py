@@ -33,7 +33,7 @@ from penstock.engines.spark.queries.watermarks import carry_over
 from penstock.engines.spark.reading.offsets import Offset, save_start_offsets
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
 from penstock.engines.spark.run_directory.committed import ChannelInput, Origin, Query, QueryInput, SourceInput
-from penstock.engines.spark.run_directory.division import check_states, keep_states, keep_watermarks, set_watermark
+from penstock.engines.spark.run_directory.division import check_states, keep_states, set_watermark
 from penstock.engines.spark.storage.schemas import parse_schema
 from penstock.plan import Pipeline, Plan
 
@@ -233,7 +233,6 @@ class Changeover:
         """Reduce the copy of a checkpoint to the states of one pipeline."""
         division = self._divisions[predecessor.checkpoint]
         keep_states(checkpoint, [number for number, owner in enumerate(division.owners) if owner in pipeline.state])
-        keep_watermarks(checkpoint, pipeline.operators)
         if not any(edge.producer in predecessor.operators for edge in pipeline.inputs):
             return  # it is before the new cuts and continues with the watermark of the query
         first = [name for name in pipeline.state if not self._has_state_before(name, pipeline)]

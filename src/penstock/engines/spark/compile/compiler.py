@@ -52,7 +52,7 @@ class Compiled:
     mode: str  # Spark's output mode
     event_time: TrackedEventTime | None  # event time of the output; its channel carries it on
     counted: str | None  # the operator whose output rows the writer counts
-    around_state: dict[str, DataFrame] = field(default_factory=dict)  # by operator: inputs and output of each state
+    around_state: dict[str, DataFrame] = field(default_factory=dict)  # inputs of each state; "name()": its output
     timings: dict[str, Timing] = field(default_factory=dict)  # timings of Python functions by operator
     stateful: tuple[str, ...] = ()  # the operators with state
     state_owners: StateOwners | None = None  # the operator of each of Spark's states; None if it is uncertain
@@ -185,10 +185,13 @@ class Compiler:
         return metrics
 
     def _add_state(self, operator: Operator, inputs: list[_Input], output: DataFrame) -> None:
-        """Record the streams around a state. A stream between two states is the output of the first one."""
+        """Record the streams around a state.
+
+        The output has a name of its own: in another plan, a channel with another watermark carries its rows.
+        """
         for name, source in zip(operator.inputs, inputs, strict=True):
             self._around_state.setdefault(name, source.df)
-        self._around_state[operator.name] = output
+        self._around_state[f"{operator.name}()"] = output
         if operator.output_mode is OutputMode.APPEND:
             before = [analyzed_plan(source.df) for source in inputs]
             if stateful_nodes(analyzed_plan(output), before) == {"Aggregate"}:

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.engines.spark.jvm import WatermarkId, WatermarkTracker, analyzed_plan
-from penstock.engines.spark.run_directory.division import WATERMARKS_FILE
 from penstock.engines.spark.storage.atomic_files import write_atomically
 
+FILE = "watermarks.json"
 _LOG = logging.getLogger("penstock.spark")
 # Stream -> its declared watermarks in milliseconds; None before the first row. A cut before the stateful operator moves
 # a watermark from the query into a channel or back, but it stays with the same input of the operator.
@@ -31,11 +31,11 @@ class InputWatermarks:
     """Saves and restores the watermarks of one start of a query, if the query has two or more."""
 
     def __init__(self, checkpoint: Path, streams: dict[str, DataFrame]) -> None:
-        """`streams`: by operator, the inputs of each stateful operator and its output, upstream first.
+        """`streams`: the inputs of each stateful operator by name, and its output, upstream first.
 
         The function of a stateful operator may declare watermarks, which its output contains.
         """
-        self._file = checkpoint / WATERMARKS_FILE
+        self._file = checkpoint / FILE
         self._streams = streams
         self._ids: dict[str, list[WatermarkId]] | None = None if streams else {}  # None: not determined yet
         self._saved = _load(self._file)

@@ -17,13 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint, rewrite
-from penstock.engines.spark.storage.atomic_files import write_atomically
-
-WATERMARKS_FILE = "watermarks.json"  # see `queries.watermarks`
 
 
 def check_states(checkpoint: Checkpoint, states: int) -> None:
@@ -54,14 +49,6 @@ def keep_states(checkpoint: Checkpoint, states: Sequence[int]) -> None:
             kept = {str(new): ids[str(old)] for old, new in numbers.items() if str(old) in ids}
             commit.content["stateUniqueIds"] = kept
             commit.save()
-
-
-def keep_watermarks(checkpoint: Checkpoint, operators: Sequence[str]) -> None:
-    """Delete the saved watermarks of the streams that are not the output of these operators."""
-    path = checkpoint.folder / WATERMARKS_FILE
-    if path.exists():
-        saved = msgspec.json.decode(path.read_bytes())
-        write_atomically(path, msgspec.json.encode({name: saved[name] for name in saved if name in operators}))
 
 
 def set_watermark(checkpoint: Checkpoint, watermark_ms: int) -> None:
