@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 import penstock
 from penstock.apps import finance, netmon, wordcount
 from penstock.dataflow import Dataflow, PlanError
-from penstock.plan import Plan, default_plan, diff, pipelines, required_cuts, rescaled, validated
+from penstock.plan import (
+    Plan,
+    check_successor,
+    default_plan,
+    diff,
+    pipelines,
+    required_cuts,
+    rescaled,
+    validated,
+    with_permanent_cuts,
+)
 
 
 def same(df: object) -> object:
@@ -48,6 +58,68 @@ def test_two_keyed_regions_with_other_counts_are_cut_for_that() -> None:
     flow = finance.flow()
     plan = default_plan(flow, replicas={"vwap": 2, "bargain": 3})
     assert required_cuts(flow, plan.replicas)["vwap"].startswith("replicas: 'vwap' has 2 and 'bargain' has 3")
+
+
+def two_counts(*, watermark_between: bool = False, **modes: str) -> Dataflow:
+    """A chain of two windowed counts, `small` and `large`, with a stateless operator between them."""
+    flow = penstock.Dataflow("f")
+    rows = flow.source("s", penstock.generate(same, schema="k string, ts timestamp", rows=1)).watermark(
+        "ts", "1 second"
+    )
+    small = rows.keyed("small", same, keys=["k"], columns=["window", "k"], **modes)
+    between = small.stateless("between", same, columns=["window", "ts"])
+    if watermark_between:
+        between.watermark("ts", "1 second")
+    between.keyed("large", same, keys=["window"], columns=["window"]).sink("out", penstock.noop())
+    return flow
+
+
+def test_two_states_in_append_mode_share_a_query_while_their_replicas_are_equal() -> None:
+    flow = two_counts()
+    plan = default_plan(flow, slots=3)
+    (pipeline,) = pipelines(flow, plan)
+    assert pipeline.state == ("small", "large") and pipeline.state_replicas == 3
+    assert rescaled(flow, plan, {"small": 4, "large": 4}).cuts == frozenset()
+    other = rescaled(flow, plan, {"large": 1})
+    assert other.cuts == {"between"}
+    assert required_cuts(flow, other.replicas)["between"].startswith("replicas: 'small' has 3 and 'large' has 1")
+    with pytest.raises(PlanError, match="must cut after 'between'"):
+        validated(flow, other.replace(cuts=frozenset()))
+    assert default_plan(flow, share_queries=False).cuts == {"between"}
+
+
+def test_two_states_share_no_query_if_spark_would_refuse_it() -> None:
+    flow = two_counts(output_mode="update")
+    assert required_cuts(flow, {})["between"].startswith("Spark allows 'small' and 'large' in one query only if both")
+    flow = two_counts(watermark_between=True)
+    assert required_cuts(flow, {})["between"].startswith("event time: a watermark is declared between 'small' and")
+
+
+def test_states_before_a_join_share_its_query() -> None:
+    flow = penstock.Dataflow("f")
+    counts = []
+    for side in ("left", "right"):
+        rows = flow.source(f"{side}_rows", penstock.generate(same, schema="k string, ts timestamp", rows=1))
+        counts.append(rows.watermark("ts", "1 second").keyed(side, same, keys=["k"], columns=["window", "k"]))
+    flow.keyed("both", lambda left, right: left, keys=["window"], inputs=counts).sink("out", penstock.noop())
+    plan = default_plan(flow)
+    assert plan.cuts == frozenset()
+    assert rescaled(flow, plan, {"left": 1}).cuts == {"left"}
+    assert rescaled(flow, plan, {"both": 1}).cuts == {"left", "right"}
+
+
+def test_a_cut_between_two_states_can_be_added_to_a_run_but_not_removed() -> None:
+    flow = two_counts()
+    together = default_plan(flow)
+    apart = together.replace(cuts=frozenset({"between"}))
+    check_successor(flow, together, apart)
+    check_successor(flow, apart, apart.replace(cuts=frozenset({"between", "small"})))
+    check_successor(flow, apart.replace(cuts=frozenset({"between", "small"})), apart)  # another cut is left
+    with pytest.raises(PlanError, match="removes the cut after \"between\", but the states of 'small' and 'large'"):
+        check_successor(flow, apart, together)
+    assert with_permanent_cuts(flow, apart, together) == apart
+    assert with_permanent_cuts(flow, together, apart) == apart
+    check_successor(counting(), default_plan(counting()).replace(cuts=frozenset({"map"})), default_plan(counting()))
 
 
 def test_a_loop_needs_its_cut() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import penstock
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.settings import EngineSettings
+from penstock.plan import with_permanent_cuts
 from tests.support.spark_runs import random_plan
 
 CHANGES = 3
@@ -26,7 +27,7 @@ def main(app: str, at: str, rows: int, seed: int, options: list[str]) -> None:
     (Path(at) / "alive").touch()
     for _ in range(CHANGES):
         time.sleep(chance.uniform(0.0, 2.0))
-        engine.apply(random_plan(flow, chance))
+        engine.apply(with_permanent_cuts(flow, engine.plan, random_plan(flow, chance)))
     while not engine.idle():
         engine.recover()
         failure = engine.failure()

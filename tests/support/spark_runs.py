@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.dataflow import Dataflow, Kind, regions
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.settings import EngineSettings
-from penstock.plan import Plan, required_cuts
+from penstock.plan import Plan, required_cuts, with_permanent_cuts
 
 MAX_REPLICAS = 4
 SLOTS = 2
@@ -59,7 +59,10 @@ def rows_read(engine: SparkEngine) -> int:
 
 
 def play(engine: SparkEngine, changes: Iterable[Plan]) -> None:
-    """Apply the plans one after the other while rows are processed, then wait for the end of the run."""
+    """Apply the plans one after the other while rows are processed, then wait for the end of the run.
+
+    A plan keeps the cuts of the previous one if they cannot be removed.
+    """
 
     def rests() -> bool:
         engine.observe()  # rows that were read are deleted, as in a run
@@ -70,7 +73,7 @@ def play(engine: SparkEngine, changes: Iterable[Plan]) -> None:
         # A change during processing: some rows were processed since the last change, or all were.
         wait_until(lambda before=before: rows_read(engine) > before or rests(), engine)
         engine.observe()
-        engine.apply(plan)
+        engine.apply(with_permanent_cuts(engine.flow, engine.plan, plan))
     wait_until(rests, engine)
 
 

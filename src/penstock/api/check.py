@@ -26,15 +26,21 @@ def check(flow: Dataflow | str, plan: Plan | None = None, *, spark: Any = None) 
         SparkUnavailableError: Spark does not start.
     """
     from penstock.api.spark_session import active_session, prepared_session
+    from penstock.engines.spark.compile.compiler import SharedQueryError
     from penstock.engines.spark.compile_check import check_compiles
     from penstock.engines.spark.session import end, session
 
     dataflow = dataflow_from(flow)
-    plan = default_plan(dataflow) if plan is None else validated(dataflow, plan)
+    chosen = default_plan(dataflow) if plan is None else validated(dataflow, plan)
     given = spark if spark is not None else active_session()
     used = session("local[1]", "penstock check") if given is None else prepared_session(given)
     try:
-        check_compiles(dataflow, plan, used)
+        try:
+            check_compiles(dataflow, chosen, used)
+        except SharedQueryError:
+            if plan is not None:
+                raise
+            check_compiles(dataflow, default_plan(dataflow, share_queries=False), used)  # a run does the same
     finally:
         if given is None:
             end(used)

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -226,7 +226,7 @@ class Controller:
         row, now_s = pending.row, situation.now_s
         assert row.expected is not None and row.before is not None
         change = Change(
-            plan=row.old,
+            plan=self._topology.successor(situation.plan, row.old),
             reason_code=Reason.ROLL_BACK,
             reason=f"The change {now_s - pending.at_s:.0f} s ago ({row.reason_code}) did not have the expected effect"
             f"{outcome_comparison(row.expected, observed)}.",
@@ -276,6 +276,8 @@ class Controller:
             decision, memory = self.policy.decide(situation, self._memory)
             if not isinstance(decision, Hold | Change):
                 raise TypeError(f"The policy returned {decision!r}; it must return Hold or Change.")
+            if isinstance(decision, Change):
+                decision = replace(decision, plan=self._topology.successor(situation.plan, decision.plan))
         except Exception as error:  # a faulty policy must not stop the run
             return self._policy_failed(error, situation)
         self._memory = memory

@@ -74,9 +74,9 @@ def plan_with(topology: Topology, plan: Plan, wanted: Configurations, *, micro_b
     current = configurations_of(topology, plan, micro_batch=micro_batch)
     removed = {cut for name, new in wanted.items() for cut in current[name].cuts if cut not in new.cuts}
     added = {cut for name, new in wanted.items() for cut in new.cuts if cut not in current[name].cuts}
-    cuts = ((plan.cuts - removed) | added | topology.required_cuts) - topology.forbidden_cuts
     replicas = plan.replicas | {name: new.replicas for name, new in wanted.items()}
-    return plan.replace(cuts=frozenset(cuts), replicas=replicas)
+    cuts = ((plan.cuts - removed) | added | topology.cuts_for(replicas)) - topology.forbidden_cuts
+    return topology.successor(plan, plan.replace(cuts=frozenset(cuts), replicas=replicas))
 
 
 def threads(topology: Topology, plan: Plan, *, micro_batch: bool) -> int:

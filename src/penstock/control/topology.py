@@ -9,6 +9,7 @@ from penstock.dataflow.operators import Kind, Operator
 from penstock.dataflow.regions import Region, regions
 from penstock.plan.cuts import forbidden_cuts, required_cuts
 from penstock.plan.plan import Plan
+from penstock.plan.succession import with_permanent_cuts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +21,10 @@ class Topology:
     regions: tuple[Region, ...]  # without sources, upstream first
     operators: dict[str, Operator]
     streams: tuple[tuple[str, str], ...]  # (source or region, downstream region)
-    required_cuts: frozenset[str]  # cuts that every plan has
+    required_cuts: frozenset[str]  # cuts that every plan has; other ones depend on the replicas
     forbidden_cuts: frozenset[str]  # cuts that no plan has
+    _shares_queries: bool  # whether operators with state may share a query, so that replicas may require more cuts
+    _cuts: dict[tuple[tuple[str, int], ...], frozenset[str]] = field(default_factory=dict, compare=False)
     _queries: dict[frozenset[str], tuple[tuple[str, ...], ...]] = field(default_factory=dict, compare=False)
 
     @staticmethod
@@ -30,14 +33,16 @@ class Topology:
         all_regions = regions(flow)
         region_of = {name: region.name for region in all_regions for name in region.operators}
         inner = tuple(region for region in all_regions if region.kind is not Kind.SOURCE)
+        required = frozenset(required_cuts(flow, {}))
         return Topology(
             flow=flow,
             sources=tuple(region.name for region in all_regions if region.kind is Kind.SOURCE),
             regions=inner,
             operators=operators,
             streams=tuple((region_of[name], region.name) for region in inner for name in operators[region.name].inputs),
-            required_cuts=frozenset(required_cuts(flow, {})),  # replicas affect only the reason of a cut
+            required_cuts=required,
             forbidden_cuts=frozenset(forbidden_cuts(flow)),
+            _shares_queries=frozenset(required_cuts(flow, {}, share_queries=False)) != required,
         )
 
     def last_operator(self, region: str) -> str:
@@ -78,4 +83,23 @@ class Topology:
         counts = plan.replicas | replicas
         if counts == plan.replicas and cuts <= plan.cuts:
             return plan
-        return plan.replace(replicas=counts, cuts=(plan.cuts | cuts | self.required_cuts) - self.forbidden_cuts)
+        return plan.replace(replicas=counts, cuts=(plan.cuts | cuts | self.cuts_for(counts)) - self.forbidden_cuts)
+
+    def cuts_for(self, replicas: dict[str, int]) -> frozenset[str]:
+        """Return the cuts that these replica counts require."""
+        if not self._shares_queries:
+            return self.required_cuts
+        key = tuple(replicas.items())
+        if key not in self._cuts:
+            self._cuts[key] = frozenset(required_cuts(self.flow, replicas))
+        return self._cuts[key]
+
+    def successor(self, plan: Plan, wanted: Plan) -> Plan:
+        """Return the wanted plan, with the cuts of the current plan if a run cannot remove them."""
+        return with_permanent_cuts(self.flow, plan, wanted) if self._shares_queries else wanted
+
+    def removable_cuts(self, plan: Plan) -> frozenset[str]:
+        """Return the cuts of a plan that a run can remove, each of them alone."""
+        optional = plan.cuts - self.cuts_for(plan.replicas)
+        without = {cut: plan.replace(cuts=plan.cuts - {cut}) for cut in optional}
+        return frozenset(cut for cut in optional if self.successor(plan, without[cut]) == without[cut])

@@ -4,12 +4,14 @@ from penstock.plan.build import default_plan, rescaled
 from penstock.plan.cuts import forbidden_cuts, required_cuts
 from penstock.plan.pipelines import Pipeline, pipelines
 from penstock.plan.plan import Plan, PlanDiff, diff
+from penstock.plan.succession import check_successor, with_permanent_cuts
 from penstock.plan.validation import validated
 
 __all__ = [
     "Pipeline",
     "Plan",
     "PlanDiff",
+    "check_successor",
     "default_plan",
     "diff",
     "forbidden_cuts",
@@ -17,4 +19,5 @@ __all__ = [
     "required_cuts",
     "rescaled",
     "validated",
+    "with_permanent_cuts",
 ]

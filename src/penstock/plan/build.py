@@ -13,7 +13,9 @@ from penstock.plan.plan import Plan
 from penstock.plan.validation import check_count, counts_by_first_operator, validated
 
 
-def default_plan(flow: Dataflow, *, slots: int = 2, replicas: Mapping[str, int] | None = None) -> Plan:
+def default_plan(
+    flow: Dataflow, *, slots: int = 2, replicas: Mapping[str, int] | None = None, share_queries: bool = True
+) -> Plan:
     """Return the plan with the fewest queries that the dataflow allows.
 
     Args:
@@ -21,6 +23,7 @@ def default_plan(flow: Dataflow, *, slots: int = 2, replicas: Mapping[str, int] 
         slots: Number of tasks that run at the same time.
         replicas: Replicas by operator name. An operator that is not named gets one replica per slot, or one replica
             if it has global state.
+        share_queries: False gives each operator with state a query of its own.
 
     Raises:
         PlanError: An operator is unknown, or a count is not allowed for it.
@@ -32,7 +35,7 @@ def default_plan(flow: Dataflow, *, slots: int = 2, replicas: Mapping[str, int] 
         region.name: slots if region.replicable else 1 for region in regions(flow) if region.kind is not Kind.SOURCE
     }
     counts |= counts_by_first_operator(flow, replicas or {})
-    cuts = frozenset(required_cuts(flow, counts))
+    cuts = frozenset(required_cuts(flow, counts, share_queries=share_queries))
     return validated(flow, Plan(dataflow=flow.name, cuts=cuts, replicas=counts, slots=slots))
 
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.dataflow import Dataflow
+from penstock.apps.nexmark import q5
+from penstock.dataflow import Dataflow, PlanError
 from penstock.engines.simulated import (
     Behaviour,
     ChangePause,
@@ -136,3 +137,16 @@ def test_a_failed_change_is_rolled_back(mode: str) -> None:
     engine.advance(30.0)
     assert engine.idle()
     assert engine.observe().operator("out").rows_in_total == 1_000
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_states_that_a_cut_has_separated_are_not_merged(mode: str) -> None:
+    flow = q5.flow(rows=100, rows_per_s=100.0)
+    engine = SimulatedEngine(flow, Behaviour(), mode=mode)
+    engine.start()
+    together = engine.plan
+    apart = engine.apply(penstock.rescaled(flow, together, {"hottest": 1})).plan
+    assert apart.cuts == {"count"}
+    with pytest.raises(PlanError, match='removes the cut after "count"'):
+        engine.apply(together)
+    assert engine.plan == apart

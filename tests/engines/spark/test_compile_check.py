@@ -103,3 +103,20 @@ def test_a_state_behind_a_join_receives_one_event_time(spark: SparkSession, keep
             penstock.check(flow, spark=spark)
     else:
         penstock.check(flow, spark=spark)
+
+
+def test_states_that_spark_refuses_in_one_query_get_one_each(spark: SparkSession) -> None:
+    """Spark allows no other state behind applyInPandasWithState with a timeout in event time."""
+
+    def sessions(df: DataFrame) -> DataFrame:
+        return df.groupBy("k").applyInPandasWithState(lambda *_: (), "k bigint", "n int", "append", "EventTimeTimeout")
+
+    def first(df: DataFrame) -> DataFrame:
+        return df.dropDuplicates(["k"])
+
+    flow = flow_of(lambda rows: rows.keyed("sessions", sessions, keys=["k"]).keyed("first", first, keys=["k"]))
+    together = penstock.default_plan(flow)
+    assert together.cuts == frozenset()
+    with pytest.raises(penstock.PlanError, match=r"Spark refuses 'sessions, first' in one query: .*\"sessions\" to"):
+        penstock.check(flow, together, spark=spark)
+    penstock.check(flow, spark=spark)  # a run without a plan has a query for each of them

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
 from tests.support.counting_processor import count_with_processor
@@ -36,5 +37,23 @@ def test_counts_survive_2_5_1_replicas(spark: SparkSession, tmp_path: Path, fn: 
         for row in engine.rows("out"):
             counted[row["k"]] = max(counted[row["k"]], row["n"])
         assert counted == Counter(n * n % KEYS for n in range(ROWS))
+    finally:
+        engine.stop()
+
+
+def test_a_cut_may_follow_a_state_whose_columns_are_not_all_used(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would remove the unused column from the state, and the channel of the cut needs it."""
+    flow = penstock.Dataflow("unused")
+    rows = flow.source("rows", penstock.generate(lambda n: n % 7, schema="k bigint", rows=600, rows_per_s=200))
+    counts = rows.keyed("count", lambda df: df.groupBy("k").agg(F.count("*").alias("n"), F.sum("k")), keys=["k"])
+    counts.stateless("narrow", lambda df: df.select("k", "n")).sink("out", penstock.memory())
+    engine = engine_for(flow, spark, tmp_path / "run")
+    try:
+        engine.start()
+        play(engine, [engine.plan.replace(cuts=frozenset({"count"}))])
+        counted: Counter[int] = Counter()
+        for row in engine.rows("out"):
+            counted[row["k"]] = max(counted[row["k"]], row["n"])
+        assert counted == Counter(n % 7 for n in range(600))
     finally:
         engine.stop()

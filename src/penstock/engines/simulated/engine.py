@@ -18,7 +18,7 @@ from penstock.engines.simulated.distributions import BehaviourError
 from penstock.engines.simulated.executors import SimulatedExecutors, executors_of
 from penstock.engines.simulated.source_load import RateSteps
 from penstock.measure.window import Window
-from penstock.plan import Plan, default_plan, diff, pipelines, validated
+from penstock.plan import Plan, check_successor, default_plan, diff, pipelines, validated
 
 if TYPE_CHECKING:  # importing compiled modules is slow
     from penstock.engines.simulated.meter import SimulationMeter
@@ -110,6 +110,7 @@ class SimulatedEngine:
         """
         simulation = self._running_simulation()
         plan = validated(self.flow, plan)
+        check_successor(self.flow, self._plan, plan)
         self._check_slots(plan)
         old, change = self._plan, diff(self._plan, plan)
         if change.empty:

@@ -32,6 +32,7 @@ from penstock.engines.spark.change.resume_check import (
     endpoints_of,
     shape_of,
 )
+from penstock.engines.spark.compile.compiler import SharedQueryError
 from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors import ExecutorsError, Negotiator, negotiator_of
 from penstock.engines.spark.executors.drift import ExecutorDrift
@@ -53,7 +54,7 @@ from penstock.engines.spark.sources.factory import create_source
 from penstock.engines.spark.sources.python_processes import start_python_processes
 from penstock.engines.startup import StartupPhases
 from penstock.measure.window import Window
-from penstock.plan import Plan, default_plan, diff, pipelines, validated
+from penstock.plan import Plan, check_successor, default_plan, diff, pipelines, validated
 from penstock.plan.counts import slots_text
 
 # Phases of a start.
@@ -208,11 +209,20 @@ class SparkEngine:
         plan = default_plan(self.flow, slots=slots) if requested is None else requested.replace(slots=slots)
         plan = validated(self.flow, plan)
         run = self._open(spark, executors, None)
-        changes = plan_query_changes(self.flow, None, plan)
-        changeover = Changeover(run.context, run.queries, changes, None)
-        queries = changeover.execute(on_compiled=lambda: self._startup.end(_COMPILATION))
+        try:
+            changes, queries = self._start_queries(run, plan)
+        except SharedQueryError:
+            if requested is not None:
+                raise
+            plan = default_plan(self.flow, slots=slots, share_queries=False)
+            changes, queries = self._start_queries(run, plan)
         self._claim_outputs()  # as late as possible: it may delete the output of an earlier run
         self._commit(plan, changes, tuple(queries))
+
+    def _start_queries(self, run: _OpenRun, plan: Plan) -> tuple[QueryChanges, list[Query]]:
+        changes = plan_query_changes(self.flow, None, plan)
+        changeover = Changeover(run.context, run.queries, changes, None)
+        return changes, changeover.execute(on_compiled=lambda: self._startup.end(_COMPILATION))
 
     def _resume(self, spark: SparkSession, executors: Negotiator, previous: Committed) -> None:
         plan = previous.plan.replace(slots=executors.start(previous.plan.slots))
@@ -288,6 +298,7 @@ class SparkEngine:
             began = time.monotonic()
             committed = self._in_force()
             plan = validated(self.flow, plan)
+            check_successor(self.flow, committed.plan, plan)
             self.executors.check(plan.slots)
             requested_slots = plan.slots
             grows = requested_slots > committed.plan.slots

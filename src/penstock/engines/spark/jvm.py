@@ -275,6 +275,8 @@ class StatusStore:
         gateway: Any = spark.sparkContext._gateway
         self._maximum: Any = gateway.new_array(gateway.jvm.double, 1)  # the quantile 1.0
         self._maximum[0] = 1.0
+        self._no_quantiles: Any = gateway.new_array(gateway.jvm.double, 0)
+        self._all_tasks: Any = jvm.java.util.ArrayList()
 
     def jobs_since(self, job_id: int) -> list[Job]:
         """Return the recorded jobs from this id on, the oldest first, with a single call that returns text."""
@@ -291,12 +293,19 @@ class StatusStore:
         return float(summary.get().executorRunTime().head()) / 1000 if summary.isDefined() else None
 
     def stage(self, stage_id: int) -> Stage | None:
-        """Return the last attempt of a stage, or None if Spark has not recorded it yet or has discarded it."""
+        """Return the last attempt of a stage, or None if Spark has not recorded it yet or has discarded it.
+
+        Almost every stage has one attempt. Spark finds it by its key, but sorts all stages to find the last attempt.
+        """
         try:
-            stage = self._store.lastStageAttempt(stage_id)
-            return msgspec.json.decode(self._mapper.writeValueAsString(stage), type=Stage)
+            first = self._store.stageAttempt(stage_id, 0, False, self._all_tasks, False, self._no_quantiles)._1()
+            stage = self._decode_stage(first)
+            return self._decode_stage(self._store.lastStageAttempt(stage_id)) if stage.status == "FAILED" else stage
         except JvmError:
             return None
+
+    def _decode_stage(self, stage: Any) -> Stage:
+        return msgspec.json.decode(self._mapper.writeValueAsString(stage), type=Stage)
 
 
 # ---- logical plans
@@ -539,12 +548,41 @@ def output_watermark_ms(spark: SparkSession, query: StreamingQuery) -> int | Non
             children = node.children()
             nodes += [children.apply(index) for index in range(children.size())]
             continue
-        input_ms = batch_ms
-        if is_instance(f"{_STATEFUL}.WatermarkSupport", node) and node.eventTimeWatermarkForEviction().isDefined():
-            input_ms = int(node.eventTimeWatermarkForEviction().get())
-        output = node.produceOutputWatermark(input_ms)
+        output = node.produceOutputWatermark(_input_watermark_ms(spark, node, batch_ms))
         watermarks.append(int(output.get()) if output.isDefined() else 0)
     return min(watermarks) if min(watermarks) > 0 else None
+
+
+def state_watermarks_ms(spark: SparkSession, query: StreamingQuery) -> dict[int, int]:
+    """Return the watermark of each state in the last batch, by Spark's number of the state.
+
+    It is empty if no batch has run since the query was started. The public progress report contains only the watermark
+    of the query, from which Spark derives those of the single states.
+    """
+    execution = _execution(query)
+    if execution is None or execution.executedPlan() is None:
+        return {}
+    batch_ms = int(execution.offsetSeqMetadata().batchWatermarkMs())
+    jvm: Any = spark._jvm
+    watermarks = {}
+    nodes = [execution.executedPlan()]
+    while nodes:
+        node = nodes.pop()
+        children = node.children()
+        nodes += [children.apply(index) for index in range(children.size())]
+        if jvm.py4j.reflection.TypeUtil.isInstanceOf(f"{_STATEFUL}.StateStoreWriter", node):
+            watermarks[int(node.stateInfo().get().operatorId())] = _input_watermark_ms(spark, node, batch_ms)
+    return watermarks
+
+
+def _input_watermark_ms(spark: SparkSession, node: Any, batch_ms: int) -> int:
+    """Return the watermark of the input of a node with state. A node without event time has that of the query."""
+    jvm: Any = spark._jvm
+    has_watermark = jvm.py4j.reflection.TypeUtil.isInstanceOf(f"{_STATEFUL}.WatermarkSupport", node)
+    if has_watermark or str(node.nodeName()) == "StreamingSymmetricHashJoin":
+        watermark = node.eventTimeWatermarkForEviction()
+        return int(watermark.get()) if watermark.isDefined() else batch_ms
+    return batch_ms
 
 
 def observed_time_ms(query: StreamingQuery, observation: str) -> int | None:

@@ -17,7 +17,7 @@ from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.ports import Applied, RunnableEngine
 from penstock.measure.window import OperatorWindow, Window
-from penstock.plan import Plan
+from penstock.plan import Plan, with_permanent_cuts
 from penstock.study.mst.throughput import mix
 from penstock.study.mst.trial_engine import recovered
 
@@ -122,7 +122,8 @@ class _ContinuedTrial:
         return self._engine.startup_s
 
     def start(self) -> None:
-        self._engine.apply(self._plan)
+        # An earlier trial may have separated two states, which a run cannot merge again.
+        self._engine.apply(with_permanent_cuts(self._engine.flow, self._engine.plan, self._plan))
         if self._engine.plan.slots < self._plan.slots:
             raise PenstockError(
                 f"A trial needs {self._plan.slots} slots, but only {self._engine.plan.slots} are available; check that "

@@ -127,13 +127,14 @@ class Organic:
 
 def _network(situation: Situation) -> Network:
     topology, plan, micro_batch = situation.topology, situation.plan, situation.micro_batch
+    removable_cuts = topology.removable_cuts(plan)
     return Network(
         kinds={
             region.name: Expandable(keyed=region.kind is Kind.KEYED, replicable=region.replicable)
             for region in topology.regions
         },
         removable={
-            region.name: frozenset(owned_cuts(topology, region, micro_batch=False)) & plan.cuts - topology.required_cuts
+            region.name: frozenset(owned_cuts(topology, region, micro_batch=False)) & removable_cuts
             for region in topology.regions
         },
         upstream=_upstream(topology, plan.cuts if micro_batch else frozenset()),

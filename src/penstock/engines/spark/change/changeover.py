@@ -17,23 +17,35 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import msgspec
 
-from penstock.dataflow import Kind, PenstockError
+from penstock.dataflow import Kind, PenstockError, PlanError
 from penstock.dataflow.edge import Edge
 from penstock.engines.spark.change.query_changes import QueryChanges, QueryStart
 from penstock.engines.spark.compile.compiler import Compiled
+from penstock.engines.spark.compile.state_owners import StateOwners
 from penstock.engines.spark.queries.query_runner import QueryRunner
 from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.queries.watermarks import carry_over
 from penstock.engines.spark.reading.offsets import Offset, save_start_offsets
+from penstock.engines.spark.run_directory.checkpoint import Checkpoint
 from penstock.engines.spark.run_directory.committed import ChannelInput, Origin, Query, QueryInput, SourceInput
+from penstock.engines.spark.run_directory.division import check_states, keep_states, set_watermark
 from penstock.engines.spark.storage.schemas import parse_schema
-from penstock.plan import Plan
+from penstock.plan import Pipeline, Plan
 
 Positions = dict[str, dict[Origin, Offset]]  # checkpoint -> input -> the offset up to which it has been read
+
+
+@dataclass(slots=True)
+class _Division:
+    """The states of a query whose checkpoint is divided."""
+
+    owners: StateOwners
+    watermarks_ms: dict[int, int] = field(default_factory=dict)  # by Spark's number of the state, in the last batch
 
 
 class Changeover:
@@ -48,12 +60,14 @@ class Changeover:
         self._queries = queries
         self._changes = changes
         self._plan_before = plan_before
+        self._divisions: dict[str, _Division] = {}  # by checkpoint
         self.started: list[RunningQuery] = []  # to be stopped again if the change fails
         self.paused_at: float | None = None  # monotonic time at which the first query was stopped
 
     def execute(self, on_compiled: Callable[[], None] | None = None) -> list[Query]:
         """Return the new queries, which run but take no rows before the plan is committed."""
         drafts = self.compile_all()
+        self._divisions = self._plan_divisions()
         if on_compiled is not None:
             on_compiled()
         positions = self._stop_queries()
@@ -131,9 +145,31 @@ class Changeover:
             opens_at=self._changes.generation,
             inputs=inputs,
             appends_to=self._changes.channels.get(start.pipeline.output),
+            keeps_all_columns=start.predecessor is None or start.predecessor.keeps_all_columns,
         )
 
     # ---- stopping
+
+    def _plan_divisions(self) -> dict[str, _Division]:
+        """Return the division of each checkpoint whose states go to several queries.
+
+        Raises PlanError if the owner of a state is not known.
+        """
+        divisions: dict[str, _Division] = {}
+        for start in self._changes.start:
+            query = start.predecessor
+            if query is None or not start.divides_states:
+                continue
+            owners = self._queries.running[query.checkpoint].compiled.state_owners
+            if owners is None:
+                names = " and ".join(f"'{name}'" for name in query.operators if self._flow[name].kind.has_state)
+                raise PlanError(
+                    f"The states of {names} cannot be separated in a running query, because Spark's plan does not show "
+                    "to which operator each state belongs; keep them in one query with equal replicas, or begin a new "
+                    "run with this plan in another directory."
+                )
+            divisions[query.checkpoint] = _Division(owners)
+        return divisions
 
     def _stop_queries(self) -> Positions:
         """Stop the queries that the change affects, upstream first; return the positions that they reached."""
@@ -141,6 +177,10 @@ class Changeover:
         for query in self._changes.stop:
             running = self._queries.running[query.checkpoint]
             must_commit = self._changes.ends_at_batch_boundary(query)
+            division = self._divisions.get(query.checkpoint)
+            if division is not None:  # only a batch of this start shows the watermarks of the states
+                assert self._plan_before is not None
+                self._queries.await_first_batches([query], self._plan_before)
             if must_commit:
                 for source in self._changes.removed_inputs(query):
                     end = self._directory.channel(source.folder).end()
@@ -152,7 +192,10 @@ class Changeover:
             self._queries.stop(running)
             if must_commit and self._directory.checkpoint(query).interrupted():
                 assert self._plan_before is not None
-                self._queries.finish_batch(query, self._queries.pipeline(query, self._plan_before))
+                running = self._queries.finish_batch(query, self._queries.pipeline(query, self._plan_before))
+            if division is not None:
+                check_states(self._directory.checkpoint(query), len(division.owners))
+                division.watermarks_ms = running.state_watermarks_ms()
             positions[query.checkpoint] = {
                 source.origin: self._directory.position(query, source) for source in query.inputs
             }
@@ -178,11 +221,37 @@ class Changeover:
             target.mkdir(parents=True)
         else:
             checkpoint = self._directory.checkpoint(predecessor).copy_to(target)
+            if start.divides_states:
+                self._divide(checkpoint, start.pipeline, predecessor)
             # The function of a keyed operator may keep no state, and Spark refuses to repartition a missing one.
             if start.repartition_to is not None and checkpoint.committed() is not None and checkpoint.has_state():
                 checkpoint.repartition(self._context.spark, start.repartition_to)
         carry_over(target, [self._directory.checkpoint_folder(query) for query in self._changes.stop])
         return self._query(start, draft.checkpoint, tuple(inputs))
+
+    def _divide(self, checkpoint: Checkpoint, pipeline: Pipeline, predecessor: Query) -> None:
+        """Reduce the copy of a checkpoint to the states of one pipeline."""
+        division = self._divisions[predecessor.checkpoint]
+        keep_states(checkpoint, [number for number, owner in enumerate(division.owners) if owner in pipeline.state])
+        if not any(edge.producer in predecessor.operators for edge in pipeline.inputs):
+            return  # it is before the new cuts and continues with the watermark of the query
+        first = [name for name in pipeline.state if not self._has_state_before(name, pipeline)]
+        watermarks_ms = [
+            division.watermarks_ms.get(number) for number, owner in enumerate(division.owners) if owner in first
+        ]
+        known_ms = [watermark_ms for watermark_ms in watermarks_ms if watermark_ms is not None]
+        if len(known_ms) < len(watermarks_ms):
+            raise PenstockError(
+                f"Pipeline '{pipeline.name}' cannot continue with its part of the state, because pipeline "
+                f"'{predecessor.pipeline}' has not run a batch since its start; repeat the change."
+            )
+        if known_ms:
+            set_watermark(checkpoint, min(known_ms))
+
+    def _has_state_before(self, name: str, pipeline: Pipeline) -> bool:
+        """Return whether another operator with state comes before this one in the same pipeline."""
+        before = [producer for producer in self._flow[name].inputs if producer in pipeline.operators]
+        return any(producer in pipeline.state or self._has_state_before(producer, pipeline) for producer in before)
 
     def _start_offset(self, source: QueryInput, positions: Positions) -> Offset:
         """Return where a new reader of this input begins: where the stopped reader ended, else at the beginning."""

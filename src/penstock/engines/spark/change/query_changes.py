@@ -7,7 +7,9 @@ the change. All other queries stop. Each remaining pipeline gets a new query wit
    stateless operators differ. Spark itself then repeats an interrupted batch, so the predecessor need not finish it.
 2. It gets a *copy* of the checkpoint of its predecessor, possibly with its state repartitioned, if the predecessor
    holds its state or has the same operators. The predecessor first ends at a batch boundary. Offsets and state in the
-   copy then belong together, and the original stays intact for a rollback.
+   copy then belong together, and the original stays intact for a rollback. If a new cut separates the states of one
+   query, each new query gets a copy with its own states (see `run_directory.division`). The opposite does not happen:
+   `plan.succession` refuses a plan that would merge checkpoints.
 3. It gets a *new* checkpoint otherwise. It begins to read each input where the stopped reader of that input ended.
 
 In all three cases every row of an input is read by exactly one batch that is committed.
@@ -15,7 +17,7 @@ In all three cases every row of an input is read by exactly one batch that is co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.run_directory.committed import ChannelInput, Committed, Query, channels_read
@@ -30,6 +32,7 @@ class QueryStart:
     channels: dict[str, str]  # cut operator -> channel folder, under the new plan
     predecessor: Query | None
     reuses_checkpoint: bool  # the checkpoint of the predecessor itself instead of a copy
+    divides_states: bool = False  # the predecessor has more operators with state than the new query
 
     @property
     def repartition_to(self) -> int | None:
@@ -89,7 +92,14 @@ def _query_start(
     flow: Dataflow, pipeline: Pipeline, channels: dict[str, str], running: tuple[Query, ...]
 ) -> QueryStart:
     predecessor = _predecessor(flow, pipeline, running)
-    start = QueryStart(pipeline=pipeline, channels=channels, predecessor=predecessor, reuses_checkpoint=False)
+    states = [name for name in predecessor.operators if flow[name].kind.has_state] if predecessor is not None else []
+    start = QueryStart(
+        pipeline=pipeline,
+        channels=channels,
+        predecessor=predecessor,
+        reuses_checkpoint=False,
+        divides_states=not set(states) <= set(pipeline.state),
+    )
     if predecessor is None:
         return start
     reuses_checkpoint = (
@@ -98,9 +108,7 @@ def _query_start(
         and predecessor.appends_to == channels.get(pipeline.output)
         and start.repartition_to is None
     )
-    return QueryStart(
-        pipeline=pipeline, channels=channels, predecessor=predecessor, reuses_checkpoint=reuses_checkpoint
-    )
+    return replace(start, reuses_checkpoint=reuses_checkpoint)
 
 
 def _predecessor(flow: Dataflow, pipeline: Pipeline, running: tuple[Query, ...]) -> Query | None:

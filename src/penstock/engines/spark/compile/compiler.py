@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField
 
 from penstock.dataflow import Dataflow, DataflowError, Kind, Operator, OutputMode, PenstockError, PlanError, RowFunction
 from penstock.dataflow.code_location import failing_line, source_file
@@ -28,14 +29,17 @@ from penstock.engines.spark.compile.refusals import (
     stateful_nodes,
 )
 from penstock.engines.spark.compile.row_functions import apply_rows
+from penstock.engines.spark.compile.state_owners import StateOwners, state_owners
 from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.jvm import analyzed_plan, check_for_streaming
 from penstock.engines.spark.run_directory.committed import Origin
 from penstock.engines.spark.sinks.writers import check_columns, counts_rows
+from penstock.engines.spark.storage.column_names import quoted
 from penstock.engines.spark.storage.schemas import event_time_columns
 from penstock.plan import Pipeline
 
 ROWS = "__penstock_rows_"  # prefix of the observations that count the output rows of operators
+_COLUMNS = "__penstock_columns_"  # prefix of the observations that only keep the columns of state
 # (origin, replicas, with its watermark) -> rows, and the name of the observation that holds their watermark
 Read = Callable[[Origin, int, bool], tuple[DataFrame, str | None]]
 
@@ -48,10 +52,15 @@ class Compiled:
     mode: str  # Spark's output mode
     event_time: TrackedEventTime | None  # event time of the output; its channel carries it on
     counted: str | None  # the operator whose output rows the writer counts
-    around_state: dict[str, DataFrame] = field(default_factory=dict)  # inputs of the state by name, and "": its output
+    around_state: dict[str, DataFrame] = field(default_factory=dict)  # inputs of each state; "name()": its output
     timings: dict[str, Timing] = field(default_factory=dict)  # timings of Python functions by operator
     stateful: tuple[str, ...] = ()  # the operators with state
-    emits_closed_windows: bool = False  # an aggregate in append mode: every row of its state is an open window
+    state_owners: StateOwners | None = None  # the operator of each of Spark's states; None if it is uncertain
+    emits_closed_windows: frozenset[str] = frozenset()  # aggregates in append mode: each row of state is an open window
+
+
+class SharedQueryError(PlanError):
+    """Spark refuses several operators with state in one query; it may accept each of them in a separate query."""
 
 
 class _Input(NamedTuple):
@@ -62,20 +71,33 @@ class _Input(NamedTuple):
 
 class Compiler:
     def __init__(
-        self, spark: SparkSession, flow: Dataflow, pipeline: Pipeline, read: Read, sample_every: int | None
+        self,
+        spark: SparkSession,
+        flow: Dataflow,
+        pipeline: Pipeline,
+        read: Read,
+        sample_every: int | None,
+        *,
+        keeps_all_columns: bool = True,
     ) -> None:
-        """`sample_every`: one row in this many is timed by itself; None switches all measurements off."""
+        """
+        sample_every: one row in this many is timed by itself; None switches all measurements off.
+        keeps_all_columns: state contains all columns of the output of its operator, also those that no operator behind
+            it uses. A cut behind the operator then does not change its state.
+        """
         self._spark = spark
         self._flow = flow
         self._pipeline = pipeline
         self._read = read
         self._sample_every = sample_every
+        self._keeps_all_columns = keeps_all_columns
         self._replicas = dict(pipeline.replicas)
         self._dfs: dict[str, DataFrame] = {}
         self._partitions: dict[str, int] = {}
         self._event_times = EventTimes()
         self._counted = self._find_counted()
         self._around_state: dict[str, DataFrame] = {}
+        self._emits_closed_windows: set[str] = set()
         self._timings: dict[str, Timing] = {}
         modes = {str(flow[name].output_mode) for name in pipeline.state}
         self._mode = modes.pop() if modes else str(OutputMode.APPEND)
@@ -102,15 +124,16 @@ class Compiler:
             around_state=self._around_state,
             timings=self._timings,
             stateful=self._pipeline.state,
+            emits_closed_windows=frozenset(self._emits_closed_windows),
         )
-        compiled.emits_closed_windows = compiled.mode == OutputMode.APPEND and self._has_aggregate()
         self._check(compiled)
+        if len(self._pipeline.state) > 1:
+            compiled.state_owners = self._state_owners()
         return compiled
 
-    def _has_aggregate(self) -> bool:
-        inputs = [analyzed_plan(df) for name, df in self._around_state.items() if name]
-        output = self._around_state.get("")
-        return output is not None and stateful_nodes(analyzed_plan(output), inputs) == {"Aggregate"}
+    def _state_owners(self) -> StateOwners | None:
+        inputs = {name: [before for before in self._flow[name].inputs if before in self._dfs] for name in self._dfs}
+        return state_owners(self._pipeline.output, self._dfs, inputs)
 
     def _find_counted(self) -> str | None:
         """Return the operator whose output is written, because the writer counts its rows for free.
@@ -137,18 +160,42 @@ class Compiler:
         event_times = [source.event_time for source in inputs]
         df, partitions = self._apply(operator, inputs)
         if operator.kind.has_state:
-            self._around_state = {name: source.df for name, source in zip(operator.inputs, inputs, strict=True)}
-            self._around_state[""] = df
+            self._add_state(operator, inputs, df)
         if operator.sink is not None:
             check_columns(operator.sink, df)
-        elif self._sample_every and operator.name != self._counted:
-            df = df.observe(f"{ROWS}{operator.name}", F.count(F.lit(1)).alias("rows"))
+        elif operator.name != self._counted and (metrics := self._metrics(operator, df)):
+            df = df.observe(f"{ROWS if self._sample_every else _COLUMNS}{operator.name}", *metrics)
         self._partitions[operator.name] = partitions
         self._dfs[operator.name] = self._event_times.add(operator, df, event_times)
         refuse_second_watermark(operator.name, self._dfs[operator.name])
         event_time = self._event_times[operator.name]
         if event_time is not None and event_time.is_lowest and not self._pipeline.state:
             self._around_state = {operator.name: self._dfs[operator.name]}  # each stream keeps its watermark
+
+    def _metrics(self, operator: Operator, df: DataFrame) -> list[Column]:
+        """Return what is observed of the output of an operator.
+
+        Spark removes columns that nobody uses, from state too, and pushes filters below state. An observation that
+        reads all columns prevents both, so that the state of an operator does not depend on those behind it.
+        """
+        metrics = [F.count(F.lit(1)).alias("rows")] if self._sample_every else []
+        if operator.kind.has_state and operator.name != self._pipeline.output and self._keeps_all_columns:
+            columns = [_hashable(field) for field in df.schema]
+            metrics.append(F.max(F.hash(*columns)).alias("columns"))
+        return metrics
+
+    def _add_state(self, operator: Operator, inputs: list[_Input], output: DataFrame) -> None:
+        """Record the streams around a state.
+
+        The output has a name of its own: in another plan, a channel with another watermark carries its rows.
+        """
+        for name, source in zip(operator.inputs, inputs, strict=True):
+            self._around_state.setdefault(name, source.df)
+        self._around_state[f"{operator.name}()"] = output
+        if operator.output_mode is OutputMode.APPEND:
+            before = [analyzed_plan(source.df) for source in inputs]
+            if stateful_nodes(analyzed_plan(output), before) == {"Aggregate"}:
+                self._emits_closed_windows.add(operator.name)
 
     def _input(self, operator: Operator, name: str) -> _Input:
         """Return an input of an operator, from this query or from a channel."""
@@ -238,6 +285,12 @@ class Compiler:
         except AnalysisException as error:
             names = ", ".join(self._pipeline.state) or self._pipeline.output
             reason = _first_line(error)
+            if len(self._pipeline.state) > 1:
+                cuts = ", ".join(f'"{name}"' for name in self._pipeline.state[:-1])
+                raise SharedQueryError(
+                    f"Spark refuses '{names}' in one query: {reason}; give each of them a query of its own: add {cuts} "
+                    'to "cuts" of the plan'
+                ) from error
             raise PlanError(
                 f"Spark refuses '{names}' with output_mode={compiled.mode!r}: {reason}; {self._advice(reason)}"
             ) from error
@@ -274,6 +327,13 @@ def _call_user_function(name: str, function: Callable[..., Any], frames: tuple[D
         line = failing_line(error, source_file(function))
         where = f"'{line.filename}', line {line.lineno}: {line.line}: " if line is not None else ""
         raise DataflowError(f"the function of '{name}' fails: {where}{type(error).__name__}: {error}") from error
+
+
+def _hashable(field: StructField) -> Column:
+    """Return an expression that reads a column and has a type that Spark can hash."""
+    column = F.col(quoted(field.name))
+    is_hashable = not any(word in field.dataType.simpleString() for word in ("map<", "variant"))
+    return column if is_hashable else F.isnull(column)
 
 
 def _check_keys(operator: Operator, df: DataFrame) -> None:

@@ -103,11 +103,17 @@ def stateful_nodes(output: PlanNode, inputs: list[PlanNode]) -> set[str]:
         node = nodes.pop()
         if any(node.has_same_result(before) for before in inputs):
             continue
-        children = [child for child in node.children if child.is_streaming]
-        if node.name in _STATEFUL_NODES or (node.name == "Join" and len(children) == 2):
+        if is_stateful(node):
             names.add(node.name)
-        nodes += children
+        nodes += [child for child in node.children if child.is_streaming]
     return names
+
+
+def is_stateful(node: PlanNode) -> bool:
+    """Return whether a node of a streaming plan keeps state. A join does if both of its sides are streams."""
+    if not node.is_streaming:
+        return False
+    return node.name in _STATEFUL_NODES or (node.name == "Join" and all(child.is_streaming for child in node.children))
 
 
 def _count_streams(df: DataFrame) -> int:

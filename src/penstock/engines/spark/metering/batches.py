@@ -7,12 +7,24 @@ from typing import NamedTuple
 
 from penstock.dataflow import Kind, Operator
 from penstock.dataflow.edge import Edge
+from penstock.engines.spark.compile.compiler import Compiled
 from penstock.engines.spark.metering.lineage import Lineage
-from penstock.engines.spark.queries.progress import Progress, batches_after
+from penstock.engines.spark.queries.progress import Progress, StateProgress, batches_after
 from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.run_directory.committed import Origin, Query, QueryInput, SourceInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchState:
+    """The state of one operator at the end of a batch, and what the batch did with it."""
+
+    rows: int = 0
+    bytes: int = 0
+    late_rows: int = 0  # dropped, because they were later than the watermark
+    update_s: float = 0.0  # updating the state, until the last row was emitted
+    commit_s: float = 0.0  # committing the state
 
 
 @dataclass(slots=True)
@@ -25,11 +37,7 @@ class Batch:
     phases_s: dict[str, float]
     rows_read: dict[Origin, int | None]  # by input; None: unknown
     rows_out: dict[str, int]  # by operator, as far as they were counted
-    state_rows: int
-    state_bytes: int
-    late_rows: int  # dropped by the operators with state
-    update_s: float  # updating the state, until the last row was emitted
-    commit_s: float  # committing the state
+    states: dict[str, BatchState]  # by operator with state
 
     @property
     def may_have_read_rows(self) -> bool:
@@ -60,7 +68,7 @@ class CommittedBatches:
         batches = []
         for progress in reports:
             self.last_returned[query.checkpoint] = progress.batch_id
-            batch = self._batch(query, progress)
+            batch = self._batch(query, progress, running.compiled)
             rows = rows_written.get(progress.batch_id, progress.rows_written)
             if counted_operator is not None and rows is not None:
                 batch.rows_out[counted_operator] = rows
@@ -78,8 +86,7 @@ class CommittedBatches:
         except FileNotFoundError:
             return None
 
-    def _batch(self, query: Query, progress: Progress) -> Batch:
-        states = progress.state_operators
+    def _batch(self, query: Query, progress: Progress, compiled: Compiled) -> Batch:
         return Batch(
             number=progress.batch_id,
             ended_s=progress.ended_s,
@@ -87,11 +94,7 @@ class CommittedBatches:
             phases_s=progress.phases_s,
             rows_read=self._rows_read(query, progress),
             rows_out=progress.rows_out,
-            state_rows=sum(state.num_rows_total for state in states),
-            state_bytes=sum(state.memory_used_bytes for state in states),
-            late_rows=sum(state.num_rows_dropped_by_watermark for state in states),
-            update_s=sum(state.all_updates_time_ms for state in states) / 1000,
-            commit_s=sum(state.commit_time_ms for state in states) / 1000,
+            states=_states_by_operator(progress.state_operators, compiled.stateful, compiled.state_owners),
         )
 
     def _rows_read(self, query: Query, progress: Progress) -> dict[Origin, int | None]:
@@ -105,6 +108,25 @@ class CommittedBatches:
             # Spark's count serves for a source. For a channel it would include the markers that carry event time.
             rows[origin] = None if isinstance(origin, Edge) else progress.num_input_rows
         return rows
+
+
+def _states_by_operator(
+    reported: tuple[StateProgress, ...], operators: tuple[str, ...], owners: tuple[str, ...] | None
+) -> dict[str, BatchState]:
+    """Return the state of each operator. The first operator has all of it if the owners are not known."""
+    if owners is None or len(owners) != len(reported):
+        owners = operators[:1] * len(reported)
+    by_operator = {}
+    for operator in operators:
+        states = [state for state, owner in zip(reported, owners, strict=True) if owner == operator]
+        by_operator[operator] = BatchState(
+            rows=sum(state.num_rows_total for state in states),
+            bytes=sum(state.memory_used_bytes for state in states),
+            late_rows=sum(state.num_rows_dropped_by_watermark for state in states),
+            update_s=sum(state.all_updates_time_ms for state in states) / 1000,
+            commit_s=sum(state.commit_time_ms for state in states) / 1000,
+        )
+    return by_operator
 
 
 class RowCounts(NamedTuple):

@@ -97,7 +97,7 @@ class OperatorCosts:
         self._stages = StageTimes(context.spark)
         self._samples = samples
         self._reading_s: dict[str, float] = {}  # reader -> busy seconds at the end of the last window
-        self._min_commit_s: dict[str, float] = {}  # run id -> shortest commit
+        self._min_commit_s: dict[tuple[str, str], float] = {}  # (run id, operator) -> shortest commit
         self._warm: set[str] = set()  # run ids of queries that have been through a window
 
     def query_started(self, query: Query) -> None:
@@ -172,7 +172,7 @@ class OperatorCosts:
             if sample.rows:
                 samples.service.append(sample)
         if operator.kind.has_state:
-            state_s, overhead_s = self._state_time(running, batches, includes_updates=not busy_s)
+            state_s, overhead_s = self._state_time(operator.name, running, batches, includes_updates=not busy_s)
             busy_s += state_s
         task_time.subtract(busy_s + overhead_s)
         if busy_s > 0 or samples.has_clock or operator.kind.has_state:
@@ -181,31 +181,33 @@ class OperatorCosts:
         return rows_in
 
     def _state_time(
-        self, running: RunningQuery, batches: list[Batch], *, includes_updates: bool
+        self, operator: str, running: RunningQuery, batches: list[Batch], *, includes_updates: bool
     ) -> tuple[float, float]:
         """Return (seconds that the rows caused, fixed seconds) of updating and committing state.
 
         A Python function updates state while its own clock runs, so `includes_updates` is False for it. Every batch
         commits state, however few rows it has. Only the time above the shortest commit counts as caused by rows.
         """
-        min_commit_s = self._update_min_commit_s(running.run_id, batches)
+        min_commit_s = self._update_min_commit_s(running.run_id, operator, batches)
         rows_s = fixed_s = 0.0
         for batch in batches:
             if not batch.may_have_moved_rows:
                 continue
             fixed_s += min_commit_s
-            batch_s = (batch.update_s if includes_updates else 0.0) + batch.commit_s - min_commit_s
+            state = batch.states[operator]
+            batch_s = (state.update_s if includes_updates else 0.0) + state.commit_s - min_commit_s
             if batch.may_have_read_rows:
                 rows_s += batch_s
             else:
                 fixed_s += batch_s
         return rows_s, fixed_s
 
-    def _update_min_commit_s(self, run_id: str, batches: list[Batch]) -> float:
+    def _update_min_commit_s(self, run_id: str, operator: str, batches: list[Batch]) -> float:
         """Return the shortest commit of one start of a query, during which the number of replicas is constant."""
-        shortest = min(batch.commit_s for batch in batches)
-        self._min_commit_s[run_id] = min(shortest, self._min_commit_s.get(run_id, shortest))
-        return self._min_commit_s[run_id]
+        shortest = min(batch.states[operator].commit_s for batch in batches)
+        key = (run_id, operator)
+        self._min_commit_s[key] = min(shortest, self._min_commit_s.get(key, shortest))
+        return self._min_commit_s[key]
 
     def _reading_since_last_window_s(self, reader: str) -> float:
         before, self._reading_s[reader] = self._reading_s[reader], self._read_s(reader)

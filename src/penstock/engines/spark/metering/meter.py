@@ -49,7 +49,7 @@ class _QueryRows(NamedTuple):
     backlog: dict[Origin, int | None]
     window_s: float
     busy_span_s: float  # the time to which the busy time of these rows is compared; 0 if it is unknown
-    late: int  # dropped by the operator with state
+    late: dict[str, int]  # dropped, by operator with state
 
 
 class QueryMeter:
@@ -117,7 +117,8 @@ class QueryMeter:
             batches = self._batches.fetch(query, active) if active is not None else []
             busy_span_s = self._busy_span_s(query, batches, now)
             counts, backlog = self._count_rows(query, batches), self._backlog(query)
-            rows = _QueryRows(counts, backlog, window_s, busy_span_s, _late_rows(batches))
+            late = {name: _late_rows(name, batches) for name in query.operators if self._flow[name].kind.has_state}
+            rows = _QueryRows(counts, backlog, window_s, busy_span_s, late)
             pipelines.append(self._pipeline_window(query, active, batches, rows))
             if active is not None:
                 self._costs.add(query, active, batches)
@@ -144,9 +145,9 @@ class QueryMeter:
         if batches:
             for name in query.operators:
                 if self._flow[name].kind.has_state:
-                    state_rows = batches[-1].state_rows
-                    is_open = running is not None and running.compiled.emits_closed_windows
-                    self._state[name] = _State(state_rows, batches[-1].state_bytes, state_rows if is_open else None)
+                    state = batches[-1].states[name]
+                    is_open = running is not None and name in running.compiled.emits_closed_windows
+                    self._state[name] = _State(state.rows, state.bytes, state.rows if is_open else None)
         phases_s: dict[str, float] = defaultdict(float)
         for batch in batches:
             for phase, seconds in batch.phases_s.items():
@@ -195,7 +196,7 @@ class QueryMeter:
             backlog_rows=backlog,
             state_rows=None if state is None else state.rows,
             state_bytes=None if state is None else state.bytes,
-            late_rows=rows.late if has_state else None,
+            late_rows=rows.late[operator.name] if has_state else None,
             late_rows_total=self._late_rows.get(operator.name, 0) if has_state else None,
             open_windows=None if state is None else state.open_windows,
             service_scv=None if service is None else service[1],
@@ -225,7 +226,7 @@ class QueryMeter:
             self._samples[name].rows_in += rows_in or 0
             self._samples[name].rows_out += rows_out or 0
             if self._flow[name].kind.has_state:
-                self._late_rows[name] = self._late_rows.get(name, 0) + _late_rows(batches)
+                self._late_rows[name] = self._late_rows.get(name, 0) + _late_rows(name, batches)
         return counts
 
     def _backlog(self, query: Query) -> dict[Origin, int | None]:
@@ -319,8 +320,8 @@ def _selectivity(operator: Operator, counts: RowCounts, samples: OperatorSamples
     return ratio(samples.rows_out, samples.rows_in)
 
 
-def _late_rows(batches: list[Batch]) -> int:
-    return sum(batch.late_rows for batch in batches)
+def _late_rows(operator: str, batches: list[Batch]) -> int:
+    return sum(batch.states[operator].late_rows for batch in batches)
 
 
 def _sum_if_known(counts: Iterable[int | None]) -> int | None:

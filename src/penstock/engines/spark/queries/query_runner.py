@@ -66,7 +66,9 @@ class QueryRunner:
             self._spark.conf.set(_SOURCE_EVOLUTION, "false")
         try:
             sample_every = self._context.settings.sample_every
-            compiled = Compiler(self._spark, self._flow, pipeline, read, sample_every).compile()
+            compiled = Compiler(
+                self._spark, self._flow, pipeline, read, sample_every, keeps_all_columns=query.keeps_all_columns
+            ).compile()
         finally:
             self._spark.conf.set(_SOURCE_EVOLUTION, "true")
         compiled.df = self._with_channel_schema(compiled.df, query)
@@ -143,11 +145,12 @@ class QueryRunner:
                 running.drain(self._directory.path, patience_s)
             self.stop(running)
 
-    def finish_batch(self, query: Query, pipeline: Pipeline) -> None:
+    def finish_batch(self, query: Query, pipeline: Pipeline) -> RunningQuery:
         """Run the batch that a stop interrupted, and no other one."""
         running = self.start(query, pipeline, once=True)
         running.await_end()
         self.stop(running)
+        return running
 
     def await_position(self, query: Query, source: QueryInput, end: Offset) -> None:
         """Wait until a query has committed all rows of an input up to `end`; raise PenstockError if it cannot."""

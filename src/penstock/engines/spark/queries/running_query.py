@@ -16,7 +16,13 @@ from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.compile.compiler import Compiled
 from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.executors import Negotiator
-from penstock.engines.spark.jvm import WatermarkTracker, observed_time_ms, output_watermark_ms, stack_trace
+from penstock.engines.spark.jvm import (
+    WatermarkTracker,
+    observed_time_ms,
+    output_watermark_ms,
+    stack_trace,
+    state_watermarks_ms,
+)
 from penstock.engines.spark.queries.progress import Progress, batches_newest_first
 from penstock.engines.spark.queries.watermarks import InputWatermarks
 from penstock.engines.spark.reading.gate import Gate, hold_file
@@ -226,6 +232,10 @@ class RunningQuery:
             return output_watermark_ms(spark, self.query)
         latest_ms = observed_time_ms(self.query, event_time.observation)
         return None if latest_ms is None else max(0, latest_ms - event_time.delay_ms)
+
+    def state_watermarks_ms(self) -> dict[int, int]:
+        """Return the watermark of each of Spark's states in the last batch; empty if none has run since the start."""
+        return state_watermarks_ms(self.compiled.df.sparkSession, self.query)
 
     def _is_initializing(self) -> bool:
         return "Initializing" in str(self.query.status["message"])

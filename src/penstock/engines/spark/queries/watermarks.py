@@ -31,11 +31,16 @@ class InputWatermarks:
     """Saves and restores the watermarks of one start of a query, if the query has two or more."""
 
     def __init__(self, checkpoint: Path, streams: dict[str, DataFrame]) -> None:
-        """`streams`: the inputs of the stateful operator and its output, on which its function may declare more."""
+        """`streams`: the inputs of each stateful operator by name, and its output, upstream first.
+
+        The function of a stateful operator may declare watermarks, which its output contains.
+        """
         self._file = checkpoint / FILE
         self._streams = streams
         self._ids: dict[str, list[WatermarkId]] | None = None if streams else {}  # None: not determined yet
         self._saved = _load(self._file)
+        if streams and "" in self._saved:  # an earlier version saved those of the output under this name
+            self._saved[list(streams)[-1]] = self._saved.pop("")
 
     def save(self, query: StreamingQuery) -> None:
         """Save the watermarks after the last row of a batch was processed and before the batch is committed.

@@ -60,7 +60,7 @@ class Checkpoint:
         """Copy the checkpoint for another query. The original stays unchanged for a rollback."""
         copy_tree(self.folder, target)
         # Spark stops a query when another one with the same id starts.
-        _rewrite(target / "metadata", json.dumps({"id": str(uuid4())}).encode())
+        rewrite(target / "metadata", json.dumps({"id": str(uuid4())}).encode())
         # transformWithState stores the full path of its schema file.
         copy = Checkpoint(target)
         copy._replace_in_metadata(f"/{self.folder.name}/state/", f"/{target.name}/state/")
@@ -83,7 +83,7 @@ class Checkpoint:
         """Replace a part of the paths of schema files, which transformWithState stores with its state."""
         for path in self.folder.glob("state/*/_metadata/**/*"):
             if path.is_file() and not path.name.endswith(".crc") and before.encode() in (content := path.read_bytes()):
-                _rewrite(path, content.replace(before.encode(), after.encode()))
+                rewrite(path, content.replace(before.encode(), after.encode()))
 
     def _raw(self, batch: int) -> Offsets:
         lines = (self.folder / "offsets" / str(batch)).read_text().splitlines()
@@ -100,7 +100,7 @@ class Checkpoint:
         return max(numbers, default=None)
 
 
-def _rewrite(path: Path, content: bytes) -> None:
+def rewrite(path: Path, content: bytes) -> None:
     """Replace a file and delete its old checksum. The old file may be a hard link, so it is not edited."""
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
     write_atomically(path, content)

@@ -57,6 +57,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     opens_at: int  # the generation of the plan that started the query
     inputs: tuple[QueryInput, ...]
     appends_to: str | None  # folder of the channel; None if the pipeline ends in a sink
+    keeps_all_columns: bool = False  # in its state; False for state of earlier versions, which lacks unused columns
 
     @property
     def pipeline(self) -> str:
