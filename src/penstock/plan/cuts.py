@@ -34,14 +34,14 @@ def required_cuts(flow: Dataflow, replicas: Mapping[str, int], *, share_queries:
         for name in operator.inputs:
             if name in reasons or name in operator.feedback:
                 continue
-            reason = _reason_against_sharing(stateful[name], together, counts, share_queries)
-            if reason is None and operator.kind.has_state and name in has_new_event_time:
-                reason = (
+            against = _reason_against_sharing(stateful[name], together, counts, share_queries)
+            if against is None and operator.kind.has_state and name in has_new_event_time:
+                against = (
                     f"event time: a watermark is declared between '{stateful[name][0].name}' and '{operator.name}', "
                     "and Spark allows one watermark per path in a query"
                 )
-            if reason is not None:
-                reasons[name] = reason
+            if against is not None:
+                reasons[name] = against
                 continue
             together += stateful[name]
             if name in has_new_event_time:
