@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.papers import stepwise
+from benchmarks.papers import joker, stepwise
 from benchmarks.papers.results import ROOT, Figure, computed, page
 
 # Name of the paper -> its figures, the title of its page, and a sentence about them.
 PARTS: dict[str, tuple[dict[str, Figure], str, str]] = {
+    "joker": (joker.FIGURES, joker.TITLE, joker.INTRODUCTION),
     "stepwise": (stepwise.FIGURES, stepwise.TITLE, stepwise.INTRODUCTION),
 }
 

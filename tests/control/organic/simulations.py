@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -39,8 +38,10 @@ class Adaptation:
         topology = Topology.of(self.flow)
         return [threads(topology, row.new, micro_batch=False) for row in self.changes if row.new is not None]
 
-    def replicas(self) -> list[Mapping[str, int]]:
-        return [row.new.replicas for row in self.changes if row.new is not None]
+    @property
+    def kept(self) -> list[DecisionRecord]:
+        """Return the changes that were kept, without returns to an earlier plan."""
+        return [row for row in self.changes if row.verdict == "kept" and row.reason_code != "roll-back"]
 
 
 def adaptation(

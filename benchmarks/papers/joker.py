@@ -1,0 +1,225 @@
+"""Figures of Kahveci and Gedik, "Joker", JPDC 2020, section 5, in simulation.
+
+`joker_runs` describes the simulated costs and their calibration. The policy is strict: it has no extensions. Where the
+paper names no work per row, powers of 4 from 32 to 2048 multiplications are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import fmean
+
+import penstock
+from benchmarks.papers.joker_runs import STRICT, Adapted, X, adapted
+from benchmarks.papers.results import Figure, ResultRow
+from penstock.apps import joker
+from penstock.apps.joker.graph import FACTORS, OPERATORS
+from penstock.apps.joker.multiplication import finish, global_multiply, keyed_multiply, multiply, source
+from penstock.apps.joker.regions import region
+from penstock.control.policies.adaptation_parameters import Variant
+from penstock.control.policies.fission_model import FissionModel
+from penstock.dataflow import Dataflow
+from penstock.models.fission_costs import FissionCosts
+from penstock.plan import diff
+
+TITLE = "Joker: results"
+INTRODUCTION = (
+    "[Joker](joker.md) explains the method and the differences. `benchmarks/papers/joker_runs.py` describes the "
+    "simulated costs: they were calibrated with the first point of figure 5 only, so throughputs are not comparable."
+)
+WORKS = (32, 128, 512, 2048)  # multiplications per row
+
+
+def _row(number: str, subject: str, paper: str, penstock: str) -> ResultRow:
+    return ResultRow(
+        figure=f"{number}: {subject}",
+        paper=paper,
+        penstock=penstock,
+        engine="simulation, row-by-row, 24 slots",
+        command=f"python -m benchmarks.papers joker --figure {number}",
+    )
+
+
+def _steps(result: Adapted) -> str:
+    """Return every change with its verdict."""
+    return "; ".join(
+        f"{diff(row.old, row.new)} ({row.verdict})"
+        for row in result.changes
+        if row.new is not None and row.reason_code != "roll-back"
+    )
+
+
+def _limited(name: str, work: tuple[int, int], limit: int) -> Dataflow:
+    """Return two operators behind the thread of a source that emits one row per `limit` multiplications."""
+    own = max(1, round(limit - X - X / 5))
+    emitted = global_multiply(source(penstock.Dataflow(name), None, 1.0), "emit", own)
+    return finish(multiply(keyed_multiply(emitted, "m1", work[0]), "m2", work[1]), None, None)
+
+
+def figure_5() -> list[ResultRow]:
+    paper = {
+        Variant.FUSION_ONLY: "2 at low, 4 at high cost",
+        Variant.FISSION_ONLY: "at least 5, up to 10",
+        Variant.FUSION_FIRST: "highest at all costs, up to 20",
+        Variant.FISSION_FIRST: "about as fusion first",
+    }
+    rows = []
+    for variant, text in paper.items():
+        speedups = [
+            adapted(joker.four_operators(work=work // 4), replace(STRICT, variant=variant), work=work).speedup
+            for work in WORKS
+        ]
+        found = ", ".join(f"{speedup:.1f}" for speedup in speedups)
+        rows.append(
+            _row("5", f"speedup of {variant.value} at {', '.join(map(str, WORKS))} multiplications", text, found)
+        )
+    return rows
+
+
+def figure_6() -> list[ResultRow]:
+    rows = []
+    for count in (2, 4, 8):
+        speedups = [
+            adapted(region("long", [work // count] * count, None, None, 1.0), work=work).speedup for work in (128, 2048)
+        ]
+        text = f"{speedups[0]:.1f} at 128, {speedups[1]:.1f} at 2048 multiplications"
+        rows.append(_row("6", f"speedup of {count} operators", "significant for long regions", text))
+    return rows
+
+
+def figure_8() -> list[ResultRow]:
+    flows = {
+        "tree": joker.tree,
+        "reverse tree": joker.reverse_tree,
+        "chain of 2": joker.chain,
+        "chain of 4": lambda work: joker.chain(operators=4, work=work // 2),
+    }
+    paper = {"tree": "lower than the chains", "reverse tree": "lower than the chains"}
+    rows = []
+    for name, make in flows.items():
+        result = adapted(make(work=1024), work=1024)
+        counts = ", ".join(str(count) for count in result.plan.replicas.values())
+        text = f"{result.speedup:.1f} with replicas {counts}"
+        rows.append(_row("8", f"speedup of {name}, 1024 multiplications per region", paper.get(name, "higher"), text))
+    return rows
+
+
+def figure_9() -> list[ResultRow]:
+    rows = []
+    for work in (32, 256, 2048):
+        result = adapted(joker.costly_and_cheap(work=work), work=work)
+        costly, cheap = list(result.plan.replicas.values())[:2]
+        paper = (
+            "13 and 4 replicas, speedup 12, at the highest cost" if work == 2048 else "4 replicas of the cheap region"
+        )
+        text = f"{costly} and {cheap} replicas, speedup {result.speedup:.1f}"
+        rows.append(_row("9", f"{work} and {work // 8} multiplications", paper, text))
+    return rows
+
+
+def figure_10() -> list[ResultRow]:
+    result = adapted(joker.selectivities(), work=4 * 1024)
+    paper = (
+        "split (reverted, +4 %); 2 replicas (kept, +67 %); split (reverted, +9 %); 3 replicas (kept, +46 %); split "
+        "(kept, +14 %)"
+    )
+    return [_row("10", "changes of the region with selectivities", paper, _steps(result))]
+
+
+def figure_11() -> list[ResultRow]:
+    """One replica processes 100 rows/s here and 500 ktps in the paper; the load doubles up to 1.28 of that."""
+    rates = tuple((300.0 * number, 8.0 * 2**number) for number in range(5))
+    rows = []
+    for threshold in (0.5, 0.8, 0.95):
+        result = adapted(
+            joker.one_operator(work=256), replace(STRICT, bottleneck=threshold), work=256, rates=rates, periods=160
+        )
+        kept = ", ".join(f"at {row.at_s:.0f} s ({row.at_s // 300 + 1:.0f}. load)" for row in result.kept)
+        share = fmean(result.rows_per_s[-10:]) / rates[-1][1]
+        text = f"kept {kept or 'nothing'}; {len(result.reverted)} reverted; {share:.0%} of the last load processed"
+        paper = "second replica kept under the 5th load only; others reverted; no overshoot"
+        rows.append(_row("11", f"bottleneck threshold {threshold:g}", paper, text))
+    return rows
+
+
+def figure_12() -> list[ResultRow]:
+    paper = {0.1: "highest", 0.2: "as 0.1 at high cost, much lower at low cost", 0.4: "very restrictive"}
+    rows = []
+    for threshold, text in paper.items():
+        speedups = [
+            adapted(joker.four_operators(work=work // 4), replace(STRICT, throughput_increase=threshold), work=work)
+            for work in WORKS
+        ]
+        found = ", ".join(f"{result.speedup:.1f}" for result in speedups)
+        subject = f"speedup with throughput increase {threshold:g} at {', '.join(map(str, WORKS))} multiplications"
+        rows.append(_row("12", subject, text, found))
+    return rows
+
+
+def figure_14() -> list[ResultRow]:
+    """The rate of the source is not printed. It is chosen so that five replicas suffice."""
+    paper = {0.2: "4 replicas added in 4 steps", 0.1: "a split is tried and reverted before each replica"}
+    rows = []
+    for threshold, text in paper.items():
+        result = adapted(_limited("unbalanced", (43, 6), 16), replace(STRICT, split_gain=threshold), work=49)
+        rows.append(_row("14", f"costs 0.75 and 0.10, split threshold {threshold:g}", text, _steps(result)))
+    return rows
+
+
+def figure_15() -> list[ResultRow]:
+    results = {
+        threshold: adapted(joker.two_operators(work=(26, 23)), replace(STRICT, split_gain=threshold), work=49)
+        for threshold in (0.2, 0.9)
+    }
+    lost = 1.0 - results[0.9].speedup / results[0.2].speedup
+    subject = "costs 0.45 and 0.40: throughput at split threshold 0.9 compared with 0.2"
+    text = f"{lost:.0%} lower ({results[0.9].speedup:.1f} instead of {results[0.2].speedup:.1f} times the initial one)"
+    return [_row("15", subject, "40 % lower", text)]
+
+
+def figure_16() -> list[ResultRow]:
+    result = adapted(joker.five_operators(), work=3136)
+    third = result.kept[2].new if len(result.kept) > 2 else None
+    found = "" if third is None else f"cuts after {', '.join(sorted(third.cuts))}, {third.replicas['m1_1024']} replicas"
+    paper = "3 pipelines (operators 1 to 3, 4, and 5) and 2 replicas"
+    return [_row("16", "configuration after the third change", paper, found)]
+
+
+def figure_32() -> list[ResultRow]:
+    paper = {
+        0.1: "organic is faster",
+        0.2: "about equal",
+        0.4: "organic is faster",
+        0.8: "organic is faster",
+        1.0: "about equal: the stateful region limits both",
+    }
+    work = sum(times for _, times, _ in OPERATORS[:3])
+    unit_s = 0.01 / (work + X)
+    rows = []
+    for factor in FACTORS:
+        flow = joker.seven_operators(factor=factor)
+        model = FissionModel(FissionCosts(thread_s=X * unit_s, replica_s=X * unit_s))
+        organic, once = adapted(flow, work=work), adapted(flow, work=work, policy=model)
+        ratio = fmean(organic.rows_per_s[-10:]) / fmean(once.rows_per_s[-10:])
+        plans = [
+            f"replicas {', '.join(map(str, result.plan.replicas.values()))}, {len(result.plan.cuts)} cuts"
+            for result in (organic, once)
+        ]
+        text = f"organic / model = {ratio:.2f} ({plans[0]}; {plans[1]})"
+        rows.append(_row("32", f"selectivity factor {factor:g}", paper[factor], text))
+    return rows
+
+
+FIGURES: dict[str, Figure] = {
+    "5": figure_5,
+    "6": figure_6,
+    "8": figure_8,
+    "9": figure_9,
+    "10": figure_10,
+    "11": figure_11,
+    "12": figure_12,
+    "14": figure_14,
+    "15": figure_15,
+    "16": figure_16,
+    "32": figure_32,
+}
