@@ -8,33 +8,39 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 
 def start_python_processes(spark: SparkSession) -> threading.Thread:
-    """Read an empty Python data source with one task per slot in the background, and return the thread.
+    """Read a small Python data source with one task per slot in the background, and return the thread.
 
     A query needs several Python processes one after another: to create its data source, to plan its batches, and to
-    run its tasks. Spark keeps them for the next use. They start here on another core while queries are compiled.
+    run its tasks. Spark keeps them for the next use. They start here on another core while queries are compiled. Each
+    task has a row, because Arrow imports pandas when it converts the first one.
     """
 
     def run() -> None:
         # The first batch starts the processes if this fails. A start that is given up ends the JVM at any point.
         with contextlib.suppress(Exception):
             spark.sparkContext.setJobDescription("Penstock starts Python workers")
-            spark.dataSource.register(WarmUp)
-            slots = spark.sparkContext.defaultParallelism
-            rows = spark.read.format(WarmUp.name()).option("slots", slots).load()
-            rows.mapInArrow(_unchanged, "id bigint").write.format("noop").mode("append").save()
+            small_query(spark).write.format("noop").mode("append").save()
 
     thread = threading.Thread(target=run, name="penstock-python-workers", daemon=True)
     thread.start()
     return thread
 
 
+def small_query(spark: SparkSession) -> DataFrame:
+    """Return one row per slot, from a Python data source and through a Python function."""
+    spark.dataSource.register(WarmUp)
+    rows = spark.read.format(WarmUp.name()).option("slots", spark.sparkContext.defaultParallelism).load()
+    return rows.mapInArrow(_unchanged, "id bigint")
+
+
 class WarmUp(DataSource):
-    """A source without rows that has one partition per slot."""
+    """A source with one partition per slot, and one row in each."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,14 +60,15 @@ class _WarmUpReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(number) for number in range(self._slots)]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         _import_modules()
-        return iter(())
+        yield pa.RecordBatch.from_pydict({"id": [partition.value]})
 
 
-def _unchanged(batches: Iterator[Any]) -> Iterator[Any]:
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     _import_modules()
-    return batches
+    for batch in batches:
+        yield pa.RecordBatch.from_pylist(batch.to_pylist(), schema=batch.schema)
 
 
 def _import_modules() -> None:
