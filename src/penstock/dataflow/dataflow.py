@@ -396,10 +396,12 @@ class Dataflow:
             columns = self[stream.name].columns if stream.name in self else None
             missing = [key for key in keys if columns is not None and key not in columns]
             if missing:
-                hint = f" A key has the same name on all inputs: rename the column before '{name}'."
+                hint = "Compute it in a stateless operator before, with that name."
+                if len(inputs) > 1:
+                    hint = f"A key has the same name on all inputs: rename the column before '{name}'."
                 raise DataflowError(
                     f"Keyed operator '{name}' is keyed by '{missing[0]}', which its input '{stream.name}' does not "
-                    f"have; the columns of the input are {', '.join(columns or ())}.{hint if len(inputs) > 1 else ''}"
+                    f"have; the columns of the input are {', '.join(columns or ())}. {hint}"
                 )
 
     def _columns(self, stream: Stream) -> tuple[str, ...] | None:

@@ -76,5 +76,6 @@ def foreach_batch(fn: Callable[[Any, int], None]) -> ForeachBatch:
         fn: Function of a DataFrame and a batch number, as in PySpark's `foreachBatch`. The number counts the batches of
             this sink from 0 and never goes back, also over plan changes and restarts. After a failure the function may
             be called again with the last number and the same rows, so it must write idempotently under that number.
+            A batch may have no rows; the first one after a start usually has none.
     """
     return ForeachBatch(fn=fn)

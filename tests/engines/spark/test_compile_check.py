@@ -31,7 +31,24 @@ def flow_of(declare: Callable[[penstock.Stream], penstock.Stream]) -> penstock.D
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda rows: rows.stateless("typo", lambda df: df.select("kk")), "operator 'typo': .*`kk`"),
+        (
+            lambda rows: rows.stateless("typo", lambda df: df.select("kk")),
+            rf"operator 'typo': .*`kk`.* \({__file__}, line \d+\)$",
+        ),
+        (
+            lambda rows: rows.stateless("action", lambda df: df.limit(df.count())),
+            r"operator 'action': .*remove actions such as count\(\)",
+        ),
+        (
+            lambda rows: rows.stateless("same", lambda df: df).keyed(
+                "hour", lambda df: df.groupBy(F.hour("at").alias("h")).count(), keys=["h"]
+            ),
+            "operator 'hour' is keyed by 'h', .*; the columns are at, k; compute it in a stateless operator before",
+        ),
+        (
+            lambda rows: rows.stateless("same", lambda df: df.drop("at")).watermark("k", "1 second"),
+            r"column 'k' of type bigint, but it needs a timestamp; convert it .*F\.timestamp_millis",
+        ),
         (
             lambda rows: rows.keyed("count", lambda df: df.groupBy("k").count(), keys=["k"]),
             r"Spark refuses 'count' with output_mode='append': .*its input has event time in at: group by it or by "
@@ -46,7 +63,7 @@ def flow_of(declare: Callable[[penstock.Stream], penstock.Stream]) -> penstock.D
             "the output of 'again' has two watermarks on one path, and Spark allows one in a query; remove one",
         ),
     ],
-    ids=["column", "no_window", "computed_time", "two_watermarks"],
+    ids=["column", "action", "computed_key", "number_as_time", "no_window", "computed_time", "two_watermarks"],
 )
 def test_a_dataflow_that_spark_refuses_is_refused(
     spark: SparkSession, declare: Callable[[penstock.Stream], penstock.Stream], message: str

@@ -160,7 +160,7 @@ def test_a_failed_query_is_restarted_unless_it_makes_no_progress(
             stumbled.touch()
             raise OSError("a passing error")
         if row["n"] == 1_400 and not healed.exists():
-            raise ValueError("an error that stays")
+            raise OSError("an error that stays")
         return row
 
     flow = penstock.Dataflow("falling")

@@ -80,7 +80,7 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
     native.keyed("count", lambda df: df.groupBy("n").count(), keys=["n"]).sink("out", penstock.memory())
     plan = penstock.default_plan(flow, slots=2).replace(cuts=frozenset({"odd_thrice"}))
     engine = engine_for(flow, spark, tmp_path / "run", plan, sample_every=4)
-    latencies, appended = [], 0
+    latencies, appended, arrived = [], 0, 0
     try:
         engine.start()
         deadline = time.monotonic() + 500
@@ -88,7 +88,10 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
             idle = engine.idle()
             window = engine.observe()
             latencies += [window.latency] if window.latency else []
-            appended += round(window.external_rows_per_s * (window.end_s - window.start_s))
+            window_s = window.end_s - window.start_s
+            appended += round(window.external_rows_per_s * window_s)
+            assert window.operator("numbers").input_rows_per_s == window.external_rows_per_s  # the only source
+            arrived += round((window.operator("thirds").input_rows_per_s or 0.0) * window_s)  # unknown after a change
             if engine.generation == 1 and (window.operator("thirds").rows_out_total or 0) > 0:
                 # Rows that a change interrupts count too.
                 engine.apply(penstock.rescaled(flow, engine.plan, {"count": 3}))
@@ -127,6 +130,7 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
     assert all(0 < latency.p50_s <= latency.p95_s <= latency.p99_s for latency in latencies)
     assert 0.9 * ROWS <= appended <= ROWS  # the first rows may have been appended before the meter started
     assert shown["numbers"].backlog_rows == 0 and shown["native"].backlog_rows is None
+    assert 0 < arrived <= len(odd)  # rows of a batch that runs arrived before it, and count once
 
 
 def test_a_python_function_with_state_is_counted_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -147,8 +147,7 @@ def _change_to(problem: Problem, option: Option, *, releasing: bool = False) -> 
     return Change(
         plan=plan,
         reason_code=_reason(problem, expected.slots),
-        reason=f"{_measurement(problem)}; {slots_text(expected.slots)} should give {_seconds(expected.latency_s)}"
-        + (f", but {limit}." if limit else "."),
+        reason=f"{_measurement(problem)}; {_outlook(expected, limit)}.",
         staying=problem.staying,
         expected=expected,
         inputs=problem.inputs,
@@ -156,6 +155,14 @@ def _change_to(problem: Problem, option: Option, *, releasing: bool = False) -> 
         alternatives=_alternatives(problem, option),
         needs_slots=needs,
     )
+
+
+def _outlook(expected: PlanOutcome, limit: str | None) -> str:
+    """Return the expected latency in words, with what prevents the target."""
+    slots = slots_text(expected.slots)
+    if expected.latency_s is None:
+        return f"with {slots} it is unknown" + (f", because {limit}" if limit else "")
+    return f"{slots} should give {_seconds(expected.latency_s)}" + (f", but {limit}" if limit else "")
 
 
 def _limit(problem: Problem, option: Option) -> str | None:

@@ -115,7 +115,7 @@ class Compiler:
                 else:
                     self._add_operator(operator)
             except AnalysisException as error:
-                raise DataflowError(f"operator '{name}': {_first_line(error)}") from error
+                raise DataflowError(f"operator '{name}': {_refusal(operator, error)}") from error
         compiled = Compiled(
             df=self._dfs[self._pipeline.output],
             mode=self._mode,
@@ -341,8 +341,17 @@ def _check_keys(operator: Operator, df: DataFrame) -> None:
     if missing:
         raise DataflowError(
             f"operator '{operator.name}' is keyed by '{missing[0]}', which is not a column of its input; the columns "
-            f"are {', '.join(df.columns)}"
+            f"are {', '.join(df.columns)}; compute it in a stateless operator before this one, with that name"
         )
+
+
+def _refusal(operator: Operator, error: AnalysisException) -> str:
+    """Return Spark's message about an operator, with advice and the line of the user's code."""
+    message = _first_line(error).rstrip(";. ")
+    if "writeStream.start" in message:  # Spark does not name the cause
+        message += "; a function transforms a DataFrame and reads no rows: remove actions such as count() or show()"
+    line = failing_line(error, source_file(operator.fn))
+    return message if line is None else f"{message} ({line.filename}, line {line.lineno})"
 
 
 def _first_line(error: Any) -> str:

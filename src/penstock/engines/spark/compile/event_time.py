@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructField, TimestampType
+from pyspark.sql.types import DataType, NumericType, StructField, StructType, TimestampType
 
 from penstock.dataflow import DataflowError, Kind, Operator
 from penstock.dataflow.operators import Watermark
@@ -116,7 +116,7 @@ class EventTimes:
         if not isinstance(kind, TimestampType):
             raise DataflowError(
                 f"the watermark of '{operator.name}' is on column '{declared.column}' of type {kind.simpleString()}, "
-                "but it needs a timestamp; for a window, add the column F.window_time('window') and use it"
+                f"but it needs a timestamp; {_timestamp_advice(kind)}"
             )
         if operator.name in self._after_state:
             df = _with_only_mark(df, declared)
@@ -153,3 +153,12 @@ def _with_only_mark(df: DataFrame, watermark: Watermark) -> DataFrame:
     for marked in metadata.values():
         del marked[EVENT_TIME]
     return with_metadata(df, {**metadata, watermark.column: declared.metadata})
+
+
+def _timestamp_advice(kind: DataType) -> str:
+    """Say how a column of another type becomes a timestamp."""
+    if isinstance(kind, StructType):
+        return "for a window, add the column F.window_time('window') and use it"
+    if isinstance(kind, NumericType):
+        return "convert it in a stateless operator, as with F.timestamp_millis, and declare the watermark behind it"
+    return "convert it in a stateless operator, as with F.to_timestamp, and declare the watermark behind it"

@@ -50,17 +50,24 @@ class OperatorSamples:
     service: deque[ServiceSample] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # single rows
     has_clock: bool = False  # a clock excludes the fixed cost of a batch, which task time includes
     _carried_s: float = 0.0  # busy time of a window without rows
+    _only_cold: bool = True  # no window after the first one with rows of a query has been added
 
-    def add_clocked(self, rows: int, seconds: float) -> None:
+    def add_clocked(self, rows: int, seconds: float, *, is_cold: bool = False) -> None:
         """Add the rows and the clocked seconds of one window.
 
         The clock may show the time of a batch one window before its rows are counted. Time without rows is therefore
         carried over to the next window. If that has no rows either, the time was spent in empty batches and is dropped.
+
+        A window is cold up to the first rows of a query: its time includes the start of workers, often with very few
+        rows. Such a window counts only as long as there is no other one, and its time without rows is dropped.
         """
         self.has_clock = True
-        if rows:
+        if rows and not (is_cold and not self._only_cold):
+            if self._only_cold and not is_cold:
+                self.busy.clear()
+                self._only_cold = False
             self.busy.append((rows, self._carried_s + seconds))
-        self._carried_s = 0.0 if rows else seconds
+        self._carried_s = 0.0 if rows or is_cold else seconds
 
     def seconds_per_row(self) -> float | None:
         if self.has_clock:
@@ -98,7 +105,8 @@ class OperatorCosts:
         self._samples = samples
         self._reading_s: dict[str, float] = {}  # reader -> busy seconds at the end of the last window
         self._min_commit_s: dict[tuple[str, str], float] = {}  # (run id, operator) -> shortest commit
-        self._warm: set[str] = set()  # run ids of queries that have been through a window
+        self._seen: set[str] = set()  # run ids of queries that have been through a window
+        self._warm: set[str] = set()  # run ids of queries that have been through a window with rows
 
     def query_started(self, query: Query) -> None:
         """Exclude the time that the readers of these names spent in earlier processes."""
@@ -120,24 +128,28 @@ class OperatorCosts:
         moved = [batch for batch in batches if batch.may_have_moved_rows]
         known = [busy for batch in moved if (busy := self.busy_s(running, batch)) is not None]
         task_time = _TaskTime(len(known) / len(moved) if moved else 0.0, sum(known))
+        is_first, is_cold = running.run_id not in self._seen, running.run_id not in self._warm
+        self._seen.add(running.run_id)
+        if any(batch.may_have_read_rows for batch in batches):
+            self._warm.add(running.run_id)
         native: dict[str, int] = {}  # native operators and their rows
         sinks = []
         for name in query.operators:
             operator = self._flow[name]
             if operator.kind is Kind.SOURCE:
-                self._add_source(operator, query, batches, task_time)
+                self._add_source(operator, query, batches, task_time, is_cold=is_cold)
             elif operator.kind is Kind.SINK:
                 sinks.append(name)
-            elif (rows := self._add_operator(operator, query, running, batches, task_time)) is not None:
-                native[name] = rows
+            else:
+                rows = self._add_operator(operator, query, running, batches, task_time, is_cold=is_cold)
+                if rows is not None:
+                    native[name] = rows
         for source in query.inputs:
             if isinstance(source, ChannelInput):
                 task_time.subtract(self._reading_since_last_window_s(source.name))
-        is_cold = running.run_id not in self._warm  # the first batches start workers and compile code
-        self._warm.add(running.run_id)
         native_rows = sum(native.values())
         group = self._group(query, (*native, *sinks) if native else ())
-        if task_time.share > 0 and native_rows and not is_cold:
+        if task_time.share > 0 and native_rows and not is_first:  # the first batches start workers
             for name, rows in native.items():
                 self._samples[name].busy.append((rows, task_time.total_s() * rows / native_rows))
             if group is not None:
@@ -154,13 +166,23 @@ class OperatorCosts:
             self._samples[name].group = group if name in members else None
         return group
 
-    def _add_source(self, operator: Operator, query: Query, batches: list[Batch], task_time: _TaskTime) -> None:
+    def _add_source(
+        self, operator: Operator, query: Query, batches: list[Batch], task_time: _TaskTime, *, is_cold: bool
+    ) -> None:
         busy_s = self._reading_since_last_window_s(query.input(operator.name).name)
         task_time.subtract(busy_s)
-        self._samples[operator.name].add_clocked(rows_through(operator, query, batches).rows_out or 0, busy_s)
+        rows = rows_through(operator, query, batches).rows_out or 0
+        self._samples[operator.name].add_clocked(rows, busy_s, is_cold=is_cold)
 
     def _add_operator(
-        self, operator: Operator, query: Query, running: RunningQuery, batches: list[Batch], task_time: _TaskTime
+        self,
+        operator: Operator,
+        query: Query,
+        running: RunningQuery,
+        batches: list[Batch],
+        task_time: _TaskTime,
+        *,
+        is_cold: bool,
     ) -> int | None:
         """Add the clocked time and the state time of an operator; return its rows if it is native and has neither."""
         samples = self._samples[operator.name]
@@ -176,7 +198,7 @@ class OperatorCosts:
             busy_s += state_s
         task_time.subtract(busy_s + overhead_s)
         if busy_s > 0 or samples.has_clock or operator.kind.has_state:
-            samples.add_clocked(rows_in, busy_s)
+            samples.add_clocked(rows_in, busy_s, is_cold=is_cold)
             return None
         return rows_in
 

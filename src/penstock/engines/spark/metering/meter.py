@@ -46,7 +46,8 @@ class _QueryRows(NamedTuple):
     """Rows of one query in one window, and the rows that wait at its inputs."""
 
     counts: dict[str, RowCounts]  # by operator
-    backlog: dict[Origin, int | None]
+    backlog: dict[Origin, int | None]  # appended, and not taken by a batch
+    uncounted: dict[Origin, int | None]  # appended to a channel, and in no batch that has been counted
     window_s: float
     busy_span_s: float  # the time to which the busy time of these rows is compared; 0 if it is unknown
     late: dict[str, int]  # dropped, by operator with state
@@ -67,7 +68,7 @@ class QueryMeter:
         self._appended = {name: source.available() for name, source in self._sources.items()}
         self._state: dict[str, _State] = {}  # by operator
         self._late_rows: dict[str, int] = {}  # since the start of the run, by operator with state
-        self._backlog_before: dict[str, int] = {}  # at the end of the last window, by operator that reads an input
+        self._uncounted_before: dict[str, int] = {}  # at the end of the last window, by operator that reads channels
         self._latencies: list[tuple[float, float]] = []  # (seconds, rows) of batches that belong to the next window
         self._window_began_s = time.time()
         self._generation = 0
@@ -76,8 +77,12 @@ class QueryMeter:
     # ---- notifications
 
     def begin(self) -> None:
-        """Begin the first window now. The time before is the start of the run."""
+        """Begin the first window now. The time before is the start of the run.
+
+        A paced source that is resumed goes back to the rows that have been read, so its end counts from here, too.
+        """
         self._window_began_s = time.time()
+        self._appended = {name: source.available() for name, source in self._sources.items()}
 
     def query_started(self, running: RunningQuery) -> None:
         self._lineage.add_query(running.record)
@@ -107,33 +112,34 @@ class QueryMeter:
         window_s = max(now - self._window_began_s, 1e-3)
         if committed.generation != self._generation:
             self._generation = committed.generation
-            self._backlog_before.clear()  # under another plan, rows wait at other operators
+            self._uncounted_before.clear()  # under another plan, rows wait at other operators
         self._costs.refresh()
         pipelines: list[PipelineWindow] = []
         operators: dict[str, OperatorWindow] = {}
         latencies, self._latencies = self._latencies, []
+        appended = self._appended_rows()
         for query in committed.queries:
             active = running.get(query.checkpoint)
             batches = self._batches.fetch(query, active) if active is not None else []
             busy_span_s = self._busy_span_s(query, batches, now)
             counts, backlog = self._count_rows(query, batches), self._backlog(query)
+            uncounted = self._uncounted(query)
             late = {name: _late_rows(name, batches) for name in query.operators if self._flow[name].kind.has_state}
-            rows = _QueryRows(counts, backlog, window_s, busy_span_s, late)
+            rows = _QueryRows(counts, backlog, uncounted, window_s, busy_span_s, late)
             pipelines.append(self._pipeline_window(query, active, batches, rows))
             if active is not None:
                 self._costs.add(query, active, batches)
             for name in query.operators:
-                operators[name] = self._operator_window(self._flow[name], query, rows)
+                operators[name] = self._operator_window(self._flow[name], query, rows, appended)
             if query.appends_to is None:
                 latencies += self._batch_latencies(query, batches)
-        appended_rows = self._appended_rows()
         self._window_began_s = now
         self._save_totals()
         return Window(
             start_s=now - window_s,
             end_s=now,
             generation=committed.generation,
-            external_rows_per_s=ratio(appended_rows, window_s),
+            external_rows_per_s=ratio(_sum_if_known(appended.values()), window_s),
             latency=latency(latencies),
             pipelines=tuple(pipelines),
             operators=tuple(operators[op.name] for op in self._flow.operators if op.name in operators),
@@ -169,14 +175,19 @@ class QueryMeter:
             last_batch_ended_s=max((batch.ended_s for batch in batches), default=None),
         )
 
-    def _operator_window(self, operator: Operator, query: Query, rows: _QueryRows) -> OperatorWindow:
+    def _operator_window(
+        self, operator: Operator, query: Query, rows: _QueryRows, appended: dict[str, int | None]
+    ) -> OperatorWindow:
         samples = self._samples[operator.name]
         counts = rows.counts[operator.name]
         seconds_per_row, service = samples.seconds_per_row(), service_moments(samples.service)
         replicas = query.replicas.get(operator.name)
         inputs = _inputs_of(operator, query)
         backlog = _sum_if_known(rows.backlog[origin] for origin in inputs) if inputs else None
-        arrived = self._arrived_rows(operator.name, counts.rows_in, backlog) if inputs else counts.rows_in
+        if operator.kind is Kind.SOURCE:
+            arrived = appended[operator.name]
+        else:
+            arrived = self._arrived_rows(operator.name, rows, inputs) if inputs else counts.rows_in
         has_state = operator.kind.has_state
         state = self._state.get(operator.name)
         return OperatorWindow(
@@ -247,23 +258,34 @@ class QueryMeter:
             backlog[source.origin] = None if rows is None else max(0, rows)
         return backlog
 
-    def _arrived_rows(self, operator: str, rows_in: int | None, backlog: int | None) -> int | None:
-        """Return the rows that arrived at an operator: its processed rows plus the growth of its backlog."""
-        before = self._backlog_before.get(operator)
-        if backlog is not None:
-            self._backlog_before[operator] = backlog
-        if rows_in is None or backlog is None or before is None:
-            return None
-        return max(0, rows_in + backlog - before)
+    def _uncounted(self, query: Query) -> dict[Origin, int | None]:
+        """Return the rows in each channel of a query behind its last counted batch, also those of a batch that runs."""
+        uncounted: dict[Origin, int | None] = {}
+        for source in query.inputs:
+            if isinstance(source, ChannelInput):
+                at = self.counted_up_to(query, source.origin) or source.start
+                end = self._directory.channel(source.folder).end()
+                uncounted[source.origin] = self._batches.rows_between(source, at, end)
+        return uncounted
 
-    def _appended_rows(self) -> int | None:
-        """Return the rows appended at all sources since the last window, or None if one of them is unknown."""
-        appended: list[int | None] = []
+    def _arrived_rows(self, operator: str, rows: _QueryRows, inputs: list[Origin]) -> int | None:
+        """Return the rows that arrived from channels: the counted rows plus the growth of those not counted yet."""
+        rows_in, before = rows.counts[operator].rows_in, self._uncounted_before.pop(operator, None)
+        uncounted = _sum_if_known(rows.uncounted[origin] for origin in inputs)
+        if uncounted is not None:
+            self._uncounted_before[operator] = uncounted
+        if rows_in is None or uncounted is None or before is None:
+            return None
+        return max(0, rows_in + uncounted - before)
+
+    def _appended_rows(self) -> dict[str, int | None]:
+        """Return the rows appended at each source since the last window; None if they are unknown."""
+        appended: dict[str, int | None] = {}
         for name, source in self._sources.items():
             before, end = self._appended[name], source.available()
             self._appended[name] = end
-            appended.append(source.rows_between(before, end) if before is not None and end is not None else None)
-        return _sum_if_known(appended)
+            appended[name] = source.rows_between(before, end) if before is not None and end is not None else None
+        return appended
 
     def _batch_latencies(self, query: Query, batches: list[Batch]) -> list[tuple[float, float]]:
         """Return (seconds from append to commit, rows) of the source rows behind these batches of a sink's query."""

@@ -188,7 +188,7 @@ class QueryRunner:
     def final_failure(self) -> tuple[str, str] | None:
         """Return (pipeline, reason) of a failed query that is not restarted any more, or None."""
         for running, reason in self._failed():
-            failure = self._repeated_failure(running)
+            failure = self._repeated_failure(running, reason)
             if failure.is_final:
                 times = f" ({failure.times} times at the same batch)" if failure.times > 1 else ""
                 return running.record.pipeline, f"{reason}{times}"
@@ -198,14 +198,16 @@ class QueryRunner:
         """Return the failed queries that are to be restarted now, with the reasons of their failures."""
         now = time.monotonic()
         return [
-            (running, reason) for running, reason in self._failed() if self._repeated_failure(running).is_retry_due(now)
+            (running, reason)
+            for running, reason in self._failed()
+            if self._repeated_failure(running, reason).is_retry_due(now)
         ]
 
     def _failed(self) -> list[tuple[RunningQuery, str]]:
         reasons = [(running, running.failure()) for running in list(self.running.values())]
         return [(running, reason) for running, reason in reasons if reason is not None]
 
-    def _repeated_failure(self, running: RunningQuery) -> RepeatedFailure:
+    def _repeated_failure(self, running: RunningQuery, reason: str) -> RepeatedFailure:
         """Return the failure record of a failed query; each start of the query is counted once."""
         checkpoint = running.record.checkpoint
         run_id, failure = self._failures.get(checkpoint, (None, None))
@@ -213,9 +215,11 @@ class QueryRunner:
             batch, now = self._directory.checkpoint(running.record).committed(), time.monotonic()
             if failure is None:
                 is_permanent = running.has_other_state()
-                failure = RepeatedFailure(committed_batch=batch, times=1, at_s=now, is_permanent=is_permanent)
+                failure = RepeatedFailure(
+                    committed_batch=batch, times=1, at_s=now, reason=reason, is_permanent=is_permanent
+                )
             else:
-                failure = failure.next(batch, now)
+                failure = failure.next(batch, now, reason)
             append_error(self._directory.path, f"Pipeline '{running.record.pipeline}' failed:", running.stack_trace())
             self._failures[checkpoint] = running.run_id, failure
         return failure
