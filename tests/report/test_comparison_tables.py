@@ -64,3 +64,4 @@ def test_the_faster_side_its_lead_and_the_cause_are_one_sentence_each() -> None:
     assert "A sustains the higher rate: B relative to A -50.0% (95% interval -5" in text
     assert "cause: operator 'wait' of B: it takes 1 ms" in text
     assert text.count("misses the target") == 1
+    assert "note: B misses the latency target of 500 ms" in text

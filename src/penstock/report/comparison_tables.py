@@ -48,14 +48,21 @@ def result_text(comparison: Comparison) -> str:
     a, b, ratio = comparison.a, comparison.b, comparison.ratio
     assert a is not None and b is not None and ratio is not None
     interval = f"{ratio.level:.0%} interval {ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}, p = {ratio.p_value:.2g}"
+    difference = f"B relative to A {ratio.ratio - 1:+.1%} ({interval})"
     if comparison.faster is None:
-        return f"no significant difference: B relative to A {ratio.ratio - 1:+.1%} ({interval})"
-    lines = [
-        f"{comparison.faster.upper()} sustains the higher rate: B relative to A {ratio.ratio - 1:+.1%} ({interval})"
-    ]
+        lines = [f"no significant difference: {difference}"]
+    else:
+        lines = [f"{comparison.faster.upper()} sustains the higher rate: {difference}"]
     if comparison.cause is not None:
         cause = comparison.cause
         lines.append(f"cause: operator '{cause.operator}' of {cause.side.upper()}: {cause.reason}")
+    missed = [letter for letter, side in (("A", a), ("B", b)) if not side.meets_target]
+    if missed:
+        verb = "misses" if len(missed) == 1 else "miss"
+        lines.append(
+            f"note: {' and '.join(missed)} {verb} the latency target of {comparison.latency_target_s * 1e3:,.0f} ms; "
+            "raise --latency-ms to compare rates that both sustain"
+        )
     return "\n".join(lines)
 
 
