@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -48,44 +47,49 @@ def costs(words_per_line: int, split_s: float) -> Behaviour:
 SHORT_LINES, LONG_LINES, MORE_WORDS = costs(4, 0.06), costs(8, 0.12), costs(8, 0.07)
 
 
-class Studies(NamedTuple):
-    directory: Path  # contains one study per engine and size
-    rows_per_s: dict[str, float]  # profiled rate of SLOTS, by engine
+class Studies:
+    """Profiles of 12 slots on each engine, and of 8 slots as well if they are asked for; each is made once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._rates: dict[Path, float] = {}
+
+    def at(self, mode: str, slots: int = SLOTS) -> Path:
+        path = self._directory / mode / f"slots-{slots}"
+        if path not in self._rates:
+            profile = penstock.profile(
+                words(), slots=slots, behaviour=SHORT_LINES, at=path, engine=mode, latency_s=LATENCY_S[mode]
+            )
+            self._rates[path] = profile.rows_per_s
+        return path
+
+    def rate(self, mode: str) -> float:
+        return self._rates[self.at(mode)]
+
+    def both_sizes(self, mode: str) -> Path:
+        self.at(mode)
+        return self.at(mode, 8).parent
 
 
 @pytest.fixture(scope="module")
 def studies(tmp_path_factory: pytest.TempPathFactory) -> Studies:
-    """Profiles of 12 slots on both engines, and of 8 slots as well for the engine that works row by row."""
-    directory = tmp_path_factory.mktemp("studies")
-    rates = {}
-    for mode, latency_s in LATENCY_S.items():
-        for slots in (SLOTS, 8) if mode == "row-by-row" else (SLOTS,):
-            at = directory / mode / f"{slots}-slots"
-            profile = penstock.profile(
-                words(), slots=slots, behaviour=SHORT_LINES, at=at, engine=mode, latency_s=latency_s
-            )
-            rates.setdefault(mode, profile.rows_per_s)
-    return Studies(directory, rates)
+    return Studies(tmp_path_factory.mktemp("studies"))
 
 
-def pipeline(
-    studies: Studies, at: Path, engine_mode: str, /, load: float, *, sizes: str | None = "12-slots", **options: object
-) -> DriftingPipeline:
+def pipeline(studies: Studies, at: Path, engine_mode: str, /, load: float, **options: object) -> DriftingPipeline:
     """Start with half of the slots for each operator. `load` is a share of the profiled rate."""
     first = default_plan(words(), slots=SLOTS, replicas={"split": SLOTS // 2, "count": SLOTS // 2})
-    rate = load * studies.rows_per_s[engine_mode]
-    profile = studies.directory / engine_mode if sizes is None else studies.directory / engine_mode / sizes
     chosen = PolicyOptions(
         policy="stepwise",
         mode="active",
-        profile=profile,
+        profile=studies.at(engine_mode),
         drift_s=DRIFT_S,
         dataflow="words",
         windows=3,
         micro_batch=engine_mode == "micro-batch",
     )
     chosen = replace(chosen, **options)  # type: ignore[arg-type]
-    engine = DriftingEngine(words(), SHORT_LINES, first, engine_mode, {"lines": rate})
+    engine = DriftingEngine(words(), SHORT_LINES, first, engine_mode, {"lines": load * studies.rate(engine_mode)})
     return DriftingPipeline(engine, at, chosen, micro_batch=engine_mode == "micro-batch")
 
 
@@ -100,7 +104,7 @@ def test_the_profiled_plan_is_applied_and_a_constant_poisson_load_changes_nothin
     running = pipeline(studies, tmp_path, mode, load=0.85)
     made = changes(running.run(2 * 3600.0))
     assert [decision.reason_code for decision in made] == ["profiled"]
-    profile = stored_profile(studies.directory / mode / "12-slots", dataflow="words")
+    profile = stored_profile(studies.at(mode), dataflow="words")
     assert running.engine.plan == profile.plans[0].plan
     assert made[0].expected is not None and made[0].expected.at_most_s == LATENCY_S[mode]
     _, applied = running.store.applied_changes()[0]
@@ -113,7 +117,7 @@ def test_longer_lines_are_detected_within_the_time_limit(studies: Studies, tmp_p
     running.run(300.0)
     before_s = running.now_s
     running.engine.become(LONG_LINES)
-    running.engine.set_rate(0.95 * studies.rows_per_s[mode])
+    running.engine.set_rate(0.95 * studies.rate(mode))
     found = [decision for decision in running.run(600.0) if "data has changed" in decision.reason]
     assert found and found[0].at_s - before_s <= DETECTED_WITHIN_S
 
@@ -140,9 +144,9 @@ def test_a_recalibrated_plan_processes_the_load_again(studies: Studies, tmp_path
 def test_a_higher_rate_alone_is_not_drift(studies: Studies, tmp_path: Path, mode: str) -> None:
     running = pipeline(studies, tmp_path, mode, load=0.5)
     running.run(200.0)
-    running.engine.set_rate(1.5 * studies.rows_per_s[mode])
+    running.engine.set_rate(1.5 * studies.rate(mode))
     overloaded = running.run(600.0)
-    running.engine.set_rate(0.5 * studies.rows_per_s[mode])
+    running.engine.set_rate(0.5 * studies.rate(mode))
     draining = running.run(600.0)
     assert not changes(overloaded + draining)
     assert not any("data has changed" in decision.reason for decision in overloaded + draining)
@@ -151,13 +155,13 @@ def test_a_higher_rate_alone_is_not_drift(studies: Studies, tmp_path: Path, mode
 
 
 def test_a_resized_platform_gets_its_profiled_plan(studies: Studies, tmp_path: Path) -> None:
-    running = pipeline(studies, tmp_path, "row-by-row", load=0.5, sizes=None)
+    running = pipeline(studies, tmp_path, "row-by-row", load=0.5, profile=studies.both_sizes("row-by-row"))
     running.run(200.0)
     running.engine.become(slots=8)
     made = changes(running.run(300.0))
     assert [decision.reason_code for decision in made] == ["profiled"]
     assert "8 slots instead of 12" in made[0].reason
-    small = stored_profile(studies.directory / "row-by-row", dataflow="words").plan_for(8)
+    small = stored_profile(studies.both_sizes("row-by-row"), dataflow="words").plan_for(8)
     assert small is not None and running.engine.plan == small.plan
 
 
@@ -169,7 +173,7 @@ def test_a_size_without_a_profile_is_recalibrated_under_a_backlog(studies: Studi
     kept_up = running.run(200.0)
     assert not changes(kept_up)
     assert "10 slots, and the profile has plans for 12" in kept_up[-1].reason
-    running.engine.set_rate(1.2 * studies.rows_per_s[mode])
+    running.engine.set_rate(1.2 * studies.rate(mode))
     under_load = running.run(900.0)
     assert any(decision.reason_code == "measuring" for decision in under_load)
     assert {decision.reason_code for decision in changes(under_load)} <= {LOST, "roll-back"}
@@ -189,13 +193,13 @@ def test_a_changed_program_is_reported_and_measured_anew(studies: Studies, tmp_p
 @both_engines
 def test_recommendations_change_nothing(studies: Studies, tmp_path: Path, mode: str) -> None:
     running = pipeline(studies, tmp_path, mode, load=0.85, mode="recommend")
-    profile = stored_profile(studies.directory / mode / "12-slots", dataflow="words")
+    profile = stored_profile(studies.at(mode), dataflow="words")
     recommended = changes(running.run(200.0))
     assert recommended and all(decision.applied == "recommended" for decision in recommended)
     running.engine.inner.apply(profile.plans[0].plan)
     before = running.engine.plan
     running.engine.become(LONG_LINES)
-    running.engine.set_rate(0.95 * studies.rows_per_s[mode])
+    running.engine.set_rate(0.95 * studies.rate(mode))
     found = [decision for decision in running.run(600.0) if "data has changed" in decision.reason]
     assert found
     assert running.engine.plan == before and not running.store.applied_changes()

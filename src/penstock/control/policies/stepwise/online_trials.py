@@ -96,7 +96,8 @@ class OnlineTrials:
         if cause is not Cause.PLATFORM:
             costs = notes.costs or {name: (cost,) for name, cost in costs_s(turn.window).items()}
             minimal_s = {name: minimal_latency_s(values) for name, values in costs.items()}
-            types = {} if turn.is_changed else {one.operator: one.type for one in turn.profile.operators}
+            known = () if turn.is_changed else turn.profile.operators
+            types = {one.operator: one.type for one in known}
             operators = live_operators(self._situation, self._demand, minimal_s, types)
         return region_features(self._situation.topology.flow, operators)
 

@@ -132,13 +132,13 @@ def _platform(
 
 
 def _capacity(state: Recalibration, rules: StepRules) -> NextTrial | Finished:
-    known, queries = state.rounds[0].operators, rules.queries
+    known, queries = state.rounds[0].operators, rules.queries or ()
     settings = CapacitySettings(
         latency_target_s=rules.latency_target_s,
         min_latency_s={name: state.min_latency_s.get(name, 0.0) for name in known},
         fixed=[name for name in known if name not in state.ratio],
         k=rules.k,
-        queries=None if queries is None else lambda _: queries,
+        queries=None if rules.queries is None else lambda _: queries,
     )
     return next_capacity_trial(state.rounds, settings)
 
