@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from penstock.dataflow.dataflow import Dataflow
@@ -38,7 +38,7 @@ from penstock.study.stepwise.region_graph import (
 )
 from penstock.study.stepwise.sequential_test import TrialLimits, Verdict, confidence_interval
 from penstock.study.stepwise.slot_filling import filling_tasks
-from penstock.study.stepwise.task_ratios import task_ratios, whole_ratios
+from penstock.study.stepwise.task_ratios import TaskRatios, task_ratios, whole_ratios
 from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_trial
 
 STUDY = "profile"
@@ -58,7 +58,9 @@ class StepwiseSettings:
     window_s: float | None = None  # None: four times the latency target, and at least 1 s
     limits: TrialLimits = field(default_factory=TrialLimits)
     stages_take_turns: bool = False  # whether the stages of a query run one after another
-    fills_slots: bool = True  # whether a trial tests the tasks that fill all slots equally, which the paper lacks
+    # Whether a trial tests the tasks that fill all slots equally, and non-scalable operators have one task each. The
+    # paper has neither.
+    fills_slots: bool = True
     rounds_to_slots: int | None = None  # rounds in which tasks grow to the slots; None: each adds the ratio
     # Whether the latency that `k` limits includes the time that rows wait for an operator. The paper's does not, so its
     # third step ends earlier, also if the throughput could still grow.
@@ -92,7 +94,7 @@ class StepwiseStudy:
         report(ProfileProgress(step="features", rounds=0, max_rounds=self.settings.max_rounds))
         operators = self._features()
         features = region_features(self.flow, operators)
-        ratios = task_ratios(features.loads, features.non_scalable)
+        ratios = self._with_few_tasks(task_ratios(features.loads, features.non_scalable), features.non_scalable)
         added = whole_ratios(ratios.ratios, self.settings.slice_) if ratios.ratios else {}
         if added and self.settings.stages_take_turns:
             added = equal_within_queries(self.flow, added)
@@ -175,6 +177,16 @@ class StepwiseStudy:
             )
         )
         return operators
+
+    def _with_few_tasks(self, ratios: TaskRatios, non_scalable: Collection[str]) -> TaskRatios:
+        """Return the ratios with one task for each non-scalable region on engines where tasks compete for slots.
+
+        One task was enough at the small load of the features, and their input does not grow. Algorithm 1 gives them
+        tasks relative to the smallest load of all operators, which may be far too many.
+        """
+        if self.settings.stages_take_turns or not self.settings.fills_slots:
+            return ratios
+        return replace(ratios, tasks={name: 1 if name in non_scalable else n for name, n in ratios.tasks.items()})
 
     def _filling(self, features: RegionFeatures, fixed: Mapping[str, int]) -> dict[str, int] | None:
         """Return the tasks that fill all slots equally. Stages that take turns do not compete for slots."""
