@@ -3,7 +3,8 @@
 The unit of all costs is one multiplication. A thread spends X multiplications on each row that it takes from a queue, X
 more for each doubling of the replicas, and X / 5 on each row that it puts into the queue of another pipeline. X was
 calibrated with the first point of figure 5 only: fission alone reaches a speedup of 5 at 32 multiplications per row.
-The ratios between the three costs were chosen before any other figure was computed. Queues hold 100 rows.
+The ratios between the three costs were chosen before any other figure was computed. Queues hold 100 rows. Service times
+vary a little (SCV 0.05): with constant times, two producers that share a full queue get unequal parts of it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
+import msgspec
+
 from penstock.apps import joker
 from penstock.control.controller import Settings
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
@@ -19,7 +22,7 @@ from penstock.control.policies.organic import Organic
 from penstock.control.policy import Policy
 from penstock.control.simulation import Duration, simulate
 from penstock.dataflow import Dataflow, Kind, regions
-from penstock.engines.simulated import SimulatedEngine, SourceBehaviour, ThreadCosts
+from penstock.engines.simulated import Gamma, SimulatedEngine, SourceBehaviour, ThreadCosts
 from penstock.measure.smoothing import ExponentialSmoothing
 from penstock.plan import Plan, default_plan
 from penstock.store import DecisionRecord, Store
@@ -77,13 +80,21 @@ def adapted(
     unit_s = 0.01 / (work + x)
     steps = rates or ((0.0, 3000.0),)
     behaviour = joker.behaviour(flow, multiplication_s=unit_s, rows_per_s=1.0, thread=thread_costs(unit_s, x))
+    operators = {
+        name: msgspec.structs.replace(own, service_s=Gamma(mean=own.service_s.mean, scv=0.05))
+        if own.service_s.mean > 0
+        else own
+        for name, own in behaviour.operators.items()
+    }
     sources = {
         name: SourceBehaviour(rates=steps, interarrival=source.interarrival)
         for name, source in behaviour.sources.items()
     }
     ones = {region.name: 1 for region in regions(flow) if region.kind is not Kind.SOURCE}
     engine = SimulatedEngine(
-        flow, behaviour.replace(sources=sources), plan=default_plan(flow, slots=SLOTS, replicas=ones)
+        flow,
+        behaviour.replace(operators=operators, sources=sources),
+        plan=default_plan(flow, slots=SLOTS, replicas=ones),
     )
     smoothing = ExponentialSmoothing(alpha=1.0 - 2.0 / (WINDOWS + 1), min_windows=WINDOWS)
     with TemporaryDirectory() as directory, Store(directory) as store:

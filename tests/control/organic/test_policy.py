@@ -241,3 +241,20 @@ def test_stateless_regions_are_expanded_unless_strict() -> None:
 def test_on_spark_regions_that_take_turns_in_one_query_are_separated_first() -> None:
     decision, _ = Organic().decide(situation_of("video", (1, 4, 1), 9.0, 12, micro_batch=True), {})
     assert isinstance(decision, Change) and "extract" in decision.plan.cuts
+
+
+def test_a_cut_that_two_regions_share_belongs_to_both_after_the_change() -> None:
+    """The policy recognises its own change, although it concerns the configuration of another region as well."""
+    before = situation_of("video", (1, 4, 1), 9.0, 12, micro_batch=True)
+    change, memory = Organic().decide(before, {})
+    assert isinstance(change, Change) and "extract" in change.plan.cuts - before.plan.cuts
+    assert before.window is not None and before.latest is not None
+    later = replace(
+        before,
+        plan=change.plan,
+        now_s=before.now_s + 60.0,
+        window=msgspec.structs.replace(before.window, end_s=before.window.end_s + 60.0),
+        latest=msgspec.structs.replace(before.latest, end_s=before.latest.end_s + 60.0),
+    )
+    decision, _ = Organic().decide(later, memory)  # nothing has improved
+    assert decision.verdict == "rolled back"

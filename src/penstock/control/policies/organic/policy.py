@@ -51,15 +51,19 @@ class Organic:
             return Hold(reason_code=Reason.SETTLING, reason=reason), memory
         profiles = profiles_of(situation, demand)
         period = adapt(before, profiles, self.parameters, _network(situation))
-        after = msgspec.structs.replace(period.state, period_end_s=end_s)
-        decision = self._decision(situation, period, before, profiles)
-        return decision, remembering(memory, before, after)
-
-    def _decision(self, situation: Situation, period: Period, before: OrganicState, profiles: Profiles) -> Decision:
-        inputs = _inputs(situation, profiles)
         plan = plan_with(
             situation.topology, situation.plan, period.state.configurations, micro_batch=situation.micro_batch
         )
+        # Regions share the cut between them on Spark, so the change of one may change the configuration of another.
+        changed = configurations_of(situation.topology, plan, micro_batch=situation.micro_batch)
+        after = msgspec.structs.replace(period.state, configurations=changed, period_end_s=end_s)
+        decision = self._decision(situation, plan, period, before, profiles)
+        return decision, remembering(memory, before, after)
+
+    def _decision(
+        self, situation: Situation, plan: Plan, period: Period, before: OrganicState, profiles: Profiles
+    ) -> Decision:
+        inputs = _inputs(situation, profiles)
         if period.action in (Action.FINALISE, Action.NOTHING, Action.STABLE) or plan == situation.plan:
             hold = self._hold(situation, period, inputs)
             return replace(hold, inputs=inputs | _measured_move(situation, before)) if hold.verdict else hold
