@@ -20,11 +20,7 @@ def batch(number: int, rows: int, noise: float = 1.0) -> Batch:
         phases_s={"addBatch": (FIXED_S + ROW_S * rows) * noise, "walCommit": COMMIT_S * noise},
         rows_read={"source": rows},
         rows_out={},
-        state_rows=0,
-        state_bytes=0,
-        late_rows=0,
-        update_s=0.0,
-        commit_s=0.0,
+        states={},
     )
 
 
