@@ -122,18 +122,12 @@ def test_a_state_behind_a_join_receives_one_event_time(spark: SparkSession, keep
         penstock.check(flow, spark=spark)
 
 
-def test_states_that_spark_refuses_in_one_query_get_one_each(spark: SparkSession) -> None:
-    """Spark allows no other state behind applyInPandasWithState with a timeout in event time."""
-
-    def sessions(df: DataFrame) -> DataFrame:
-        return df.groupBy("k").applyInPandasWithState(lambda *_: (), "k bigint", "n int", "append", "EventTimeTimeout")
-
-    def first(df: DataFrame) -> DataFrame:
-        return df.dropDuplicates(["k"])
-
-    flow = flow_of(lambda rows: rows.keyed("sessions", sessions, keys=["k"]).keyed("first", first, keys=["k"]))
+def test_states_that_spark_refuses_in_one_query_are_separated_by_default(spark: SparkSession) -> None:
+    """The default plan is tried with a query for each state then, which shows that 'large' has no event time."""
+    flow = flow_of(lambda rows: rows.keyed("small", start_of_windows, keys=["k"]).keyed("large", windows, keys=["k"]))
     together = penstock.default_plan(flow)
     assert together.cuts == frozenset()
-    with pytest.raises(penstock.PlanError, match=r"Spark refuses 'sessions, first' in one query: .*\"sessions\" to"):
+    with pytest.raises(penstock.PlanError, match=r"Spark refuses 'small, large' in one query: .*add \"small\" to"):
         penstock.check(flow, together, spark=spark)
-    penstock.check(flow, spark=spark)  # a run without a plan has a query for each of them
+    with pytest.raises(penstock.PlanError, match=r"Spark refuses 'large' .*its input has no event time"):
+        penstock.check(flow, spark=spark)

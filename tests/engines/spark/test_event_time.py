@@ -86,19 +86,6 @@ def test_no_row_is_late_because_of_an_earlier_watermark(spark: SparkSession, tmp
         engine.stop()
 
 
-def test_streams_with_a_watermark_each_are_not_united(spark: SparkSession, tmp_path: Path) -> None:
-    flow = penstock.Dataflow("united")
-    both = [
-        flow.source(
-            name, penstock.generate(moment, schema="ts timestamp, k int", rows=10), watermark=("ts", "5 seconds")
-        )
-        for name in ("here", "there")
-    ]
-    flow.stateless("all", None, inputs=both).sink("out", penstock.memory())
-    with pytest.raises(penstock.DataflowError, match="declare one watermark on 'all' instead"):
-        engine_for(flow, spark, tmp_path / "run").start()
-
-
 LEFT = 200  # rows, one per second; every second row has a match, and the last one is far ahead
 EPOCH = datetime(1970, 1, 2, tzinfo=UTC)  # in ms the value fits into a Java Integer, but Spark requires a Long
 

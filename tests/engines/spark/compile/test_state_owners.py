@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 
 
 def rows(spark: SparkSession, name: str) -> DataFrame:
-    stream = spark.readStream.format("rate").option("rowsPerSecond", 1).load().withColumnRenamed("value", name)
+    stream = spark.readStream.format("rate").name(f"rows_{name}").load().withColumnRenamed("value", name)
     return stream.withWatermark("timestamp", "1 second")
 
 
