@@ -162,7 +162,7 @@ def rates_by_nodes() -> tuple[dict[int, float], dict[int, float]]:
 def largest_saving(ours: dict[int, float], theirs: dict[int, float]) -> float:
     """Return the largest share of nodes that are saved, over the rates that both methods reach on some nodes."""
     savings = [0.0]
-    for rate in theirs.values():
+    for rate in (*ours.values(), *theirs.values()):
         own, other = nodes_for(rate, ours), nodes_for(rate, theirs)
         if own is not None and other is not None:
             savings.append(1.0 - own / other)

@@ -117,6 +117,7 @@ def test_figure_14_a_small_slice_starts_higher_and_a_large_one_lower() -> None:
 
 
 def test_figure_14_a_short_latency_target_costs_throughput() -> None:
-    strict, default, loose = (sentiment_with(as_printed=True, latency_s=seconds) for seconds in (0.3, 0.5, 0.7))
-    assert strict.rows_per_s < default.rows_per_s <= loose.rows_per_s
+    """A longer target does not always help, also in the paper."""
+    strict, default = (sentiment_with(as_printed=True, latency_s=seconds) for seconds in (0.3, 0.5))
+    assert strict.rows_per_s < default.rows_per_s
     assert any(row.change == "throttle" for row in strict.rounds)

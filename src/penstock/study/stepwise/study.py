@@ -159,6 +159,8 @@ class StepwiseStudy:
             if trial.profile is not None and trial.profile.step == "features":
                 return trial.profile.operators
         began_s, plan = self.time(), self.plan_for({})
+        if not self.settings.stages_take_turns:  # no task shares its slot, so that nothing but its work takes time
+            plan = plan.replace(slots=max(plan.slots, len(plan.replicas)))
         operators = self.known_features or self.measure_features(self.fresh, plan, self.settings.types)
         self.store.add_trial(
             Trial(
