@@ -1,8 +1,8 @@
 """Dataflows of one region (figures 4, 10, 13 and 16) and of several regions (figure 7).
 
 The first operator of a region is keyed and the others are stateless: Penstock requires a cut between two operators with
-state, so a region of keyed operators could not begin with one pipeline as in the paper. Each function takes the work in
-multiplications per row. `rows` ends the stream; `rows_per_s` paces it.
+state in output mode update, so a region of keyed operators could not begin with one pipeline as in the paper. Each
+function takes the work in multiplications per row. `rows` ends the stream; `rows_per_s` paces it.
 """
 
 from __future__ import annotations
