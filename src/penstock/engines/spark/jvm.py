@@ -287,6 +287,11 @@ class StatusStore:
         decoded = msgspec.json.decode(self._mapper.writeValueAsString(latest), type=list[Job])
         return sorted((job for job in decoded if job.job_id >= job_id), key=lambda job: job.job_id)
 
+    def next_job(self) -> int:
+        """Return the id of the next job of this application, as far as Spark has recorded jobs."""
+        jobs = self._store.jobsList(None)  # the latest first
+        return int(jobs.head().jobId()) + 1 if jobs.size() else 0
+
     def longest_task_s(self, stage: Stage) -> float | None:
         """Return the run time of the longest task of a stage, or None if Spark has discarded its tasks."""
         summary = self._store.taskSummary(stage.stage_id, stage.attempt_id, self._maximum)

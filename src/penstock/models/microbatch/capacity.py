@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit  # quantiles of Student's t; scipy.stats takes twice as long to import
 
 from penstock.measure.stage_run import StageRun
 from penstock.measure.window import Estimate
@@ -237,9 +237,7 @@ def _limited_capacity(batches: list[BatchRun], times: list[Duration], trigger_s:
     # A t interval of the mean batch time.
     half = 0.0
     if len(spread) > 1:
-        half = float(student.ppf(0.5 + _LEVEL / 2, len(spread) - 1)) * float(
-            np.std(spread, ddof=1) / len(spread) ** 0.5
-        )
+        half = float(stdtrit(len(spread) - 1, 0.5 + _LEVEL / 2)) * float(np.std(spread, ddof=1) / len(spread) ** 0.5)
     low_s, value_s, high_s = max(bounds[0] - half, trigger_s, 1e-6), bounds[1], bounds[2] + half
     return Estimate(low=rows / high_s, value=rows / value_s, high=rows / low_s)
 
@@ -281,7 +279,7 @@ def _slope(rows: np.ndarray, seconds: np.ndarray) -> Duration | None:
     if _MIN_FIT <= int(kept.sum()) < len(rows) and float(np.ptp(rows[kept])) > 0.01 * float(rows.mean()):
         rows, seconds, scale = rows[kept], seconds[kept], scale[kept]
     slope, _, error = _least_squares(rows, seconds, scale)
-    half = float(student.ppf(0.5 + _LEVEL / 2, len(rows) - 2)) * error
+    half = float(stdtrit(len(rows) - 2, 0.5 + _LEVEL / 2)) * error
     return Duration(slope - half, slope, slope + half)
 
 

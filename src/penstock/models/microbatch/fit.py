@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
-from scipy.stats import t as student
+from scipy.special import stdtrit  # quantiles of Student's t; scipy.stats takes twice as long to import
 
 from penstock.models.microbatch.station import MicroBatch
 from penstock.models.queueing.errors import ModelError, count, not_negative, positive, probability
@@ -92,7 +92,7 @@ class MicroBatchFit:
         return Interval(min(value, max(0.0, 1.5 * low)), value, max(value, 1.5 * high))
 
     def _t(self) -> float:
-        return float(student.ppf(0.5 + self.level / 2.0, self.samples - 3))
+        return float(stdtrit(self.samples - 3, 0.5 + self.level / 2.0))
 
     def _variance(self, x: np.ndarray) -> float:
         return float(x @ np.array(self.covariance) @ x)
@@ -127,7 +127,7 @@ def fit_microbatch(samples: Sequence[BatchSample], slots: int | None = None, lev
     ordinary = np.linalg.lstsq(x / lengths, y, rcond=None)[0] / lengths
     freedom = len(samples) - 3
     variance = float(((y - x @ ordinary) ** 2).sum()) / freedom
-    half = float(student.ppf(0.5 + level / 2.0, freedom)) * np.sqrt(variance * np.diag(inverse))
+    half = float(stdtrit(freedom, 0.5 + level / 2.0)) * np.sqrt(variance * np.diag(inverse))
     a, c, b = (
         Interval(max(0.0, min(float(e), float(o - h))), float(e), max(float(e), float(o + h)))
         for o, e, h in zip(ordinary, estimate, half, strict=True)

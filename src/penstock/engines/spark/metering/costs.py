@@ -101,7 +101,7 @@ class OperatorCosts:
     def __init__(self, context: RunContext, samples: defaultdict[str, OperatorSamples]) -> None:
         self._flow = context.flow
         self._run = context.directory.path
-        self._stages = StageTimes(context.spark)
+        self._stages = StageTimes(context.spark, from_now=True)
         self._samples = samples
         self._reading_s: dict[str, float] = {}  # reader -> busy seconds at the end of the last window
         self._min_commit_s: dict[tuple[str, str], float] = {}  # (run id, operator) -> shortest commit

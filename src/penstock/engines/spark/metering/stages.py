@@ -27,12 +27,13 @@ class StageTimes:
     """The stages of recent batches; refreshed once per window. All jobs of a batch count.
 
     The values of earlier refreshes are kept, because a batch may last for many windows, and because its progress report
-    may arrive one window later.
+    may arrive one window later. With `from_now`, jobs that a session has run before are not read: a session that has
+    been used for a long time has thousands of them.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, *, from_now: bool) -> None:
         self._store = StatusStore(spark)
-        self._next_job = 0
+        self._next_job = self._store.next_job() if from_now else 0
         self._refreshes = 0
         self._batches: dict[BatchKey, _BatchStages] = {}
 

@@ -49,7 +49,7 @@ class WatchedEngine:
     def __init__(self, spark: SparkSession, *, max_executors: int = 1) -> None:
         self._spark = spark
         self._max_executors = max_executors
-        self._stages = StageTimes(spark)
+        self._stages = StageTimes(spark, from_now=False)
         name = re.sub(r"[^A-Za-z0-9_]+", "_", str(spark.sparkContext.appName)).strip("_") or "app"
         self.flow = Dataflow(name if name[0].isalpha() else f"app_{name}")
         # This dataflow represents the program and never runs.
