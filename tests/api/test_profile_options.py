@@ -49,6 +49,7 @@ def curve_of(at: Path, **options: object) -> PlatformCurve:
     return penstock.profile_platforms(chain("work"), behaviour=COSTS, at=at, latency_s=1.0, **options)
 
 
+@pytest.mark.long
 def test_the_throughput_grows_with_the_slots_and_the_smallest_platform_is_found(tmp_path: Path) -> None:
     """A slot processes 100 rows/s."""
     curve = curve_of(tmp_path / "slots", slots=[4, 1, 2], rows_per_s=150.0, plot=tmp_path / "curve.html")

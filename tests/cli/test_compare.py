@@ -42,6 +42,7 @@ def invoked(*words: str) -> Result:
     return CliRunner(env={"COLUMNS": "200"}).invoke(cli, list(words))
 
 
+@pytest.mark.long
 def test_the_faster_dataflow_and_the_cause_are_named(given: list[str], tmp_path: Path) -> None:
     result = invoked(*given)
     assert result.exit_code == 0, result.output
@@ -60,6 +61,7 @@ def test_the_faster_dataflow_and_the_cause_are_named(given: list[str], tmp_path:
     assert "Comparison" in json.dumps(penstock.schema("comparison"))
 
 
+@pytest.mark.long
 def test_a_dataflow_is_not_faster_than_itself(given: list[str], tmp_path: Path) -> None:
     same = [given[0], given[1], given[1], "--slots", "4", "--no-check", "--at", str(tmp_path / "same")]
     costs = ["--behaviour-a", f"{tmp_path}/a.json", "--behaviour-b", f"{tmp_path}/a.json"]

@@ -88,6 +88,7 @@ def test_the_directory_of_a_run_is_refused(given: list[str], tmp_path: Path) -> 
     assert "alpha 0.9 instead of 0.8" in str(changed.exception)
 
 
+@pytest.mark.long
 def test_several_platforms_are_compared(given: list[str], tmp_path: Path) -> None:
     words = [*given[:-1], "1,4", "--latency-ms", "1000", "--rate", "30"]
     result = invoked(*words)

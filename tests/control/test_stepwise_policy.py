@@ -22,6 +22,8 @@ from penstock.store import DecisionRecord
 from penstock.study.stepwise.stored_profile import stored_profile
 from tests.support.drifting_pipeline import DriftingEngine, DriftingPipeline
 
+pytestmark = pytest.mark.long
+
 SLOTS = 12
 DRIFT_S = 60.0
 DETECTED_WITHIN_S = DRIFT_S + 30.0  # the windows of 10 s do not end with the time, and a window may lack a batch

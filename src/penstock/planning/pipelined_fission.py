@@ -1,13 +1,14 @@
 """The pipelines and replicas with the highest predicted throughput for a number of slots.
 
 The search is exact. For each region, number of replicas and number of pipelines, the best division of the chain of
-operators is found by dynamic programming over its positions. A second dynamic program distributes the slots over the
-regions, because the slowest region limits the throughput. Both are polynomial, so no heuristic is needed.
+operators is found by dynamic programming over its positions. The slowest region limits the throughput, so the shortest
+time for which the slots suffice is found by bisection. Both are polynomial, so no heuristic is needed.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,32 +46,28 @@ class FissionPlan:
 
 def best_plan(regions: Sequence[FissionRegion], slots: int, costs: FissionCosts) -> FissionPlan | None:
     """Return the plan with the highest throughput, and the fewest slots among equal ones; None if the slots are few."""
-    best: dict[int, tuple[float, tuple[RegionChoice, ...]]] = {0: (0.0, ())}  # threads -> slowest region, choices
-    for region in regions:
-        options = region_choices(region, slots, costs)
-        longer: dict[int, tuple[float, tuple[RegionChoice, ...]]] = {}
-        for used, (seconds, chosen) in best.items():
-            for option in options:
-                threads = used + option.threads
-                slowest = max(seconds, option.seconds)
-                if threads <= slots and (threads not in longer or slowest < longer[threads][0]):
-                    longer[threads] = slowest, (*chosen, option)
-        best = longer
-    if not best:
+    options = [region_choices(region, slots, costs) for region in regions]
+
+    def fewest_threads(limit_s: float) -> list[RegionChoice] | None:
+        """Return the choices with the fewest threads that take at most this time; None if a region is slower."""
+        chosen = []
+        for choices in options:
+            number = bisect_left(choices, -limit_s, key=lambda choice: -choice.seconds)
+            if number == len(choices):
+                return None
+            chosen.append(choices[number])
+        return chosen
+
+    def fits(limit_s: float) -> bool:
+        chosen = fewest_threads(limit_s)
+        return chosen is not None and sum(choice.threads for choice in chosen) <= slots
+
+    times_s = sorted({choice.seconds for choices in options for choice in choices})
+    shortest = bisect_left(times_s, True, key=fits)
+    chosen = fewest_threads(times_s[shortest]) if shortest < len(times_s) else None
+    if chosen is None:
         return None
-    _, _, chosen = min((seconds, threads, chosen) for threads, (seconds, chosen) in _ordered(best))
     return FissionPlan(choices={region.name: choice for region, choice in zip(regions, chosen, strict=True)})
-
-
-def _ordered(
-    best: dict[int, tuple[float, tuple[RegionChoice, ...]]],
-) -> list[tuple[int, tuple[float, tuple[RegionChoice, ...]]]]:
-    """Return the entries that are faster than all with fewer threads, so that no two have the same time."""
-    result: list[tuple[int, tuple[float, tuple[RegionChoice, ...]]]] = []
-    for threads in sorted(best):
-        if not result or best[threads][0] < result[-1][1][0]:
-            result.append((threads, best[threads]))
-    return result
 
 
 def region_choices(region: FissionRegion, slots: int, costs: FissionCosts) -> list[RegionChoice]:

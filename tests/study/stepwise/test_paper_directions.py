@@ -22,6 +22,8 @@ from benchmarks.papers.stepwise import (
 from benchmarks.papers.stepwise_study import study
 from benchmarks.papers.storm_flows import linear
 
+pytestmark = pytest.mark.long
+
 MAX_ROUNDS = 12
 SLOTS = 12
 TWEET_MS = 0.94 * 8 / 6  # a tweet takes this time, of which parsing and splitting take 0.3 each and counting 0.4
