@@ -30,7 +30,8 @@ def batch_results(
     """Return the rows that reach each sink for these rows of each source.
 
     Raises:
-        PenstockError: The dataflow has a loop, or a function fails on the sample.
+        PenstockError: The dataflow has a loop or an operator that exists only in streams, or a function fails on the
+            sample.
     """
     if any(operator.feedback for operator in flow.operators):
         raise PenstockError(f"Dataflow '{flow.name}' has a loop, so it has no result of one batch.")
@@ -47,9 +48,13 @@ def batch_results(
             else:
                 frames[operator.name] = frame
         except PySparkException as error:
-            raise PenstockError(
-                f"Operator '{operator.name}' of '{flow.name}' fails on the sample: {root_cause(error)}"
-            ) from error
+            cause = root_cause(error)
+            if "unsupported in batch" in cause:
+                raise PenstockError(
+                    f"Dataflow '{flow.name}' has no result of one batch: {cause} Compare it without the check of the "
+                    "results (--no-check)."
+                ) from error
+            raise PenstockError(f"Operator '{operator.name}' of '{flow.name}' fails on the sample: {cause}") from error
     return results
 
 
