@@ -26,7 +26,7 @@ docs: $(READY) ## Build docs/_build/html; broken links and failing examples are 
 .PHONY: test test-fast test-simulated lint soak
 test: test-fast java chromium kafka ## Run all checks and tests, as CI does.
 	@$(MAKE) --no-print-directory test-measurement
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync test-sessions $(OWN_PROCESSES) test-long test-pages docs
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync test-sessions $(OWN_PROCESSES) test-long test-pages docs
 	@$(BIN)/python tools/skipped_tests.py $(REPORTS)
 
 test-fast: $(READY) ## Run lint, type checks, the import contract and the quick tests without Spark.
@@ -48,15 +48,15 @@ soak: $(READY) java ## Run random plan changes and kill -9 for a long time.
 	PENSTOCK_SEQUENCES=20 $(BIN)/python -m pytest --timeout 7200 tests/engines/spark/test_exactness.py
 	$(BIN)/python -m pytest -m soak -s tests
 
-# The tests that measure run first and alone. The others mostly wait, so four groups run at once: two sessions for most
-# files, and one process for each group that starts its own drivers, clusters and brokers. The optimizing JIT compiler
-# does not pay off in short JVMs, and class loading takes half of a start: the first session leaves an archive of the
-# classes for the sessions after it.
+# The tests that measure run first and alone. Afterwards three groups run at once: two sessions for most files, and one
+# process for each group that starts its own drivers, clusters and brokers, the longest first. More groups would only
+# compete for two cores. The optimizing JIT compiler does not pay off in short JVMs, and class loading takes half of a
+# start: the first session leaves an archive of the classes for the sessions after it.
 REPORTS       := build/tests
 PYTEST        := $(BIN)/python -m pytest --durations=3 --junitxml=$(REPORTS)
 MEASUREMENT   := $(patsubst %,tests/engines/spark/test_%.py,measurement spark_contract watch)
-OWN_PROCESSES := $(patsubst %,tests/engines/spark/test_%.py,kafka topics kill) \
-                 tests/engines/spark/cluster tests/cli/test_cli_on_spark.py tests/apps tests/packaging
+OWN_PROCESSES := tests/packaging tests/engines/spark/cluster tests/apps \
+                 $(patsubst %,tests/engines/spark/test_%.py,kill kafka topics) tests/cli/test_cli_on_spark.py
 CLASSES       := $(abspath $(VENV))/spark-classes.jsa
 SHORT_JVM     := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
 SPARK_TESTS   := -m "spark and not soak"
