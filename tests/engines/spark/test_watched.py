@@ -32,7 +32,7 @@ def test_queries_keep_their_names_apart(names: tuple[str, str]) -> None:
 
 
 def test_a_program_has_no_cuts_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engines.spark.watched.engine.StageTimes", lambda spark: None)
+    monkeypatch.setattr("penstock.engines.spark.watched.engine.StageTimes", lambda spark, from_now: None)
     monkeypatch.setattr(WatchedEngine, "executors", lambda self: (3, 2))
     engine = WatchedEngine(SimpleNamespace(sparkContext=SimpleNamespace(appName="theirs")))
     assert (engine.plan.slots, engine.plan.cuts) == (6, frozenset())
@@ -155,7 +155,7 @@ def test_pending_files_are_converted_into_rows(running_at_start: bool, in_batch:
 
 
 def test_a_local_program_is_told_why_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engines.spark.watched.engine.StageTimes", lambda spark: None)
+    monkeypatch.setattr("penstock.engines.spark.watched.engine.StageTimes", lambda spark, from_now: None)
     monkeypatch.setattr(WatchedEngine, "executors", lambda self: (1, 2))
     engine = WatchedEngine(SimpleNamespace(sparkContext=SimpleNamespace(appName="theirs", master="local[2]")))
     with pytest.raises(penstock.PenstockError, match=r"runs on master 'local\[2\]'.*Start it on a cluster"):
@@ -271,7 +271,7 @@ def theirs(made: list[dict[str, Any]], status: Callable[[], Any] = _gone) -> Any
 def looks(monkeypatch: pytest.MonkeyPatch, running: list[Any]) -> Callable[[], Window]:
     """A watcher of these queries."""
     stages = SimpleNamespace(refresh=lambda: None, stages=lambda run, number: None)
-    monkeypatch.setattr("penstock.engines.spark.watched.engine.StageTimes", lambda spark: stages)
+    monkeypatch.setattr("penstock.engines.spark.watched.engine.StageTimes", lambda spark, from_now: stages)
     monkeypatch.setattr(WatchedEngine, "executors", lambda self: (1, 2))
     spark: Any = SimpleNamespace(
         sparkContext=SimpleNamespace(appName="theirs"), streams=SimpleNamespace(active=running)

@@ -32,7 +32,7 @@ class Appending:
 def test_a_resumed_source_that_goes_back_to_the_rows_that_were_read_has_no_negative_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(costs, "StageTimes", lambda spark: SimpleNamespace(refresh=lambda: None))
+    monkeypatch.setattr(costs, "StageTimes", lambda spark, from_now: SimpleNamespace(refresh=lambda: None))
     flow = penstock.Dataflow("resumed")
     flow.source("in", penstock.generate(int, schema="n bigint", rows_per_s=100)).sink("out", penstock.noop())
     source, directory, spark = Appending(), SimpleNamespace(path=tmp_path), None

@@ -21,7 +21,7 @@ from penstock.engines.spark.settings import EngineSettings
 def test_a_source_of_a_resumed_run_does_not_cost_what_it_cost_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(costs, "StageTimes", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: None))
+    monkeypatch.setattr(costs, "StageTimes", lambda spark, from_now: SimpleNamespace(busy_s=lambda run_id, batch: None))
     flow = penstock.Dataflow("resumed")
     flow.source("in", penstock.generate(int, schema="n bigint", rows=10)).sink("out", penstock.noop())
     query = query_of("in", "out")
@@ -39,7 +39,7 @@ def test_a_source_of_a_resumed_run_does_not_cost_what_it_cost_before(
 
 def test_batches_without_rows_do_not_count_as_cost_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Timers in processing time cause endless empty batches; each takes as long as the only batch with rows."""
-    monkeypatch.setattr(costs, "StageTimes", lambda spark: SimpleNamespace(busy_s=lambda run_id, batch: 2.0))
+    monkeypatch.setattr(costs, "StageTimes", lambda spark, from_now: SimpleNamespace(busy_s=lambda run_id, batch: 2.0))
     flow = penstock.Dataflow("timers")
     rows = flow.source("in", penstock.generate(int, schema="n bigint", rows=10))
     rows.stateless("same", lambda df: df).keyed("kept", lambda df: df, keys=["n"]).sink("out", penstock.noop())
