@@ -126,7 +126,8 @@ def test_rows_and_selectivity_are_exact_and_costs_near_the_truth(spark: SparkSes
     assert shown["thirds"].seconds_per_row == pytest.approx(by_batch.seconds_per_row(), rel=0.15)
     assert shown["odd_thrice"].true_rows_per_s == pytest.approx(1 / row_s, rel=0.15)
     assert shown["odd_thrice"].service_scv is not None and shown["thirds"].service_scv is None  # not a row function
-    assert sum(latency.rows for latency in latencies) == ROWS  # each row counts once, from its append to its result
+    # Each row counts once, from its append to its result. A batch may hold a part of a row's results, and each window is rounded.
+    assert sum(latency.rows for latency in latencies) == pytest.approx(ROWS, abs=len(latencies) / 2)
     assert all(0 < latency.p50_s <= latency.p95_s <= latency.p99_s for latency in latencies)
     assert 0.9 * ROWS <= appended <= ROWS  # the first rows may have been appended before the meter started
     assert shown["numbers"].backlog_rows == 0 and shown["native"].backlog_rows is None
