@@ -25,8 +25,7 @@ docs: $(READY) ## Build docs/_build/html; broken links and failing examples are 
 
 .PHONY: test test-fast test-simulated lint soak
 test: test-fast java chromium kafka ## Run all checks and tests, as CI does.
-	@$(MAKE) --no-print-directory test-measurement
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync test-sessions $(OWN_PROCESSES) test-long test-pages docs
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync test-measurement test-packaging test-long test-sessions test-cluster test-pages docs
 	@$(BIN)/python tools/skipped_tests.py $(REPORTS)
 
 test-fast: $(READY) ## Run lint, type checks, the import contract and the quick tests without Spark.
@@ -48,27 +47,29 @@ soak: $(READY) java ## Run random plan changes and kill -9 for a long time.
 	PENSTOCK_SEQUENCES=20 $(BIN)/python -m pytest --timeout 7200 tests/engines/spark/test_exactness.py
 	$(BIN)/python -m pytest -m soak -s tests
 
-# The tests that measure run first and alone. Afterwards three groups run at once: two sessions for most files, and one
-# process for each group that starts its own drivers, clusters and brokers, the longest first. More groups would only
-# compete for two cores. The optimizing JIT compiler does not pay off in short JVMs, and class loading takes half of a
-# start: the first session leaves an archive of the classes for the sessions after it.
-REPORTS       := build/tests
-PYTEST        := $(BIN)/python -m pytest --durations=3 --junitxml=$(REPORTS)
-MEASUREMENT   := $(patsubst %,tests/engines/spark/test_%.py,measurement spark_contract watch)
-OWN_PROCESSES := tests/packaging tests/engines/spark/cluster tests/apps \
-                 $(patsubst %,tests/engines/spark/test_%.py,kill kafka topics) tests/cli/test_cli_on_spark.py
-CLASSES       := $(abspath $(VENV))/spark-classes.jsa
-SHORT_JVM     := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
-SPARK_TESTS   := -m "spark and not soak"
-.PHONY: test-measurement test-sessions test-long test-pages $(OWN_PROCESSES)
-test-sessions $(OWN_PROCESSES): export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:SharedArchiveFile=$(CLASSES)
-test-measurement:               export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:ArchiveClassesAtExit=$(CLASSES)
+# The tests that measure start first; their JVM leaves an archive of its classes for the sessions after it, because class
+# loading takes half of a start. All other Spark tests share three sessions, except those of a cluster and of the wheel,
+# which need processes of their own. The optimizing JIT compiler does not pay off in short JVMs.
+REPORTS     := build/tests
+PYTEST      := $(BIN)/python -m pytest --durations=3 --junitxml=$(REPORTS)
+MEASUREMENT := $(patsubst %,tests/engines/spark/test_%.py,measurement spark_contract watch)
+CLUSTER     := tests/engines/spark/cluster
+WHEEL       := tests/packaging
+CLASSES     := $(abspath $(VENV))/spark-classes.jsa
+SHORT_JVM   := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
+SPARK_TESTS := -m "spark and not soak"
+.PHONY: test-measurement test-cluster test-sessions test-packaging test-long test-pages
+test-cluster test-sessions: private export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:SharedArchiveFile=$(CLASSES)
+test-measurement:           private export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:ArchiveClassesAtExit=$(CLASSES)
 test-measurement:
-	$(PYTEST)/measurement.xml $(SPARK_TESTS) $(MEASUREMENT)
-test-sessions:
-	$(PYTEST)/sessions.xml $(SPARK_TESTS) -n 2 --dist loadfile tests $(patsubst %,--ignore=%,$(MEASUREMENT) $(OWN_PROCESSES) tests/soak)
-$(OWN_PROCESSES):
-	@echo $@ && $(PYTEST)/$(subst /,-,$@).xml $(SPARK_TESTS) $@
+	@echo $@ && $(PYTEST)/measurement.xml $(SPARK_TESTS) $(MEASUREMENT)
+test-cluster: | test-measurement
+	@echo $@ && $(PYTEST)/cluster.xml $(SPARK_TESTS) $(CLUSTER)
+test-sessions: | test-measurement
+	@echo $@ && $(PYTEST)/sessions.xml $(SPARK_TESTS) -n 3 --dist loadfile --no-loadscope-reorder tests \
+	  $(patsubst %,--ignore=%,$(MEASUREMENT) $(CLUSTER) $(WHEEL) tests/soak)
+test-packaging:
+	@echo $@ && $(PYTEST)/packaging.xml $(SPARK_TESTS) $(WHEEL)
 test-long:
 	@echo $@ && $(PYTEST)/long.xml -m long tests
 test-pages:
@@ -77,7 +78,7 @@ test-pages:
 # ---- measure
 
 .PHONY: bench-spark bench-nexmark bench-kafka bench-models bench-control bench-sim bench-elastic bench-latency \
-        bench-startup bench-watch bench-profile
+        bench-startup bench-watch bench-profile bench-organic
 bench-spark: $(READY) java ## Compare throughput, overhead, cuts and pauses with hand-written Spark.
 	$(BIN)/python -m benchmarks.spark
 
@@ -96,6 +97,10 @@ bench-models: $(READY) ## Compare models and planners with published figures.
 bench-control: $(READY) ## Compare the policies in simulation and time their decisions.
 	$(BIN)/python -m benchmarks.control
 
+.PHONY: bench-auto
+bench-auto: $(READY) ## Compare policy auto with the best fixed plans on generated dataflows and loads.
+	$(BIN)/python -m benchmarks.auto
+
 bench-elastic: $(READY) java ## Predict throughput on more executors and follow a load with few of them.
 	$(BIN)/python -m benchmarks.elastic
 
@@ -111,8 +116,15 @@ bench-watch: $(READY) java ## Compare what watch says about twelve programs with
 bench-profile: $(READY) java ## Compare profiled plans with an exhaustive search on Spark, and time word count.
 	$(BIN)/python -m benchmarks.profile
 
+bench-organic: $(READY) java ## Compare organic adaptation with an exhaustive search on Spark, and its variants.
+	$(BIN)/python -m benchmarks.organic
+
 bench-latency: $(READY) java ## Compare predicted with measured latency on Spark.
 	$(BIN)/python -m benchmarks.latency
+
+.PHONY: bench-threads
+bench-threads: $(READY) java ## Compare one thread with 4, 16 and 64 threads per slot for calls of 5 ms.
+	$(BIN)/python -m benchmarks.threads
 
 # ---- reproduce
 

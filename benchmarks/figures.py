@@ -34,6 +34,10 @@ def print_all(parts: Mapping[str, Callable[[T], list[Row]]], only: str | None, s
         if only in (None, name):
             print(f"{name} ...", file=sys.stderr, flush=True)
             rows += part(subject)
+    print_rows(rows, as_json=as_json)
+
+
+def print_rows(rows: list[Row], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows))
     else:

@@ -2,22 +2,32 @@
 
     python -m benchmarks.models_mst [--json]
 
-The authors' measurements and the World Cup trace are read from ../shared/data (or $PENSTOCK_SHARED/data); without them
-only the search is timed, on made-up samples of the same size.
+The authors' measurements and the World Cup trace are read as `benchmarks.papers.mst_data` says; without them only the
+search is timed, on generated samples of the same size.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from penstock.models.mst.curve_families import CURVE_FAMILIES, MODEL1, MODEL2, PAPER_FAMILIES
+from benchmarks.papers.mst_data import (
+    COUNTS,
+    PHASE_1,
+    PHASE_2,
+    SAMPLES,
+    TRAIN,
+    busiest,
+    generated_samples,
+    hourly,
+    published_samples,
+    requests_per_hour,
+)
+from penstock.models.mst.curve_families import CURVE_FAMILIES, PAPER_FAMILIES
 from penstock.models.mst.curve_selection import choose_step, select_curve
 from penstock.models.mst.fitted_curve import fit_curve
 from penstock.models.mst.least_squares import Weighting, mape
@@ -27,43 +37,13 @@ from penstock.models.mst.training_subset import best_training_subset
 from penstock.models.mst.validation_counts import first_divergences, widest_divergence
 from penstock.planning.elastic_comparison import ModelInputs, compare
 from penstock.planning.elastic_schedule import RentalTerms
-from penstock.planning.trace import Trace
 
-DATA = Path(os.environ.get("PENSTOCK_SHARED", Path(__file__).parents[2] / "shared")) / "data"
-COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128)
-TRAIN = (3, 4, 6, 8, 24)  # the result of phase 1 for a budget of 24 or 32 VMs
-PHASE_1 = ("wc", "sol", "rsort")
-# The models that the paper's validation samples selected, and the peak rates of its section 6.
-PHASE_2 = {
-    "grep": (MODEL1, 32.0),
-    "rcount": (MODEL1, 10.0),
-    "visitor": (MODEL2, 48.0),
-    "pv": (MODEL2, 46.0),
-    "clean": (MODEL2, 5.0),
-    "vhtree": (MODEL2, 49.0),
-}
 PAPER_WORST_MAPE = 15.8
 Row = dict[str, Any]
 
 
 def row(name: str, value: float, unit: str, bar: str = "", ok: bool | None = None) -> Row:
     return {"name": name, "value": round(float(value), 4), "unit": unit, "bar": bar, "ok": ok}
-
-
-def load_samples() -> dict[str, ThroughputSamples]:
-    measured: dict[str, dict[int, list[float]]] = {}
-    for line in (DATA / "mst" / "samples.tsv").read_text().splitlines()[1:]:
-        _, app, vms, *values = line.split("\t")
-        measured.setdefault(app, {})[int(vms)] = [float(value) for value in values]
-    return {app: ThroughputSamples.of(app, by_vms) for app, by_vms in measured.items()}
-
-
-def made_up_samples() -> dict[str, ThroughputSamples]:
-    rng = np.random.default_rng(0)
-    return {
-        app: ThroughputSamples.of(app, {m: m / (1 + s * m) * rng.lognormal(0, 0.05, size=6) for m in COUNTS})
-        for app, s in zip(PHASE_1, (0.1, 0.005, 0.001), strict=True)
-    }
 
 
 def search_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
@@ -157,14 +137,12 @@ def _phase_1_mape(samples: ThroughputSamples, validated: int, steps: tuple[float
 
 
 def elastic_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
-    lines = (DATA / "worldcup98" / "hourly.csv").read_text().splitlines()[1:]
-    requests = np.array([float(line.split(",")[1]) for line in lines])
-    first = int(np.argmax(np.convolve(requests, np.ones(500), "valid")))  # the busiest 500 hours
+    requests = requests_per_hour()
     steps = (0.0, step_of_phase_1(samples))
     rows = []
-    for title, part in (("busiest 500 h", requests[first : first + 500]), ("all 2089 h", requests)):
+    for title, part in (("busiest 500 h", busiest(requests)), ("all 2089 h", requests)):
         for app, (published, peak) in PHASE_2.items():
-            trace = Trace(rates=tuple(part), interval_s=3600.0).scaled_to(peak)
+            trace = hourly(part, peak)
             comparison = compare(
                 trace,
                 samples[app],
@@ -191,9 +169,9 @@ def elastic_rows(samples: dict[str, ThroughputSamples]) -> list[Row]:
 
 
 def run() -> list[Row]:
-    if not (DATA / "mst" / "samples.tsv").exists():
-        return search_rows(made_up_samples())
-    samples = load_samples()
+    if not SAMPLES.exists():
+        return search_rows(generated_samples())
+    samples = published_samples()
     return [*search_rows(samples), *mape_rows(samples), *elastic_rows(samples)]
 
 

@@ -1,9 +1,10 @@
-"""Profiled plans compared with an exhaustive search on Spark: `python -m benchmarks.profile [--json] [--only PART]`.
+"""Profiled plans compared with an exhaustive search on Spark: `python -m benchmarks.profile [--only PART] [--at DIR]`.
 
 The operators wait 5 ms for each row, so that 16 slots are 16 processors also on a small machine. Each part profiles a
 dataflow, then measures all plans of a grid with the same number of unfinished rows on one engine, and the profiled plan
 again among them. The figure is the throughput of the profiled plan relative to the best plan of the grid within the
-latency target. `word_count` is the time that a profile takes from scratch, with the start of Spark.
+latency target. `word_count` is the time that a profile takes from scratch, with the start of Spark. The same command
+with `--at` continues a benchmark that was interrupted.
 
 linear     three operators with different keys: all combinations of 2, 4, 5, 6 and 8 tasks, in one order because equal
 diamond    four parallel operators and a merge: 1 to 16 tasks for each operator
@@ -13,11 +14,12 @@ word_count profile on two slots
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
+import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
@@ -66,7 +68,7 @@ def _compared(name: str, flow: Dataflow, grid: list[dict[str, int]], folder: Pat
     found = penstock.profile(flow, slots=SLOTS, latency_s=LATENCY_S, at=folder / name, on_progress=_show)
     seconds = time.monotonic() - began_s
     plans = [found.plan, *(default_plan(flow, slots=SLOTS, replicas=each) for each in grid)]
-    measured = list(_measured(flow, found, plans, folder / f"{name}-search"))
+    measured = _measured(flow, found, plans, folder / f"{name}-search")
     within = [rate for rate, latency_s in measured if latency_s <= LATENCY_S] or [rate for rate, _ in measured]
     share = measured[0][0] / max(within)
     return [
@@ -77,22 +79,26 @@ def _compared(name: str, flow: Dataflow, grid: list[dict[str, int]], folder: Pat
     ]
 
 
-def _measured(flow: Dataflow, found: Profile, plans: list[Plan], at: Path) -> Iterator[tuple[float, float]]:
-    """Yield rows/s and latency of each plan, measured one after another on one engine."""
+def _measured(flow: Dataflow, found: Profile, plans: list[Plan], at: Path) -> list[tuple[float, float]]:
+    """Return rows/s and latency of each plan, measured one after another on one engine. Each result is stored."""
+    results = at.with_suffix(".json")
+    measured = [(rate, latency) for rate, latency in json.loads(results.read_text())] if results.exists() else []
     endless = endless_sources(flow.without_output())
     features = region_features(endless, found.operators)
     settings = TrialSettings(latency_target_s=LATENCY_S, window_s=LATENCY_S, limits=_LIMITS)
     trials = SparkTrials(endless, spark_platform(SLOTS, None, None), at)
     try:
-        for plan in plans:
+        for plan in plans[len(measured) :]:
             trial = measure_trial(
                 trials.fresh, plan, features, settings, unfinished_rows=found.unfinished_rows, reference=None
             )
             rate = fmean(trial.rows_per_s)
             print(f"  {plan.replicas}: {rate:,.0f} rows/s, {trial.latency_s:.2f} s", file=sys.stderr, flush=True)
-            yield rate, trial.latency_s
+            measured.append((rate, trial.latency_s))
+            results.write_text(json.dumps(measured))
     finally:
         trials.close()
+    return measured
 
 
 def _show(progress: ProfileProgress) -> None:
@@ -113,8 +119,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--at", type=Path, help="directory of the studies; default: a temporary one")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.nullcontext(options.at) if options.at else tempfile.TemporaryDirectory() as folder:
         print_all(PARTS, options.only, Path(folder), as_json=options.json)
 
 

@@ -23,6 +23,18 @@ settings.load_profile("penstock")
 
 # Spark workers and child processes import `tests` modules by name.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "support" / "spark-conf")
+
+
+# The files that take longest. They run first, because processes that share all files would wait for them at the end.
+LONGEST = {
+    f"test_{name}.py"
+    for name in ("kill", "kafka", "topics", "nexmark_on_spark", "mst_on_spark", "profile_on_spark", "programs_on_spark")
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.fixture(scope="session")

@@ -8,13 +8,18 @@ python -m benchmarks.papers stepwise --again        # also figures whose sources
 from __future__ import annotations
 
 import argparse
+import sys
 
-from benchmarks.papers import joker, stepwise
+from benchmarks.papers import drs, joker, model_driven, mst, stepwise
 from benchmarks.papers.results import ROOT, Figure, computed, page
+from penstock.dataflow.errors import PenstockError
 
 # Name of the paper -> its figures, the title of its page, and a sentence about them.
 PARTS: dict[str, tuple[dict[str, Figure], str, str]] = {
+    "drs": (drs.FIGURES, drs.TITLE, drs.INTRODUCTION),
     "joker": (joker.FIGURES, joker.TITLE, joker.INTRODUCTION),
+    "model-driven": (model_driven.FIGURES, model_driven.TITLE, model_driven.INTRODUCTION),
+    "mst": (mst.FIGURES, mst.TITLE, mst.INTRODUCTION),
     "stepwise": (stepwise.FIGURES, stepwise.TITLE, stepwise.INTRODUCTION),
 }
 
@@ -30,15 +35,22 @@ def main() -> None:
     for part in options.part:
         if part not in PARTS:
             parser.error(f"there is no part '{part}'; the parts are {', '.join(PARTS)}.")
+    missing = []
     for part in options.part or PARTS:
         figures, title, introduction = PARTS[part]
         unknown = [name for name in options.figure if name not in figures]
         if unknown:
             parser.error(f"'{part}' has no figure {', '.join(unknown)}; its figures are {', '.join(figures)}.")
-        rows = computed(part, figures, options.figure, again=options.again)
+        try:
+            rows = computed(part, figures, options.figure, again=options.again)
+        except PenstockError as error:
+            missing.append(part)
+            print(f"{part}: {error}", file=sys.stderr)
+            continue
         file = ROOT / "docs" / "papers" / f"{part}-results.md"
         file.write_text(page(title, introduction, rows, f"make reproduce PART={part}"))
         print(f"{file.relative_to(ROOT)}: {len(rows)} rows")
+    sys.exit(bool(missing))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ STRICT = AdaptationParameters(strict=True, period_s=PERIOD_S)
 class Adapted:
     """The result of an adaptation from one pipeline and one replica per region."""
 
+    flow: Dataflow
     changes: list[DecisionRecord]
     rows_per_s: list[float]  # of all sources, in each window
     plan: Plan
@@ -115,4 +116,4 @@ def adapted(
         rows_per_s = [
             sum(window.operator(name).processed_rows_per_s or 0.0 for name in first) for _, window in store.windows()
         ]
-    return Adapted(changes=changes, rows_per_s=rows_per_s, plan=engine.plan)
+    return Adapted(flow=flow, changes=changes, rows_per_s=rows_per_s, plan=engine.plan)

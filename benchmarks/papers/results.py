@@ -12,7 +12,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "build" / "reproduce"
-_SOURCES = ("benchmarks/papers", "src/penstock/study", "src/penstock/engines/simulated", "src/penstock/control")
+_SOURCES = (
+    "benchmarks/papers",
+    *(f"src/penstock/{part}" for part in ("study", "engines/simulated", "control", "models", "planning")),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

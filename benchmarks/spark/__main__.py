@@ -9,12 +9,13 @@ import argparse
 import shutil
 
 from benchmarks.figures import print_all
+from benchmarks.spark.barrier import barrier
 from benchmarks.spark.cuts import cuts
 from benchmarks.spark.overhead import overhead
 from benchmarks.spark.pauses import pauses
 from benchmarks.spark.throughput import default_confs, word_count
 
-PARTS = {"word-count": word_count, "overhead": overhead, "pauses": pauses, "cuts": cuts}
+PARTS = {"word-count": word_count, "overhead": overhead, "pauses": pauses, "cuts": cuts, "barrier": barrier}
 
 
 def main() -> None:

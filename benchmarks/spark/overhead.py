@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import psutil
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import penstock
+from benchmarks.cpu_time import cpu_s
 from benchmarks.figures import Row, row
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.engine import SparkEngine
@@ -109,9 +109,3 @@ def until_batch(engine: SparkEngine, query: StreamingQuery, number: int, measure
         if measured and time.monotonic() > observed_s + 2.0:  # one window of a run
             engine.observe()
             observed_s = time.monotonic()
-
-
-def cpu_s() -> float:
-    """Return the CPU time of this process, the JVM and the Python workers, including ended workers."""
-    own = psutil.Process()
-    return sum(sum(process.cpu_times()[:4]) for process in [own, *own.children(recursive=True)])

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.apps.stepwise import linear, star, twitter_sentiment, waiting_word_count, word_count
-from penstock.engines.spark.batch_result import batch_results, input_samples
+from penstock.engines.spark.batch_result import batch_results, input_samples, row_sizes
 
 pytestmark = pytest.mark.spark
 
@@ -60,3 +60,15 @@ def test_files_are_sampled_and_other_sources_refused(spark: SparkSession, tmp_pa
     )
     with pytest.raises(penstock.PenstockError, match="do not compare results"):
         input_samples(own, 3)
+
+
+def test_the_sizes_of_rows_are_measured_on_a_sample(spark: SparkSession) -> None:
+    """A bigint has 8 bytes. A string has its characters and an offset of 4 bytes; no offset is longer than 8."""
+    flow = penstock.Dataflow("sizes")
+    numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=1.0))
+    texts = numbers.rows("text", lambda row: {"text": "x" * 100}, schema="text string")
+    texts.rows("nothing", lambda row: [], schema="text string").sink("out", penstock.noop())
+    sizes = row_sizes(flow, input_samples(flow, 20), spark)
+    assert sizes["numbers"] == pytest.approx(8.0, abs=1.0)
+    assert 100.0 <= sizes["text"] <= 110.0
+    assert "nothing" not in sizes

@@ -38,6 +38,8 @@ def flow_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "stop {}",
         "decisions {}",
         "rescale {} numbers=2",
+        "cut {} numbers",
+        "fuse {} numbers",
         "rate {} numbers=5",
         "report {}",
         "mst measure flow.py --executors 1 --at {}",

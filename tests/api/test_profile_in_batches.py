@@ -53,6 +53,9 @@ def profiled(monkeypatch: pytest.MonkeyPatch, flow: Dataflow, costs: Behaviour, 
         def fresh(self, plan: Plan) -> tuple[RunnableEngine, Clock]:
             return self.engines.trial(plan)
 
+        def row_bytes(self) -> dict[str, float]:
+            return {}
+
         def time(self) -> float:
             return self.engine.clock.time()
 

@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,8 @@ def test_a_run_processes_all_rows_and_is_changed_while_it_runs(
         assert run.status().state == "running"
         assert "2 -> 4 replicas" in run.rescale(twice=4).text
         assert run.plan is not None and run.plan.replicas == {"twice": 4}
+        assert "cut after twice" in run.cut("twice").text and run.plan.cuts == {"twice"}
+        assert "no cut after twice" in run.fuse("twice").text and run.plan.cuts == frozenset()
         assert "5000 rows/s" in run.set_rate("numbers", 5_000).text
         run.apply(run.plan.replace(replicas={"twice": 3}))
     (engine,) = engines
@@ -37,8 +40,37 @@ def test_a_run_processes_all_rows_and_is_changed_while_it_runs(
     assert record.status().state == "stopped" and not run.is_running and run.failure is None
     operators = record.operators()
     assert operators[operators.operator == "twice"].rows_in.sum() == 50
-    assert [change["twice"] for change in record.plan_changes().replicas] == [4, 3]
+    assert [change["twice"] for change in record.plan_changes().replicas] == [4, 4, 4, 3]
     assert list(record.windows().window) == list(range(1, len(record.windows()) + 1))
+
+
+def test_settings_of_the_policy_change_while_it_runs(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"policy": "drs", "latency_s": 3.0, "warm_up_s": 0.0, "cooldown_s": 0.0, "windows": 2}
+    with penstock.run(double_flow(None), at=tmp_path, **options, **FAST) as run:
+        text = run.set(latency_s=1.5, cooldown_s=7.0).text
+        assert text == "set latency_s=1.5 cooldown_s=7; the next decision uses it"
+        before = run.decision_rows()[1]
+        while run.decision_rows()[1] <= before:
+            time.sleep(0.02)
+        inputs = run.decision_rows()[0][-1][1].inputs
+        assert (inputs["latency_s"], inputs["cooldown_s"]) == (1.5, 7.0)
+        recorded = run.status().run
+        assert recorded is not None and recorded.latency_target is not None
+        assert recorded.latency_target.seconds == 1.5
+        with pytest.raises(penstock.RequestError, match="either a latency target or a maximum number of slots"):
+            run.set(max_slots=4)  # policy drs accepts one of them
+        with pytest.raises(penstock.RequestError, match=r"latency_s is -1\.0; it must be a finite number above 0"):
+            run.set(latency_s=-1.0)
+        with pytest.raises(penstock.RequestError, match="No setting is given"):
+            run.set()
+
+
+def test_a_run_without_a_policy_has_no_settings(engines: list[MemoryEngine], tmp_path: Path) -> None:
+    with (
+        penstock.run(double_flow(None), at=tmp_path, **FAST) as run,
+        pytest.raises(penstock.RequestError, match="The run has no policy"),
+    ):
+        run.set(latency_s=1.5)
 
 
 def test_a_run_that_stops_when_idle(engines: list[MemoryEngine], doubling: penstock.Dataflow, tmp_path: Path) -> None:
@@ -103,6 +135,36 @@ def test_ctrl_c_during_the_start_stops_the_run_before_it_is_raised(
     recorded = penstock.open_run(tmp_path).status().run
     assert recorded is not None and recorded.stop_reason == "interrupted during the start"
     assert not engines[0].running
+
+
+def test_ctrl_c_cancels_a_start_that_waits(
+    engines: list[MemoryEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine notices it between two steps, because the JVM of a user's session cannot be ended."""
+    cancelled: list[threading.Event] = []
+    create = MemoryEngine.__init__
+
+    def created(self: MemoryEngine, *args: Any, start_cancelled: threading.Event, **kwargs: Any) -> None:
+        cancelled.append(start_cancelled)
+        create(self, *args, **kwargs)
+
+    def waits(self: MemoryEngine) -> None:
+        main = threading.main_thread().ident  # a signal to this thread would not wake the main thread
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+        assert cancelled[0].wait(60.0), "the start waits for its end"
+        raise penstock.PenstockError("cancelled")
+
+    monkeypatch.setattr(MemoryEngine, "__init__", created)
+    monkeypatch.setattr(MemoryEngine, "start", waits)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            penstock.run(double_flow(None), at=tmp_path, **FAST)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    recorded = penstock.open_run(tmp_path).status().run
+    assert recorded is not None and recorded.stop_reason == "interrupted during the start"
 
 
 def test_an_error_in_the_block_stops_the_run_and_is_raised(engines: list[MemoryEngine], tmp_path: Path) -> None:
@@ -192,10 +254,10 @@ def test_the_program_keeps_its_signal_handlers(engines: list[MemoryEngine], tmp_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"policy": "magic"}, "There is no policy 'magic'; the policies are drs"),
+        ({"policy": "magic"}, "There is no policy 'magic'; the policies are auto, drs"),
         ({"policy": "drs"}, "requires either a latency target or a maximum number of slots"),
         ({"policy": "drs", "latency_s": 1.0, "max_slots": 4}, "and not both"),
-        ({"policy": "ds2", "latency_s": 1.0}, "'ds2' has no latency target; use policy 'drs'"),
+        ({"policy": "ds2", "latency_s": 1.0}, "'ds2' has no latency target; use policy 'auto' or 'drs'"),
         ({"policy": "ds2", "mst_study": "study"}, "'ds2' uses no throughput study; use policy 'mst'"),
         ({"policy": "ds2", "profile": "study"}, "'ds2' uses no profile; use policy 'stepwise'"),
         ({"policy": "stepwise"}, "requires 'profile': the directory of a study by 'penstock profile'"),
@@ -204,7 +266,8 @@ def test_the_program_keeps_its_signal_handlers(engines: list[MemoryEngine], tmp_
         ({"policy": "drs", "latency_s": -1.0}, "latency_s is -1.0; it must be a finite number above 0"),
         ({"policy": "drs", "latency_s": 1.0, "mode": "on"}, "There is no mode 'on'"),
         ({"policy": "mst", "executors": (4, 1)}, "the smallest number comes first"),
-        ({"latency_s": 1.0}, "Without a policy nothing uses the latency target;"),
+        ({"quantile": 0.95}, "Without a policy nothing uses the quantile;"),
+        ({"policy": "auto"}, "requires a latency target, a limit, or both"),
         ({"window_s": 0.0}, "window_s is 0.0"),
         ({"spark": object(), "master": "local[4]"}, "A Spark session has its own master"),
         ({"bootstrap_servers": "localhost:9092"}, "require the channel 'kafka'"),

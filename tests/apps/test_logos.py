@@ -15,13 +15,19 @@ from tests.support.spark_runs import engine_for, play
 ROWS = 60
 
 
-def test_the_logos_drawn_on_a_frame_are_detected() -> None:
+@pytest.mark.parametrize(("detector", "found", "wrong"), [("orb", 0.85, 0.08), ("sift", 0.95, 0.05)])
+def test_the_logos_drawn_on_a_frame_are_detected(detector: logos.Detector, found: float, wrong: float) -> None:
     """The expected logos are the ones that were drawn on the frames; they do not come from the chain under test."""
-    seen = {(frame, name) for frame, name, _ in logos.oracle(ROWS)}
+    seen = {(frame, name) for frame, name, _ in logos.oracle(ROWS, detector=detector)}
     drawn = {(n, name) for n in range(ROWS - logos.FLUSH_ROWS) for name in logos.shown(n)}
     assert len(drawn) > 30
-    assert len(seen & drawn) >= 0.85 * len(drawn)
-    assert len(seen - drawn) <= 0.05 * len(drawn)
+    assert len(seen & drawn) >= found * len(drawn)
+    assert len(seen - drawn) <= wrong * len(drawn)
+
+
+def test_all_sixteen_logos_are_shown() -> None:
+    assert {name for n in range(400) for name in logos.shown(n)} == set(logos.LOGOS)
+    assert len(logos.LOGOS) == 16
 
 
 def test_the_number_of_features_varies_from_frame_to_frame() -> None:
@@ -30,10 +36,12 @@ def test_the_number_of_features_varies_from_frame_to_frame() -> None:
     assert all(count <= logos.MAX_FEATURES for count in counts)
 
 
-def test_row_functions_equal_the_oracle_frame_by_frame() -> None:
+@pytest.mark.parametrize("detector", logos.DETECTORS)
+def test_row_functions_equal_the_oracle_frame_by_frame(detector: logos.Detector) -> None:
     names = ["frame", "ts", "pixels"]
     rows = [dict(zip(names, logos.generator(n, ROWS), strict=True)) for n in range(12)]
-    matches = [match for row in rows for feature in logos.extract(row) if (match := logos.match(feature)) is not None]
+    features = [feature for row in rows for feature in logos.extract(row, detector)]
+    matches = [match for feature in features if (match := logos.match(feature, detector)) is not None]
     counted: dict[tuple[int, str], int] = {}
     for match in matches:
         counted[match["frame"], match["logo"]] = counted.get((match["frame"], match["logo"]), 0) + 1
@@ -42,8 +50,13 @@ def test_row_functions_equal_the_oracle_frame_by_frame() -> None:
         for (frame, name), matches in counted.items()
         if matches >= logos.MIN_MATCHES
     ]
-    assert logos.check(output, 12 + logos.FLUSH_ROWS) == []
-    assert logos.check(output[1:], 12 + logos.FLUSH_ROWS) != []
+    assert logos.check(output, 12 + logos.FLUSH_ROWS, detector=detector) == []
+    assert logos.check(output[1:], 12 + logos.FLUSH_ROWS, detector=detector) != []
+
+
+def test_an_unknown_detector_is_refused() -> None:
+    with pytest.raises(penstock.PenstockError, match="orb, sift"):
+        logos.flow(detector="surf")  # type: ignore[arg-type]
 
 
 def test_the_flush_lies_behind_all_frames_and_brings_matches() -> None:

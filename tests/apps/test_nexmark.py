@@ -11,11 +11,11 @@ import pytest
 import penstock
 from penstock.apps import nexmark
 from penstock.apps.nexmark import generator, streams
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.dataflow.load import load
 
 EVENTS = 100_000
-DEFAULTS = Settings()
+DEFAULTS = NexmarkSettings()
 
 
 def test_the_proportions_are_1_to_3_to_46() -> None:
@@ -32,7 +32,7 @@ def test_ids_are_consecutive_from_1000() -> None:
 
 @pytest.mark.parametrize("ratio", [2, 5])
 def test_all_but_one_in_ratio_are_hot(ratio: int) -> None:
-    settings = Settings(hot_auction_ratio=ratio, hot_bidder_ratio=ratio, hot_seller_ratio=ratio)
+    settings = NexmarkSettings(hot_auction_ratio=ratio, hot_bidder_ratio=ratio, hot_seller_ratio=ratio)
     bids, auctions = streams.bids(EVENTS, settings), streams.auctions(EVENTS, settings)
     # One id in a hundred is hot; the others are spread over a hundred open auctions or a thousand persons.
     hot = [
@@ -44,7 +44,7 @@ def test_all_but_one_in_ratio_are_hot(ratio: int) -> None:
 
 
 def test_bids_refer_to_auctions_in_flight_and_auctions_to_active_persons() -> None:
-    settings = Settings(hot_auction_ratio=1, hot_seller_ratio=1, in_flight_auctions=40, active_persons=30)
+    settings = NexmarkSettings(hot_auction_ratio=1, hot_seller_ratio=1, in_flight_auctions=40, active_persons=30)
     auctions = [bid.auction - 1_000 - 3 * (k // 46) for k, bid in enumerate(streams.bids(EVENTS, settings))]
     assert (min(auctions), max(auctions)) == (2 - 40, 2 + 10)  # up to ten auctions that do not exist yet
     sellers = [auction.seller - 1_000 - k // 3 for k, auction in enumerate(streams.auctions(EVENTS, settings))]
@@ -59,7 +59,7 @@ def test_prices_are_log_uniform_from_100_to_100_million() -> None:
 
 
 def test_events_are_out_of_order_and_none_is_late_with_the_delay_of_the_watermark() -> None:
-    settings = Settings(events_per_s=100, disorder_ms=700)
+    settings = NexmarkSettings(events_per_s=100, disorder_ms=700)
     for times in (
         [bid.at_ms for bid in streams.bids(EVENTS, settings)],
         [auction.at_ms for auction in streams.auctions(EVENTS, settings)],
@@ -70,7 +70,7 @@ def test_events_are_out_of_order_and_none_is_late_with_the_delay_of_the_watermar
 
 
 def test_auctions_last_as_long_as_it_takes_to_open_those_in_flight() -> None:
-    settings = Settings(events_per_s=500, in_flight_auctions=60)
+    settings = NexmarkSettings(events_per_s=500, in_flight_auctions=60)
     lengths = [auction.expires_ms - auction.at_ms for auction in streams.auctions(EVENTS, settings)]
     mean_ms = 60 * 50 / 3 / 500 * 1000
     assert min(lengths) >= 1 and max(lengths) <= settings.max_auction_ms == 2 * mean_ms

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.apps import nexmark
 from penstock.apps.nexmark import winning_bids
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from tests.support.nexmark_runs import SMALL
 from tests.support.plain_query import collect_stream, compose, write_files
 from tests.support.spark_runs import engine_for, play, random_plan
@@ -41,7 +41,7 @@ def test_output_is_exact_after_a_random_plan_change(spark: SparkSession, tmp_pat
 
 def test_an_auction_closes_when_the_watermark_behind_the_join_reaches_its_end(plain_spark: Any, tmp_path: Path) -> None:
     """The oracles of queries 4 and 6 state which auctions are closed at the end, to the millisecond."""
-    settings = Settings(**SMALL)
+    settings = NexmarkSettings(**SMALL)
     closed = datetime(2026, 1, 1, 12, tzinfo=UTC)
     second, longest = timedelta(seconds=1), timedelta(milliseconds=settings.max_auction_ms)
     disorder = timedelta(milliseconds=settings.disorder_ms)

@@ -95,6 +95,29 @@ def test_generated_messages_cause_facts_of_every_kind() -> None:
     assert set(sizes) == {1, 2, 3, 4}
 
 
+@pytest.mark.parametrize("window", [1, 37, 500])
+def test_the_size_of_the_window_is_a_parameter(window: int) -> None:
+    """The expected counts are those of the messages in the window."""
+    rows, detectors = 700, {}
+    facts = set()
+    for n in range(rows):
+        row = dict(zip(("position", "entering", "leaving"), patterns.generator(n, window), strict=True))
+        for move in patterns.candidates(row):
+            detector = detectors.setdefault(move["pattern"], patterns.Detector(THRESHOLD))
+            facts |= {(move["pattern"], *fact) for fact in detector.batch([(move["position"], move["change"])])}
+    inside = Counter(p for n in range(rows - window, rows) for p in patterns.subsets(patterns.message(n)))
+    frequent = {pattern for pattern, count in inside.items() if count >= THRESHOLD}
+    last = {pattern: fact for pattern, fact, _ in sorted(facts, key=lambda fact: fact[2])}
+    assert {pattern for pattern, fact in last.items() if fact == "frequent"} == frequent
+    expected = {fact for fact in patterns.oracle(rows, THRESHOLD, window) if fact[1] != "covered"}
+    assert facts == expected  # without the loop no pattern is covered
+
+
+def test_a_window_without_messages_is_refused() -> None:
+    with pytest.raises(penstock.PenstockError, match="at least 1"):
+        patterns.flow(window=0)
+
+
 def test_the_loop_goes_through_a_cut_and_each_operator_is_a_region() -> None:
     flow = patterns.flow(rows=ROWS)
     flow.check()

@@ -259,7 +259,9 @@ def test_mistakes_about_clusters_are_reported(tmp_path: Path) -> None:
     assert "the smaller number comes first" in output
     output = printed("run", "flow.py", "--policy", "mst", "--executors", "1..1000000000", fails=True)
     assert "at most 10,000 replicas" in " ".join(output.split())
-    assert "choose a policy as well" in printed("run", "flow.py", "--executors", "1..4", fails=True)
+    assert "cannot be changed, because the driver runs all tasks" in printed(
+        "run", "flow.py", "--executors", "1..4", fails=True
+    )
     words = ["run", "flow.py", "--master", "spark://host:7077", "--policy", "mst", "--executors", "1..4"]
     assert "requires the number of cores per executor" in printed(*words, fails=True)
 

@@ -76,6 +76,10 @@ def test_a_run_is_shown_changed_and_stopped_by_commands(running: Running, tmp_pa
     status = json.loads(penstock("status", at, "--json"))
     assert status["plan"]["replicas"] == {"twice": 4}
     assert [change["outcome"] for change in status["plan_changes"]] == ["ok"]
+    assert "cut after twice" in penstock("cut", at, "twice")
+    assert json.loads(penstock("status", at, "--json"))["plan"]["cuts"] == ["twice"]
+    assert "no cut after twice" in json.loads(penstock("fuse", at, "twice", "--json"))["text"]
+    assert "The plan has no cut after 'twice'" in penstock("fuse", at, "twice", code=1)
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(status["plan"] | {"slots": 8}))
     assert "slots: 2 -> 8" in json.loads(penstock("apply", at, plan, "--json"))["text"]

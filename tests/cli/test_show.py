@@ -83,7 +83,17 @@ def test_a_missing_dataflow_is_one_clear_error(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["rescale d a=x", "rescale d a=1.5", "rescale d a=1 a=2", "rescale d", "rate d a=-1", "rate d a=inf", "rate d a"],
+    [
+        "rescale d a=x",
+        "rescale d a=1.5",
+        "rescale d a=1 a=2",
+        "rescale d",
+        "cut d",
+        "fuse d",
+        "rate d a=-1",
+        "rate d a=inf",
+        "rate d a",
+    ],
 )
 def test_invalid_arguments_are_refused(words: str) -> None:
     result = CliRunner().invoke(cli, words.split())

@@ -172,7 +172,7 @@ def test_executors_come_with_the_slots_that_a_policy_asks_for(given: list[str], 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "Missing option '--policy'"),
+        ((), "A simulation requires a policy, or a latency target or a limit"),
         (("--policy", "threshold"), "or like (--like), and not both"),
         (("--policy", "threshold", "--behaviour", "nowhere.json"), "Cannot read the behaviour file"),
         (("--policy", "drs", "--behaviour", "nowhere.json"), "requires either a latency target"),

@@ -27,14 +27,14 @@ from penstock.control.policies.ds2 import Ds2
 from penstock.control.policies.stela import Stela
 from penstock.control.policies.threshold import Threshold
 from penstock.control.policy import Policy
-from penstock.control.simulation import Duration, LatencyTarget, simulate
+from penstock.control.simulation import Duration, simulate
 from penstock.control.topology import Topology
 from penstock.dataflow import PlanError
 from penstock.engines.simulated import SimulatedEngine
 from penstock.measure.smoothing import MovingAverage
 from penstock.plan import Plan, validated
 from penstock.report.simulation_tables import league_table
-from penstock.store import Store
+from penstock.store import LatencyTarget, Store
 from tests.support.applications import VIDEO_SERVICE, allocations, mean_s, plan_of, video
 from tests.support.memory_engine import FakeClock
 from tests.support.queueing_engine import QueueingEngine
@@ -63,7 +63,7 @@ def test_drs_comes_first_in_fewer_changes_than_the_baselines() -> None:
     def result_of(policy: Policy) -> PolicyResult:
         clock = FakeClock()
         engine = QueueingEngine(flow, start, clock=clock, rate=lambda _: 13.0, service_per_s=VIDEO_SERVICE, pause_s=2.0)
-        duration, target = Duration(windows=100, window_s=60.0), LatencyTarget(max_s=3.0)
+        duration, target = Duration(windows=100, window_s=60.0), LatencyTarget(seconds=3.0)
         return run_policy(policy, engine, clock, settings, duration=duration, optimum=optimum, target=target)
 
     settings = Settings(mode="active", smoothing=MovingAverage(2), warm_up_s=0.0, stale_after_s=180.0)

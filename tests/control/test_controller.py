@@ -205,12 +205,10 @@ def test_each_guard_vetoes_with_its_reason(tmp_path: Path) -> None:
         assert rows[0].alternatives[0].replicas["extract"] == 9  # the vetoed decision is recorded
     composed = Cooldown(Bounded(PayBack(Hysteresis(wanted), within_s=3600.0), max_slots=64), seconds=300)
     clock = FakeClock()
-    assert (
-        drive(tmp_path / "all", scripted_engine(clock), clock, composed, windows=2, smoothing=MovingAverage(1))[
-            0
-        ].applied
-        == "ok"
-    )
+    rows = drive(tmp_path / "all", scripted_engine(clock), clock, composed, windows=7, smoothing=MovingAverage(1))
+    began_s = rows[0].at_s - 60.0  # windows of a minute; the cooldown counts from the start
+    assert reasons(rows)[:4] == ["cooldown"] * 4
+    assert rows[4].applied == "ok" and rows[4].at_s >= began_s + 300.0
 
 
 def test_hysteresis_passes_a_change_that_is_requested_for_long_enough(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_loop_changes_once_and_never_again(application: Application, start: 
     clock = FakeClock()
     engine = engine_of(application, dict(zip(service, start, strict=True)), clock)
     policy = Cooldown(Drs(DrsSettings(goal=LeastLatency(max_slots=22))), seconds=14 * 60.0)
-    rows = drive(tmp_path, engine, clock, policy, windows=27, smoothing=MovingAverage(3))
+    rows = drive(tmp_path, engine, clock, policy, windows=300, smoothing=MovingAverage(3))
     changes = [row for row in rows if row.kind == "change"]
     assert [row.applied for row in changes] == ["ok"]
     assert engine.plan.replicas == best

@@ -17,14 +17,14 @@ from penstock.control.policies.mst import Mst, MstSettings
 from penstock.control.policies.mst.load import AT_S, LEVEL, SLOPE, with_forecast
 from penstock.control.policies.mst.margin import BACKLOG, MARGIN, SLOTS
 from penstock.control.policy import Change, Hold, Policy, Reason, Situation
-from penstock.control.simulation import Duration, LatencyTarget, SimulationSummary, simulate
+from penstock.control.simulation import Duration, SimulationSummary, simulate
 from penstock.control.topology import Topology
 from penstock.engines.ports import Applied
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
 from penstock.engines.simulated.behaviour import ChangePause, SimulatedCluster
 from penstock.measure.smoothing import MovingAverage
 from penstock.plan import Plan, default_plan, validated
-from penstock.store import DecisionRecord, Store
+from penstock.store import DecisionRecord, LatencyTarget, Store
 from tests.support.applications import waiting
 from tests.support.driving import drive
 from tests.support.situations import situations
@@ -76,7 +76,7 @@ def simulated(
             settings,
             clock=engine.clock,
             duration=Duration(windows=windows, window_s=10.0),
-            target=LatencyTarget(max_s=max_s),
+            target=LatencyTarget(seconds=max_s),
         )
 
 

@@ -71,6 +71,19 @@ def test_ds2_does_not_oscillate_at_an_integer_number_of_replicas(tmp_path: Path)
     assert engine.plan.replicas["match"] == 2
 
 
+@pytest.mark.parametrize("rate", [3.0, 9.0, 20.0])
+def test_ds2_leaves_time_for_the_fixed_part_of_batches(rate: float) -> None:
+    """A query at rho of 0.9 makes batches of ten times their fixed time; without work a query needs one slot."""
+    situation = situation_of("video", (24, 24, 24), rate, 80, micro_batch=True)
+    decision, _ = Ds2().decide(situation, {})
+    assert isinstance(decision, Change)
+    service = {"extract": 5.0, "match": 4.5, "aggregate": 100.0}
+    for query in situation.topology.queries(decision.plan.cuts):
+        replicas = {decision.plan.replicas[name] for name in query}
+        busy = sum(rate / service[name] for name in query if name in service)
+        assert replicas == {max(1, math.ceil(busy / 0.9))}
+
+
 def fan(rates: dict[str, float]) -> Situation:
     """head feeds a and b, each of which feeds a sink; the sink of b gets three times as many rows."""
     flow = penstock.Dataflow("fan")

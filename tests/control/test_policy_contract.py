@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from penstock.control import guards
 from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
 from penstock.control.policies.catalogue import POLICIES, PolicyParameters, build_policy, guarded_policy
 from penstock.control.policy import Change, Hold, Policy, Reason, Situation
+from penstock.control.quiet_hours import Quiet, QuietHours
 from penstock.plan import validated
 from tests.support.profiles import video_profile
 from tests.support.situations import situation_of, situations
@@ -36,6 +38,7 @@ GUARDS: dict[str, Callable[[Policy], Policy]] = {
     "bounded": lambda policy: Bounded(policy, max_slots=9),
     "cooldown": lambda policy: Cooldown(policy, seconds=60.0),
     "hysteresis": lambda policy: Hysteresis(policy, gain=0.1),
+    "quiet": lambda policy: Quiet(policy, hours=QuietHours.parse("00:30-00:20"), zone=UTC),
     "pay-back": lambda policy: PayBack(policy, within_s=600.0),
 }
 

@@ -8,19 +8,25 @@ import msgspec
 import pytest
 
 from penstock.control.guards import Bounded
-from penstock.control.policies.stepwise import Stepwise, StepwiseSettings
+from penstock.control.policies.stepwise import RecalibrationSettings, Stepwise
 from penstock.control.policies.stepwise.memory import Notes
 from penstock.control.policies.stepwise.recalibration import (
     Cause,
     Recalibration,
-    Step,
+    RecalibrationStep,
     StepRules,
     next_trial,
     without_idlest,
 )
 from penstock.control.policy import Change, Hold
-from penstock.study.stepwise.configuration import Change as TrialChange
-from penstock.study.stepwise.configuration import Configuration, Finished, NextTrial, OperatorMeasurement, Round
+from penstock.study.stepwise.configuration import (
+    Configuration,
+    Finished,
+    NextTrial,
+    OperatorMeasurement,
+    Round,
+    TrialChange,
+)
 from penstock.study.stepwise.sequential_test import Verdict
 from tests.support.profiles import video_profile
 from tests.support.situations import situation_of
@@ -71,7 +77,7 @@ def test_the_first_trial_is_a_multiple_of_the_ratio_and_source_tasks_are_not_tri
     same = replace(state.rounds[0], configuration=trial.configuration, change=trial.change)
     state, trial = next_trial(state.ended(replace(same, verdict=Verdict.NO_DIFFERENCE)), RULES, ratio, any_trial)
     assert isinstance(trial, NextTrial)
-    assert state.step is Step.CAPACITY and trial.change is TrialChange.OPERATOR
+    assert state.step is RecalibrationStep.CAPACITY and trial.change is TrialChange.OPERATOR
     assert trial.configuration.tasks == {"split": 7, "count": 6}  # the operator with the highest capacity
 
 
@@ -133,7 +139,7 @@ def test_a_profiled_plan_may_have_more_tasks_than_slots_unless_a_user_limits_the
     shared = video_profile(
         (12, {"extract": 8, "match": 8, "aggregate": 1}, 30.0), (9, {"extract": 6, "match": 6}, 20.0)
     )
-    policy = Stepwise(StepwiseSettings(profile=shared))
+    policy = Stepwise(RecalibrationSettings(profile=shared))
     situation = situation_of("video", (4, 4, 1), 9.0, 12)
     decision, _ = Bounded(policy).decide(situation, {})
     assert isinstance(decision, Change) and decision.plan == shared.plans[0].plan

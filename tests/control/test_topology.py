@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import penstock
 from penstock.apps.nexmark import q4, q5, q7
-from penstock.control.region_configuration import Configuration, plan_with
+from penstock.control.region_configuration import RegionConfiguration, plan_with
 from penstock.control.topology import Topology
 from penstock.plan import default_plan, validated
 
@@ -45,5 +45,5 @@ def test_the_configuration_of_a_region_removes_no_cut_between_states() -> None:
     flow = q4.flow()
     topology = Topology.of(flow)
     plan = default_plan(flow).replace(cuts=frozenset({"valid_bids"}))
-    wanted = plan_with(topology, plan, {"valid_bids": Configuration(replicas=1)}, micro_batch=True)
+    wanted = plan_with(topology, plan, {"valid_bids": RegionConfiguration(replicas=1)}, micro_batch=True)
     assert wanted == validated(flow, wanted) and wanted.cuts == {"valid_bids", "highest"}

@@ -89,7 +89,7 @@ def test_numbers_of_numpy_and_paths_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"window_s": "2"}, "run() is given window_s='2', which is of type str; give a number."),
+        ({"window_s": "2"}, "run() is given window_s='2', which is of type str; give a number or None."),
         ({"windows": 2.5}, "run() is given windows=2.5, which is of type float; give a whole number."),
         ({"executors": 3}, "run() is given executors=3, which is of type int; give a pair or None."),
         ({"at": 3}, "run() is given at=3, which is of type int; give a text or a path or None."),

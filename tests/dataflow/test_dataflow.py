@@ -181,3 +181,36 @@ def test_the_schema_of_a_row_function_may_be_positional() -> None:
     doubled = numbers(flow).rows("double", lambda row: row, "n bigint")
     flow.rows("both", lambda row: row, "n bigint", inputs=[doubled])
     assert flow["double"].columns == flow["both"].columns == ("n",)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"threads": 0}, "threads of 'call' = 0 is not possible"),
+        ({"threads": 2, "timeout_s": 0}, "timeout_s=0; give a finite number"),
+        ({"retries": -1}, "retries=-1; give 0 or more"),
+        ({"threads": 2, "ordered": "some"}, "ordered='some'; give True"),
+        ({"threads": 2, "ordered": "key"}, "ordered='key' but no keys"),
+        ({"threads": 2, "keys": ["key"]}, "without ordered='key'"),
+        ({"threads": 2, "ordered": "key", "keys": ["user"]}, "'user', which its input 'numbers' does not have"),
+        ({"dead_letters": True, "schema": "dead_letter string"}, "column 'dead_letter', which is reserved"),
+    ],
+)
+def test_concurrent_calls_are_checked_when_they_are_declared(options: dict[str, object], says: str) -> None:
+    with pytest.raises(DataflowError, match=says):
+        numbers(penstock.Dataflow("f")).rows("call", same, **{"schema": "n bigint"} | options)  # type: ignore[arg-type]
+
+
+def test_dead_letters_are_a_second_stream_behind_a_cut() -> None:
+    flow = penstock.Dataflow("f")
+    results = numbers(flow).rows("call", same, "n bigint", dead_letters=True)
+    results.sink("out", penstock.noop())
+    with pytest.raises(DataflowError, match="No operator reads the output of 'call_dead_letters'"):
+        flow.check()
+    results.dead_letters.sink("failed", penstock.noop())
+    assert penstock.default_plan(flow).cuts == {"call"}
+    assert flow["call_dead_letters"].columns == ("operator", "row", "error", "attempts")
+    with pytest.raises(
+        DataflowError, match=r"'again' has no dead letters; declare it with rows\(..., dead_letters=True"
+    ):
+        _ = numbers(flow, "others").rows("again", same, "n bigint").dead_letters

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.dataflow import PenstockError
 from penstock.measure.smoothing import ExponentialSmoothing, MovingAverage
-from penstock.measure.window import Latency, Window
+from penstock.measure.window import Latency, OperatorWindow, Window
 from tests.support.sample_windows import window
 
 
@@ -58,6 +58,18 @@ def test_counts_add_up_and_levels_are_the_last() -> None:
     assert (split.rows_in, split.seconds_per_row, split.replicas) == (8000, pytest.approx(12.5e-6), 2)
     assert smoothed.pipelines[0].batches == 6 and smoothed.pipelines[0].batch_s == pytest.approx(0.5)
     assert smoothed.operator("lines").backlog_rows == 1234567
+
+
+def test_a_utilisation_is_weighted_by_its_time() -> None:
+    """A batch of 9 s ended in the first window; the query was idle for the 1 s of the second one."""
+    windows = []
+    for busy, seconds in ((0.9, 9.0), (0.0, 1.0), (None, 0.0)):
+        operator = OperatorWindow.knowing("a", "out", utilisation=busy, utilisation_s=seconds)
+        windows.append(msgspec.structs.replace(measured(1.0), operators=(operator,)))
+    smoothed = MovingAverage(3).smoothed(windows)
+    assert smoothed is not None
+    assert smoothed.operator("a").utilisation == pytest.approx(0.81)
+    assert smoothed.operator("a").utilisation_s == pytest.approx(10.0)
 
 
 @given(st.lists(st.floats(0.0, 1e6), min_size=3, max_size=30), st.floats(0.0, 0.99))

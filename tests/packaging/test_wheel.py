@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).parents[2]
 # Variables of this checkout. The archive of classes in JDK_JAVA_OPTIONS makes a JVM with other jars print warnings.
-LOCAL = {"JDK_JAVA_OPTIONS", "PYTHONPATH", "VIRTUAL_ENV"}
+LOCAL = {"JDK_JAVA_OPTIONS", "PYTHONPATH", "SPARK_CONF_DIR", "VIRTUAL_ENV"}
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -26,12 +26,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = folder.glob("penstock-*.whl")
     execute(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
     programs = folder / "venv" / "bin"
-    execute(programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=folder)
+    # Most modules of the dependencies are never imported, so they are not compiled.
+    options = ("--quiet", "--disable-pip-version-check", "--no-compile")
+    execute(programs / "python", "-m", "pip", "install", *options, wheel, cwd=folder)
     return programs
 
 
 def execute(*command: object, cwd: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if name not in LOCAL}
+    environment["JDK_JAVA_OPTIONS"] = "-Xshare:auto"  # without an archive of classes in the cache of the user
     done = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, (
         f"{command} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"

@@ -15,10 +15,12 @@ from penstock.plan import (
     default_plan,
     diff,
     pipelines,
+    recut,
     required_cuts,
     rescaled,
     validated,
     with_permanent_cuts,
+    with_remaining_threads,
 )
 
 
@@ -188,6 +190,33 @@ def test_rescaling_is_checked_too(replicas: dict[str, int], says: str) -> None:
         rescaled(flow, default_plan(flow), replicas)
 
 
+def test_cuts_are_added_and_removed_by_operator() -> None:
+    flow = counting()
+    plan = default_plan(flow, slots=3)
+    cut = recut(flow, plan, cut=["map", "count"])
+    assert cut == plan.replace(cuts=frozenset({"map", "count"}))
+    assert [pipeline.operators for pipeline in pipelines(flow, cut)] == [("s", "map"), ("count",), ("out",)]
+    assert recut(flow, cut, fuse=["count"], cut=["s"]).cuts == {"map", "s"}
+    assert recut(flow, cut, fuse=["map", "count"]) == plan
+
+
+@pytest.mark.parametrize(
+    ("cut", "fuse", "says"),
+    [
+        (["nothing"], [], "'nothing', which is not an operator of dataflow 'f'"),
+        (["out"], [], "sink 'out', which has no output"),
+        (["map"], ["map"], "both added and removed; name 'map' once"),
+        ([], ["count"], r"no cut after 'count' that could be removed; it cuts after between\.$"),
+        ([], ["between"], r"The cut after 'between' is required \(replicas: 'small' has 3 and 'large' has 1"),
+    ],
+)
+def test_impossible_cuts_are_refused(cut: list[str], fuse: list[str], says: str) -> None:
+    flow = two_counts() if "between" in says else counting()
+    plan = rescaled(flow, default_plan(flow, slots=3), {"large": 1} if "between" in says else {})
+    with pytest.raises(PlanError, match=says):
+        recut(flow, plan, cut=cut, fuse=fuse)
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", '{"dataflow": "f"}', '{"dataflow": "f", "slots": 2, "extra": 1}', '{"dataflow": "f", "slots": "2"}'],
@@ -255,3 +284,50 @@ def test_a_plan_may_name_any_operator_of_those_replicated_together() -> None:
     assert rescaled(flow, plan, {"out": 5}).replicas["count"] == 5
     with pytest.raises(PlanError, match="Operators 'out' and 'count' are replicated together, but 3 and 2"):
         validated(flow, plan.replace(replicas={"map": 1, "out": 3, "count": 2}))
+
+
+def waiting() -> Dataflow:
+    flow = penstock.Dataflow("f")
+    rows = flow.source("s", penstock.generate(same, schema="v string", rows=1))
+    rows.rows("call", same, "v string", threads=8).rows("plain", same, "v string").sink("out", penstock.noop())
+    return flow
+
+
+def test_a_plan_contains_the_threads_of_all_operators_that_have_them() -> None:
+    plan = default_plan(waiting())
+    assert plan.threads == {"call": 8}
+    assert Plan.from_json(plan.to_json()) == plan
+    old = Plan.from_json('{"dataflow": "f", "replicas": {"call": 2}, "slots": 2}')  # a plan without threads
+    assert validated(waiting(), old).threads == {"call": 8}
+
+
+def test_threads_are_rescaled_alone_or_with_replicas() -> None:
+    flow, plan = waiting(), default_plan(waiting())
+    more = rescaled(flow, plan, {"call.threads": 64})
+    assert str(diff(plan, more)) == "call: 8 -> 64 threads" and more.replicas == plan.replicas
+    assert pipelines(flow, more) == pipelines(flow, plan)
+    assert str(diff(plan, rescaled(flow, plan, {"call.threads": 1, "call": 3}))) == (
+        "call: 2 -> 3 replicas, call: 8 -> 1 threads"
+    )
+
+
+@pytest.mark.parametrize(
+    ("threads", "reason"),
+    [
+        ({"plain": 2}, "'plain', which is not an operator with threads in dataflow 'f'; its .* are call"),
+        ({"call": 0}, "threads of 'call' = 0 is not possible; give a whole number, 1 to 1,024"),
+        ({"call": 1_025}, "1 to 1,024"),
+    ],
+)
+def test_impossible_threads_are_refused(threads: dict[str, int], reason: str) -> None:
+    with pytest.raises(PlanError, match=reason):
+        validated(waiting(), default_plan(waiting()).replace(threads=threads))
+
+
+def test_a_resumed_plan_forgets_threads_of_operators_that_lost_them() -> None:
+    flow = penstock.Dataflow("f")
+    rows = flow.source("s", penstock.generate(same, schema="v string", rows=1))
+    rows.rows("call", same, "v string").rows("plain", same, "v string").sink("out", penstock.noop())
+    before = default_plan(waiting())
+    assert validated(flow, with_remaining_threads(flow, before)) == before.replace(threads={})
+    assert with_remaining_threads(waiting(), before) == before

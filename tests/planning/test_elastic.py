@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,8 +32,8 @@ from penstock.planning.elastic_schedule import (
 )
 from penstock.planning.forecast import upper_forecasts
 from penstock.planning.trace import Trace, parse_trace
+from tests.support.mst_measurements import GENERATED, PUBLISHED, measurements
 
-SHARED = Path(os.environ.get("PENSTOCK_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "mst" / "samples.tsv"
 HOUR = 3600.0
 
 
@@ -60,16 +57,35 @@ def app(seed: int = 0) -> ThroughputSamples:
     [("grep", 32, 53), ("rcount", 10, 119), ("visitor", 48, 114), ("pv", 46, 115), ("clean", 5, 16)],
 )
 def test_static_peak_row_of_table_3(name: str, peak: float, vms: int) -> None:
-    if not SHARED.exists():
-        pytest.skip(f"the authors' measurements are not at {SHARED}")
-    rows = [line.split("\t") for line in SHARED.read_text().splitlines()[1:]]
-    samples = ThroughputSamples.of(name, {int(r[2]): [float(v) for v in r[3:]] for r in rows if r[1] == name})
+    samples = measurements(PUBLISHED)[name]
     trace = Trace(rates=(1.0, peak), interval_s=HOUR)
     truth = ground_truth(samples, 128)
     schedule = static("static peak", trace, truth, peak)
     outcome = simulate(trace, schedule, truth, RentalTerms(price_per_h=0.10))
     assert schedule.vms.tolist() == [vms, vms]
     assert outcome.cost_per_h == pytest.approx(vms * 0.10)
+    assert outcome.violations == 0
+
+
+@pytest.mark.parametrize("name", ["grep", "rcount", "visitor", "pv", "clean"])
+def test_static_peak_row_of_table_3_on_generated_samples(name: str) -> None:
+    samples = measurements(GENERATED)[name]
+    peak = 0.9 * max(max(values) for values in samples.throughput)
+    means = [sum(values) / len(values) for values in samples.throughput]
+
+    def between(vms: int) -> float:
+        upper = next(index for index, count in enumerate(samples.vms) if count >= vms)
+        if samples.vms[upper] == vms:
+            return means[upper]
+        share = (vms - samples.vms[upper - 1]) / (samples.vms[upper] - samples.vms[upper - 1])
+        return means[upper - 1] + share * (means[upper] - means[upper - 1])
+
+    fewest = next(vms for vms in range(1, 129) if between(vms) >= peak)
+    trace, truth = Trace(rates=(1.0, peak), interval_s=HOUR), ground_truth(samples, 128)
+    schedule = static("static peak", trace, truth, peak)
+    outcome = simulate(trace, schedule, truth, RentalTerms(price_per_h=0.10))
+    assert schedule.vms.tolist() == [fewest, fewest]
+    assert outcome.cost_per_h == pytest.approx(fewest * 0.10)
     assert outcome.violations == 0
 
 
@@ -131,6 +147,14 @@ def euler(rates, capacities, interval_s: float, dt: float = 1.0) -> float:
             behind += dt * (backlog > 1e-9 or rate > capacity)
             backlog = max(0.0, backlog + (rate - capacity) * dt)
     return behind / (interval_s * len(rates))
+
+
+def test_a_delay_longer_than_an_interval_is_refused() -> None:
+    trace = Trace(rates=(1.0, 2.0), interval_s=60.0)
+    schedule = reactive("r", np.array([1, 2]))
+    with pytest.raises(ElasticError, match=r"delay of a change is 90 s.*interval of the trace is 60 s"):
+        simulate(trace, schedule, np.array([1.0, 2.0]), RentalTerms(delay_s=90))
+    simulate(trace, schedule, np.array([1.0, 2.0]), RentalTerms(delay_s=60))
 
 
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=6), st.lists(st.integers(0, 3), min_size=6, max_size=6))

@@ -39,6 +39,6 @@ def test_output_is_exact_after_random_plan_changes(spark: SparkSession, tmp_path
 
 
 @every_query
-def test_output_is_exact_after_kills(tmp_path: Path, query: ModuleType) -> None:
+def test_output_is_exact_after_kills(spark: SparkSession, tmp_path: Path, query: ModuleType) -> None:
     app = query.__name__.removeprefix("penstock.apps.")
-    check_killed_run(app, SMALL, ROWS, tmp_path / "run", kills=KILLS, seed=SEED, inside=len(app) % 2 == 0)
+    check_killed_run(app, SMALL, ROWS, tmp_path / "run", spark, kills=KILLS, seed=SEED, inside=len(app) % 2 == 0)

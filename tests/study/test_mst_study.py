@@ -29,6 +29,7 @@ from penstock.study.mst.design import (
     replicas_per_query,
     samples_of,
 )
+from penstock.study.mst.model import model_of
 from penstock.study.mst.paced import Bisection, keeps_up, measure_paced
 from penstock.study.mst.replica_search import ReplicaPolicy
 from penstock.study.mst.samples import Saturation
@@ -292,6 +293,51 @@ def test_an_interrupted_study_resumes_and_repeats_nothing(tmp_path: Path) -> Non
         assert [trial.key for trial in store.trials()] == [trial.key for trial in grid([1, 2, 3], 2)]
     assert {trial.key for trial, _ in first}.isdisjoint(trial.key for trial, _ in second)
     assert seen == [(4, 6), (5, 6), (6, 6)]
+
+
+def capped_study(store: Store, made: list[int]) -> MstStudy:
+    """Return a study of an operator with at most four replicas: more than two executors add nothing."""
+    clock, flow = Time(), waiting_bound()
+    behaviour = Behaviour(operators={"wait": OperatorBehaviour(service_s=Fixed(value=WAIT_S))})
+
+    def fresh(planned: PlannedTrial, run: int) -> SimulatedEngine:
+        plan = plan_for(flow, planned.executors, SLOTS_EACH)
+        made.append(planned.executors)
+        replicas = plan.replicas | {"wait": min(4, plan.replicas["wait"])}
+        clock.engine = SimulatedEngine(flow, behaviour, plan=plan.replace(replicas=replicas), mode="row-by-row")
+        return clock.engine
+
+    fresh(PlannedTrial(executors=1, repeat=0), 0)
+    made.clear()
+    return study_of(store, clock, fresh)
+
+
+def test_the_counts_at_which_the_models_differ_are_measured_and_select_the_model(tmp_path: Path) -> None:
+    made: list[int] = []
+    with begun(tmp_path) as store:
+        study = capped_study(store, made)
+        study.run([1, 2, 3])
+        seen: list[tuple[int, int]] = []
+        study.validate(8, on=lambda trial, done, total: seen.append((done, total)))
+        counts = made[3:]
+        assert counts and all(3 < count <= 8 for count in counts)
+        assert seen == [(3 + number, 3 + len(counts)) for number in range(1, len(counts) + 1)]
+        study.validate(8)
+        assert made[3:] == counts  # nothing is measured twice
+        trials = store.trials()
+    model = model_of(samples_of("waiting", trials), trials, 16)  # type: ignore[arg-type]
+    assert model.selection.validated == tuple(sorted(set(counts)))
+    assert model.selection.trained == (1, 2, 3)
+    (prediction,) = model.predict([16])
+    assert prediction.throughput == pytest.approx(4 / WAIT_S, rel=0.1)  # four replicas
+
+
+def test_models_that_agree_need_no_validation(tmp_path: Path) -> None:
+    with begun(tmp_path) as store:
+        study = study_in(store, "row-by-row")
+        study.run([1, 2, 3])
+        study.validate(4)
+        assert len(store.trials()) == 3
 
 
 def test_missing_executors_give_no_sample(tmp_path: Path) -> None:

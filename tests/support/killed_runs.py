@@ -1,4 +1,4 @@
-"""Runs of an app whose driver is killed at random moments and started again until all rows are processed."""
+"""Runs of an app whose driver is killed at random moments, and which this process resumes to their end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,24 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.dataflow import Dataflow
 from penstock.engines.spark.sinks.writers import memory_rows
+from tests.support.spark_runs import engine_for, play, random_plan
+
+
+def module_of(app: str) -> ModuleType:
+    """Return a module of `penstock.apps`, or of `tests` if its full name is given."""
+    return importlib.import_module(app if app.startswith("tests.") else f"penstock.apps.{app}")
+
+
+def flow_of(app: ModuleType, rows: int, how: Mapping[str, int]) -> Dataflow:
+    flow: Dataflow = app.flow(output=penstock.memory(), rows=rows, rows_per_s=400, **how)
+    return flow
 
 
 def wait_for(path: Path, driver: subprocess.Popen[bytes]) -> None:
@@ -19,48 +35,51 @@ def wait_for(path: Path, driver: subprocess.Popen[bytes]) -> None:
         time.sleep(0.005)
 
 
-def run_and_kill(
-    app: str, how: Mapping[str, int], rows: int, at: Path, kills: int, chance: random.Random, inside: bool
-) -> int:
-    """Start the driver repeatedly, kill it after a random time, and return the number of kills.
+def kill_driver(command: list[str], at: Path, chance: random.Random, inside: bool) -> bool:
+    """Start a driver and kill it after a random time, which begins with a plan change if `inside` is set.
 
-    If `inside` is set, the random time begins with a plan change.
+    Return whether it was killed; it may have processed all rows before.
     """
-    killed = 0
     alive = at / "alive"
-    for _ in range(kills + 20):
-        alive.unlink(missing_ok=True)
-        words = [app, str(at), str(rows), str(chance.randrange(10**6)), *(f"{k}={v}" for k, v in how.items())]
-        with (at.parent / "driver.log").open("ab") as log:
-            driver = subprocess.Popen([sys.executable, "-m", "tests.support.driver", *words], stderr=log)
-            try:
-                if killed < kills:
-                    wait_for(alive, driver)
-                    if inside:
-                        wait_for(at / "intent.json", driver)
-                    deadline = time.monotonic() + chance.uniform(0.0, 1.0 if inside else 8.0)
-                    while driver.poll() is None and time.monotonic() < deadline:
-                        time.sleep(0.02)
-                    if driver.poll() is None:
-                        driver.send_signal(signal.SIGKILL)
-                        killed += 1
-                code = driver.wait(timeout=500)
-            finally:
-                if driver.poll() is None:
-                    driver.kill()
-                    driver.wait()
-            if code == 0:
-                return killed
-            assert code == -signal.SIGKILL, (at.parent / "driver.log").read_text()[-3000:]
-    raise AssertionError("the run never came to its end")
+    alive.unlink(missing_ok=True)
+    with (at.parent / "driver.log").open("ab") as log:
+        driver = subprocess.Popen(command, stderr=log)
+        try:
+            wait_for(alive, driver)
+            if inside:
+                wait_for(at / "intent.json", driver)
+            deadline = time.monotonic() + chance.uniform(0.0, 1.0 if inside else 8.0)
+            while driver.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+        finally:
+            driver.kill()
+            code = driver.wait()
+    assert code in (0, -signal.SIGKILL), (at.parent / "driver.log").read_text()[-3000:]
+    return code != 0
 
 
 def check_killed_run(
-    app: str, how: Mapping[str, int], rows: int, at: Path, *, kills: int, seed: int, inside: bool
+    app: str, how: Mapping[str, int], rows: int, at: Path, spark: SparkSession, *, kills: int, seed: int, inside: bool
 ) -> int:
-    """Check the output of an app after several kills, and return the number of kills. `how` are options of the app."""
+    """Check the output of an app after several kills, and return the number of kills. `how` are options of the app.
+
+    Each driver is a process with a session of its own. The last resume uses `spark`, because a session takes long to start.
+    """
     at.mkdir(parents=True)
-    killed = run_and_kill(app, how, rows, at, kills, random.Random(seed), inside)
-    module = importlib.import_module(f"penstock.apps.{app}")
+    module, chance = module_of(app), random.Random(seed)
+    options = [f"{name}={value}" for name, value in how.items()]
+    killed = 0
+    while killed < kills:
+        words = [app, str(at), str(rows), str(chance.randrange(10**6)), *options]
+        if not kill_driver([sys.executable, "-m", "tests.support.driver", *words], at, chance, inside):
+            break
+        killed += 1
+    flow = flow_of(module, rows, how)
+    engine = engine_for(flow, spark, at)
+    try:
+        engine.start()
+        play(engine, [random_plan(flow, chance).replace(threads=engine.plan.threads)])
+    finally:
+        engine.stop()
     assert module.check(memory_rows(at, "out"), rows, **how) == []
     return killed

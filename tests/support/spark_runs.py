@@ -11,12 +11,15 @@ from typing import Any
 from hypothesis import strategies as st
 
 from penstock.dataflow import Dataflow, Kind, regions
+from penstock.dataflow.sources import Generate, Replay
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.settings import EngineSettings
 from penstock.plan import Plan, required_cuts, with_permanent_cuts
 
 MAX_REPLICAS = 4
 SLOTS = 2
+FLUSH_ROWS_PER_S = 100_000.0
+WINDOW_S = 1.0  # an observation calls the JVM often, so it would compete with the queries that are waited for
 
 
 def plan_of(flow: Dataflow, replicas: dict[str, int], wished: set[str]) -> Plan:
@@ -50,7 +53,7 @@ def wait_until(condition: Callable[[], bool], engine: SparkEngine, timeout_s: fl
         failure = engine.failure()
         assert failure is None, failure
         assert time.monotonic() < deadline, "the run takes too long"
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 def rows_read(engine: SparkEngine) -> int:
@@ -61,19 +64,27 @@ def rows_read(engine: SparkEngine) -> int:
 def play(engine: SparkEngine, changes: Iterable[Plan]) -> None:
     """Apply the plans one after the other while rows are processed, then wait for the end of the run.
 
-    A plan keeps the cuts of the previous one if they cannot be removed.
+    A plan keeps the cuts of the previous one if they cannot be removed. After the last change, the rest of all rows
+    arrives at once: more small batches would only take time.
     """
 
     def rests() -> bool:
-        engine.observe()  # rows that were read are deleted, as in a run
+        nonlocal observed_s
+        if time.monotonic() - observed_s >= WINDOW_S:
+            engine.observe()  # rows that were read are deleted, as in a run
+            observed_s = time.monotonic()
         return engine.idle()
 
+    observed_s = 0.0
     for plan in changes:
         before = rows_read(engine)
         # A change during processing: some rows were processed since the last change, or all were.
         wait_until(lambda before=before: rows_read(engine) > before or rests(), engine)
         engine.observe()
         engine.apply(with_permanent_cuts(engine.flow, engine.plan, plan))
+    for operator in engine.flow.operators:
+        if isinstance(operator.source, Generate | Replay) and operator.source.rows_per_s:
+            engine.set_rate(operator.name, FLUSH_ROWS_PER_S)
     wait_until(rests, engine)
 
 

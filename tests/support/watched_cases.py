@@ -175,7 +175,7 @@ def verdict(program: SimulatedProgram, decision: Decision, rate: float, executor
     """Compare a recommendation with the capacities that were measured separately."""
     most = max(program.capacity(count) for count in range(1, MAX_EXECUTORS + 1))
     if isinstance(decision, Hold):
-        if "Whether" in decision.reason or "is unknown until" in decision.reason:
+        if decision.reason_code in ("missing-metrics", "settling"):
             return "unknown"
         if decision.reason_code == "at-limit":
             return "correct" if rate > 0.97 * most else "wrong: another number suffices"

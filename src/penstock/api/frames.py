@@ -29,6 +29,7 @@ _WINDOW_COLUMNS = (
     "latency_p50_s",
     "latency_p95_s",
     "latency_p99_s",
+    "latency_sd_s",
 )
 _OPERATOR_COLUMNS = (
     "window",
@@ -53,7 +54,27 @@ _OPERATOR_COLUMNS = (
     "state_bytes",
     "late_rows",
     "open_windows",
+    "threads",
+    "calls",
+    "calls_in_flight",
+    "call_s",
+    "call_wait_s",
+    "retries",
+    "timeouts",
+    "failed_rows",
+    "abandoned_calls",
 )
+_CALL_FIELDS = {
+    "threads": "threads",
+    "calls": "calls",
+    "calls_in_flight": "in_flight",
+    "call_s": "call_s",
+    "call_wait_s": "wait_s",
+    "retries": "retries",
+    "timeouts": "timeouts",
+    "failed_rows": "failed_rows",
+    "abandoned_calls": "abandoned",
+}
 _DECISION_COLUMNS = (
     "decision",
     "at",
@@ -75,7 +96,7 @@ _DECISION_COLUMNS = (
     "pause_s",
     "verdict",
 )
-_CHANGE_COLUMNS = ("at", "request", "outcome", "description", "pause_s", "slots", "replicas", "cuts")
+_CHANGE_COLUMNS = ("at", "request", "outcome", "description", "pause_s", "slots", "replicas", "cuts", "threads")
 _ERROR_COLUMNS = ("at", "where", "message", "traceback")
 _TRIAL_COLUMNS = (
     "study",
@@ -107,9 +128,9 @@ def windows_frame(windows: Iterable[tuple[int, Window]]) -> pd.DataFrame:
                 window.external_rows_per_s,
                 *(_sum_known(window, field) for field in ("backlog_rows", "late_rows", "open_windows")),
                 *(
-                    (0, None, None, None, None)
+                    (0, None, None, None, None, None)
                     if latency is None
-                    else (latency.rows, latency.mean_s, latency.p50_s, latency.p95_s, latency.p99_s)
+                    else (latency.rows, latency.mean_s, latency.p50_s, latency.p95_s, latency.p99_s, latency.sd_s)
                 ),
             )
         )
@@ -139,6 +160,8 @@ def _operator_value(operator: OperatorWindow, column: str) -> Any:
             return None if shared is None else shared.seconds_per_row
         case "shared_utilisation":
             return None if shared is None else shared.utilisation
+    if column in _CALL_FIELDS:
+        return None if operator.calls is None else getattr(operator.calls, _CALL_FIELDS[column])
     return getattr(operator, column)
 
 
@@ -223,5 +246,5 @@ def _latency_s(outcome: PlanOutcome | None) -> float | None:
     return None if outcome is None else outcome.latency_s
 
 
-def _plan_cells(plan: Plan) -> tuple[int, dict[str, int], tuple[str, ...]]:
-    return plan.slots, dict(plan.replicas), tuple(sorted(plan.cuts))
+def _plan_cells(plan: Plan) -> tuple[int, dict[str, int], tuple[str, ...], dict[str, int]]:
+    return plan.slots, dict(plan.replicas), tuple(sorted(plan.cuts)), dict(plan.threads)

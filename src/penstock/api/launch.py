@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.brokers.cluster import KafkaCluster
     from penstock.control.controller import Controller
     from penstock.control.loop import OnWindow
+    from penstock.control.requests import SetPolicy
     from penstock.engines.ports import RunnableEngine
     from penstock.engines.spark.settings import EngineSettings
     from penstock.store import Store
@@ -160,7 +162,8 @@ class Launch:
             raise
         return store, is_resumed
 
-    def engine(self) -> RunnableEngine:
+    def engine(self, start_cancelled: threading.Event) -> RunnableEngine:
+        """Return the engine, whose start ends at its next step when the event is set."""
         from penstock.engines.spark.engine import SparkEngine
 
         where: dict[str, Any] = {"master": self.target.master, "confs": self.target.confs}
@@ -168,7 +171,14 @@ class Launch:
             from penstock.api.spark_session import prepared_session
 
             where = {"spark": prepared_session(self.target.spark)}
-        return SparkEngine(self.flow, self.directory, plan=self.plan, settings=self.engine_settings, **where)
+        return SparkEngine(
+            self.flow,
+            self.directory,
+            plan=self.plan,
+            settings=self.engine_settings,
+            start_cancelled=start_cancelled,
+            **where,
+        )
 
     def controller(self, engine: RunnableEngine, store: Store) -> Controller | None:
         if self.options.policy is None:
@@ -177,6 +187,23 @@ class Launch:
 
         settings = controller_settings(self.options, window_s=self.window_s, micro_batch=True)
         return Controller(create_policy(self.options), settings, engine, store)
+
+
+class PolicySettings:
+    """The settings of the policy of a run, which requests may change while it runs."""
+
+    def __init__(self, options: PolicyOptions, controller: Controller, store: Store) -> None:
+        self._options, self._controller, self._store = options, controller, store
+
+    def change(self, request: SetPolicy) -> None:
+        """Change the settings that the request contains, or raise OptionError and change none."""
+        given: dict[str, Any] = {**request.given()}
+        options = replace(self._options, **given)
+        options.check()
+        policy = create_policy(options)
+        self._options = options
+        self._controller.use(policy, given)
+        self._store.set_latency_target(options.latency_target)
 
 
 def kafka_cluster(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.api.input_files import dataflow_from
+from penstock.api.mst_models import check_choose
 from penstock.api.policy_options import OptionError
 from penstock.control.policies.catalogue import POLICIES
 from penstock.dataflow import Dataflow
@@ -23,6 +24,7 @@ from penstock.dataflow.local_paths import local_directory
 if TYPE_CHECKING:
     from penstock.engines.ports import RunnableEngine
     from penstock.engines.spark.cluster import ClusterSize, SparkCluster
+    from penstock.models.mst.curve_selection import Choose
     from penstock.report.mst_results import MstMeasurement
     from penstock.store import Store, Trial
     from penstock.study.mst.design import PlannedTrial
@@ -45,12 +47,15 @@ class StudyProgress:
 def measure_mst(
     flow: Dataflow | str,
     *,
-    executors: Sequence[int],
+    executors: Sequence[int] = (),
+    training: str | Path | None = None,
     repeats: int = 1,
     budget: int | None = None,
+    validate: int | None = None,
     paced: bool = False,
     replicas: str = BY_RULE,
     predict: Sequence[int] = (),
+    choose: Choose = "mean",
     at: str | Path | None = None,
     cluster: str | Path | None = None,
     executor_cores: int = 2,
@@ -67,11 +72,15 @@ def measure_mst(
     Args:
         flow: A dataflow, "FILE[:name]" or "MODULE[:name]".
         executors: Numbers of executors to measure.
+        training: Directory of `choose_training_counts`, whose numbers of executors are measured instead.
         repeats: Number of trials for each of them.
         budget: Make this many trials instead, each at the number of executors that reduces the uncertainty most.
+        validate: Also measure the numbers of executors up to this one at which the models begin to differ (Algorithm 1
+            of the paper). They select the model. There may be none.
         paced: Also search for the highest sustained rate of paced sources.
         replicas: Set replicas by the rule of the paper ("rule") or by a policy; one of `REPLICA_METHODS`.
         predict: Numbers of executors to predict.
+        choose: What selects the model if nothing was measured for validation; see `fit_mst`.
         at: Directory of the study; default `studies/<name of the dataflow>`.
         cluster: Directory of a running cluster. By default one is started with `executor_cores` and
             `executor_memory_mb`.
@@ -89,11 +98,25 @@ def measure_mst(
         raise OptionError("A paced measurement requires repeats and cannot have a budget; omit the budget.")
     if replicas not in REPLICA_METHODS:
         raise OptionError(f"Replicas cannot be set by '{replicas}'; the methods are {', '.join(REPLICA_METHODS)}.")
+    check_choose(choose)
+    if bool(executors) == (training is not None):
+        raise OptionError("Give either the numbers of executors to measure or a study that chose them.")
+    if training is not None:
+        from penstock.api.mst_phases import chosen_counts
+
+        executors = chosen_counts(training)
+    if validate is not None and validate <= max(executors):
+        raise OptionError(
+            f"Validation measures numbers of executors above {max(executors)}, which are not trained on, but at most "
+            f"{validate} are allowed; give a larger number, or omit it."
+        )
     from penstock.engines.spark import cluster as clusters
 
     dataflow = dataflow_from(flow).without_output()
     _check_sources(dataflow, paced=paced)
-    asked = clusters.ClusterSize(workers=max(executors), slots=executor_cores, memory_mb=executor_memory_mb)
+    asked = clusters.ClusterSize(
+        workers=max(*executors, validate or 1), slots=executor_cores, memory_mb=executor_memory_mb
+    )
     if cluster is not None:
         asked = clusters.running(local_directory(cluster)).record.size
     study = _Study(
@@ -103,6 +126,7 @@ def measure_mst(
         executors=tuple(executors),
         repeats=repeats,
         budget=budget,
+        validate=validate,
         paced=paced,
         replicas=replicas,
         largest_prediction=max((*predict, *executors)),
@@ -112,21 +136,26 @@ def measure_mst(
         on_progress=on_progress or (lambda progress: None),
     )
     study.run()
-    return _result(study.directory, tuple(sorted({*executors, *predict})), level)
+    return _result(study.directory, tuple(sorted({*executors, *predict})), level, choose)
 
 
-def predict_mst(study: str | Path, *, executors: Sequence[int], level: float = 0.9) -> MstMeasurement:
+def predict_mst(
+    study: str | Path, *, executors: Sequence[int], level: float = 0.9, choose: Choose = "mean"
+) -> MstMeasurement:
     """Predict the throughput of other executor counts from the trials in the directory `study`.
 
     Args:
         study: Directory of the study.
         executors: Numbers of executors to predict.
         level: Probability of the prediction intervals.
+        choose: What selects the model if nothing was measured for validation; see `fit_mst`.
 
     Raises:
+        OptionError: There is no such way to choose a model.
         PenstockError: Fewer than two executor counts were measured.
     """
-    result = _result(local_directory(study), tuple(executors), level)
+    check_choose(choose)
+    result = _result(local_directory(study), tuple(executors), level, choose)
     if result.fit is None:
         raise PenstockError(
             f"'{study}' has trials on {result.measured[0]} executors only; measure another count to fit a curve."
@@ -142,6 +171,7 @@ class _Study:
     executors: tuple[int, ...]
     repeats: int
     budget: int | None
+    validate: int | None
     paced: bool
     replicas: str
     largest_prediction: int
@@ -186,13 +216,19 @@ class _Study:
 
     def _counts(self, store: Store) -> tuple[int, int]:
         """Return the number of trials that have a result, and the number of trials to make in total."""
-        from penstock.study.mst.design import grid, trials_with_result
+        from penstock.study.mst.design import grid, trials_with_result, validation_grid
 
         trials = store.trials()
+        made = {trial.key for trial in trials if trial.rows_per_s is not None}
         if self.budget is not None:
-            return trials_with_result(trials), self.budget
-        planned = {planned.key for planned in grid(self.executors, self.repeats, paced=self.paced)}
-        return len(planned & {trial.key for trial in trials if trial.rows_per_s is not None}), len(planned)
+            done, total = trials_with_result(trials), self.budget
+        else:
+            planned = {planned.key for planned in grid(self.executors, self.repeats, paced=self.paced)}
+            done, total = len(planned & made), len(planned)
+        if self.validate is None or done < total:
+            return done, total
+        counts = validation_grid(self.flow.name, trials, up_to=self.validate, repeats=self.repeats)
+        return done + len({trial.key for trial in counts} & made), total + len(counts)
 
     def _measure(self, stack: contextlib.ExitStack, store: Store, program: str) -> None:
         from penstock.engines.spark.sources.factory import row_bytes
@@ -210,7 +246,7 @@ class _Study:
             bisection=Bisection(window_s=self.window_s),
             slots_per_executor=self.asked.slots,
             bytes_per_row=row_bytes(self.flow, self.directory / "trials" / "sources"),
-            by=_replica_policy(self.replicas, self.window_s, max(self.executors)),
+            by=_replica_policy(self.replicas, self.window_s, max(*self.executors, self.validate or 1)),
             program=program,
             memory_mb=self.asked.memory_mb,
         )
@@ -222,13 +258,15 @@ class _Study:
             study.spend(self.budget, self.executors, predict=self.largest_prediction, on=on_trial)
         else:
             study.run(self.executors, repeats=self.repeats, paced=self.paced, on=on_trial)
+        if self.validate is not None:
+            study.validate(self.validate, repeats=self.repeats, on=on_trial)
 
     def _cluster(self, stack: contextlib.ExitStack) -> SparkCluster:
         from penstock.engines.spark import cluster as clusters
 
         if self.cluster is None:
             return stack.enter_context(clusters.start(self.directory / "cluster", self.asked, ends_with_process=True))
-        workers, needed = self.asked.workers, max(self.executors)
+        workers, needed = self.asked.workers, max(*self.executors, self.validate or 1)
         if workers < needed:
             raise clusters.ClusterError(
                 f"The study needs {needed} executors, but the cluster in '{self.cluster}' has {workers} workers; "
@@ -327,7 +365,7 @@ def _replica_policy(replicas: str, window_s: float, workers: int) -> ReplicaPoli
     return ReplicaPolicy(policy=build_policy(replicas, PolicyParameters(workers=workers)), settings=settings)
 
 
-def _result(study: Path, executors: tuple[int, ...], level: float) -> MstMeasurement:
+def _result(study: Path, executors: tuple[int, ...], level: float, choose: Choose) -> MstMeasurement:
     from penstock.report.mst_results import MstMeasurement, TrialResult, mst_fit
     from penstock.store import StoreReader
     from penstock.study.mst.model import model_of, samples_in
@@ -337,7 +375,7 @@ def _result(study: Path, executors: tuple[int, ...], level: float) -> MstMeasure
         trials = [trial for trial in store.trials() if trial.rows_per_s is not None]
     fit = None
     if len(samples.vms) > 1:
-        model = model_of(samples, trials, max(executors, default=1))
+        model = model_of(samples, trials, max(executors, default=1), choose=choose)
         fit = mst_fit(model, samples, predict=executors, level=level)
     return MstMeasurement(
         app=samples.app,

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.api.input_files import read_text
+from penstock.api.policy_options import OptionError
 
 if TYPE_CHECKING:
+    from penstock.models.mst.curve_selection import Choose
     from penstock.models.mst.samples import ThroughputSamples
     from penstock.report.mst_results import ElasticResult, MstFits, VmCountChoice
 
@@ -22,6 +24,8 @@ def fit_mst(
     step: float = 0.0,
     level: float = 0.9,
     seed: int = 0,
+    models: Sequence[str] = (),
+    choose: Choose = "mean",
     plot: str | Path | None = None,
 ) -> MstFits:
     """Fit a model of the maximum sustainable throughput to each application of a CSV file (app,vms,throughput).
@@ -30,19 +34,42 @@ def fit_mst(
         samples: CSV file, or the directory of a study by `measure_mst`.
         predict: VM counts to predict. The default is the measured counts.
         app: Application to fit. The default is all of them.
-        validate: VM counts that select the model. Without them, the prediction is a mean of all models, weighted by
-            how well they predict the largest counts from the smaller ones.
+        validate: VM counts that select the model. Without them, `choose` decides.
         step: Number of VMs that give each parallel unit another thread.
         level: Share of new samples inside the prediction intervals.
         seed: Seed of the bootstrap of the intervals.
+        models: Names of the candidate models. The default is all but the competitors "linear" and "mean".
+        choose: What decides if there are no VM counts for validation. "mean": the prediction is a mean of all models,
+            weighted by how well they predict the largest counts from the smaller ones. "training": the model with the
+            smallest training error, as in the paper. "leave-one-out": the model that predicts each count best from all
+            others.
         plot: HTML file to write the curves to.
+
+    Raises:
+        OptionError: There is no such way to choose a model.
+        SamplesError: The samples, or a name of a model, are invalid.
     """
+    from penstock.models.mst.curve_families import families_named
     from penstock.models.mst.samples import samples_of_app
     from penstock.report.mst_results import MstFits, fit_app
 
+    families = families_named(models)
+    check_choose(choose)
     by_app = _samples(samples)
     chosen = [samples_of_app(by_app, app)] if app else list(by_app.values())
-    fitted = [fit_app(item, predict=predict, validation=validate, step=step, level=level, seed=seed) for item in chosen]
+    fitted = [
+        fit_app(
+            item,
+            predict=predict,
+            validation=validate,
+            step=step,
+            level=level,
+            seed=seed,
+            families=families,
+            choose=choose,
+        )
+        for item in chosen
+    ]
     if plot is not None:
         from penstock.report.mst_curve import sample_curve
         from penstock.report.page import mst_page, write_page
@@ -53,12 +80,16 @@ def fit_mst(
 
 
 def choose_vm_counts(
-    samples: str | Path, *, max_vms: int, sizes: Sequence[int] = (3, 4, 5), seed: int = 0
+    samples: str | Path | Sequence[str | Path],
+    *,
+    max_vms: int,
+    sizes: Sequence[int] = (3, 4, 5),
+    seed: int = 0,
 ) -> VmCountChoice:
     """Choose the VM counts to measure: the subset from which the models predict the other counts best.
 
     Args:
-        samples: CSV file (app,vms,throughput), or the directory of a study by `measure_mst`.
+        samples: CSV files (app,vms,throughput), or directories of studies by `measure_mst`.
         max_vms: Largest VM count to measure.
         sizes: Sizes of the subsets to consider.
         seed: Seed of the sample of subsets that is considered if there are more than a million.
@@ -66,7 +97,8 @@ def choose_vm_counts(
     from penstock.models.mst.training_subset import best_training_subset
     from penstock.report.mst_results import vm_count_choice
 
-    by_app = _samples(samples)
+    paths = [samples] if isinstance(samples, str | Path) else samples
+    by_app = {app: measured for path in paths for app, measured in _samples(path).items()}
     return vm_count_choice(best_training_subset(list(by_app.values()), max_vms=max_vms, sizes=tuple(sizes), seed=seed))
 
 
@@ -95,7 +127,7 @@ def compare_elastic(
         validate: VM counts that select the model. The default is the largest one.
         step: Number of VMs that give each parallel unit another thread.
         price_per_h: Price of a VM per hour.
-        delay_s: Time from ordering a VM to its use.
+        delay_s: Time from ordering a VM to its use; at most one interval of the trace.
         max_vms: Largest number of VMs. The default is the largest measured count.
         peak: Scale the trace so that its highest rate is this many rows/s.
         choose_share: Share of the trace that selects the parameters of the policies. The result refers to the rest.
@@ -129,6 +161,14 @@ def compare_elastic(
 
         write_page(Path(plot), elastic_page(load, comparison))
     return elastic_result(comparison)
+
+
+def check_choose(choose: str) -> None:
+    """Raise OptionError if there is no such way to choose a model."""
+    from penstock.models.mst.curve_selection import CHOOSE_METHODS
+
+    if choose not in CHOOSE_METHODS:
+        raise OptionError(f"A model cannot be chosen by '{choose}'; the methods are {', '.join(CHOOSE_METHODS)}.")
 
 
 def _samples(path: str | Path) -> dict[str, ThroughputSamples]:

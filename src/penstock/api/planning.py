@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from penstock.api.input_files import dataflow_from, read_file
+from penstock.api.policy_options import OptionError
+from penstock.api.record import RunRecord, open_run
 from penstock.dataflow import Dataflow
 from penstock.plan import default_plan
 
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
     from penstock.planning.stations import AssignmentResult, StationsDocument
     from penstock.report.dataflow_outline import DataflowOutline
     from penstock.report.thread_schedule import ScheduleReport
+
+_SEARCHED_WINDOWS = 200
 
 
 def outline(flow: Dataflow | str, *, slots: int = 2) -> DataflowOutline:
@@ -60,37 +66,72 @@ def assign(
 
 
 def allocate(
-    dataflow: str | Path,
+    dataflow: Dataflow | str | Path,
     *,
     rate: float,
     curves: str | Path,
     method: Literal["mba", "lsa"] = "mba",
     mapping: Literal["dsm", "rsm", "sam"] = "sam",
     vms: str | Path | None = None,
+    like: RunRecord | str | Path | None = None,
+    plan: str | Path | None = None,
 ) -> ScheduleReport:
     """Allocate threads, slots and VMs for an input rate in rows/s, and predict the rate that they sustain.
 
-    `penstock schema` prints the formats of the three files.
+    For a dataflow of operators, the report also contains a plan with replicas, threads and cuts. `penstock schema`
+    prints the formats of the JSON files.
 
     Args:
-        dataflow: JSON file with the tasks, their selectivities and connections.
+        dataflow: A dataflow, "FILE[:name]" or "MODULE[:name]", or a JSON file with the tasks, their selectivities and
+            connections.
         rate: Input rate in rows/s.
-        curves: JSON file with the performance curve of each task: rate, CPU and memory by number of threads.
+        curves: JSON file with the performance curve of each task: rate, CPU and memory by number of threads; or the
+            directory of a study by `measure_curves`.
         method: Allocation of threads: model-based ("mba") or linear scaling ("lsa").
         mapping: Placement of threads on slots: "dsm", "rsm" or "sam".
         vms: JSON file with the sizes of VMs that can be rented. By default each slot is a VM.
+        like: A record, or the directory of a run, whose measured selectivities are used.
+        plan: File to write the plan to, for `penstock.run`.
 
     Raises:
         PenstockError: A file cannot be read, or the rate cannot be reached.
     """
     from penstock.models.curve import curves_from_json
     from penstock.models.flow import flow_from_json
+    from penstock.planning.thread_plan import tasks_of, thread_plan
     from penstock.planning.thread_schedule import schedule_threads
     from penstock.planning.vms import ONE_SLOT, sizes_from_json
     from penstock.report.thread_schedule import schedule_report
+    from penstock.study.curves.measured_curve import CURVES_FILE
 
-    flow = flow_from_json(read_file(Path(dataflow), "dataflow"))
-    known_curves = curves_from_json(read_file(Path(curves), "curves"))
+    is_document = isinstance(dataflow, Path) or (isinstance(dataflow, str) and dataflow.endswith(".json"))
+    if is_document and (plan is not None or like is not None):
+        raise OptionError("A plan requires a dataflow of operators: give FILE[:name] instead of a JSON file.")
+    file = Path(curves) / CURVES_FILE if Path(curves).is_dir() else Path(curves)
+    measured = curves_from_json(read_file(file, "curves"))
     sizes = (ONE_SLOT,) if vms is None else sizes_from_json(read_file(Path(vms), "VM sizes"))
-    schedule = schedule_threads(flow, rate, known_curves, method=method, mapping=mapping, sizes=sizes)
-    return schedule_report(schedule, known_curves, sizes)
+    if isinstance(dataflow, Path) or is_document:
+        flow = flow_from_json(read_file(Path(str(dataflow)), "dataflow"))
+        schedule = schedule_threads(flow, rate, measured, method=method, mapping=mapping, sizes=sizes)
+        return schedule_report(schedule, measured, sizes)
+    declared = dataflow_from(dataflow)
+    tasks, used = tasks_of(declared, measured, _selectivities(like))
+    schedule = schedule_threads(tasks, rate, used, method=method, mapping=mapping, sizes=sizes)
+    planned = thread_plan(declared, schedule, used, measured)
+    if plan is not None:
+        Path(plan).write_text(planned.plan.to_json())
+    return msgspec.structs.replace(
+        schedule_report(schedule, used, sizes),
+        plan=planned.plan,
+        plan_rows_per_s=planned.rows_per_s,
+        plan_notes=planned.notes,
+    )
+
+
+def _selectivities(like: RunRecord | str | Path | None) -> dict[str, float]:
+    """Return the selectivities that a run measured in its latest window with rows of each operator."""
+    if like is None:
+        return {}
+    record = like if isinstance(like, RunRecord) else open_run(like)
+    measured = record.operators(last=_SEARCHED_WINDOWS).dropna(subset=["selectivity"])
+    return {str(name): float(rows["selectivity"].iloc[-1]) for name, rows in measured.groupby("operator")}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.control.policies.catalogue import POLICIES
+from penstock.control.quiet_hours import QuietHours
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.local_paths import local_directory
 from penstock.models.fission_costs import FissionCosts
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 Mode = Literal["off", "recommend", "active"]
 Queue = Literal["mmk", "gigk"]
 
+DEFAULT_POLICY = "auto"  # if a latency target or a limit is given
 MEASURED_QUANTILES = (0.5, 0.95, 0.99)  # quantiles of the latency that a window contains
 # Executors that are added for a predicted load improve nothing until that load arrives.
 _PREDICTIVE_TOLERANCE = 0.9
+_SHORT_WINDOW_S = 10.0  # windows are averaged over this time for a policy with averages of its own
 
 
 class OptionError(PenstockError):
@@ -45,6 +48,7 @@ class PolicyOptions:
     quantile: float | None = None
     max_slots: int | None = None
     cooldown_s: float = 60.0
+    quiet_hours: str | None = None  # such as 22:00-06:00, in local time
     windows: int = 5
     warm_up_s: float = 15.0
     executors: tuple[int, int] | None = None
@@ -56,11 +60,19 @@ class PolicyOptions:
     replica_s: float = 0.0
     profile: Path | None = None  # directory of a study by `penstock.profile`
     drift_s: float = 60.0
-    queue: Queue = "mmk"  # model of an operator in engines that process row by row
+    queue: Queue | None = None  # model of a station; None: M/M/k row by row, the micro-batch model in micro-batches
+    alpha: float | None = None  # weight of earlier windows in exponential smoothing; None: the mean of `windows`
     workers: int | None = None  # tasks that Stela adds per round; None: the largest number of executors
     dataflow: str = ""
     program: str | None = None  # fingerprint of the program, if there is a profile to compare it with
     micro_batch: bool = True  # whether the engine processes micro-batches
+
+    def with_default_policy(self) -> PolicyOptions:
+        """Return these options with policy auto if a latency target or a limit is given without a policy."""
+        wanted = (self.latency_s, self.max_slots, self.executors)
+        if self.policy is not None or all(value is None for value in wanted):
+            return self
+        return replace(self, policy=DEFAULT_POLICY)
 
     @property
     def latency_target(self) -> LatencyTarget | None:
@@ -99,17 +111,33 @@ class PolicyOptions:
         if self.mst_study is not None and not entry.sets_executors:
             users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.sets_executors)
             raise OptionError(f"Policy '{self.policy}' uses no throughput study; use policy {users} with a study.")
-        if self.adaptation is not None and not entry.evaluates_changes:
-            users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.evaluates_changes)
+        if self.adaptation is not None and not entry.has_periods:
+            users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.has_periods)
             raise OptionError(f"Policy '{self.policy}' has no adaptation parameters; use policy {users} for them.")
         if entry.needs_profile and self.profile is None:
             raise OptionError(
                 f"Policy '{self.policy}' requires 'profile': the directory of a study by 'penstock profile'."
             )
+        if self.queue is not None and self.policy != "drs":
+            raise OptionError(f"Policy '{self.policy}' has no queueing model; use policy 'drs' for one.")
+        if self.alpha is not None and entry.evaluates_changes:
+            raise OptionError(
+                f"Policy '{self.policy}' averages over its own periods; 'alpha' is for policies without periods."
+            )
         if self.profile is not None and not entry.needs_profile:
             users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.needs_profile)
             raise OptionError(f"Policy '{self.policy}' uses no profile; use policy {users} with a profile.")
-        if entry.has_latency_target and (self.max_slots is None) == (self.latency_s is None):
+        if entry.has_target_and_limit and self.latency_s is None and self.max_slots is None and self.executors is None:
+            raise OptionError(
+                f"Policy '{self.policy}' requires a latency target, a limit, or both; give latency_s (--latency-ms) "
+                "for the cheapest plan that meets the target, and max_slots (--max-slots) or executors (--executors) "
+                "as the limit."
+            )
+        if (
+            entry.has_latency_target
+            and not entry.has_target_and_limit
+            and (self.max_slots is None) == (self.latency_s is None)
+        ):
             raise OptionError(
                 f"Policy '{self.policy}' requires either a latency target or a maximum number of slots, and not both; "
                 "give latency_s (--latency-ms) for the fewest slots within the target, or max_slots (--max-slots) for "
@@ -137,6 +165,10 @@ class PolicyOptions:
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise OptionError(f"{name} is {value}; it must be a finite number, 0 or more.")
+        if self.alpha is not None and not 0 <= self.alpha < 1:
+            raise OptionError(f"alpha is {self.alpha}; it must be a number from 0 to less than 1.")
+        if self.quiet_hours is not None:
+            QuietHours.parse(self.quiet_hours)
         if self.executors is not None and not 1 <= self.executors[0] <= self.executors[1]:
             raise OptionError(f"executors is {self.executors}; the smallest number comes first and is at least 1.")
 
@@ -150,10 +182,16 @@ class PolicyOptions:
             "the profile": self.profile,
             "the number of executors": self.executors,
             "the adaptation parameters": self.adaptation,
+            "the queueing model": self.queue,
+            "the smoothing parameter alpha": self.alpha,
+            "the quiet hours": self.quiet_hours,
         }
         given = [name for name, value in needs_policy.items() if value is not None]
         if given:
-            raise OptionError(f"Without a policy nothing uses {', '.join(given)}; choose a policy as well.")
+            raise OptionError(
+                f"Without a policy nothing uses {', '.join(given)}; choose a policy, or give a latency target or a "
+                "limit for policy 'auto'."
+            )
 
     def for_flow(self, flow: Dataflow) -> PolicyOptions:
         """Return these options for a dataflow that has been loaded."""
@@ -199,7 +237,8 @@ def create_policy(options: PolicyOptions) -> Policy:
         program_changed=profile is not None and has_changed(profile, options),
         drift_s=options.drift_s,
     )
-    return guarded_policy(options.policy, parameters, cooldown_s=options.cooldown_s)
+    hours = None if options.quiet_hours is None else QuietHours.parse(options.quiet_hours)
+    return guarded_policy(options.policy, parameters, cooldown_s=options.cooldown_s, quiet_hours=hours)
 
 
 def profile_of(options: PolicyOptions) -> StoredProfile | None:
@@ -249,6 +288,11 @@ def _study_capacity(options: PolicyOptions) -> tuple[float, ...] | None:
     return tuple(float(rate) for rate in model.capacity(confidence=0.9))
 
 
+def default_window_s(policy: str | None) -> float:
+    """Return the length of a window on Spark. A policy with periods of its own samples every second."""
+    return 1.0 if policy in POLICIES and POLICIES[policy].has_periods else 2.0
+
+
 def controller_settings(options: PolicyOptions, *, window_s: float, micro_batch: bool) -> Settings:
     from penstock.control.controller import Settings
 
@@ -266,14 +310,20 @@ def controller_settings(options: PolicyOptions, *, window_s: float, micro_batch:
 
 
 def _smoothing(options: PolicyOptions, window_s: float) -> Smoothing:
-    """Return the mean of `windows` windows; for a policy with periods, the exponential average over a period.
+    """Return the mean of `windows` windows, or the exponential average if `alpha` is given.
+
+    A policy with periods has the exponential average over a period.
 
     An exponential average over n samples has alpha = 1 - 2 / (n + 1): the weights have the same mean age as those of
     the mean of n samples.
     """
     from penstock.measure.smoothing import ExponentialSmoothing, MovingAverage
 
-    if options.policy is None or not POLICIES[options.policy].evaluates_changes:
+    if options.policy is not None and POLICIES[options.policy].averages_itself:
+        return MovingAverage(min(options.windows, max(1, round(_SHORT_WINDOW_S / window_s))))
+    if options.policy is None or not POLICIES[options.policy].has_periods:
+        if options.alpha is not None:
+            return ExponentialSmoothing(alpha=options.alpha, min_windows=options.windows)
         return MovingAverage(options.windows)
     period_s = (options.adaptation or AdaptationParameters()).period_s
     samples = max(1, math.ceil(period_s / window_s - 1e-9))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _SEEDS_PER_TRIAL = 100
 _ENDLESS = 1_000_000  # repetitions of replayed files
+_SAMPLE_ROWS = 50  # rows of each source whose streams show the size of a row
 _TRIALS = "trials"  # in the directory of the study
 
 
@@ -36,6 +37,9 @@ class ProfileTrials(Protocol):
 
     def fresh(self, plan: Plan) -> tuple[RunnableEngine, Clock]:
         """Return an engine that is not started, and the clock of its time."""
+
+    def row_bytes(self) -> dict[str, float]:
+        """Return the mean size of a row of each stream by its producer, as far as it is known."""
 
     def time(self) -> float:
         """Return the time of the record."""
@@ -69,6 +73,12 @@ class SimulatedTrials:
             epoch_s=self.time(),
         )
         return self._engine, self._engine.clock
+
+    def row_bytes(self) -> dict[str, float]:
+        """Return the sizes of the behaviour."""
+        sizes = {name: own.row_bytes for name, own in self._costs.operators.items()}
+        sizes |= {name: source.row_bytes for name, source in self._costs.sources.items()}
+        return {name: size for name, size in sizes.items() if size is not None}
 
     def time(self) -> float:
         return self._started_s if self._engine is None else self._engine.clock.time()
@@ -196,6 +206,13 @@ class SparkTrials:
             engine.stop()
             raise
         return engine
+
+    def row_bytes(self) -> dict[str, float]:
+        """Compute the streams of a sample of the input as one batch. Needs the session of the trials."""
+        from penstock.engines.spark.batch_result import input_samples, row_sizes
+
+        spark = self._platform.spark or self._session
+        return row_sizes(self._flow, input_samples(self._flow, _SAMPLE_ROWS), spark)
 
     def time(self) -> float:
         return time.time()

@@ -44,8 +44,8 @@ ProfiledEngine = Literal["spark", "row-by-row", "micro-batch"]
 PROFILED_ENGINES: tuple[ProfiledEngine, ...] = ("spark", "row-by-row", "micro-batch")
 OPERATOR_TYPES = ("proportional", "workload-dependent", "logic-dependent")
 PLAN_FILE = "plan.json"
+_ROUNDS_TO_SLOTS = 4  # rounds of Algorithm 2 until there are as many tasks as slots
 # On Spark a trial takes seconds of real time: the tasks grow in few rounds, and windows have some batches each.
-_ROUNDS_TO_SLOTS = 4
 _SPARK_TIE = 0.1
 _SPARK_HEADROOM = 0.45  # a row waits for half a batch, and batches have a fixed duration
 _MIN_WINDOWS, _MAX_WINDOWS, _MAX_WARM_UP = 8, 16, 8
@@ -232,7 +232,7 @@ class PreparedProfile:
         settings = self._settings(platform.slots)
         with _interrupted_by_sigterm(), Store(directory) as store:
             _check_kind(store, self.flow, directory)
-            trials = self._trials(platform, directory, store)
+            trials = self.trials(platform, directory, store)
             study = StepwiseStudy(
                 flow=self.flow,
                 fresh=trials.fresh,
@@ -243,6 +243,7 @@ class PreparedProfile:
                 conditions=self._conditions(platform, settings),
                 executors=platform.executors,
                 measure_features=measure_features_in_batches if self.costs is None else measure_features,
+                row_bytes=trials.row_bytes,
                 known_features=known_features,
             )
             study.check_earlier_trials()
@@ -251,7 +252,7 @@ class PreparedProfile:
         (directory / PLAN_FILE).write_text(result.plan.to_json())
         return result
 
-    def _trials(self, platform: Platform, directory: Path, store: Store) -> ProfileTrials:
+    def trials(self, platform: Platform, directory: Path, store: Store) -> ProfileTrials:
         if isinstance(platform, SparkPlatform):
             return SparkTrials(self.flow, platform, directory)
         assert self.costs is not None
@@ -270,6 +271,7 @@ class PreparedProfile:
             alpha=options.alpha,
             stages_take_turns=self.engine != "row-by-row",
             types=_declared_types(self.flow, options.types),
+            rounds_to_slots=_ROUNDS_TO_SLOTS,
         )
         if self.costs is not None:
             return settings
@@ -282,7 +284,6 @@ class PreparedProfile:
                 max_warm_up=_MAX_WARM_UP,
                 tolerance=_SPARK_TOLERANCE,
             ),
-            rounds_to_slots=_ROUNDS_TO_SLOTS,
             tie=_SPARK_TIE,
             headroom=_SPARK_HEADROOM,
         )

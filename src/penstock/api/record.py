@@ -59,8 +59,8 @@ def open_run(at: str | Path, *, largest_platform: bool = False) -> RunRecord:
 class RunRecord:
     """The record of a run in its directory. Each method reads the current content of the store.
 
-    `rescale`, `apply`, `set_rate` and `stop` send a request to the process that runs the dataflow and wait for its
-    answer. They raise `RequestError` if no process runs it, or if the request is refused.
+    `rescale`, `apply`, `set_rate`, `set` and `stop` send a request to the process that runs the dataflow and wait for
+    its answer. They raise `RequestError` if no process runs it, or if the request is refused.
     """
 
     def __init__(self, at: str | Path) -> None:
@@ -205,15 +205,30 @@ class RunRecord:
     def rescale(self, *, timeout_s: float = REQUEST_TIMEOUT_S, **replicas: int) -> Answer:
         """Set the number of replicas of operators by name: `rescale(count=4, split=2)`. Required cuts are added.
 
-        Use `rescale_operators` for names that are not Python identifiers.
+        Use `rescale_operators` for threads and for names that are not Python identifiers.
         """
         return self.rescale_operators(replicas, timeout_s=timeout_s)
 
     def rescale_operators(self, replicas: dict[str, int], *, timeout_s: float = REQUEST_TIMEOUT_S) -> Answer:
-        """Set the number of replicas of operators by name."""
+        """Set the number of replicas of operators by name, or of threads: `{"count": 4, "lookup.threads": 64}`.
+
+        Threads change without a restart of a query, within half a second, also in a batch that is running.
+        """
         from penstock.control.requests import Rescale
 
         return self._request(Rescale(replicas=replicas), timeout_s)
+
+    def cut(self, *operators: str, timeout_s: float = REQUEST_TIMEOUT_S) -> Answer:
+        """Cut after operators: `cut("split")` runs the operators behind `split` in a query of their own."""
+        from penstock.control.requests import Recut
+
+        return self._request(Recut(cut=operators), timeout_s)
+
+    def fuse(self, *operators: str, timeout_s: float = REQUEST_TIMEOUT_S) -> Answer:
+        """Remove the cut after operators: `fuse("split")` runs `split` and the operators behind it in one query."""
+        from penstock.control.requests import Recut
+
+        return self._request(Recut(fuse=operators), timeout_s)
 
     def apply(self, plan: Plan | str | Path, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Answer:
         """Change to another plan, completely or not at all. A text or path is a JSON file."""
@@ -226,6 +241,36 @@ class RunRecord:
         from penstock.control.requests import Rate
 
         return self._request(Rate(source=source, rows_per_s=rows_per_s), timeout_s)
+
+    def set(
+        self,
+        *,
+        latency_s: float | None = None,
+        release_below_s: float | None = None,
+        max_slots: int | None = None,
+        cooldown_s: float | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Answer:
+        """Change settings of the policy; those that are not given stay. A resumed run begins with those of its start.
+
+        Args:
+            latency_s: Latency target.
+            release_below_s: Latency below which slots are released (policy drs).
+            max_slots: Largest number of slots that the policy may use.
+            cooldown_s: Smallest time between two plan changes.
+            timeout_s: Time to wait for the answer.
+
+        Raises:
+            RequestError: No run is active, it has no policy, or the settings do not fit the policy.
+        """
+        from penstock.control.requests import RequestError, SetPolicy
+
+        request = SetPolicy(
+            latency_s=latency_s, release_below_s=release_below_s, max_slots=max_slots, cooldown_s=cooldown_s
+        )
+        if not request.given():
+            raise RequestError("No setting is given; give a latency target, release limit, slot limit or cooldown.")
+        return self._request(request, timeout_s)
 
     def stop(self, *, timeout_s: float | None = REQUEST_TIMEOUT_S) -> Answer:
         """Stop the run so that it can be resumed, and wait until its directory is free."""
@@ -272,6 +317,7 @@ class RunRecord:
             ("rows/s", count(None if window is None else window.external_rows_per_s)),
             ("latency p50", seconds(None if latency is None else latency.p50_s)),
             ("latency p95", seconds(None if latency is None else latency.p95_s)),
+            ("latency standard deviation", seconds(None if latency is None else latency.sd_s)),
         ]
         html = html_table(str(self.directory), summary)
         if window is not None:
@@ -287,4 +333,5 @@ def _plan_text(plan: Plan | None) -> str:
     if plan is None:
         return "-"
     replicas = ", ".join(f"{operator} x{count}" for operator, count in plan.replicas.items())
+    replicas += "".join(f", {operator} with {count} threads" for operator, count in plan.threads.items())
     return f"{replicas}; {slots_text(plan.slots)}" if replicas else slots_text(plan.slots)

@@ -13,8 +13,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from penstock.api.input_files import dataflow_from, plan_from
-from penstock.api.launch import COMMAND_BEGAN_S, Channel, Launch, RunTarget, kafka_cluster
-from penstock.api.policy_options import Mode, OptionError, PolicyOptions, create_policy, profile_remarks
+from penstock.api.launch import COMMAND_BEGAN_S, Channel, Launch, PolicySettings, RunTarget, kafka_cluster
+from penstock.api.policy_options import (
+    Mode,
+    OptionError,
+    PolicyOptions,
+    Queue,
+    create_policy,
+    default_window_s,
+    profile_remarks,
+)
 from penstock.api.record import RunRecord
 from penstock.api.spark_session import SessionOnDemand
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
@@ -60,7 +68,10 @@ def run(
     executors: tuple[int, int] | None = None,
     executor_cores: int | None = None,
     cooldown_s: float = 60.0,
+    quiet_hours: str | None = None,
     windows: int = 5,
+    alpha: float | None = None,
+    queue: Queue | None = None,
     warm_up_s: float = 15.0,
     catch_up_s: float = 120.0,
     mst_study: str | Path | None = None,
@@ -69,7 +80,7 @@ def run(
     replica_s: float = 0.0,
     profile: str | Path | None = None,
     drift_s: float = 60.0,
-    window_s: float = 2.0,
+    window_s: float | None = None,
     batch_s: float = 2.0,
     sample_every: int = 16,
     channel: Channel = "embedded",
@@ -94,18 +105,23 @@ def run(
         confs: Spark properties of the session to create.
         plan: The plan to start with, as a value or as a JSON file. The default is the last plan of the run, or the
             default plan.
-        policy: The name of a scaling policy in `penstock.control.policies.catalogue.POLICIES`, such as "drs". By
-            default the plan is fixed.
+        policy: The name of a scaling policy in `penstock.control.policies.catalogue.POLICIES`. The default is "auto" if
+            a latency target or a limit is given; otherwise the plan is fixed.
         mode: "recommend" records decisions, "active" also applies them, "off" makes none.
-        latency_s: Latency target (policy drs).
+        latency_s: Latency target (policies auto and drs).
         release_below_s: Latency below which slots are released (policy drs); default: half of the target.
         quantile: Apply the target to this quantile (0.5, 0.95 or 0.99) of the latency instead of the mean.
-        max_slots: Largest number of slots that the policy may use. Policy drs accepts either this or `latency_s`, not
-            both: with `max_slots` it minimises the latency.
+        max_slots: Largest number of slots that the policy may use. Without `latency_s`, policies auto and drs minimise
+            the latency. Policy auto accepts both, policy drs only one of them.
         executors: Smallest and largest number of executors.
         executor_cores: Slots of an executor.
-        cooldown_s: Smallest time between two plan changes.
+        cooldown_s: Smallest time between two plan changes, and between the start and the first one.
+        quiet_hours: Hours of each day without a plan change, such as "22:00-06:00", in local time.
         windows: Number of windows to average.
+        alpha: Smooth exponentially instead: the smoothed value is alpha times the previous one plus 1 - alpha times
+            that of the window. Decisions begin after `windows` windows.
+        queue: Queueing model of policy drs: "mmk" or "gigk", which uses the measured variability of arrivals and costs.
+            The default is the model of micro-batches.
         warm_up_s: Time after a plan change that is not measured.
         catch_up_s: Time in which a backlog must be processed (policy mst).
         mst_study: Directory of a throughput study (policy mst).
@@ -115,7 +131,8 @@ def run(
         profile: Directory of a study by `penstock.profile` (policy stepwise).
         drift_s: Time for which the backlog or the latency must be above its threshold, although the profile sustained
             the rate, before the plan is recalibrated (policy stepwise).
-        window_s: Length of a measurement window.
+        window_s: Length of a measurement window; default: 1 s with policy organic, which has periods of its own, else
+            2 s.
         batch_s: Duration that micro-batches aim at while rows are waiting.
         sample_every: One row in this many is timed individually in row functions.
         channel: Where new cuts store their rows: in the directory of the run ("embedded") or in Kafka topics ("kafka").
@@ -146,7 +163,10 @@ def run(
         executors=executors,
         executor_cores=executor_cores,
         cooldown_s=cooldown_s,
+        quiet_hours=quiet_hours,
         windows=windows,
+        alpha=alpha,
+        queue=queue,
         warm_up_s=warm_up_s,
         catch_up_s=catch_up_s,
         mst_study=None if mst_study is None else Path(mst_study),
@@ -155,7 +175,9 @@ def run(
         replica_s=replica_s,
         profile=None if profile is None else Path(profile),
         drift_s=drift_s,
-    )
+    ).with_default_policy()
+    if window_s is None:
+        window_s = default_window_s(options.policy)
     if not 0 < window_s < float("inf"):
         raise OptionError(f"window_s is {window_s}; it must be a finite number above 0.")
     target = RunTarget.of(spark, master, cluster, confs)
@@ -219,6 +241,7 @@ class Run(RunRecord):
         self._idle_waiters = 0  # threads in `wait_until_idle`
         self._idle_observations = 0  # how often all input was processed
         self._stop_reason: str | None = None
+        self._start_cancelled = threading.Event()
         self._ended: Stopped | None = None
         self._error: BaseException | None = None
         if launch.options.policy is not None:
@@ -361,9 +384,11 @@ class Run(RunRecord):
     def _cancel_start(self) -> None:
         """End the start. The JVM of a session that Penstock creates is ended, because no call into it can be cancelled.
 
-        A start may end at any point, as after `kill -9`: a plan is committed completely or not at all.
+        With a session of the user, the start ends after the call that is running, and its queries are stopped. A start
+        may end at any point, as after `kill -9`: a plan is committed completely or not at all.
         """
         self.request_stop(_CANCELLED)
+        self._start_cancelled.set()
         deadline = time.monotonic() + _EXIT_TIMEOUT_S
         while time.monotonic() < deadline:
             if self._launch.target.spark is None:
@@ -397,11 +422,12 @@ class Run(RunRecord):
 
         try:
             with self._store as store:
-                engine = self._launch.engine()
+                engine = self._launch.engine(self._start_cancelled)
                 if self._stop_reason == _CANCELLED:
                     store.end_run(at_s=time.time(), reason=_CANCELLED)
                     return
                 controller = self._launch.controller(engine, store)
+                settings = None if controller is None else PolicySettings(self._launch.options, controller, store)
                 schedule = Schedule(
                     window_s=self._launch.window_s,
                     launched_s=self._launch.launched_s,
@@ -421,6 +447,7 @@ class Run(RunRecord):
                     Requests(self.directory),
                     schedule,
                     on_start=self._started.set,
+                    change_settings=None if settings is None else settings.change,
                 )
         except BaseException as error:  # raised again in the thread that waits
             self._error = self._explained(error)

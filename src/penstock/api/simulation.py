@@ -90,7 +90,7 @@ def simulate(
     flow: Dataflow | str,
     *,
     trace: str | Path,
-    policy: str,
+    policy: str | None = None,
     peak: float | None = None,
     like: RunRecord | str | Path | None = None,
     behaviour: Behaviour | str | Path | None = None,
@@ -109,6 +109,7 @@ def simulate(
     executor_cores: int | None = None,
     cooldown_s: float = 60.0,
     windows: int = 5,
+    alpha: float | None = None,
     warm_up_s: float = 15.0,
     catch_up_s: float = 120.0,
     mst_study: str | Path | None = None,
@@ -117,7 +118,7 @@ def simulate(
     replica_s: float = 0.0,
     profile: str | Path | None = None,
     drift_s: float = 60.0,
-    queue: Queue = "mmk",
+    queue: Queue | None = None,
 ) -> Simulation:
     """Simulate a dataflow under a policy and return the slots used, the violations of the target and the decisions.
 
@@ -133,7 +134,8 @@ def simulate(
         slots: Number of slots; default: the slots of the run `like`, otherwise 2.
         seed: Seed of the random numbers.
         at: Directory in which the record of the simulation is kept; default: it is not kept.
-        queue: Queueing model of an operator in policy drs: "mmk" or "gigk".
+        queue: Queueing model of policy drs: "mmk" or "gigk". The default is "mmk" row by row, and the model of
+            micro-batches with the engine "micro-batch".
 
     Returns:
         The totals and the decisions.
@@ -142,11 +144,11 @@ def simulate(
         OptionError: An option has an invalid value or does not fit the others.
         PenstockError: A file cannot be read, or the directory `at` already contains a run.
     """
-    from penstock.control.simulation import Duration, LatencyTarget
+    from penstock.control.simulation import Duration
     from penstock.control.simulation import simulate as simulate_policy
     from penstock.engines.simulated import SimulatedEngine
     from penstock.planning.trace import parse_trace
-    from penstock.store import Store
+    from penstock.store import LatencyTarget, Store
 
     if engine not in ENGINES:
         raise OptionError(f"There is no engine '{engine}'; the simulated engines are {', '.join(ENGINES)}.")
@@ -161,6 +163,7 @@ def simulate(
         executor_cores=executor_cores,
         cooldown_s=cooldown_s,
         windows=windows,
+        alpha=alpha,
         warm_up_s=warm_up_s,
         catch_up_s=catch_up_s,
         mst_study=None if mst_study is None else Path(mst_study),
@@ -171,7 +174,9 @@ def simulate(
         drift_s=drift_s,
         micro_batch=engine == "micro-batch",
         queue=queue,
-    )
+    ).with_default_policy()
+    if options.policy is None:
+        raise OptionError("A simulation requires a policy, or a latency target or a limit for policy 'auto'.")
     options.check(any_target=True)
     record = record_of_costs(behaviour, like)
     available = slots or (record is not None and record.plan is not None and record.plan.slots) or _DEFAULT_SLOTS
@@ -206,7 +211,7 @@ def simulate(
             controller_settings(options, window_s=window_s, micro_batch=engine == "micro-batch"),
             clock=simulated.clock,
             duration=Duration(windows=len(load.rates) * load.interval_s / window_s, window_s=window_s),
-            target=None if latency_s is None else LatencyTarget(max_s=latency_s, quantile=quantile),
+            target=None if latency_s is None else LatencyTarget(seconds=latency_s, quantile=quantile),
         )
         return Simulation(totals, store.decisions(), changes)
 

@@ -4,11 +4,14 @@ Fu et al., "DRS", ToN 25(6), 2017, section V-A. `extract` computes the features 
 feature with those of the logos. `aggregate` reports a logo with enough matches in a frame. The cost of a frame depends
 on its content: a busy frame has several hundred features, an empty one almost none.
 
-Features are OpenCV's ORB instead of the SIFT of the paper. ORB takes milliseconds per frame instead of tens of them.
-Its descriptors have 32 bytes and are compared by counting bits, which gives the same result on every machine.
+Features are OpenCV's ORB, or its SIFT as in the paper. ORB takes milliseconds per frame instead of tens of them. Its
+descriptors have 32 bytes and are compared by counting bits, which gives the same result on every machine. SIFT
+descriptors have 128 numbers from 0 to 255, which are compared by their L2 distance.
 
-Frames are generated: shapes, noise and up to two logos. Event time follows the frame number. The last frames of a
-finite stream are far in the future: they close all earlier frames and stay open themselves.
+Frames are generated: shapes, noise and up to two of 16 logos. The number of shapes varies by frame, and with it
+that of the features. `frame_rates` has the rates of the paper, uniform in 1 to 25 frames/s. Event time follows the
+frame number. The last frames of a finite stream are far in the future: they close all earlier frames and stay open
+themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pyspark.sql import DataFrame
@@ -31,17 +34,27 @@ from penstock.apps.seeded_random import random_bits
 from penstock.dataflow.sinks import Sink
 
 WIDTH, HEIGHT = 192, 144
-LOGOS = ("anchor", "bridge", "comet", "drum")
+LOGOS = (
+    *("anchor", "bridge", "comet", "drum", "eagle", "ferry", "globe", "harp"),
+    *("iris", "jetty", "kite", "lantern", "mast", "needle", "oak", "pearl"),
+)
+Detector = Literal["orb", "sift"]
+DETECTORS: tuple[Detector, ...] = ("orb", "sift")
 LOGO_SIDE = 48
 FRAMES_PER_S = 25.0  # of event time; also the arrival rate if neither a rate nor a number of rows is given
 MAX_FEATURES = 300
-MAX_DISTANCE_BITS = 20  # by which two descriptors of 256 bits may differ
+MAX_DISTANCE: dict[Detector, float] = {  # up to which two descriptors match
+    "orb": 20.0,  # of 256 bits
+    "sift": 150.0,  # L2 distance
+}
+RATES = (1.0, 25.0)  # frames/s, of the paper
 MIN_MATCHES = 3
 FLUSH_ROWS = 2
 DELAY_S = 1
 FRAMES = "frame bigint, ts timestamp, pixels binary"
 FEATURES = "frame bigint, ts timestamp, descriptor binary"
 MATCHES = "frame bigint, ts timestamp, logo string"
+_BYTES: dict[Detector, int] = {"orb": 32, "sift": 128}
 _SEED = 0x6C6F676F
 _START = datetime(2026, 1, 1, 20, tzinfo=UTC)
 _FLUSH_AHEAD = timedelta(days=1)
@@ -74,8 +87,19 @@ def logo(name: str) -> np.ndarray:
 def shown(n: int) -> tuple[str, ...]:
     """Return the logos on frame n: none, one or two."""
     bits = random_bits(n, _SEED)
-    first, step, count = bits & 3, 1 + (bits >> 2) % 3, (0, 1, 1, 2)[bits >> 8 & 3]
-    return tuple(sorted({LOGOS[(first + step * i) % 4] for i in range(count)}))
+    first, step, count = bits & 15, 1 + (bits >> 4) % 15, (0, 1, 1, 2)[bits >> 8 & 3]
+    return tuple(sorted({LOGOS[(first + step * i) % len(LOGOS)] for i in range(count)}))
+
+
+def frame_rates(seconds: int, seed: int = 0) -> tuple[tuple[float, float], ...]:
+    """Return (second, frames/s) pairs: a new rate in each second, uniform in `RATES`, as a simulated source needs them.
+
+    >>> rates = [rate for _, rate in frame_rates(10_000)]
+    >>> 1.0 <= min(rates) < max(rates) <= 25.0, round(sum(rates) / len(rates))
+    (True, 13)
+    """
+    drawn = np.random.default_rng([_SEED, 2, seed]).uniform(*RATES, seconds)
+    return tuple((float(second), float(rate)) for second, rate in enumerate(drawn))
 
 
 def picture(n: int, logos: tuple[str, ...] | None = None) -> np.ndarray:
@@ -104,46 +128,58 @@ def generator(n: int, rows: int | None = None) -> tuple[int, datetime, bytes]:
 
 
 @functools.cache
-def _finder() -> Any:
+def _finder(detector: Detector) -> Any:
+    if detector == "sift":
+        return opencv().SIFT_create(nfeatures=MAX_FEATURES)
     return opencv().ORB_create(nfeatures=MAX_FEATURES, fastThreshold=15, edgeThreshold=12, patchSize=25)
 
 
-def descriptors(pixels: np.ndarray) -> np.ndarray:
-    """Return the descriptors of the features of a picture, 32 bytes each."""
-    features = _finder().detectAndCompute(np.ascontiguousarray(pixels), None)[1]
-    return np.zeros((0, 32), np.uint8) if features is None else features
+def descriptors(pixels: np.ndarray, detector: Detector = "orb") -> np.ndarray:
+    """Return the descriptors of the features of a picture: 32 bytes each, or 128 with SIFT."""
+    features = _finder(detector).detectAndCompute(np.ascontiguousarray(pixels), None)[1]
+    if features is None:
+        return np.zeros((0, _BYTES[detector]), np.uint8)
+    found: np.ndarray = features.astype(np.uint8)  # SIFT returns whole numbers up to 255 as floats
+    return found
 
 
 @functools.cache
-def known() -> tuple[np.ndarray, np.ndarray]:
+def known(detector: Detector = "orb") -> tuple[np.ndarray, np.ndarray]:
     """Return the descriptors of all logos, and the index of the logo of each."""
     cv2 = opencv()
     by_logo = [
-        descriptors(cv2.copyMakeBorder(logo(name), 24, 24, 24, 24, cv2.BORDER_CONSTANT, value=128)) for name in LOGOS
+        descriptors(cv2.copyMakeBorder(logo(name), 24, 24, 24, 24, cv2.BORDER_CONSTANT, value=128), detector)
+        for name in LOGOS
     ]
     return np.concatenate(by_logo), np.repeat(np.arange(len(LOGOS)), [len(part) for part in by_logo])
 
 
 @functools.cache
-def _matcher() -> Any:
-    matcher = opencv().BFMatcher(opencv().NORM_HAMMING)
-    matcher.add([known()[0]])
+def _matcher(detector: Detector) -> Any:
+    matcher = opencv().BFMatcher(opencv().NORM_L2 if detector == "sift" else opencv().NORM_HAMMING)
+    matcher.add([_comparable(known(detector)[0], detector)])
     return matcher
 
 
-def extract(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _comparable(found: np.ndarray, detector: Detector) -> np.ndarray:
+    """Return descriptors as the matcher reads them."""
+    return found.astype(np.float32) if detector == "sift" else found
+
+
+def extract(row: dict[str, Any], detector: Detector = "orb") -> Iterator[dict[str, Any]]:
     """Yield one row for each feature of a frame."""
     pixels = np.frombuffer(row["pixels"], np.uint8).reshape(HEIGHT, WIDTH)
-    for descriptor in descriptors(pixels):
+    for descriptor in descriptors(pixels, detector):
         yield {"frame": row["frame"], "ts": row["ts"], "descriptor": descriptor.tobytes()}
 
 
-def match(row: dict[str, Any]) -> dict[str, Any] | None:
+def match(row: dict[str, Any], detector: Detector = "orb") -> dict[str, Any] | None:
     """Return the logo with the nearest feature, or None if it is too far away."""
-    (nearest,) = _matcher().match(np.frombuffer(row["descriptor"], np.uint8).reshape(1, 32))
-    if nearest.distance > MAX_DISTANCE_BITS:
+    feature = np.frombuffer(row["descriptor"], np.uint8).reshape(1, _BYTES[detector])
+    (nearest,) = _matcher(detector).match(_comparable(feature, detector))
+    if nearest.distance > MAX_DISTANCE[detector]:
         return None
-    return {"frame": row["frame"], "ts": row["ts"], "logo": LOGOS[known()[1][nearest.trainIdx]]}
+    return {"frame": row["frame"], "ts": row["ts"], "logo": LOGOS[known(detector)[1][nearest.trainIdx]]}
 
 
 def aggregate(matches: DataFrame, enough: int = MIN_MATCHES) -> DataFrame:
@@ -157,16 +193,19 @@ def flow(
     rows: int | None = None,
     rows_per_s: float | None = None,
     enough: int = MIN_MATCHES,
+    detector: Detector = "orb",
 ) -> penstock.Dataflow:
-    """Return the dataflow on generated frames."""
+    """Return the dataflow on generated frames, with ORB or SIFT features."""
     opencv()  # fails early if it is not installed
+    if detector not in DETECTORS:
+        raise penstock.PenstockError(f"There is no detector '{detector}'; the detectors are {', '.join(DETECTORS)}.")
     flow = penstock.Dataflow("logos")
     frames = functools.partial(generator, rows=rows)
     rate = FRAMES_PER_S if rows is None and rows_per_s is None else rows_per_s
     (
         flow.source("frames", penstock.generate(frames, schema=FRAMES, rows=rows, rows_per_s=rate))
-        .rows("extract", extract, schema=FEATURES)
-        .rows("match", match, schema=MATCHES)
+        .rows("extract", functools.partial(extract, detector=detector), schema=FEATURES)
+        .rows("match", functools.partial(match, detector=detector), schema=MATCHES)
         .watermark("ts", f"{DELAY_S} seconds")
         .keyed(
             "aggregate",
@@ -182,16 +221,23 @@ def flow(
 Seen = tuple[int, str, int]  # frame, logo, matches
 
 
-def oracle(rows: int, enough: int = MIN_MATCHES) -> Counter[Seen]:
+def oracle(rows: int, enough: int = MIN_MATCHES, detector: Detector = "orb") -> Counter[Seen]:
     """Return the logos in `rows` frames, without those of the flush, by comparing all features with all logos."""
     expected: Counter[Seen] = Counter()
-    trained, logo_index = known()
-    bits = np.unpackbits(trained, axis=1).astype(np.int16)
+    trained, logo_index = known(detector)
+
+    def numbers(found: np.ndarray) -> np.ndarray:
+        return (found if detector == "sift" else np.unpackbits(found, axis=1)).astype(np.float64)
+
+    coordinates = numbers(trained)
+    lengths = (coordinates**2).sum(axis=1)
     for n in range(rows - FLUSH_ROWS):
         counts: Counter[str] = Counter()
-        for feature in np.unpackbits(descriptors(picture(n)), axis=1).astype(np.int16):
-            distances = np.abs(bits - feature).sum(axis=1)
-            if distances.min() <= MAX_DISTANCE_BITS:
+        features = numbers(descriptors(picture(n), detector))
+        # |a - b|^2 of whole numbers, which is exact here; of bits it is their Hamming distance.
+        squares = (features**2).sum(axis=1)[:, None] + lengths - 2.0 * features @ coordinates.T
+        for distances in np.sqrt(squares) if detector == "sift" else squares:
+            if distances.min() <= MAX_DISTANCE[detector]:
                 counts[LOGOS[logo_index[int(distances.argmin())]]] += 1
         expected.update({(n, name, matches): 1 for name, matches in counts.items() if matches >= enough})
     return expected
@@ -201,6 +247,8 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Seen]:
     return Counter((row["frame"], row["logo"], row["matches"]) for row in output)
 
 
-def check(output: Iterable[Mapping[str, Any]], rows: int, enough: int = MIN_MATCHES) -> list[str]:
+def check(
+    output: Iterable[Mapping[str, Any]], rows: int, enough: int = MIN_MATCHES, detector: Detector = "orb"
+) -> list[str]:
     """Return the differences between the output and the oracle."""
-    return differences(oracle(rows, enough), actual(output))
+    return differences(oracle(rows, enough, detector), actual(output))

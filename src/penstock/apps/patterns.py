@@ -23,6 +23,7 @@ be reported.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
@@ -37,7 +38,7 @@ from penstock.apps.input_output import ROWS_PER_S, default_sink
 from penstock.apps.seeded_random import random_bits, zipf_table
 from penstock.dataflow.sinks import Sink
 
-WINDOW = 200  # messages
+WINDOW = 200  # messages; the paper has 50,000
 THRESHOLD = 8  # messages
 TAGS = 64
 _SEED = 0x74616773
@@ -65,9 +66,9 @@ def message(n: int) -> str:
     return " ".join(sorted(drawn))
 
 
-def generator(n: int) -> tuple[int, str, str | None]:
+def generator(n: int, window: int = WINDOW) -> tuple[int, str, str | None]:
     """Return row n: the position, the message that enters the window there, and the one that leaves it."""
-    return n, message(n), message(n - WINDOW) if n >= WINDOW else None
+    return n, message(n), message(n - window) if n >= window else None
 
 
 def subsets(tags: str) -> Iterator[str]:
@@ -178,11 +179,19 @@ def flow(
     rows: int | None = None,
     rows_per_s: float | None = None,
     threshold: int = THRESHOLD,
+    window: int = WINDOW,
 ) -> penstock.Dataflow:
-    """Return the dataflow on generated messages."""
+    """Return the dataflow on generated messages; `flow(window=50_000, threshold=2_000)` has the paper's size."""
+    if window < 1 or threshold < 1:
+        raise penstock.PenstockError(
+            f"The window has {window} messages and the threshold is {threshold}; both must be at least 1."
+        )
     flow = penstock.Dataflow("patterns")
     rate = ROWS_PER_S if rows is None and rows_per_s is None else rows_per_s
-    messages = flow.source("messages", penstock.generate(generator, schema=MESSAGES, rows=rows, rows_per_s=rate))
+    messages = flow.source(
+        "messages",
+        penstock.generate(functools.partial(generator, window=window), schema=MESSAGES, rows=rows, rows_per_s=rate),
+    )
     supersets = flow.feedback("supersets", schema=CANDIDATES)
     moves = messages.rows("generate", candidates, schema=CANDIDATES)
     facts = flow.keyed(
@@ -202,9 +211,9 @@ def flow(
 Fact = tuple[str, str, int]  # pattern, fact, position
 
 
-def oracle(rows: int, threshold: int = THRESHOLD) -> Counter[Fact]:
+def oracle(rows: int, threshold: int = THRESHOLD, window: int = WINDOW) -> Counter[Fact]:
     """Return the facts of `rows` messages, each once."""
-    return facts_of([message(n) for n in range(rows)], WINDOW, threshold)
+    return facts_of([message(n) for n in range(rows)], window, threshold)
 
 
 def facts_of(messages: list[str], window: int, threshold: int) -> Counter[Fact]:
@@ -235,6 +244,8 @@ def actual(output: Iterable[Mapping[str, Any]]) -> Counter[Fact]:
     return Counter((row["pattern"], row["fact"], row["position"]) for row in output)
 
 
-def check(output: Iterable[Mapping[str, Any]], rows: int, threshold: int = THRESHOLD) -> list[str]:
+def check(
+    output: Iterable[Mapping[str, Any]], rows: int, threshold: int = THRESHOLD, window: int = WINDOW
+) -> list[str]:
     """Return the differences between the output and the oracle."""
-    return differences(oracle(rows, threshold), actual(output))
+    return differences(oracle(rows, threshold, window), actual(output))

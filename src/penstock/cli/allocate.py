@@ -14,9 +14,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("dataflow", type=click.Path(path_type=Path))
+@click.argument("dataflow", metavar="FILE[:FLOW]|DATAFLOW.json")
 @click.option("--rate", type=ABOVE_0, required=True, help="Input rate in rows/s.")
-@click.option("--curves", type=click.Path(path_type=Path), required=True, help="Performance curves (JSON).")
+@click.option(
+    "--curves",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Performance curves: a JSON file, or a study of 'penstock curves'.",
+)
 @click.option(
     "--method", type=click.Choice(["mba", "lsa"]), default="mba", show_default=True, help="Allocation of threads."
 )
@@ -29,26 +34,33 @@ if TYPE_CHECKING:
     help="Mapping of threads to slots.",
 )
 @click.option("--vms", type=click.Path(path_type=Path), help="VM sizes and prices (JSON).  [default: one slot per VM]")
+@click.option("--like", type=click.Path(path_type=Path), help="Directory of a run whose selectivities are used.")
+@click.option("--plan", type=click.Path(path_type=Path), help="File to write the plan to, for run --plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, including the slot of each thread and the routes.")
 def command(
-    dataflow: Path,
+    dataflow: str,
     rate: float,
     curves: Path,
     method: Literal["mba", "lsa"],
     mapping: Literal["dsm", "rsm", "sam"],
     vms: Path | None,
+    like: Path | None,
+    plan: Path | None,
     as_json: bool,
 ) -> None:
-    """Allocate threads, slots and VMs for DATAFLOW (JSON) at a rate, and predict the rate that they sustain.
+    """Allocate threads, slots and VMs for a dataflow at a rate, and predict the rate that they sustain.
+
+    For a dataflow of operators, --plan writes a plan with replicas, threads and cuts.
 
     \b
     Example:
+      penstock allocate shop.py --rate 500 --curves studies/shop-curves --plan plan.json
       penstock allocate linear.json --rate 100 --curves curves.json --vms sizes.json
     The formats: penstock schema dataflow, penstock schema curves, penstock schema sizes
     """
     from penstock.api.planning import allocate
 
-    result = allocate(dataflow, rate=rate, curves=curves, method=method, mapping=mapping, vms=vms)
+    result = allocate(dataflow, rate=rate, curves=curves, method=method, mapping=mapping, vms=vms, like=like, plan=plan)
     if as_json:
         click.echo(result.to_json())
     else:
@@ -101,3 +113,9 @@ def _print(result: ScheduleReport) -> None:
         )
         for name in predicted.beyond_measured:
             console.print(f"  extrapolated: more threads of {name} share a slot than its curve was measured with")
+    if result.plan is not None:
+        replicas = ", ".join(f"{name} x{count}" for name, count in result.plan.replicas.items())
+        calls = "".join(f", {name} with {count} threads" for name, count in result.plan.threads.items())
+        console.print(f"plan: {replicas}{calls}; sustains {result.plan_rows_per_s:.4g} rows/s with even routing")
+        for note in result.plan_notes:
+            console.print(f"  {note}")

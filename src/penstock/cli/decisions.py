@@ -30,7 +30,7 @@ def command(run_dir: Path, changes_only: bool, last: int | None, as_json: bool) 
     from rich.console import Console
 
     import penstock
-    from penstock.report.decisions import decision_list, decision_table
+    from penstock.report.decisions import decision_list, decision_table, interval_summary
 
     numbered, total = penstock.open_run(run_dir).decision_rows(changes_only=changes_only, last=last)
     rows = [row for _, row in numbered]
@@ -48,3 +48,5 @@ def command(run_dir: Path, changes_only: bool, last: int | None, as_json: bool) 
         )
     else:
         console.print(decision_table(rows) if console.width >= WIDE else decision_list(rows))
+        if (summary := interval_summary(rows)) is not None:
+            console.print(summary, soft_wrap=True)

@@ -13,13 +13,47 @@ from penstock.cli.parameters import PLOT, SHARE, Counts, Finite
 
 if TYPE_CHECKING:
     from penstock.api.mst_measurement import StudyProgress
-    from penstock.report.mst_results import MstFits, MstMeasurement, TrialResult
+    from penstock.models.mst.curve_selection import Choose
+    from penstock.report.mst_results import MstFits, MstMeasurement, TrialResult, VmCountChoice
 
 _SEED = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
 _LEVEL = click.option(
     "--level", type=SHARE, default=0.9, show_default=True, help="Probability that a new sample is inside the interval."
 )
+_CHOOSE = click.option(
+    "--choose",
+    type=click.Choice(["mean", "training", "leave-one-out"]),
+    default="mean",
+    show_default=True,
+    help="Without validation counts: a mean of all models, or the one with the smallest error of this kind.",
+)
+_CLUSTER = click.option(
+    "--cluster", type=click.Path(path_type=Path), help="Directory of a running cluster.  [default: a new one]"
+)
+_CORES = click.option(
+    "--executor-cores", type=click.IntRange(min=1), default=2, show_default=True, help="Cores of a new executor."
+)
+_MEMORY = click.option(
+    "--memory-mb", type=click.IntRange(min=1), default=1024, show_default=True, help="Memory of a new executor."
+)
+_WINDOW = click.option(
+    "--window-s",
+    type=Finite(min=0.1),
+    default=5.0,
+    show_default=True,
+    help="Length of a measurement window in seconds.",
+)
+_REPEATS = click.option(
+    "--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Trials per executor count."
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+_ERRORS = {
+    "mean": "of the larger counts predicted from the smaller ones",
+    "training": "at the counts for fitting",
+    "leave-one-out": "of each count predicted from all others",
+}
 
 
 @click.group()
@@ -31,19 +65,29 @@ def command() -> None:
       penstock mst measure wordcount.py --executors 1,2,3 --predict 5,6
       penstock mst fit samples.csv --predict 48,64,128
       penstock mst subset samples.csv --max-vms 24
+      penstock mst choose wordcount.py sort.py relay.py --executors 1,2,3,4 --max-executors 3 --at studies/chosen
     """
 
 
 @command.command()
 @click.argument("flow", metavar="FILE[:FLOW]")
+@click.option("--executors", type=Counts(required=True), default=(), help="Executor counts to measure, such as 1,2,3.")
 @click.option(
-    "--executors", type=Counts(required=True), required=True, help="Executor counts to measure, such as 1,2,3."
+    "--training",
+    type=click.Path(path_type=Path),
+    help="Measure the counts that 'penstock mst choose' chose in this directory.",
 )
-@click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Trials per executor count.")
+@_REPEATS
 @click.option(
     "--budget",
     type=click.IntRange(min=2),
     help="Total trials, each at the most uncertain executor count.",
+)
+@click.option(
+    "--validate",
+    type=click.IntRange(min=2),
+    metavar="MAX",
+    help="Also measure the counts up to MAX at which the models begin to differ; they select the model.",
 )
 @click.option("--paced", is_flag=True, help="Also search for the highest sustained rate of paced sources.")
 @click.option(
@@ -57,29 +101,20 @@ def command() -> None:
 @click.option(
     "--at", type=click.Path(path_type=Path, file_okay=False), help="Study directory.  [default: studies/<flow>]"
 )
-@click.option(
-    "--cluster", type=click.Path(path_type=Path), help="Directory of a running cluster.  [default: a new one]"
-)
-@click.option(
-    "--executor-cores", type=click.IntRange(min=1), default=2, show_default=True, help="Cores of a new executor."
-)
-@click.option(
-    "--memory-mb", type=click.IntRange(min=1), default=1024, show_default=True, help="Memory of a new executor."
-)
-@click.option(
-    "--window-s",
-    type=Finite(min=0.1),
-    default=5.0,
-    show_default=True,
-    help="Length of a measurement window in seconds.",
-)
+@_CLUSTER
+@_CORES
+@_MEMORY
+@_WINDOW
+@_CHOOSE
 @_LEVEL
 @_JSON
 def measure(
     flow: str,
     executors: tuple[int, ...],
+    training: Path | None,
     repeats: int,
     budget: int | None,
+    validate: int | None,
     paced: bool,
     replicas: str,
     predict: tuple[int, ...],
@@ -88,6 +123,7 @@ def measure(
     executor_cores: int,
     memory_mb: int,
     window_s: float,
+    choose: Choose,
     level: float,
     as_json: bool,
 ) -> None:
@@ -101,6 +137,8 @@ def measure(
     Example:
       penstock mst measure wordcount.py --executors 1,2,3 --repeats 3 --predict 5,6
       penstock mst measure wordcount.py --executors 1,2,3,4 --budget 6 --at studies/wc
+      penstock mst measure wordcount.py --executors 1,2,3 --validate 6
+      penstock mst measure wordcount.py --training studies/chosen --predict 8
       penstock mst measure wordcount.py --executors 1,2,3 --replicas drs --at studies/wc-drs
     """
     from penstock.api.mst_measurement import measure_mst
@@ -109,8 +147,10 @@ def measure(
         result = measure_mst(
             flow,
             executors=executors,
+            training=training,
             repeats=repeats,
             budget=budget,
+            validate=validate,
             paced=paced,
             replicas=replicas,
             predict=predict,
@@ -119,10 +159,63 @@ def measure(
             executor_cores=executor_cores,
             executor_memory_mb=memory_mb,
             window_s=window_s,
+            choose=choose,
             level=level,
             on_progress=progress.show,
         )
-    _print_measurement(result, tuple(sorted({*executors, *predict})), level, as_json=as_json)
+    _print_measurement(result, tuple(sorted({*result.measured, *predict})), level, as_json=as_json)
+
+
+@command.command("choose")
+@click.argument("flows", metavar="FILE[:FLOW]...", nargs=-1, required=True)
+@click.option("--executors", type=Counts(required=True), required=True, help="Executor counts to measure.")
+@click.option("--max-executors", type=click.IntRange(min=1), required=True, help="Largest count that may be chosen.")
+@click.option("--sizes", type=Counts(), default=(2, 3, 4, 5), help="How many counts may be chosen.  [default: 2,3,4,5]")
+@click.option("--at", type=click.Path(path_type=Path, file_okay=False), required=True, help="Directory of all studies.")
+@_REPEATS
+@_CLUSTER
+@_CORES
+@_MEMORY
+@_WINDOW
+@_JSON
+def choose_counts(
+    flows: tuple[str, ...],
+    executors: tuple[int, ...],
+    max_executors: int,
+    sizes: tuple[int, ...],
+    at: Path,
+    repeats: int,
+    cluster: Path | None,
+    executor_cores: int,
+    memory_mb: int,
+    window_s: float,
+    as_json: bool,
+) -> None:
+    """Measure some dataflows, and choose the executor counts on which it suffices to measure another one.
+
+    'penstock mst measure --training DIR' measures the chosen counts. The same command continues an interrupted study.
+
+    \b
+    Example:
+      penstock mst choose wordcount.py sort.py relay.py --executors 1,2,3,4 --max-executors 3 --at studies/chosen
+    """
+    from penstock.api.mst_phases import choose_training_counts
+
+    with TrialProgressBar(quiet=as_json) as progress:
+        result = choose_training_counts(
+            flows,
+            executors=executors,
+            max_executors=max_executors,
+            sizes=sizes,
+            at=at,
+            repeats=repeats,
+            cluster=cluster,
+            executor_cores=executor_cores,
+            executor_memory_mb=memory_mb,
+            window_s=window_s,
+            on_progress=progress.show,
+        )
+    _print_choice(result, seed=0, as_json=as_json)
 
 
 @command.command()
@@ -130,9 +223,10 @@ def measure(
 @click.option(
     "--executors", type=Counts(required=True), required=True, help="Executor counts to predict, such as 8,16."
 )
+@_CHOOSE
 @_LEVEL
 @_JSON
-def predict(study: Path, executors: tuple[int, ...], level: float, as_json: bool) -> None:
+def predict(study: Path, executors: tuple[int, ...], choose: Choose, level: float, as_json: bool) -> None:
     """Predict the throughput of other executor counts from the trials in DIR.
 
     \b
@@ -141,7 +235,8 @@ def predict(study: Path, executors: tuple[int, ...], level: float, as_json: bool
     """
     from penstock.api.mst_measurement import predict_mst
 
-    _print_measurement(predict_mst(study, executors=executors, level=level), executors, level, as_json=as_json)
+    result = predict_mst(study, executors=executors, level=level, choose=choose)
+    _print_measurement(result, executors, level, as_json=as_json)
 
 
 @command.command()
@@ -152,7 +247,16 @@ def predict(study: Path, executors: tuple[int, ...], level: float, as_json: bool
     "--validate",
     type=Counts(),
     default=(),
-    help="VM counts that select one model.  [default: none; the prediction is a mean of all models]",
+    help="VM counts that select one model.  [default: none; see --choose]",
+)
+@_CHOOSE
+@click.option(
+    "--model",
+    "models",
+    metavar="NAME",
+    multiple=True,
+    help="Candidate model, such as model1, model2, linear (ElasticStream) or mean; may be repeated.  [default: all but "
+    "the last two]",
 )
 @click.option("--step", type=Finite(min=0), default=0.0, help="VMs that give each parallel unit another thread.")
 @_LEVEL
@@ -164,6 +268,8 @@ def fit(
     predict: tuple[int, ...],
     app: str | None,
     validate: tuple[int, ...],
+    choose: Choose,
+    models: tuple[str, ...],
     step: float,
     level: float,
     seed: int,
@@ -175,10 +281,22 @@ def fit(
     \b
     Example:
       penstock mst fit samples.csv --app grep --predict 48,64,128 --plot grep.html
+      penstock mst fit samples.csv --choose training --model model1 --model model2
     """
     from penstock.api.mst_models import fit_mst
 
-    result = fit_mst(samples, predict=predict, app=app, validate=validate, step=step, level=level, seed=seed, plot=plot)
+    result = fit_mst(
+        samples,
+        predict=predict,
+        app=app,
+        validate=validate,
+        step=step,
+        level=level,
+        seed=seed,
+        models=models,
+        choose=choose,
+        plot=plot,
+    )
     if as_json:
         _print_json(result)
     else:
@@ -186,31 +304,24 @@ def fit(
 
 
 @command.command()
-@click.argument("samples", type=click.Path(path_type=Path))
+@click.argument("samples", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--max-vms", type=click.IntRange(min=1), required=True, help="Largest VM count to measure.")
 @click.option("--sizes", type=Counts(), default=(3, 4, 5), help="Sizes of the subsets.  [default: 3,4,5]")
 @_SEED
 @_JSON
-def subset(samples: Path, max_vms: int, sizes: tuple[int, ...], seed: int, as_json: bool) -> None:
+def subset(samples: tuple[Path, ...], max_vms: int, sizes: tuple[int, ...], seed: int, as_json: bool) -> None:
     """Choose the VM counts to measure: the models predict the other counts of SAMPLES best from them.
+
+    SAMPLES are CSV files (app,vms,throughput) or directories of studies.
 
     \b
     Example:
       penstock mst subset samples.csv --max-vms 24
+      penstock mst subset studies/wordcount studies/sort --max-vms 3 --sizes 2
     """
-    from rich.console import Console
-    from rich.table import Table
-
     from penstock.api.mst_models import choose_vm_counts
 
-    result = choose_vm_counts(samples, max_vms=max_vms, sizes=sizes, seed=seed)
-    if as_json:
-        _print_json(result)
-        return
-    table = Table("VM counts", "RMSE (share of the largest sample)", "subsets tried")
-    tried = f"{result.tried}" if result.exhaustive else f"{result.tried} of {result.subsets}, drawn with seed {seed}"
-    table.add_row(", ".join(map(str, result.vms)), f"{result.rmse:.4f}", tried)
-    Console().print(table)
+    _print_choice(choose_vm_counts(samples, max_vms=max_vms, sizes=sizes, seed=seed), seed=seed, as_json=as_json)
 
 
 class TrialProgressBar:
@@ -283,6 +394,19 @@ def _rate(trial: TrialResult) -> str:
     return f"{trial.rows_per_s:.4g}{'' if trial.converged else '?'}"
 
 
+def _print_choice(result: VmCountChoice, *, seed: int, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if as_json:
+        _print_json(result)
+        return
+    table = Table("VM counts", "RMSE (share of the largest sample)", "subsets tried")
+    tried = f"{result.tried}" if result.exhaustive else f"{result.tried} of {result.subsets}, drawn with seed {seed}"
+    table.add_row(", ".join(map(str, result.vms)), f"{result.rmse:.4f}", tried)
+    Console().print(table)
+
+
 def _print_fits(result: MstFits, level: float) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -305,7 +429,7 @@ def _print_fits(result: MstFits, level: float) -> None:
     console.print(table)
     for app in result.apps:
         errors = ", ".join(f"{name} {error:.1%}" for name, error in sorted(app.errors.items(), key=lambda e: e[1]))
-        method = f"on {app.validated} VMs" if app.validated else "of the larger counts predicted from the smaller ones"
+        method = f"on {app.validated} VMs" if app.validated else _ERRORS[app.choose]
         console.print(f"{app.app}: errors {method}: {errors}")
         if len(app.shares) > 1:
             shares = ", ".join(f"{name} {share:.0%}" for name, share in sorted(app.shares.items(), key=lambda s: -s[1]))

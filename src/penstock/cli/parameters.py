@@ -127,7 +127,7 @@ def counts_by_name(words: Iterable[str], form: str, example: str) -> dict[str, i
     numbers = numbers_by_name(words, form, example)
     for name, value in numbers.items():
         if value != int(value):
-            raise click.UsageError(f"'{name}={value:g}': the number of replicas must be a whole number")
+            raise click.UsageError(f"'{name}={value:g}': the number must be a whole number")
     return {name: int(value) for name, value in numbers.items()}
 
 

@@ -15,15 +15,14 @@ from penstock.control.policies.catalogue import POLICIES
 _ADAPTATION = "adaptation_"  # prefix of the options of policy organic
 
 
-def policy_parameters(*, mode: Mode, required: bool = False) -> Option:
+def policy_parameters(*, mode: Mode) -> Option:
     """Return a decorator that adds the options; `mode` is the default mode."""
     return combined(
         [
             click.option(
                 "--policy",
                 type=click.Choice(list(POLICIES)),
-                required=required,
-                help="Scaling policy." if required else "Scaling policy.  [default: none]",
+                help="Scaling policy.  [default: auto with a latency target or a limit, otherwise none]",
             ),
             click.option(
                 "--mode",
@@ -32,7 +31,7 @@ def policy_parameters(*, mode: Mode, required: bool = False) -> Option:
                 show_default=True,
                 help="Make no decisions, record decisions, or record and apply them.",
             ),
-            click.option("--latency-ms", type=ABOVE_0, help="Latency target in milliseconds (drs)."),
+            click.option("--latency-ms", type=ABOVE_0, help="Latency target in milliseconds (auto, drs)."),
             click.option(
                 "--release-below-ms",
                 type=Finite(min=0),
@@ -55,7 +54,7 @@ def policy_parameters(*, mode: Mode, required: bool = False) -> Option:
                 type=Finite(min=0),
                 default=60.0,
                 show_default=True,
-                help="Smallest time between two plan changes.",
+                help="Smallest time between two plan changes, and between the start and the first one.",
             ),
             click.option(
                 "--windows",
@@ -63,6 +62,17 @@ def policy_parameters(*, mode: Mode, required: bool = False) -> Option:
                 default=5,
                 show_default=True,
                 help="Number of windows to average.",
+            ),
+            click.option(
+                "--alpha",
+                type=Finite(min=0),
+                help="Smooth exponentially with this weight of earlier windows, below 1.  [default: mean of the "
+                "windows]",
+            ),
+            click.option(
+                "--queue",
+                type=click.Choice(["mmk", "gigk"]),
+                help="Queueing model of a station (drs).  [default: mmk row by row, batches on Spark]",
             ),
             click.option(
                 "--warm-up-s",

@@ -1,4 +1,4 @@
-"""penstock rescale: change the replicas of a run."""
+"""penstock rescale: change the replicas and threads of a run."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from penstock.cli.parameters import RUN_DIRECTORY, TIMEOUT, counts_by_name, json
 
 @click.command()
 @RUN_DIRECTORY
-@click.argument("replicas", metavar="OPERATOR=REPLICAS...", nargs=-1, required=True)
+@click.argument("replicas", metavar="OPERATOR=REPLICAS|OPERATOR.threads=THREADS...", nargs=-1, required=True)
 @TIMEOUT
 @json_option("Print the answer as JSON.")
 def command(run_dir: Path, replicas: tuple[str, ...], timeout_s: float, as_json: bool) -> None:
-    """Change the number of replicas of operators of a running dataflow. Cuts that become necessary are added.
+    """Change the number of replicas, or of threads per replica, of operators of a running dataflow.
+
+    Cuts that become necessary are added. A change of threads restarts no query.
 
     \b
     Example:
       penstock rescale runs/wc count=4 split=2
+      penstock rescale runs/shop lookup.threads=64
     """
     import msgspec
 

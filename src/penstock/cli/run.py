@@ -32,9 +32,7 @@ _EXIT_CODES: dict[str | None, int] = {"SIGINT": 130, "SIGTERM": 143}  # of comma
 @click.option(
     "--window-s",
     type=Finite(min=0.1),
-    default=2.0,
-    show_default=True,
-    help="Length of a measurement window in seconds.",
+    help="Length of a measurement window in seconds.  [default: 1 with policy organic, else 2]",
 )
 @click.option(
     "--sample-every",
@@ -53,6 +51,7 @@ _EXIT_CODES: dict[str | None, int] = {"SIGINT": 130, "SIGTERM": 143}  # of comma
 @click.option("--bootstrap-servers", help="Kafka servers for --channel kafka, such as localhost:9092.")
 @KAFKA_OPTION
 @policy_parameters(mode="recommend")
+@click.option("--quiet-hours", metavar="HH:MM-HH:MM", help="Hours of each day without a plan change, in local time.")
 @click.option("--until-idle", is_flag=True, help="Stop when all input is processed.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 @json_option("Print one window per line as JSON.")
@@ -66,7 +65,7 @@ def command(flow: str, confs: tuple[str, ...], kafka_options: tuple[str, ...], *
       penstock run wordcount.py --at runs/wc --master local[4]
       penstock run wordcount.py:flow --at runs/wc --plan plan.json --until-idle
       penstock run 'penstock.apps.nexmark:q5(rows=100000, rows_per_s=5000)' --at runs/q5
-      penstock run wordcount.py --at runs/wc --policy drs --latency-ms 2000 --mode active
+      penstock run wordcount.py --at runs/wc --latency-ms 2000 --max-slots 16 --mode active
       penstock run wordcount.py --cluster runs/cluster --policy mst --executors 1..6 --mode active
       penstock run wordcount.py --at runs/wc --policy stepwise --profile studies/wc --mode active
       penstock run wordcount.py --at runs/wc --channel kafka --bootstrap-servers localhost:9092

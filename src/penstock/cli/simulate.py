@@ -28,13 +28,6 @@ from penstock.cli.policy_parameters import api_parameters, policy_parameters
     "--slots", type=click.IntRange(min=1), help="Number of slots.  [default: as in the run --like, otherwise 2]"
 )
 @click.option(
-    "--queue",
-    type=click.Choice(["mmk", "gigk"]),
-    default="mmk",
-    show_default=True,
-    help="Queueing model of an operator (drs).",
-)
-@click.option(
     "--window-s",
     type=Finite(min=0.1),
     default=10.0,
@@ -45,7 +38,7 @@ from penstock.cli.policy_parameters import api_parameters, policy_parameters
 @click.option(
     "--at", type=click.Path(path_type=Path, file_okay=False), help="Directory for the record.  [default: not kept]"
 )
-@policy_parameters(mode="active", required=True)
+@policy_parameters(mode="active")
 @json_option("Print JSON instead of a table.")
 def command(flow: str, as_json: bool, **options: Any) -> None:
     """Simulate a dataflow under a policy and print its slot-hours, violations of the target and plan changes.
@@ -54,7 +47,7 @@ def command(flow: str, as_json: bool, **options: Any) -> None:
 
     \b
     Example:
-      penstock simulate flow.py --trace day.csv --peak 500 --behaviour costs.json --policy drs --latency-ms 800
+      penstock simulate flow.py --trace day.csv --peak 500 --behaviour costs.json --latency-ms 800 --max-slots 16
       penstock simulate flow.py --trace day.csv --like runs/wc --engine micro-batch --policy threshold --json
     """
     import msgspec

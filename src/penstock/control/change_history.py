@@ -51,6 +51,10 @@ class ChangeHistory:
         """Remember that a plan has failed under a load."""
         self._refuted.append((plan, load))
 
+    @property
+    def refuted(self) -> tuple[Plan, ...]:
+        return tuple(plan for plan, _ in self._refuted)
+
     def is_refuted(self, plan: Plan) -> bool:
         return any(plan == refuted for refuted, _ in self._refuted)
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -40,6 +41,7 @@ from penstock.control.policy import (
     latency_s,
     stale_sentence,
 )
+from penstock.control.recorded_load import LoadRecord
 from penstock.control.topology import Topology
 from penstock.engines.ports import Engine
 from penstock.measure.load import Load
@@ -75,10 +77,12 @@ class Controller:
     def __init__(self, policy: Policy, settings: Settings, engine: Engine, store: Store) -> None:
         self.policy, self.settings = policy, settings
         self._policy_evaluates = evaluates_changes(policy)
+        self._changed_settings: dict[str, float | None] = {}  # by requests during the run
         self._engine, self._store = engine, store
         self._topology = Topology.of(engine.flow)
         self._plan: Plan | None = None  # None before the first turn
         self._generation = 0  # windows of earlier generations belong to another plan
+        self._started_s: float | None = None  # start of the first window, after a resume that of this process
         self._warm_s = 0.0  # windows that began before this time are not used
         self._warmed_up = False  # rows have come out that arrived after the warm-up
         self._windows: deque[Window] = deque(maxlen=settings.smoothing.reach)
@@ -88,6 +92,7 @@ class Controller:
         self._failures = 0  # consecutive failures of engine.apply
         self._evaluated_latency_s: float | None = None  # at the previous evaluation of the pending change
         self._history = ChangeHistory(store)
+        self._load_record = LoadRecord.of(store)
         last = store.last_decision(policy.name)
         self._memory: Memory = {} if last is None else last.memory
 
@@ -117,6 +122,11 @@ class Controller:
             return self._execute(decision, situation, row_number, row)
         return row
 
+    def use(self, policy: Policy, changed_settings: Mapping[str, float]) -> None:
+        """Decide with the same policy under other settings, which are recorded as inputs of each decision."""
+        self.policy = policy
+        self._changed_settings |= changed_settings
+
     # ---- monitor
 
     def _monitor(self, window: Window | None, at_s: float) -> None:
@@ -125,7 +135,8 @@ class Controller:
             pending = self._history.pending
             if pending is not None and pending.row.new != self._plan:
                 self._close_pending("superseded", None, at_s)
-            self._warm_s = (at_s if window is None else window.start_s) + self.settings.warm_up_s
+            self._started_s = at_s if window is None else window.start_s
+            self._warm_s = self._started_s + self.settings.warm_up_s
         elif self._engine.plan != self._plan:  # changed by somebody else
             self._plan_changed(PastChange(at_s=at_s, old=self._plan, new=self._engine.plan), generation=0)
             self._close_pending("superseded", None, at_s)
@@ -134,6 +145,7 @@ class Controller:
         if self._latest is not None and window.start_s > self._latest.end_s + self.settings.stale_after_s:
             self._latest = None  # windows from before a gap are stale
             self._windows.clear()
+        self._load_record.add(window)
         self._previous, self._latest = self._latest, window
         self._generation = max(self._generation, window.generation)
         if window.start_s >= self._warm_s and window.generation >= self._generation:
@@ -155,9 +167,12 @@ class Controller:
             window=self.settings.smoothing.smoothed(tuple(self._windows)),
             latest=self._latest,
             changes=self._history.past,
+            started_s=self._started_s,
             max_slots=self.settings.max_slots or plan.slots,
             micro_batch=self.settings.micro_batch,
             stale_after_s=self.settings.stale_after_s,
+            recorded=self._load_record.rates,
+            refuted=self._history.refuted,
         )
 
     # ---- analyse
@@ -173,7 +188,7 @@ class Controller:
             reason = f"The first {self.settings.warm_up_s:g} s after a start or a change are not measured."
             return Hold(reason_code=Reason.WARMING_UP, reason=reason)
         if situation.window is None:
-            required = self.settings.smoothing.reach
+            required = self.settings.smoothing.required
             reason = f"{len(self._windows)} of the {required} required windows of the current plan are complete."
             return Hold(reason_code=Reason.SETTLING, reason=reason)
         if not self._warmed_up and (latency := situation.window.latency) is not None:
@@ -236,9 +251,9 @@ class Controller:
             ),
         )
         # The limits may have changed since, or the run may have started with a plan beyond them.
-        if (reason := forbidden(self.policy, change.plan, situation)) is not None:
+        if (veto := forbidden(self.policy, change.plan, situation)) is not None:
             self._close_pending("fell short", observed, now_s)
-            return change.vetoed(Reason.OUT_OF_BOUNDS, reason)
+            return change.vetoed(*veto)
         self._rejected_outcome = observed
         return change
 
@@ -341,7 +356,7 @@ class Controller:
             kind="hold" if change is None else "change",
             reason_code=decision.reason_code.value,
             reason=decision.reason,
-            inputs=decision.inputs,
+            inputs=decision.inputs | self._changed_settings,
             binding=decision.binding,
             alternatives=decision.alternatives,
             needs_slots=decision.needs_slots,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from penstock.control.policy import Change, Decision, Memory, Policy, Reason, Situation
+from penstock.control.quiet_hours import Quiet
 from penstock.plan.counts import slots_text
 from penstock.plan.plan import Plan, diff
 from penstock.planning.plan_outcome import PlanOutcome
@@ -68,21 +69,23 @@ def evaluates_changes(policy: Policy) -> bool:
     return bool(getattr(inner, "evaluates_changes", False))
 
 
-def forbidden(policy: Policy, plan: Plan, situation: Situation) -> str | None:
-    """Return why a `Bounded` guard around the policy, or the available slots, forbid a plan."""
+def forbidden(policy: Policy, plan: Plan, situation: Situation) -> tuple[Reason, str] | None:
+    """Return why a guard around the policy, or the available slots, forbid a plan that the policy did not propose."""
     guard: object = Bounded(policy)
     while guard is not None:
         if isinstance(guard, Bounded) and (reason := guard.forbids(plan, situation)) is not None:
-            return reason
+            return Reason.OUT_OF_BOUNDS, reason
+        if isinstance(guard, Quiet) and (reason := guard.forbids(plan, situation)) is not None:
+            return Reason.QUIET_HOURS, reason
         guard = getattr(guard, "policy", None)  # the wrapped policy, if this is a guard
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Cooldown:
-    """Require a minimum time between two changes (T_ra of DRS).
+    """Require a minimum time between two changes, and between the start of the run and the first one (T_ra of DRS).
 
-    The time counts from the end of the last change, including changes by users. The start of a run is not a change.
+    The time counts from the end of the last change, including changes by users, or from the later start.
     """
 
     policy: Policy
@@ -94,11 +97,15 @@ class Cooldown:
 
     def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
         decision, memory = self.policy.decide(situation, memory)
-        if isinstance(decision, Change) and situation.changes:
-            since_s = situation.now_s - situation.changes[-1].at_s
-            if since_s < self.seconds:
-                reason = f"The last change was {since_s:.0f} s ago; the cooldown is {self.seconds:g} s."
-                return decision.vetoed(Reason.COOLDOWN, reason), memory
+        if isinstance(decision, Change):
+            events = [("last change", change.at_s) for change in situation.changes[-1:]]
+            if situation.started_s is not None:
+                events.append(("start", situation.started_s))
+            for event, at_s in events:
+                since_s = situation.now_s - at_s
+                if since_s < self.seconds:
+                    reason = f"The {event} was {since_s:.0f} s ago; the cooldown is {self.seconds:g} s."
+                    return decision.vetoed(Reason.COOLDOWN, reason), memory
         return decision, memory
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from penstock.control.topology import Topology
 from penstock.measure.window import Latency, Window
 from penstock.plan.plan import Plan
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
+
+if TYPE_CHECKING:
+    from penstock.control.recorded_load import RecordedRate
 
 Inputs = dict[str, float | None]
 # Numbers and texts that a policy has learned; the store keeps them, and a resumed run gets them back.
@@ -45,6 +48,7 @@ class Reason(StrEnum):
     MEASURING = "measuring"  # a trial of another plan is not complete
 
     COOLDOWN = "cooldown"
+    QUIET_HOURS = "quiet-hours"
     OUT_OF_BOUNDS = "out-of-bounds"
     TOO_LITTLE_GAIN = "too-little-gain"
     NOT_YET = "not-yet"  # the condition has not lasted long enough
@@ -120,9 +124,12 @@ class Situation:
     window: Window | None  # smoothed over the windows of this plan; None before enough were measured
     latest: Window | None  # the most recent window, not smoothed
     changes: tuple[PastChange, ...] = ()  # oldest first
+    started_s: float | None = None  # start of the run or of its resumption; None: unknown
     max_slots: int  # upper limit on the slots that a plan may use
     micro_batch: bool = False  # True: the stages of a query run one after another; False: operators run concurrently
     stale_after_s: float = 60.0
+    recorded: tuple[RecordedRate, ...] = ()  # arrivals of the last hour, oldest first
+    refuted: tuple[Plan, ...] = ()  # plans that could not be applied, or did not help, under the present load
     # Derived values, computed once for all policies and guards of a turn. They must not depend on `max_slots`.
     cache: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 

@@ -9,34 +9,33 @@ import msgspec
 from penstock.control.topology import Topology
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import Region
-from penstock.plan.pipelines import pipelines
 from penstock.plan.plan import Plan
 
 
-class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+class RegionConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     cuts: tuple[str, ...] = ()  # operators whose output is cut, in the order of `owned_cuts`
 
-    def with_cuts(self, cuts: tuple[str, ...]) -> Configuration:
+    def with_cuts(self, cuts: tuple[str, ...]) -> RegionConfiguration:
         """Return the configuration with additional cuts.
 
-        >>> str(Configuration(replicas=2, cuts=("b",)).with_cuts(("a",)))
+        >>> str(RegionConfiguration(replicas=2, cuts=("b",)).with_cuts(("a",)))
         '2 replicas, cut after a, b'
         """
-        return Configuration(replicas=self.replicas, cuts=tuple(sorted({*self.cuts, *cuts})))
+        return RegionConfiguration(replicas=self.replicas, cuts=tuple(sorted({*self.cuts, *cuts})))
 
-    def without_cut(self, cut: str) -> Configuration:
-        return Configuration(replicas=self.replicas, cuts=tuple(name for name in self.cuts if name != cut))
+    def without_cut(self, cut: str) -> RegionConfiguration:
+        return RegionConfiguration(replicas=self.replicas, cuts=tuple(name for name in self.cuts if name != cut))
 
-    def with_replicas(self, replicas: int) -> Configuration:
-        return Configuration(replicas=replicas, cuts=self.cuts)
+    def with_replicas(self, replicas: int) -> RegionConfiguration:
+        return RegionConfiguration(replicas=replicas, cuts=self.cuts)
 
     def __str__(self) -> str:
         cuts = f", cut after {', '.join(self.cuts)}" if self.cuts else ""
         return f"{self.replicas} replica{'' if self.replicas == 1 else 's'}{cuts}"
 
 
-Configurations = Mapping[str, Configuration]  # by region
+RegionConfigurations = Mapping[str, RegionConfiguration]  # by region
 
 
 def owned_cuts(topology: Topology, region: Region, *, micro_batch: bool) -> tuple[str, ...]:
@@ -56,10 +55,10 @@ def owned_cuts(topology: Topology, region: Region, *, micro_batch: bool) -> tupl
     return tuple(dict.fromkeys((*before, *inside, *after)))
 
 
-def configurations_of(topology: Topology, plan: Plan, *, micro_batch: bool) -> dict[str, Configuration]:
+def configurations_of(topology: Topology, plan: Plan, *, micro_batch: bool) -> dict[str, RegionConfiguration]:
     """Return the configuration of each region under a plan."""
     return {
-        region.name: Configuration(
+        region.name: RegionConfiguration(
             replicas=plan.replicas[region.name],
             cuts=tuple(
                 sorted(name for name in owned_cuts(topology, region, micro_batch=micro_batch) if name in plan.cuts)
@@ -69,7 +68,7 @@ def configurations_of(topology: Topology, plan: Plan, *, micro_batch: bool) -> d
     }
 
 
-def plan_with(topology: Topology, plan: Plan, wanted: Configurations, *, micro_batch: bool) -> Plan:
+def plan_with(topology: Topology, plan: Plan, wanted: RegionConfigurations, *, micro_batch: bool) -> Plan:
     """Return the plan with these configurations; cuts that two regions share are present if either adds them."""
     current = configurations_of(topology, plan, micro_batch=micro_batch)
     removed = {cut for name, new in wanted.items() for cut in current[name].cuts if cut not in new.cuts}
@@ -77,18 +76,3 @@ def plan_with(topology: Topology, plan: Plan, wanted: Configurations, *, micro_b
     replicas = plan.replicas | {name: new.replicas for name, new in wanted.items()}
     cuts = ((plan.cuts - removed) | added | topology.cuts_for(replicas)) - topology.forbidden_cuts
     return topology.successor(plan, plan.replace(cuts=frozenset(cuts), replicas=replicas))
-
-
-def threads(topology: Topology, plan: Plan, *, micro_batch: bool) -> int:
-    """Return the slots that a plan keeps busy at the same time.
-
-    Row by row, every replica of every pipeline is a thread. In micro-batches, a query uses the replicas of its widest
-    stage. `Topology.slots` counts a region with cuts inside once, so it may be lower.
-    """
-    if micro_batch:
-        queries = pipelines(topology.flow, plan)
-        return sum(max((count for _, count in query.replicas), default=0) for query in queries)
-    return sum(
-        plan.replicas[region.name] * (1 + sum(name in plan.cuts for name in region.operators[:-1]))
-        for region in topology.regions
-    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from penstock.control.plan_changes import change_plan, error_record, error_text
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.ports import Applied, RunnableEngine
-from penstock.plan import Plan, rescaled, validated
+from penstock.plan import Plan, recut, rescaled, validated
 from penstock.store import Store
 from penstock.store.errors import StoreError
 from penstock.store.lock import Owner, owner
@@ -39,10 +39,19 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Rescale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="rescale"):
-    replicas: dict[str, int]  # by operator
+    replicas: dict[str, int]  # by operator; threads by "<operator>.threads"
 
     def __str__(self) -> str:
         return " ".join(["rescale", *(f"{name}={count}" for name, count in self.replicas.items())])
+
+
+class Recut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="recut"):
+    cut: tuple[str, ...] = ()  # operators after which to cut
+    fuse: tuple[str, ...] = ()  # operators after which to remove the cut
+
+    def __str__(self) -> str:
+        changes = {"cut": self.cut, "fuse": self.fuse}
+        return ", ".join(f"{verb} {' '.join(names)}" for verb, names in changes.items() if names)
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="rate"):
@@ -53,12 +62,28 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return f"rate {self.source}={self.rows_per_s:g}"
 
 
+class SetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="set"):
+    """Settings of the policy to change. None: the setting stays."""
+
+    latency_s: float | None = None  # T_max of DRS
+    release_below_s: float | None = None  # T_min
+    max_slots: int | None = None  # K_max
+    cooldown_s: float | None = None  # T_ra
+
+    def given(self) -> dict[str, float]:
+        """Return the settings to change by name."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+
+    def __str__(self) -> str:
+        return " ".join(["set", *(f"{name}={value:g}" for name, value in self.given().items())])
+
+
 class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="stop"):
     def __str__(self) -> str:
         return "stop"
 
 
-Request = Apply | Rescale | Rate | Stop
+Request = Apply | Rescale | Recut | Rate | SetPolicy | Stop
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,17 +126,34 @@ class Requests:
         _put(self.folder / f"{request_id}.answer.json", answer)
 
 
-def handle(request: Request, engine: RunnableEngine, store: Store, *, at_s: float) -> Answer:
-    """Execute a request on the run's engine. Errors become the answer and a record in the store."""
+def handle(
+    request: Request,
+    engine: RunnableEngine,
+    store: Store,
+    *,
+    at_s: float,
+    change_settings: Callable[[SetPolicy], None] | None = None,
+) -> Answer:
+    """Execute a request on the run's engine or policy. Errors become the answer and a record in the store.
+
+    `change_settings` changes the settings of the policy; None: the run has no policy.
+    """
     try:
         match request:
             case Apply(plan=plan):
                 plan = validated(engine.flow, plan)
             case Rescale(replicas=replicas):
                 plan = rescaled(engine.flow, engine.plan, replicas)
+            case Recut(cut=cut, fuse=fuse):
+                plan = recut(engine.flow, engine.plan, cut=cut, fuse=fuse)
             case Rate(source=source, rows_per_s=rows_per_s):
                 engine.set_rate(source, rows_per_s)
                 return Answer(ok=True, text=f"{source} now appends {rows_per_s:g} rows/s")
+            case SetPolicy():
+                if change_settings is None:
+                    raise RequestError("The run has no policy whose settings could change; resume it with a policy.")
+                change_settings(request)
+                return Answer(ok=True, text=f"{request}; the next decision uses it")
             case Stop():
                 return Answer(ok=True, text="stopped")
         ok, text, applied = change_plan(engine, store, plan, requester=str(request), at_s=at_s)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.control.loop import Clock, Loop, Stopped
 from penstock.control.plan_changes import error_record
-from penstock.control.requests import Answer, Requests, Stop, handle
+from penstock.control.requests import Answer, Requests, SetPolicy, Stop, handle
 from penstock.control.signals import StopSignals
 from penstock.engines.ports import RunnableEngine
 from penstock.store import ErrorRecord, Store, declarations
@@ -33,10 +33,12 @@ def run(
     schedule: Schedule,
     *,
     on_start: Callable[[], None] | None = None,
+    change_settings: Callable[[SetPolicy], None] | None = None,
 ) -> Stopped:
     """Run the loop's engine until a request, a signal, a failure or a condition of `schedule` stops it.
 
-    `store.begin_run` must have been called. `on_start` is called after the engine has started. Errors of an
+    `store.begin_run` must have been called. `on_start` is called after the engine has started, and
+    `change_settings` when a request changes settings of the policy. Errors of an
     observation, a request or a policy are recorded and the run continues. Errors while starting, of the store, of
     `on_window` and of `on_message` stop the engine and are raised.
     """
@@ -46,7 +48,7 @@ def run(
     is_started = False
     requests.clear()
     with StopSignals() as signals:
-        window_wait = _WindowWait(engine, loop, requests, signals, schedule)
+        window_wait = _WindowWait(engine, loop, requests, signals, schedule, change_settings)
         try:
             startup_s = {} if schedule.launched_s is None else {"imports": clock.time() - schedule.launched_s}
             engine.start()
@@ -90,9 +92,10 @@ class _WindowWait:
         requests: Requests,
         signals: StopSignals,
         schedule: Schedule,
+        change_settings: Callable[[SetPolicy], None] | None,
     ) -> None:
         self._engine, self._loop, self._requests, self._signals = engine, loop, requests, signals
-        self._schedule = schedule
+        self._schedule, self._change_settings = schedule, change_settings
         self._due_s: float | None = None  # end of the window, on the monotonic clock
         self._stop_ids: list[str] = []  # stop requests, which are answered after the engine has stopped
         self.input_processed = False
@@ -130,7 +133,13 @@ class _WindowWait:
             if isinstance(request, Stop):
                 self._stop_ids.append(request_id)
                 continue
-            answer = handle(request, self._engine, self._loop.store, at_s=self._loop.clock.time())
+            answer = handle(
+                request,
+                self._engine,
+                self._loop.store,
+                at_s=self._loop.clock.time(),
+                change_settings=self._change_settings,
+            )
             self._loop.accept_plan()
             self._requests.answer(request_id, answer)
 

@@ -13,7 +13,7 @@ from penstock.control.topology import Topology
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.window import Window
 from penstock.plan import Plan
-from penstock.store import DecisionRecord, RunStart, Store, declarations
+from penstock.store import DecisionRecord, LatencyTarget, RunStart, Store, declarations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,14 +22,6 @@ class Duration:
 
     windows: float
     window_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyTarget:
-    """Highest mean latency, or highest quantile of it (0.5, 0.95 or 0.99)."""
-
-    max_s: float
-    quantile: float | None = None
 
 
 class SimulationSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +116,7 @@ class _Totals:
         if self._target is not None:
             stuck = window.latency is None and any(pipeline.backlog_rows for pipeline in window.pipelines)
             measured_s = latency_s(window.latency, self._target.quantile)
-            self.violations += stuck or (measured_s is not None and measured_s > self._target.max_s)
+            self.violations += stuck or (measured_s is not None and measured_s > self._target.seconds)
 
     def _paid_slots(self, plan: Plan) -> int:
         """Return the slots of the executors, or the slots in use if the number of executors is fixed."""

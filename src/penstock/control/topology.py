@@ -8,6 +8,7 @@ from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind, Operator
 from penstock.dataflow.regions import Region, regions
 from penstock.plan.cuts import forbidden_cuts, required_cuts
+from penstock.plan.pipelines import pipelines
 from penstock.plan.plan import Plan
 from penstock.plan.succession import with_permanent_cuts
 
@@ -26,6 +27,7 @@ class Topology:
     _shares_queries: bool  # whether operators with state may share a query, so that replicas may require more cuts
     _cuts: dict[tuple[tuple[str, int], ...], frozenset[str]] = field(default_factory=dict, compare=False)
     _queries: dict[frozenset[str], tuple[tuple[str, ...], ...]] = field(default_factory=dict, compare=False)
+    _stages: dict[frozenset[str], tuple[tuple[str, ...], ...]] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def of(flow: Dataflow) -> Topology:
@@ -52,7 +54,7 @@ class Topology:
     def queries(self, cuts: frozenset[str]) -> tuple[tuple[str, ...], ...]:
         """Return the regions of each query, upstream first. Regions without a cut between them share a query.
 
-        A region that is cut inside counts as one query, because its parts have the same number of replicas.
+        A region that is cut inside is in one of them only, because its parts have the same number of replicas.
         """
         if cuts not in self._queries:
             self._queries[cuts] = self._group(cuts)
@@ -73,10 +75,28 @@ class Topology:
         return tuple(queries.values())
 
     def slots(self, plan: Plan, *, micro_batch: bool) -> int:
-        """Return the tasks that run concurrently: all replicas, or those of the widest stage of each query."""
+        """Return the tasks that run concurrently.
+
+        Row by row, each part of a region between two cuts has its own replicas. In micro-batches, a query runs the
+        tasks of its widest stage at the same time.
+        """
         if not micro_batch:
-            return sum(plan.replicas.values())
-        return sum(max(plan.replicas[name] for name in query) for query in self.queries(plan.cuts))
+            return sum(
+                plan.replicas[region.name] * (1 + sum(name in plan.cuts for name in region.operators[:-1]))
+                for region in self.regions
+            )
+        return sum(max(plan.replicas[name] for name in stages) for stages in self._stages_of(plan))
+
+    def _stages_of(self, plan: Plan) -> tuple[tuple[str, ...], ...]:
+        """Return the regions with operators in each query. A region with a cut inside is in several queries."""
+        if plan.cuts not in self._stages:
+            region_of = {name: region.name for region in self.regions for name in region.operators}
+            stages = [
+                tuple(dict.fromkeys(region_of[name] for name in query.operators if name in region_of))
+                for query in pipelines(self.flow, plan)
+            ]
+            self._stages[plan.cuts] = tuple(regions for regions in stages if regions)  # a cut source has no tasks
+        return self._stages[plan.cuts]
 
     def rescaled(self, plan: Plan, replicas: dict[str, int], cuts: frozenset[str] = frozenset()) -> Plan:
         """Return the plan with other replica counts by region, and with additional cuts."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from traceback import FrameSummary
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 _PENSTOCK = Path(__file__).parents[1]
@@ -19,7 +20,15 @@ def failing_line(error: BaseException, file: str | None = None) -> FrameSummary 
     A function of the user often calls a library that raises the exception. The line of the user's code explains more
     than the line in the library. None if no frame is code of the user.
     """
-    frames = traceback.extract_tb(error.__traceback__)
+    return _innermost(traceback.extract_tb(error.__traceback__), file)
+
+
+def waiting_line(frame: FrameType, file: str | None = None) -> FrameSummary | None:
+    """Return the innermost line of the user's code, in the same sense, that a running frame has reached."""
+    return _innermost(traceback.extract_stack(frame), file)
+
+
+def _innermost(frames: Iterable[FrameSummary], file: str | None) -> FrameSummary | None:
     own = [frame for frame in frames if frame.filename == file or not is_installed(frame.filename)]
     return own[-1] if own else None
 

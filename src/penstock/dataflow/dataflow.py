@@ -11,10 +11,20 @@ from typing import Any
 
 from penstock.dataflow import complete_results, graph
 from penstock.dataflow.argument_types import checked_types
+from penstock.dataflow.concurrent_calls import DEAD_LETTER, DEAD_LETTER_SCHEMA, concurrent_calls
 from penstock.dataflow.ddl import Struct, ddl
 from penstock.dataflow.declaration import check_keys, check_name, column_names, schema_columns, takes_each_input
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.kafka import Kafka
+from penstock.dataflow.operator_class import (
+    DEFAULT_LIMIT,
+    Schemas,
+    check_input_columns,
+    output_columns,
+    port_operator,
+    rows_of_port,
+    spec_of_properties,
+)
 from penstock.dataflow.operators import Kind, Operator, OutputMode, RowFunction, Watermark
 from penstock.dataflow.sinks import Noop, Parquet, Sink
 from penstock.dataflow.sources import Source, SparkSource
@@ -82,6 +92,13 @@ class Dataflow:
         copy = Dataflow(self.name)
         copy._operators = {name: _without_output(operator) for name, operator in self._operators.items()}
         copy._loops = dict(self._loops)
+        return copy
+
+    def with_only_input_of(self, name: str) -> Dataflow:
+        """Return a copy with only the operators from which rows reach the operator `name`, without it."""
+        copy = Dataflow(self.name)
+        names = graph.ancestors(self._operators, self[name].inputs)
+        copy._operators = {one: operator for one, operator in self._operators.items() if one in names}
         return copy
 
     def with_sources(self, sources: Mapping[str, Source]) -> Dataflow:
@@ -165,12 +182,20 @@ class Dataflow:
     def rows(
         self,
         name: str,
-        fn: Callable[[dict[str, Any]], Any],
+        fn: Callable[..., Any],
         schema: str | Struct,
         *,
         inputs: Sequence[Stream],
         fields: Iterable[str] | None = None,
         selectivity: float | None = None,
+        threads: int | None = None,
+        timeout_s: float | None = None,
+        ordered: bool | str = True,
+        keys: Sequence[str] | None = None,
+        retries: int = 0,
+        backoff_s: float = 0.1,
+        client: Callable[[], Any] | None = None,
+        dead_letters: bool = False,
     ) -> Stream:
         """Declare an operator that calls a Python function for each row.
 
@@ -182,9 +207,22 @@ class Dataflow:
             inputs: Streams that the operator reads.
             fields: Columns that the operator receives, if they are not known from its inputs.
             selectivity: Expected rows out per row in, used until it has been measured.
+            threads: Calls in flight at the same time in each replica. The function then runs in threads, or as a
+                coroutine if it is declared with `async def`. A plan can change the number. Without it, rows are
+                processed one after the other.
+            timeout_s: Time after which an attempt is given up and counts as failed.
+            ordered: True keeps the order of all rows within a replica, "key" that of rows with equal `keys`, whose
+                calls never overlap, and False none.
+            keys: Columns of the input that determine the order, with ordered="key".
+            retries: Attempts after a failed one.
+            backoff_s: Pause before the first retry. It doubles with each further one.
+            client: Function without arguments that creates a client. Each worker creates one, passes it to `fn` as the
+                second argument, and closes it (`close` or `aclose`).
+            dead_letters: Rows that fail go to the stream `dead_letters` of the result instead of failing the batch.
 
         Returns:
-            The stream of its output.
+            The stream of its output. With dead letters, it is read from the operator `<name>_results`, and its
+            attribute `dead_letters` from `<name>_dead_letters`.
 
         Raises:
             DataflowError: The declaration is not allowed.
@@ -193,9 +231,40 @@ class Dataflow:
         operator = self._connected(operator, inputs)
         if not callable(fn):
             raise DataflowError(f"Operator '{name}' has fn={fn!r}; it needs a function of one row.")
-        return self._add(
-            replace(operator, fn=RowFunction(fn=fn, schema=ddl(schema)), columns=schema_columns(ddl(schema)))
+        calls = concurrent_calls(
+            name,
+            fn,
+            threads=threads,
+            timeout_s=timeout_s,
+            ordered=ordered,
+            keys=keys,
+            retries=retries,
+            backoff_s=backoff_s,
+            client=client,
+            dead_letters=dead_letters,
         )
+        if calls is not None and calls.keys:
+            self._check_key_columns(name, calls.keys, inputs)
+        function = RowFunction(fn=fn, schema=ddl(schema), calls=calls)
+        stream = self._add(replace(operator, fn=function, columns=schema_columns(function.output_schema(name))))
+        return self._with_dead_letters(stream, function) if dead_letters else stream
+
+    def _with_dead_letters(self, both: Stream, function: RowFunction) -> Stream:
+        """Return the results in a stream that contains dead letters as well, which is read by two operators."""
+        columns = schema_columns(function.schema)
+        results = self.stateless(
+            f"{both.name}_results",
+            lambda df: df.where(f"{DEAD_LETTER} is null").drop(DEAD_LETTER),
+            inputs=[both],
+            columns=columns,
+        )
+        results._dead_letters = self.stateless(
+            f"{both.name}_dead_letters",
+            lambda df: df.where(f"{DEAD_LETTER} is not null").select(f"{DEAD_LETTER}.*"),
+            inputs=[both],
+            columns=schema_columns(DEAD_LETTER_SCHEMA),
+        )
+        return results
 
     @checked_types(DataflowError)
     def keyed(
@@ -278,6 +347,85 @@ class Dataflow:
             selectivity=selectivity,
         )
         return self._add(self._connected(operator, inputs))
+
+    @checked_types(DataflowError)
+    def operator(
+        self,
+        name: str,
+        instance: Any,
+        *,
+        inputs: Sequence[Stream],
+        keys: Sequence[str] | None = None,
+        outputs: int | Sequence[str] | None = None,
+        stateful: bool | None = None,
+        schema: Schemas | None = None,
+        input_schemas: Schemas | None = None,
+        limit: int = DEFAULT_LIMIT,
+        overflow: str = "error",
+        order: Sequence[str] = (),
+        selectivity: float | None = None,
+        **config: Any,
+    ) -> Any:
+        """Declare an operator with ports: an instance of a class that is decorated with `penstock.operator`.
+
+        The properties that the class does not have are given here. With keys, the operator has a state for each key and
+        any number of replicas. Without keys, it has one state and one replica if it is stateful, else any number.
+
+        Args:
+            name: Name of the operator.
+            instance: The instance. Each task has a copy of it, so `ctx.state` is the only place for state.
+            inputs: The streams of the input ports, port 0 first.
+            keys: Columns that partition the state. They have the same names on all inputs.
+            outputs: Number of output ports, or a list with their names.
+            stateful: Whether an operator without keys has one state for all rows.
+            schema: Columns of the output, as DDL text or as a StructType; a list with one schema per output port.
+            input_schemas: Columns that the input ports need, as a list with one schema per port.
+            limit: Rows that may wait per key and port.
+            overflow: What happens if more rows wait: "error", "drop oldest" or "drop newest".
+            order: Columns by which the rows of a key are sorted within a batch. Without them, rows keep the order of
+                their stream.
+            selectivity: Expected rows out per row in, used until it has been measured.
+            **config: Configuration that `schedule(config)` and `ctx.config` receive.
+
+        Returns:
+            The stream of its output; a tuple of streams if it has several output ports.
+
+        Raises:
+            DataflowError: The declaration is not allowed, for example because the schedule does not fit the ports.
+        """
+        given = spec_of_properties(
+            f"Operator '{name}'",
+            outputs=outputs,
+            keys=keys,
+            stateful=stateful,
+            schema=schema,
+            input_schemas=input_schemas,
+        )
+        operator = self._connected(Operator(name=name, kind=Kind.STATELESS, selectivity=selectivity), inputs)
+        ports = port_operator(
+            name, instance, given, inputs=len(inputs), limit=limit, overflow=overflow, order=order, config=config
+        )
+        self._check_key_columns(name, (*ports.keys, *ports.order), inputs)
+        for port, (stream, needed) in enumerate(zip(inputs, ports.input_schemas or (), strict=False)):
+            check_input_columns(name, port, stream.name, self._columns(stream), needed)
+        kind = Kind.KEYED if ports.keys else Kind.GLOBAL_STATE if ports.stateful else Kind.STATELESS
+        stream = self._add(
+            replace(
+                operator,
+                kind=kind,
+                fn=ports,
+                takes_each_input=len(inputs) > 1,
+                keys=ports.keys,
+                columns=schema_columns(ports.schemas[0]) if len(ports.schemas) == 1 else output_columns(ports),
+                output_mode=OutputMode.APPEND if ports.stateful else None,
+            )
+        )
+        if len(ports.outputs) == 1:
+            return stream
+        return tuple(
+            self.stateless(output, rows_of_port(port), inputs=[stream], columns=schema_columns(schema))
+            for port, (output, schema) in enumerate(zip(ports.outputs, ports.schemas, strict=True))
+        )
 
     def sink(self, name: str, sink: Sink, *, inputs: Sequence[Stream]) -> None:
         """Declare where rows are written.

@@ -21,6 +21,7 @@ from penstock.dataflow.code_location import failing_line, is_installed
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.flow_arguments import split_arguments
+from penstock.dataflow.operator_class import PortOperator
 
 MODULE_PREFIX = "_penstock_flow_"
 DEFAULT_NAME = "flow"
@@ -115,7 +116,7 @@ def modules_by_value(flow: Dataflow | None = None) -> tuple[ModuleType, ...]:
 
 def _modules_of_functions(flow: Dataflow) -> set[str]:
     functions = [
-        getattr(holder, "fn", holder)
+        type(holder.instance) if isinstance(holder, PortOperator) else getattr(holder, "fn", holder)
         for operator in flow.operators
         for holder in (operator.fn, operator.source, operator.sink)
         if holder

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from penstock.dataflow.concurrent_calls import ConcurrentCalls, schema_with_dead_letters
+from penstock.dataflow.operator_class import PortOperator
 from penstock.dataflow.sinks import Sink
 from penstock.dataflow.sources import Source
 
@@ -45,8 +47,15 @@ class Watermark:
 class RowFunction:
     """A Python function of one row (a dict). It returns a dict, an iterable of dicts, or None to drop the row."""
 
-    fn: Callable[[dict[str, Any]], Any]
-    schema: str
+    fn: Callable[..., Any]
+    schema: str  # of the rows that the function returns
+    calls: ConcurrentCalls | None = None  # None: one row after the other
+
+    def output_schema(self, operator: str) -> str:
+        """Return the schema of the operator's output, which may contain dead letters beside the results."""
+        if self.calls is not None and self.calls.dead_letters:
+            return schema_with_dead_letters(operator, self.schema)
+        return self.schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +66,7 @@ class Operator:
     kind: Kind
     inputs: tuple[str, ...] = ()
     feedback: frozenset[str] = frozenset()  # the inputs that close a loop
-    fn: Callable[..., Any] | RowFunction | None = None
+    fn: Callable[..., Any] | RowFunction | PortOperator | None = None
     takes_each_input: bool = False  # fn takes one DataFrame per input instead of their union
     keys: tuple[str, ...] = ()
     fields: frozenset[str] | None = None  # the columns it receives; None if they are not declared
@@ -68,3 +77,8 @@ class Operator:
     feedback_schema: str | None = None  # schema of the output, if a loop needs it before the query is compiled
     source: Source | None = None
     sink: Sink | None = None
+
+    @property
+    def calls(self) -> ConcurrentCalls | None:
+        """How it calls its function concurrently; None if it does not."""
+        return self.fn.calls if isinstance(self.fn, RowFunction) else None

@@ -29,9 +29,23 @@ class Stream:
         self.name = name
         self.columns = columns
         self.schema = schema  # only of a feedback stream
+        self._dead_letters: Stream | None = None
 
     def __repr__(self) -> str:
         return f"<stream '{self.name}' of dataflow '{self.flow.name}'>"
+
+    @property
+    def dead_letters(self) -> Stream:
+        """The rows that failed in the operator of this stream, which is declared with `dead_letters=True`.
+
+        Its columns are operator, row (the input row as JSON), error and attempts.
+
+        Raises:
+            DataflowError: The operator has no dead letters.
+        """
+        if self._dead_letters is None:
+            raise DataflowError(f"'{self.name}' has no dead letters; declare it with rows(..., dead_letters=True).")
+        return self._dead_letters
 
     def stateless(
         self,
@@ -60,11 +74,19 @@ class Stream:
     def rows(
         self,
         name: str,
-        fn: Callable[[dict[str, Any]], Any],
+        fn: Callable[..., Any],
         schema: str | Struct,
         *,
         fields: Iterable[str] | None = None,
         selectivity: float | None = None,
+        threads: int | None = None,
+        timeout_s: float | None = None,
+        ordered: bool | str = True,
+        keys: Sequence[str] | None = None,
+        retries: int = 0,
+        backoff_s: float = 0.1,
+        client: Callable[[], Any] | None = None,
+        dead_letters: bool = False,
     ) -> Stream:
         """Declare an operator that calls a Python function for each row.
 
@@ -75,11 +97,38 @@ class Stream:
             schema: Columns of the output, as DDL text such as "user string, n bigint" or as a StructType.
             fields: Columns that the operator receives, if they are not known from its input.
             selectivity: Expected rows out per row in, used until it has been measured.
+            threads: Calls in flight at the same time in each replica. The function then runs in threads, or as a
+                coroutine if it is declared with `async def`. A plan can change the number. Without it, rows are
+                processed one after the other.
+            timeout_s: Time after which an attempt is given up and counts as failed.
+            ordered: True keeps the order of all rows within a replica, "key" that of rows with equal `keys`, whose
+                calls never overlap, and False none.
+            keys: Columns of the input that determine the order, with ordered="key".
+            retries: Attempts after a failed one.
+            backoff_s: Pause before the first retry. It doubles with each further one.
+            client: Function without arguments that creates a client. Each worker creates one, passes it to `fn` as the
+                second argument, and closes it (`close` or `aclose`).
+            dead_letters: Rows that fail go to the stream `dead_letters` of the result instead of failing the batch.
 
         Returns:
             The stream of its output.
         """
-        return self.flow.rows(name, fn, schema=schema, inputs=[self], fields=fields, selectivity=selectivity)
+        return self.flow.rows(
+            name,
+            fn,
+            schema=schema,
+            inputs=[self],
+            fields=fields,
+            selectivity=selectivity,
+            threads=threads,
+            timeout_s=timeout_s,
+            ordered=ordered,
+            keys=keys,
+            retries=retries,
+            backoff_s=backoff_s,
+            client=client,
+            dead_letters=dead_letters,
+        )
 
     def keyed(
         self,

@@ -51,10 +51,12 @@ def utilisation(rows: int | None, seconds_per_row: float | None, replicas: int |
 
 
 def latency(times: Sequence[tuple[float, float]]) -> Latency | None:
-    """Return mean and quantiles of (seconds, rows) pairs; a quantile is the smallest time that covers the share.
+    """Return mean, quantiles and standard deviation of (seconds, rows) pairs.
+
+    A quantile is the smallest time that covers the share.
 
     >>> latency([(1.0, 50), (2.0, 45), (9.0, 5)])
-    Latency(rows=100, mean_s=1.85, p50_s=1.0, p95_s=2.0, p99_s=9.0)
+    Latency(rows=100, mean_s=1.85, p50_s=1.0, p95_s=2.0, p99_s=9.0, sd_s=1.7109938632268673)
     """
     if not times:
         return None
@@ -70,7 +72,36 @@ def latency(times: Sequence[tuple[float, float]]) -> Latency | None:
         return float(seconds[min(int(np.searchsorted(reached, share - 1e-12)), len(seconds) - 1)])
 
     mean = float((seconds * rows).sum() / total)
-    return Latency(rows=round(total), mean_s=mean, p50_s=within(0.5), p95_s=within(0.95), p99_s=within(0.99))
+    return Latency(
+        rows=round(total),
+        mean_s=mean,
+        p50_s=within(0.5),
+        p95_s=within(0.95),
+        p99_s=within(0.99),
+        sd_s=float(np.sqrt((rows * (seconds - mean) ** 2).sum() / total)),
+    )
+
+
+def grouped_scv(groups: Sequence[tuple[float, float]]) -> float | None:
+    """Return the squared coefficient of variation of the times between rows; None for fewer than ten groups.
+
+    Each group is (mean time of its rows, number of rows). Rows with the same time are one group: they count as evenly
+    spread around it, because clocks and sources round times. The time between the means of two groups of k rows is a
+    sum of the times between rows with weights 1/k, 2/k, ..., 1, ..., 1/k, so its variance is (2 k^2 + 1) / (3 k) times
+    theirs.
+
+    >>> grouped_scv([(0.5 * n, 2.0) for n in range(20)]), grouped_scv([(0.0, 1.0)])
+    (0.0, None)
+    """
+    if len(groups) < _MIN_OBSERVATIONS:
+        return None
+    at, rows = np.array(sorted(groups), dtype=float).T
+    gaps, between = np.diff(at), (rows[:-1] + rows[1:]) / 2.0
+    if gaps.sum() <= 0 or between.min() <= 0:
+        return None
+    mean_s = gaps.sum() / between.sum()
+    weights = np.maximum(1.0, (2.0 * between**2 + 1.0) / (3.0 * between))
+    return float(((gaps - between * mean_s) ** 2 / weights).sum() / (len(gaps) - 1) / mean_s**2)
 
 
 def cost_per_row(samples: Sequence[tuple[int, float]]) -> float | None:

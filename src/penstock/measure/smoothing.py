@@ -38,8 +38,10 @@ _AVERAGED = (
     "service_scv",
     "overhead",
 )
-_SELECTIVITY = _AVERAGED.index("selectivity")
-_OPERATOR_FIELDS = (*_AVERAGED, "rows_in", "rows_out")
+_SELECTIVITY, _UTILISATION = _AVERAGED.index("selectivity"), _AVERAGED.index("utilisation")
+_SUMMED = ("rows_in", "rows_out", "utilisation_s")
+_ROWS_IN, _UTILISATION_S = len(_AVERAGED), len(_AVERAGED) + _SUMMED.index("utilisation_s")
+_OPERATOR_FIELDS = (*_AVERAGED, *_SUMMED)
 _operator_numbers = attrgetter(*_OPERATOR_FIELDS)
 _pipeline_numbers = attrgetter("batches", "rows_in", "busy_s", "batch_max_s", "batch_s")
 _NAME = {"operators": attrgetter("operator"), "pipelines": attrgetter("pipeline")}
@@ -67,6 +69,11 @@ class Smoothing(Protocol):
         """Return the number of latest windows that influence the result."""
         ...
 
+    @property
+    def required(self) -> int:
+        """Return the number of windows before which there is no result."""
+        ...
+
     def smoothed(self, windows: Sequence[Window]) -> Window | None:
         """Return the combined window; None if there are too few. `windows` are in order of time."""
         ...
@@ -84,6 +91,10 @@ class MovingAverage:
 
     @property
     def reach(self) -> int:
+        return self.size
+
+    @property
+    def required(self) -> int:
         return self.size
 
     def smoothed(self, windows: Sequence[Window]) -> Window | None:
@@ -110,6 +121,10 @@ class ExponentialSmoothing:
     def reach(self) -> int:
         relevant = math.ceil(math.log(_NEGLIGIBLE) / math.log(self.alpha)) if self.alpha > 0 else 1
         return max(self.min_windows, relevant)
+
+    @property
+    def required(self) -> int:
+        return self.min_windows
 
     def smoothed(self, windows: Sequence[Window]) -> Window | None:
         if len(windows) < self.min_windows:
@@ -179,14 +194,21 @@ def _operators(windows: Sequence[Window], weights: Sequence[float]) -> tuple[Ope
         return ()
     numbers = list(chain.from_iterable([_operator_numbers(part) for parts in operators for part in parts]))
     values, known = _numbers(numbers, len(operators), len(windows))
-    field_weights = known[:, :, :-2] * np.array(weights)[:, np.newaxis]
-    # Weight a selectivity by its input rows. Without any input rows keep the plain weights.
-    rows, rows_known = values[:, :, -2:].sum(axis=1), known[:, :, -2:].sum(axis=1)
-    has_rows = rows[:, 0] > 0
-    field_weights[has_rows, :, _SELECTIVITY] *= values[has_rows, :, -2]
-    averaged, summed = _means(values[:, :, :-2], field_weights), _or_none(rows.astype(int), rows_known)
+    field_weights = known[:, :, :_ROWS_IN] * np.array(weights)[:, np.newaxis]
+    # Weight a selectivity by its input rows, and a utilisation by its time. Otherwise keep the plain weights.
+    sums, sums_known = values[:, :, _ROWS_IN:].sum(axis=1), known[:, :, _ROWS_IN:].sum(axis=1)
+    for field, weight in ((_SELECTIVITY, _ROWS_IN), (_UTILISATION, _UTILISATION_S)):
+        has_weight = sums[:, weight - _ROWS_IN] > 0
+        field_weights[has_weight, :, field] *= values[has_weight, :, weight]
+    averaged, summed = _means(values[:, :, :_ROWS_IN], field_weights), _or_none(sums, sums_known)
     return tuple(
-        msgspec.structs.replace(parts[-1], **dict(zip(_OPERATOR_FIELDS, means + sums, strict=True)))
+        msgspec.structs.replace(
+            parts[-1],
+            **dict(zip(_AVERAGED, means, strict=True)),
+            rows_in=None if sums[0] is None else int(sums[0]),
+            rows_out=None if sums[1] is None else int(sums[1]),
+            utilisation_s=sums[2],
+        )
         for parts, means, sums in zip(operators, averaged, summed, strict=True)
     )
 
@@ -243,7 +265,17 @@ def _latency(latencies: Sequence[Latency | None], weights: Sequence[float]) -> L
         field: math.fsum(weight * getattr(latency, field) for latency, weight in known) / total
         for field in ("mean_s", "p50_s", "p95_s", "p99_s")
     }
-    return Latency(rows=sum(latency.rows for latency, _ in known), **times)
+    return Latency(rows=sum(latency.rows for latency, _ in known), sd_s=_deviation_s(known), **times)
+
+
+def _deviation_s(known: Sequence[tuple[Latency, float]]) -> float | None:
+    """Return the standard deviation over all windows, which includes the differences between their means."""
+    spread = [(latency.mean_s, latency.sd_s, weight) for latency, weight in known if latency.sd_s is not None]
+    total = sum(weight for _, _, weight in spread)
+    if not total:
+        return None
+    mean_s = sum(weight * mean for mean, _, weight in spread) / total
+    return math.sqrt(sum(weight * (sd**2 + (mean - mean_s) ** 2) for mean, sd, weight in spread) / total)
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

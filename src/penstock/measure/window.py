@@ -23,6 +23,35 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
 
 
+class CallWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """The concurrent calls of one operator over the window. Means are None if there were no calls."""
+
+    threads: int  # calls that each replica may have in flight, according to the plan
+    calls: int  # including retries
+    in_flight: float | None  # mean per replica while it is busy
+    call_s: float | None  # mean time of a call
+    wait_s: float | None  # mean time of a row from its arrival in the task to the start of its first call
+    retries: int
+    timeouts: int
+    failed_rows: int  # rows without a result after all attempts
+    abandoned: int  # calls that had not returned after their timeout when their task ended
+
+    @staticmethod
+    def none(threads: int) -> CallWindow:
+        """Return a window without calls."""
+        return CallWindow(
+            threads=threads,
+            calls=0,
+            in_flight=None,
+            call_s=None,
+            wait_s=None,
+            retries=0,
+            timeouts=0,
+            failed_rows=0,
+            abandoned=0,
+        )
+
+
 class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
     """One operator over the window. A *true* rate is per busy time: the rate of a replica that always has input.
 
@@ -51,12 +80,16 @@ class OperatorWindow(msgspec.Struct, frozen=True, kw_only=True):
     service_scv: float | None = None  # squared coefficient of variation of the seconds per row
     late_rows: int | None = None  # dropped because they were older than the watermark; Spark counts after grouping
     late_rows_total: int | None = None  # since the start of the run
+    dropped_rows_total: int | None = None  # waiting rows above the limit of an operator class, since the start
     open_windows: int | None = None  # groups (window and key) whose result append mode has not emitted yet
     shared_cost: SharedCost | None = None  # None: the cost was measured for this operator alone
     # Part of the time in which its replicas move rows between pipelines; only at the first operator of a pipeline. It
     # is not part of `utilisation`. None: the engine does not measure it.
     overhead: float | None = None
     sent: dict[str, float] | None = None  # share of its rows per consumer; None: every consumer receives all rows
+    # Time that the utilisation refers to: that of the batches that ended, and between them. None: that of the window.
+    utilisation_s: float | None = None
+    calls: CallWindow | None = None  # None: it processes one row after the other
     min_seconds_per_row: float | None = None  # low quantile over the latest windows; None: only the mean is known
 
     def share_for(self, consumer: str) -> float:
@@ -103,6 +136,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     p50_s: float
     p95_s: float
     p99_s: float
+    sd_s: float | None = None  # standard deviation; None: unknown
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):

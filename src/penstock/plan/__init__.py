@@ -1,11 +1,11 @@
 """The Plan value (cuts, replicas, slots), its validation against a dataflow, the difference of two plans, and JSON."""
 
-from penstock.plan.build import default_plan, rescaled
+from penstock.plan.build import default_plan, recut, rescaled
 from penstock.plan.cuts import forbidden_cuts, required_cuts
 from penstock.plan.pipelines import Pipeline, pipelines
 from penstock.plan.plan import Plan, PlanDiff, diff
 from penstock.plan.succession import check_successor, with_permanent_cuts
-from penstock.plan.validation import validated
+from penstock.plan.validation import validated, with_remaining_threads
 
 __all__ = [
     "Pipeline",
@@ -16,8 +16,10 @@ __all__ = [
     "diff",
     "forbidden_cuts",
     "pipelines",
+    "recut",
     "required_cuts",
     "rescaled",
     "validated",
     "with_permanent_cuts",
+    "with_remaining_threads",
 ]

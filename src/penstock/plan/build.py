@@ -1,16 +1,18 @@
-"""Build plans: the default plan of a dataflow, and a plan with other replica counts."""
+"""Build plans: the default plan of a dataflow, and a plan with other replica counts or other cuts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from penstock.dataflow.dataflow import Dataflow
-from penstock.dataflow.errors import DataflowError
+from penstock.dataflow.errors import DataflowError, PlanError
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import regions
 from penstock.plan.cuts import required_cuts
 from penstock.plan.plan import Plan
 from penstock.plan.validation import check_count, counts_by_first_operator, validated
+
+_THREADS = ".threads"  # names of operators contain no dot
 
 
 def default_plan(
@@ -39,19 +41,48 @@ def default_plan(
     return validated(flow, Plan(dataflow=flow.name, cuts=cuts, replicas=counts, slots=slots))
 
 
-def rescaled(flow: Dataflow, plan: Plan, replicas: Mapping[str, int]) -> Plan:
-    """Return the plan with other replica counts, and with the cuts that they require.
+def rescaled(flow: Dataflow, plan: Plan, counts: Mapping[str, int]) -> Plan:
+    """Return the plan with other numbers of replicas or threads, and with the cuts that they require.
 
     Args:
         flow: The dataflow that the plan is for.
         plan: The plan to change. It keeps its cuts and slots.
-        replicas: New number of replicas by operator name. Operators that are replicated together change together.
+        counts: New number of replicas by operator name, or of threads by "<operator>.threads". Operators that are
+            replicated together change together.
 
     Raises:
         PlanError: An operator is unknown, or a count is not allowed for it.
     """
-    counts = counts_by_first_operator(_declared(flow), plan.replicas) | counts_by_first_operator(flow, replicas)
-    return validated(flow, plan.replace(replicas=counts, cuts=plan.cuts | frozenset(required_cuts(flow, counts))))
+    threads = {name.removesuffix(_THREADS): count for name, count in counts.items() if name.endswith(_THREADS)}
+    others = {name: count for name, count in counts.items() if not name.endswith(_THREADS)}
+    replicas = counts_by_first_operator(_declared(flow), plan.replicas) | counts_by_first_operator(flow, others)
+    cuts = plan.cuts | frozenset(required_cuts(flow, replicas))
+    return validated(flow, plan.replace(replicas=replicas, threads=plan.threads | threads, cuts=cuts))
+
+
+def recut(flow: Dataflow, plan: Plan, *, cut: Iterable[str] = (), fuse: Iterable[str] = ()) -> Plan:
+    """Return the plan with additional cuts, and without others.
+
+    Args:
+        flow: The dataflow that the plan is for.
+        plan: The plan to change. It keeps its replicas and slots.
+        cut: Operators after which to cut, so that the operators behind them run in another query.
+        fuse: Operators after which to remove the cut, so that they share a query with the operators behind them.
+
+    Raises:
+        PlanError: An operator is unknown, has no cut to remove, or its cut is not allowed or required.
+    """
+    added, removed = frozenset(cut), frozenset(fuse)
+    required = required_cuts(_declared(flow), counts_by_first_operator(flow, plan.replicas))
+    for name in sorted(removed):
+        if name in added:
+            raise PlanError(f"The cut after '{name}' cannot be both added and removed; name '{name}' once.")
+        if name not in plan.cuts:
+            cuts = f"it cuts after {', '.join(sorted(plan.cuts))}" if plan.cuts else "it has no cuts"
+            raise PlanError(f"The plan has no cut after '{name}' that could be removed; {cuts}.")
+        if name in required:
+            raise PlanError(f"The cut after '{name}' is required ({required[name]}), so it cannot be removed.")
+    return validated(flow, plan.replace(cuts=(plan.cuts - removed) | added))
 
 
 def _declared(flow: Dataflow) -> Dataflow:

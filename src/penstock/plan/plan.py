@@ -11,13 +11,15 @@ from penstock.dataflow.json_document import JsonDocument
 
 
 class Plan(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a dataflow runs: where it is cut into queries, and how many replicas its operators have.
+    """How a dataflow runs: where it is cut into queries, and how many replicas and threads its operators have.
 
     Attributes:
         dataflow: Name of the dataflow that the plan is for.
         cuts: Operators whose output goes through a channel, so that the next operator is in another query.
         replicas: Replicas by operator name. Operators that are replicated together have one entry: a plan may name any
             of them, and a validated plan names the first.
+        threads: Calls in flight per replica, by name of an operator that is declared with threads. A validated plan
+            contains all of them.
         slots: Number of tasks that run at the same time.
     """
 
@@ -28,6 +30,7 @@ class Plan(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unkno
     dataflow: str
     cuts: frozenset[str] = frozenset()
     replicas: dict[str, int] = {}
+    threads: dict[str, int] = {}
     slots: int
 
 
@@ -38,16 +41,18 @@ class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
     cuts_removed: tuple[str, ...]
     replicas: dict[str, tuple[int | None, int | None]]  # operator -> (before, after)
     slots: tuple[int, int] | None
+    threads: dict[str, tuple[int | None, int | None]] = {}  # operator -> (before, after)
 
     @property
     def empty(self) -> bool:
         """Whether the two plans are equal."""
-        return not (self.cuts_added or self.cuts_removed or self.replicas or self.slots)
+        return not (self.cuts_added or self.cuts_removed or self.replicas or self.threads or self.slots)
 
     def __str__(self) -> str:
         parts = [f"cut after {name}" for name in self.cuts_added]
         parts += [f"no cut after {name}" for name in self.cuts_removed]
         parts += [f"{operator}: {before} -> {after} replicas" for operator, (before, after) in self.replicas.items()]
+        parts += [f"{operator}: {before} -> {after} threads" for operator, (before, after) in self.threads.items()]
         if self.slots:
             parts.append(f"slots: {self.slots[0]} -> {self.slots[1]}")
         return ", ".join(parts) or "no change"
@@ -71,10 +76,16 @@ def diff(old: Plan, new: Plan) -> PlanDiff:
     return PlanDiff(
         cuts_added=tuple(sorted(new.cuts - old.cuts)),
         cuts_removed=tuple(sorted(old.cuts - new.cuts)),
-        replicas={
-            operator: (old.replicas.get(operator), new.replicas.get(operator))
-            for operator in sorted(old.replicas.keys() | new.replicas.keys())
-            if old.replicas.get(operator) != new.replicas.get(operator)
-        },
+        replicas=_changed(old.replicas, new.replicas),
         slots=(old.slots, new.slots) if old.slots != new.slots else None,
+        threads=_changed(old.threads, new.threads),
     )
+
+
+def _changed(old: dict[str, int], new: dict[str, int]) -> dict[str, tuple[int | None, int | None]]:
+    """Return the counts that differ, as (before, after) by operator."""
+    return {
+        operator: (old.get(operator), new.get(operator))
+        for operator in sorted(old.keys() | new.keys())
+        if old.get(operator) != new.get(operator)
+    }

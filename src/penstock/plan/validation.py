@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from penstock.dataflow.concurrent_calls import check_threads
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PlanError
 from penstock.dataflow.operators import Kind
@@ -17,7 +18,8 @@ MAX_REPLICAS = 10_000  # per operator: a typing error must not keep a run busy f
 def validated(flow: Dataflow, plan: Plan) -> Plan:
     """Return the plan with each replica count under the first of the operators that are replicated together.
 
-    A plan may name any of these operators, or several of them with the same count.
+    A plan may name any of these operators, or several of them with the same count. An operator with threads that the
+    plan does not name gets the number of its declaration.
 
     Args:
         flow: The dataflow that the plan is for.
@@ -46,7 +48,7 @@ def validated(flow: Dataflow, plan: Plan) -> Plan:
         if name not in plan.cuts:
             raise PlanError(f'The plan must cut after \'{name}\' ({reason}); add "{name}" to "cuts".')
     in_order = {region.name: replicas[region.name] for region in _replicated(flow)}
-    return plan.replace(replicas=in_order)
+    return plan.replace(replicas=in_order, threads=_threads_by_operator(flow, plan.threads))
 
 
 def counts_by_first_operator(flow: Dataflow, replicas: Mapping[str, int]) -> dict[str, int]:
@@ -79,6 +81,24 @@ def counts_by_first_operator(flow: Dataflow, replicas: Mapping[str, int]) -> dic
         named[region.name] = name
         counts[region.name] = count
     return counts
+
+
+def with_remaining_threads(flow: Dataflow, plan: Plan) -> Plan:
+    """Return the plan without threads of operators that are not declared with threads any more."""
+    remaining = {operator.name for operator in flow.operators if operator.calls is not None}
+    return plan.replace(threads={name: count for name, count in plan.threads.items() if name in remaining})
+
+
+def _threads_by_operator(flow: Dataflow, threads: Mapping[str, int]) -> dict[str, int]:
+    declared = {operator.name: operator.calls.threads for operator in flow.operators if operator.calls is not None}
+    for name, count in threads.items():
+        if name not in declared:
+            raise PlanError(
+                f"Threads are given for '{name}', which is not an operator with threads in dataflow '{flow.name}'; its "
+                f"operators with threads are {_names(declared) or 'none'}. Declare it with rows(..., threads=...)."
+            )
+        check_threads(name, count, PlanError)
+    return {name: threads.get(name, count) for name, count in declared.items()}
 
 
 def check_count(name: str, count: object) -> None:

@@ -111,9 +111,18 @@ def reactive(policy: str, vms: Counts) -> ElasticSchedule:
 
 
 def simulate(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: RentalTerms) -> ElasticOutcome:
-    """Evaluate a schedule. Every VM is paid from its order to its release, including the time in which it starts."""
+    """Evaluate a schedule. Every VM is paid from its order to its release, including the time in which it starts.
+
+    Raises:
+        ElasticError: The delay is longer than an interval of the trace, so that VMs of several orders start at once.
+    """
     rates, interval_s = trace.array(), trace.interval_s
-    delay_s = 0.0 if schedule.instant else min(terms.delay_s, interval_s)
+    delay_s = 0.0 if schedule.instant else terms.delay_s
+    if delay_s > interval_s:
+        raise ElasticError(
+            f"The delay of a change is {delay_s:g} s, but an interval of the trace is {interval_s:g} s, so a new order "
+            f"would follow before the last one is ready; give a shorter delay, or a trace with longer intervals."
+        )
     vms, ready = schedule.vms, schedule.ready
     early, late = truth[ready - 1], truth[vms - 1]
     violated_s = (early < rates).sum() * delay_s + (late < rates).sum() * (interval_s - delay_s)

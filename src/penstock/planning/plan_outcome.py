@@ -11,6 +11,8 @@ class PlanOutcome(msgspec.Struct, frozen=True, kw_only=True):
     slots: int  # tasks that can run at the same time under the plan
     latency_s: float | None = None
     quantile: float | None = None  # the quantile that `latency_s` is; None: `latency_s` is the mean
+    low_s: float | None = None  # 90 % of the windows are expected between low_s and high_s; None: no interval is known
+    high_s: float | None = None
     at_most_s: float | None = None  # the latency target, if there is one
     rows_per_s: float | None = None  # external rows that the plan processes
 

@@ -101,12 +101,14 @@ def outline_tree(outline: DataflowOutline) -> Tree:
         f"default plan: {plural(outline.plan.slots, 'slot')}, {plural(len(outline.pipelines), 'query', 'queries')}"
     )
     replicas = {name: group.replicas for group in outline.groups for name in group.operators}
+    threads = {name: f" ({plural(count, 'thread')} each)" for name, count in outline.plan.threads.items()}
     kinds = {operator.operator: operator.kind for operator in outline.operators}
     inputs = {operator.operator: operator.inputs for operator in outline.operators}
     reasons = {cut.after: cut.reason for cut in outline.cuts}
     for pipeline in outline.pipelines:
         labels = {
-            name: name if kinds[name] == Kind.SOURCE else f"{name} x{replicas[name]}" for name in pipeline.operators
+            name: name if kinds[name] == Kind.SOURCE else f"{name} x{replicas[name]}{threads.get(name, '')}"
+            for name in pipeline.operators
         }
         branch = plan.add(f"[bold]{pipeline.pipeline}[/]: {_chain(pipeline, inputs, labels)}")
         if pipeline.pipeline in reasons:

@@ -82,6 +82,25 @@ def outcome_text(outcome: PlanOutcome | None, *, in_rows: bool = False) -> str:
     return f"{quantile}{seconds(outcome.latency_s)}, {plural(outcome.slots, 'slot')}"
 
 
+def interval_summary(rows: Sequence[DecisionRecord]) -> str | None:
+    """Return how often the observed latency was within the expected interval; None if no such change was evaluated.
+
+    A change that ended with another load, or that was replaced by another change, says nothing about its prediction.
+    """
+    judged = [
+        row.expected.low_s <= row.observed.latency_s <= row.expected.high_s
+        for row in rows
+        if row.verdict not in (None, "load changed", "superseded")
+        if row.expected is not None and row.expected.low_s is not None and row.expected.high_s is not None
+        if row.observed is not None and row.observed.latency_s is not None
+    ]
+    if not judged:
+        return None
+    return (
+        f"The observed latency was within the expected interval after {sum(judged)} of {plural(len(judged), 'change')}."
+    )
+
+
 def group_key(row: DecisionRecord) -> tuple[str, str, float]:
     """Return a key that consecutive decisions of one group share. An applied change is a group of its own."""
     return (row.kind, row.reason_code, row.at_s if row.kind == "change" and row.applied != "recommended" else 0.0)

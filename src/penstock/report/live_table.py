@@ -12,8 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.measure.window import OperatorWindow, SharedCost, Window
+from penstock.measure.window import Latency, OperatorWindow, SharedCost, Window
 from penstock.plan.plan import Plan
+from penstock.report.call_remarks import call_remark
 from penstock.report.event_time import event_time_remarks
 from penstock.report.formatting import UNKNOWN, count, in_parentheses, percent, plural, seconds
 
@@ -67,7 +68,7 @@ def window_table(window: Window, plan: Plan | None = None, *, name: str | None =
     table = Table(
         title=_title(window, plan, name),
         title_justify="left",
-        caption="\n".join([*event_time_remarks(window), *shared_cost_notes(window)]) or None,
+        caption="\n".join([*event_time_remarks(window), *call_remarks(window), *shared_cost_notes(window)]) or None,
         caption_justify="left",
         box=box.HORIZONTALS,
         pad_edge=False,
@@ -83,12 +84,17 @@ def window_table(window: Window, plan: Plan | None = None, *, name: str | None =
     return table
 
 
+def _latency_text(latency: Latency) -> str:
+    deviation = "" if latency.sd_s is None else f" sd {seconds(latency.sd_s)}"
+    return f"latency p50 {seconds(latency.p50_s)} p95 {seconds(latency.p95_s)}{deviation}"
+
+
 def window_line(window: Window) -> str:
     """Return a window as one line, for output that is not a terminal."""
     parts = ["warming up"] if window.warm_up else []
     parts.append(f"{count(window.external_rows_per_s)} rows/s")
     if window.latency is not None:
-        parts.append(f"latency p50 {seconds(window.latency.p50_s)} p95 {seconds(window.latency.p95_s)}")
+        parts.append(_latency_text(window.latency))
     window_s = window.end_s - window.start_s
     for operator in window.operators:
         _, rows_in, rows_out, backlog, cost, replicas, _ = operator_cells(operator, window_s)
@@ -96,7 +102,10 @@ def window_line(window: Window) -> str:
         numbers += [f"x{replicas}"] * (replicas != UNKNOWN)
         numbers += [f"{cost}/row"] * (cost != UNKNOWN and operator.shared_cost is None)
         numbers += [f"backlog {backlog}"] * (backlog not in (UNKNOWN, "0"))
+        if operator.calls is not None and operator.calls.in_flight is not None:
+            numbers.append(f"{operator.calls.in_flight:.3g} of {operator.calls.threads} calls in flight")
         numbers += [f"late {count(operator.late_rows_total)}"] * bool(operator.late_rows_total)
+        numbers += [f"dropped {count(operator.dropped_rows_total)}"] * bool(operator.dropped_rows_total)
         parts.append(f"{operator.operator} {' '.join(numbers)}")
     for shared in shared_costs(window):
         if shared.seconds_per_row is not None:
@@ -117,6 +126,11 @@ def shared_cost_notes(window: Window) -> list[str]:
         for shared in shared_costs(window)
         if shared.seconds_per_row is not None
     ]
+
+
+def call_remarks(window: Window) -> list[str]:
+    """Return one sentence for each operator with concurrent calls."""
+    return [call_remark(one.operator, one.calls) for one in window.operators if one.calls is not None]
 
 
 def operator_cells(operator: OperatorWindow, window_s: float) -> tuple[str, str, str, str, str, str, str]:
@@ -145,7 +159,7 @@ def _title(window: Window, plan: Plan | None, name: str | None) -> Text:
     if window.latency is None:
         parts.append("latency unknown")
     else:
-        parts.append(f"latency p50 {seconds(window.latency.p50_s)} p95 {seconds(window.latency.p95_s)}")
+        parts.append(_latency_text(window.latency))
     if plan is not None:
         parts.append(plural(plan.slots, "slot"))
     parts.append(f"plan {window.generation}")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from penstock.models.mst.curve_families import CURVE_FAMILIES
+from penstock.models.mst.curve_families import CURVE_FAMILIES, CurveFamily
+from penstock.models.mst.curve_selection import Choose
 from penstock.models.mst.fitted_curve import check_vm_counts, fit_curve
 from penstock.models.mst.prediction import MstModel, fit_mst
 from penstock.models.mst.samples import ThroughputSamples
@@ -31,8 +32,9 @@ class ThroughputPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 class MstFit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model of one application.
 
-    `errors` are relative RMSEs on the VM counts `validated`. If there are none, they are those of the larger counts
-    predicted from the smaller ones, and the prediction is a mean of the models, weighted by `shares`.
+    `errors` are relative RMSEs on the VM counts `validated`. If there are none, `choose` says which errors they are:
+    "mean" those of the larger counts predicted from the smaller ones, by which the models are weighted; "training"
+    those at the trained counts; "leave-one-out" those at each count predicted from all others.
     """
 
     app: str
@@ -43,6 +45,7 @@ class MstFit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     errors: dict[str, float]
     trained: list[int]
     validated: list[int]
+    choose: Choose
     measure_next: list[int]
     predictions: list[ThroughputPrediction]
 
@@ -134,23 +137,28 @@ def fit_app(
     step: float,
     level: float,
     seed: int,
+    families: Sequence[CurveFamily] = CURVE_FAMILIES,
+    choose: Choose = "mean",
 ) -> tuple[MstModel, MstFit]:
     """Fit and select a model.
 
-    `predict` defaults to the measured VM counts. Without `validation` counts the prediction is a mean of all models.
-    `step` is the number of VMs that give each parallel unit another thread; 0 disables steps.
+    `predict` defaults to the measured VM counts. Without `validation` counts `choose` selects the model; by default the
+    prediction is a mean of all models. `step` is the number of VMs that give each parallel unit another thread; 0
+    disables steps.
     """
     counts = check_vm_counts(predict or samples.vms)
     max_vms = max(*counts, *samples.vms)
     steps = (0.0,) if step == 0 else (0.0, step)
-    model = fit_mst(samples, max_vms=max_vms, validation=validation, steps=steps, seed=seed)
+    model = fit_mst(
+        samples, max_vms=max_vms, validation=validation, steps=steps, families=families, choose=choose, seed=seed
+    )
     return model, mst_fit(model, samples, predict=counts, level=level)
 
 
 def mst_fit(model: MstModel, samples: ThroughputSamples, *, predict: Sequence[int], level: float) -> MstFit:
     """Return the result of a model fitted to these samples; `predict` defaults to the measured VM counts."""
     chosen = model.selection.chosen
-    all_curves = [fit_curve(candidate, samples, step=chosen.step) for candidate in CURVE_FAMILIES]
+    all_curves = [fit_curve(curve.family, samples, step=chosen.step) for curve in model.selection.curves]
     return MstFit(
         app=samples.app,
         model=chosen.name,
@@ -164,7 +172,10 @@ def mst_fit(model: MstModel, samples: ThroughputSamples, *, predict: Sequence[in
         errors=model.selection.errors,
         trained=list(model.selection.trained),
         validated=list(model.selection.validated),
-        measure_next=first_divergences(all_curves, trained=samples.vms, max_vms=model.max_vms),
+        choose=model.selection.choose,
+        measure_next=first_divergences(all_curves, trained=samples.vms, max_vms=model.max_vms)
+        if len(all_curves) > 1
+        else [],
         predictions=[
             ThroughputPrediction(vms=p.vms, throughput=p.throughput, low=p.low, high=p.high, level=p.level)
             for p in model.predict(predict or samples.vms, level=level)

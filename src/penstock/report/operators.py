@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
-from penstock.measure.window import OperatorWindow, SharedCost, Window
+from penstock.measure.window import CallWindow, OperatorWindow, SharedCost, Window
 from penstock.store import OperatorDeclaration
 
 
@@ -29,6 +30,7 @@ class OperatorSummary(msgspec.Struct, frozen=True, kw_only=True):
     state_rows: int | None  # in the last window
     late_rows: int | None = None  # dropped since the start of the run
     open_windows: int | None = None  # in the last window
+    calls: CallWindow | None = None  # None: it processes one row after the other
 
 
 class OperatorMeans:
@@ -66,9 +68,12 @@ class _Sums:
         self._in, self._out = _Ratio(), _Ratio()
         self._cost, self._utilisation = _Ratio(), _Ratio()
         self._shared_utilisation = _Ratio()
+        self._calls: CallWindow | None = None
 
     def add(self, operator: OperatorWindow, window_s: float) -> None:
         self._last = operator
+        if operator.calls is not None:
+            self._calls = operator.calls if self._calls is None else _joined(self._calls, operator.calls)
         self._in.add(operator.rows_in, window_s)
         self._out.add(operator.rows_out, window_s)
         if operator.seconds_per_row is not None:
@@ -98,11 +103,27 @@ class _Sums:
             state_rows=None if last is None else last.state_rows,
             late_rows=None if last is None else last.late_rows_total,
             open_windows=None if last is None else last.open_windows,
+            calls=self._calls,
         )
 
     def _shared_cost(self, last: SharedCost | None) -> SharedCost | None:
         """Return the shared cost of the last window, which is an average of many batches, with the mean utilisation."""
         return None if last is None else msgspec.structs.replace(last, utilisation=self._shared_utilisation.value())
+
+
+def _joined(before: CallWindow, after: CallWindow) -> CallWindow:
+    """Return the calls of two spans of time; means are weighted by the number of calls."""
+    joined: dict[str, Any] = {
+        name: getattr(before, name) + getattr(after, name)
+        for name in ("calls", "retries", "timeouts", "failed_rows", "abandoned")
+    }
+    for name in ("in_flight", "call_s", "wait_s"):
+        mean = _Ratio()
+        for calls in (before, after):
+            value = getattr(calls, name)
+            mean.add(None if value is None else value * calls.calls, calls.calls)
+        joined[name] = mean.value()
+    return CallWindow(threads=after.threads, **joined)
 
 
 class _Ratio:

@@ -11,7 +11,7 @@ import msgspec
 from penstock.dataflow.errors import PenstockError
 from penstock.plan.plan import Plan
 from penstock.store import ProfiledOperator, StoreReader, Trial
-from penstock.study.stepwise.configuration import Change
+from penstock.study.stepwise.configuration import TrialChange
 from penstock.study.stepwise.profile import ProfileRound
 from penstock.study.stepwise.sequential_test import Verdict, confidence_interval
 
@@ -62,7 +62,7 @@ def profile_report(directory: Path, trials: Sequence[Trial]) -> ProfileReport | 
     made = [trial for trial in profiled if trial.profile is not None and trial.profile.step != "features"]
     best = _best(made, target_s, _final_plan(directory))
     rounds = tuple(
-        ReportedRound(round=_round(number, made), samples=trial.samples, is_best=number == best)
+        ReportedRound(round=_round(number, made, best), samples=trial.samples, is_best=number == best)
         for number, trial in enumerate(made)
     )
     return ProfileReport(
@@ -135,14 +135,14 @@ def _best(trials: Sequence[Trial], target_s: float | None, final: Plan | None) -
     return min(numbers, key=latency_s)
 
 
-def _round(number: int, trials: Sequence[Trial]) -> ProfileRound:
+def _round(number: int, trials: Sequence[Trial], best: int | None) -> ProfileRound:
     trial = trials[number]
     profile = trial.profile
     assert profile is not None
     rows_per_s = trial.rows_per_s or 0.0
     low, high = confidence_interval(trial.samples) if trial.samples else (rows_per_s, rows_per_s)
     before = None if profile.reference is None else trials[profile.reference].rows_per_s
-    throttled = profile.change == Change.THROTTLE.value and profile.verdict == Verdict.NO_DIFFERENCE.value
+    throttled = profile.change == TrialChange.THROTTLE.value and profile.verdict == Verdict.NO_DIFFERENCE.value
     return ProfileRound(
         number=number + 1,
         step="capacity" if profile.step == "capacity" else "platform",
@@ -159,7 +159,7 @@ def _round(number: int, trials: Sequence[Trial]) -> ProfileRound:
         compared_with=None if profile.reference is None else profile.reference + 1,
         gain=None if not before else rows_per_s / before - 1.0,
         # The study does the same: only a throttle is kept without an improvement.
-        kept=profile.verdict in (None, Verdict.BETTER.value) or throttled,
+        kept=profile.verdict in (None, Verdict.BETTER.value) or throttled or number == best,
         seconds=trial.ended_s - trial.began_s,
         saved_s=profile.saved_s,
     )

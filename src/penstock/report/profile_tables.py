@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Group
@@ -96,7 +96,7 @@ def _smallest_text(curve: PlatformCurve) -> str:
 
 def _operators_table(operators: Sequence[ProfiledOperator]) -> Table:
     table = Table(
-        "operator", "type", "minimal latency", "rows per external row", "share of all streams",
+        "operator", "type", "minimal latency", "rows per external row", "share of all rows", "of all bytes",
         box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
     for operator in operators:
@@ -105,9 +105,14 @@ def _operators_table(operators: Sequence[ProfiledOperator]) -> Table:
             operator.type,
             f"{operator.min_latency_s * 1e3:.3g} ms",
             f"{operator.rows_in:.3g}",
-            ", ".join(f"to {consumer} {share:.1%}" for consumer, share in operator.streams.items()) or "-",
+            _shares_text(operator.streams),
+            _shares_text(operator.streams_bytes or {}),
         )
     return table
+
+
+def _shares_text(streams: Mapping[str, float]) -> str:
+    return ", ".join(f"to {consumer} {share:.1%}" for consumer, share in streams.items()) or "-"
 
 
 def _plan_text(row: ProfileRound) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from penstock.models.curve import Curve
+from penstock.plan import Plan
 from penstock.planning.allocation import Allocation
 from penstock.planning.placement import Placement
 from penstock.planning.placement_prediction import PlacementPrediction, ResourceUse
@@ -88,6 +89,9 @@ class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
     predicted: dict[str, PlacementPredictionReport]
     routes: list[RouteReport]
     on_same_vm: float
+    plan: Plan | None = None  # only for a dataflow of operators
+    plan_rows_per_s: float | None = None  # that the plan sustains with even routing
+    plan_notes: tuple[str, ...] = ()  # what the plan cannot express
 
     def to_json(self) -> str:
         return msgspec.json.format(msgspec.json.encode(self)).decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -147,7 +147,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     observed: PlanOutcome | None = None  # measured after the change
     observed_at_s: float | None = None
     verdict: Literal["kept", "fell short", "rolled back", "load changed", "superseded"] | None = None
-    memory: dict[str, float | str] = {}  # state of the policy
+    memory: dict[str, float | str | dict[str, Any]] = {}  # state of the policy; auto keeps a value of its own
     load: Load | None = None  # the load for which a change was decided
 
 
@@ -159,6 +159,8 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     min_latency_s: float  # per row
     rows_in: float  # per external row
     streams: dict[str, float]  # consumer -> share of the rows of all streams
+    # Consumer -> share of the bytes of all streams; None if the size of a row of some stream is unknown.
+    streams_bytes: dict[str, float] | None = None
 
 
 class ProfiledRegion(msgspec.Struct, frozen=True, kw_only=True):

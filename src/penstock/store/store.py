@@ -15,7 +15,15 @@ from penstock.store import schema
 from penstock.store.errors import DirectoryInUseError, InvalidRecordError, StoreError
 from penstock.store.lock import RunLock
 from penstock.store.reader import StoreReader
-from penstock.store.records import DecisionRecord, ErrorRecord, OperatorDeclaration, PlanChange, RunStart, Trial
+from penstock.store.records import (
+    DecisionRecord,
+    ErrorRecord,
+    LatencyTarget,
+    OperatorDeclaration,
+    PlanChange,
+    RunStart,
+    Trial,
+)
 
 
 class Store(StoreReader):
@@ -92,6 +100,10 @@ class Store(StoreReader):
         Windows that begin within `warm_up_s` after the start belong to the warm-up.
         """
         self._update_run(plan=plan, operators=operators, ready_s=at_s, startup_s=startup_s or {}, warm_up_s=warm_up_s)
+
+    def set_latency_target(self, target: LatencyTarget | None) -> None:
+        """Record that the target of the active run has changed."""
+        self._update_run(latency_target=target)
 
     def end_run(self, *, at_s: float, reason: str) -> None:
         self._update_run(stopped_s=at_s, stop_reason=reason)

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
-from penstock.control.policies.organic.adaptation import Network, Period, adapt
+from penstock.control.policies.organic.adaptation import AdaptationGraph, Period, adapt
 from penstock.control.policies.organic.profile import PipelineProfile, RegionProfile
+from penstock.control.policies.organic.redistribution import Redistribution
 from penstock.control.policies.organic.resolution import Expandable
-from penstock.control.policies.organic.splitting import Step
+from penstock.control.policies.organic.splitting import OperatorStep
 from penstock.control.policies.organic.state import OrganicState
-from penstock.control.region_configuration import Configuration
+from penstock.control.region_configuration import RegionConfiguration
 
 KEYED = Expandable(keyed=True, replicable=True)
 STATELESS = Expandable(keyed=False, replicable=True)
@@ -22,7 +23,7 @@ STRICT = AdaptationParameters(strict=True)
 def pipeline(costs: Mapping[str, float], busy: float = 1.0) -> PipelineProfile:
     """Return a pipeline with these operators, and their costs as shares of its busy time."""
     names = list(costs)
-    steps = tuple(Step(operator=name, cost=cost) for name, cost in costs.items())
+    steps = tuple(OperatorStep(operator=name, cost=cost) for name, cost in costs.items())
     return PipelineProfile(name=names[0], last=names[-1], utilisation=busy, steps=steps)
 
 
@@ -32,6 +33,7 @@ def region(*pipelines: PipelineProfile, rate: float = 100.0, offered: float | No
         region=pipelines[0].name,
         rows_per_s=rate,
         offered_per_s=rate if offered is None else offered,
+        completed_per_s=rate,
         pipelines=pipelines,
     )
 
@@ -51,21 +53,26 @@ class Script:
     ) -> None:
         self.parameters = parameters
         self.kinds, self.slots = kinds, slots
+        self.exits, self.followers = frozenset(kinds), dict[str, str]()
+        self.redistributed: Redistribution | None = None
         self.upstream = {name: frozenset((upstream or {}).get(name, ())) for name in kinds}
         self.state = OrganicState(
             configurations={
-                name: Configuration(replicas=(replicas or {}).get(name, 1), cuts=(cuts or {}).get(name, ()))
+                name: RegionConfiguration(replicas=(replicas or {}).get(name, 1), cuts=(cuts or {}).get(name, ()))
                 for name in kinds
             }
         )
 
     def period(self, *regions: RegionProfile) -> Period:
-        network = Network(
+        network = AdaptationGraph(
             kinds=self.kinds,
             removable={name: frozenset(known.cuts) for name, known in self.state.configurations.items()},
+            exits=self.exits,
+            followers=self.followers,
+            redistributed=lambda: self.redistributed,
             upstream=self.upstream,
-            threads=lambda wanted: sum(one.replicas * (1 + len(one.cuts)) for one in wanted.values()),
-            max_threads=self.slots,
+            slots=lambda wanted: sum(one.replicas * (1 + len(one.cuts)) for one in wanted.values()),
+            max_slots=self.slots,
         )
         result = adapt(self.state, {profile.region: profile for profile in regions}, self.parameters, network)
         self.state = result.state

@@ -269,6 +269,14 @@ def test_fewer_replicas_are_tried_if_many_do_not_fit_or_did_not_help() -> None:
     assert tried == [8, 6, 5] and script.now("a") == (4, ())
 
 
+def test_the_replicas_to_add_suffice_for_the_required_increase() -> None:
+    """One replica more than 20 would add 5 %, so 3 are added. A shortfall of 40 % needs 8 more."""
+    for offered, expected in ((100.0, 23), (140.0, 28)):
+        script = Script({"a": KEYED}, parameters=EXTENDED, replicas={"a": 20}, slots=40)
+        script.period(region(pipeline({"a": 1.0}), rate=100.0, offered=offered))
+        assert script.now("a") == (expected, ())
+
+
 def test_a_large_shortfall_makes_several_cuts_at_once() -> None:
     quarter = pipeline(dict.fromkeys("abcd", 0.25))
     script = Script({"a": KEYED}, parameters=EXTENDED)
@@ -290,6 +298,18 @@ def test_under_utilised_pipelines_are_merged_and_then_lose_replicas() -> None:
     assert [script.period(merged).action for _ in range(3)][-1] is Action.RELEASE
     assert script.now("a") == (2, ())  # 4 x 0.2 / 2 = 0.4 busy; one replica would be 0.8 busy
     assert script.period(region(pipeline({"a": 0.5, "b": 0.5}, busy=0.4))).action is Action.FINALISE
+
+
+def test_the_last_pipeline_of_a_region_is_merged_with_the_next_region() -> None:
+    script = Script({"a": KEYED, "b": KEYED}, parameters=EXTENDED, cuts={"a": ("a",)})
+    script.followers = {"a": "b"}
+    calm = region(pipeline({"a": 1.0}, busy=0.3)), region(pipeline({"b": 1.0}, busy=0.3))
+    assert [script.period(*calm).action for _ in range(3)][-1] is Action.RELEASE
+    assert script.now("a") == (1, ())
+    busier = Script({"a": KEYED, "b": KEYED}, parameters=EXTENDED, cuts={"a": ("a",)})
+    busier.followers = {"a": "b"}
+    calm = region(pipeline({"a": 1.0}, busy=0.35)), region(pipeline({"b": 1.0}, busy=0.35))
+    assert Action.RELEASE not in [busier.period(*calm).action for _ in range(4)]  # 0.7 busy together
 
 
 def test_a_release_that_makes_a_bottleneck_is_reverted_and_not_repeated() -> None:

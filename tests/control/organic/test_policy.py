@@ -14,10 +14,11 @@ from penstock.control.demand import Demand, demand_of
 from penstock.control.guards import Bounded, Cooldown
 from penstock.control.loop import Loop
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
+from penstock.control.policies.elastic import Elastic
 from penstock.control.policies.organic import Organic
-from penstock.control.policies.organic.profile import profiles_of
+from penstock.control.policies.organic.profile import processed_rows_per_s, profiles_of
 from penstock.control.policy import Change, Hold, Memory, Reason, Situation
-from penstock.control.region_configuration import configurations_of, plan_with, threads
+from penstock.control.region_configuration import configurations_of, plan_with
 from penstock.control.topology import Topology
 from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
 from penstock.measure.smoothing import MovingAverage
@@ -167,7 +168,7 @@ def test_slots_are_replicas_times_pipelines() -> None:
     flow = three_operators()
     topology = Topology.of(flow)
     plan = first_plan(3).replace(cuts=frozenset({"a", "b"}))
-    assert threads(topology, plan, micro_batch=False) == threads(topology, plan, micro_batch=True) == 9
+    assert topology.slots(plan, micro_batch=False) == topology.slots(plan, micro_batch=True) == 9
     decision, _ = STRICT.decide(situation(plan, dict.fromkeys("abc", 0.9), rate=100.0, at_s=100.0, slots=11), {})
     assert isinstance(decision, Hold)
     assert (decision.reason_code, decision.needs_slots) == (Reason.AT_LIMIT, 12)
@@ -191,6 +192,29 @@ def test_costs_in_micro_batches_are_shares_of_the_batch_time() -> None:
     assert pipeline.utilisation == pytest.approx(0.6)  # the fixed time of batches is not utilisation
     costs = {step.operator: step.cost for step in pipeline.steps}
     assert costs == pytest.approx({"a": 0.25, "b": 0.125, "c": 0.375, "out": 0.0})
+
+
+@pytest.mark.parametrize(("backlog", "utilisation"), [(2_000, 0.8), (299, 0.6)])
+def test_the_fixed_time_of_batches_counts_while_rows_wait(backlog: int, utilisation: float) -> None:
+    """10 batches of 300 rows and 2.4 s in 30 s. If more rows wait than a batch takes, no batch is idle time."""
+    shares = {"a": 0.2, "b": 0.1, "c": 0.3}
+    now = situation(first_plan(), shares, rate=100.0, at_s=100.0, micro_batch=True)
+    assert now.window is not None
+    query = msgspec.structs.replace(now.window.pipelines[0], backlog_rows=backlog)
+    now = replace(now, window=msgspec.structs.replace(now.window, pipelines=(query,)))
+    demand = demand_of(now)
+    assert isinstance(demand, Demand)
+    (pipeline,) = profiles_of(now, demand)["a"].pipelines
+    assert pipeline.utilisation == pytest.approx(utilisation)
+
+
+def test_the_throughput_of_whole_batches() -> None:
+    """A batch of 400 rows ended in this window of 1 s; it took 8 s: 50 rows/s."""
+    operator = OperatorWindow.knowing(
+        "a", "out", replicas=2, seconds_per_row=0.03, utilisation=0.75, processed_rows_per_s=400.0, utilisation_s=8.0
+    )
+    assert processed_rows_per_s(operator) == pytest.approx(50.0)
+    assert processed_rows_per_s(msgspec.structs.replace(operator, utilisation_s=None)) == 400.0
 
 
 def test_the_slowest_pipeline_is_the_throughput_of_a_region() -> None:
@@ -227,7 +251,7 @@ def test_the_controller_records_the_verdict_of_the_policy(tmp_path: Path) -> Non
         changes = [row for _, row in store.applied_changes()]
     assert changes and {row.verdict for row in changes[:-1]} <= {"kept", "rolled back"}
     assert any(row.verdict == "kept" for row in changes)
-    assert threads(Topology.of(flow), engine.plan, micro_batch=False) <= 8
+    assert Topology.of(flow).slots(engine.plan, micro_batch=False) <= 8
 
 
 def test_stateless_regions_are_expanded_unless_strict() -> None:
@@ -258,3 +282,45 @@ def test_a_cut_that_two_regions_share_belongs_to_both_after_the_change() -> None
     )
     decision, _ = Organic().decide(later, memory)  # nothing has improved
     assert decision.verdict == "rolled back"
+
+
+@pytest.mark.parametrize("micro_batch", [False, True])
+def test_executors_provide_a_slot_for_every_replica_of_every_pipeline(micro_batch: bool) -> None:
+    """3 pipelines with 3 replicas use 9 slots; with one more replica they use 12: 6 executors with 2 slots."""
+    plan = first_plan(3).replace(cuts=frozenset({"a", "b"}), slots=10)
+    policy = Elastic(STRICT, slots_per_executor=2, max_executors=8)
+    busy = dict.fromkeys("abc", 0.9)
+    change, _ = policy.decide(situation(plan, busy, rate=100.0, at_s=100.0, slots=16, micro_batch=micro_batch), {})
+    assert isinstance(change, Change) and change.plan.replicas == {"a": 4} and change.plan.cuts == {"a", "b"}
+    assert change.plan.slots == 12 and change.expected.slots == 12
+
+
+def test_blacklists_survive_a_restart_of_the_controller(tmp_path: Path) -> None:
+    """A source of 230 rows/s keeps one replica 92 % busy. Two replicas cannot process more rows, so they are reverted."""
+    flow = three_operators()
+    cost = OperatorBehaviour(service_s=Fixed(value=0.004))
+    behaviour = Behaviour(
+        operators={"a": cost}, sources={"rows": SourceBehaviour(rates=((0.0, 230.0),), interarrival=Fixed(value=1.0))}
+    )
+    engine = SimulatedEngine(flow, behaviour, plan=first_plan())
+    settings = Settings(mode="active", smoothing=MovingAverage(3), warm_up_s=5.0)
+
+    def turns(store: Store, count: int) -> None:
+        loop = Loop(
+            engine=engine, store=store, controller=Controller(STRICT, settings, engine, store), clock=engine.clock
+        )
+        for _ in range(count):
+            engine.advance(10.0)
+            loop.turn()
+
+    engine.start()
+    with Store(tmp_path) as store:
+        turns(store, 30)
+        before = [row for _, row in store.applied_changes()]
+    with Store(tmp_path) as store:
+        turns(store, 60)
+        after = [row for _, row in store.applied_changes()]
+    first = before[0]
+    assert first.new is not None and (first.new.replicas["a"], first.verdict) == (2, "rolled back")
+    assert engine.plan == first_plan()
+    assert after == before

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.control.policies.organic.splitting import (
-    Step,
+    OperatorStep,
     balanced_position,
     balanced_positions,
     overhead,
@@ -15,8 +15,8 @@ from penstock.control.policies.organic.splitting import (
 )
 
 
-def steps(*costs: float) -> list[Step]:
-    return [Step(operator=f"o{number}", cost=cost) for number, cost in enumerate(costs, start=1)]
+def steps(*costs: float) -> list[OperatorStep]:
+    return [OperatorStep(operator=f"o{number}", cost=cost) for number, cost in enumerate(costs, start=1)]
 
 
 def test_the_example_of_the_paper_splits_at_the_third_operator() -> None:
@@ -39,7 +39,10 @@ def test_the_first_of_several_balanced_positions_is_taken() -> None:
 
 def test_a_pipeline_of_one_operator_or_without_a_possible_cut_cannot_be_split() -> None:
     assert balanced_position(steps(1.0)) is None
-    assert balanced_position([Step(operator="a", cost=0.5, cuttable=False), Step(operator="b", cost=0.5)]) is None
+    assert (
+        balanced_position([OperatorStep(operator="a", cost=0.5, cuttable=False), OperatorStep(operator="b", cost=0.5)])
+        is None
+    )
     assert balanced_positions(steps(1.0), 3) == []
 
 

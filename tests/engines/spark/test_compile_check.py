@@ -62,8 +62,40 @@ def flow_of(declare: Callable[[penstock.Stream], penstock.Stream]) -> penstock.D
             lambda rows: rows.stateless("again", lambda df: df.withWatermark("at", "2 seconds")),
             "the output of 'again' has two watermarks on one path, and Spark allows one in a query; remove one",
         ),
+        (
+            lambda rows: rows.stateless("some", lambda df: df.sample(0.5)).stateless("same", lambda df: df),
+            r"Spark refuses 'some' .*: Sampling is not supported on [^;]*; filter by a hash of a column, as [^;]*$",
+        ),
+        (
+            lambda rows: rows.stateless(
+                "tops", lambda df: df.groupBy("k").applyInPandas(lambda pdf: pdf[:1], df.schema)
+            ),
+            "the function of 'tops' calls applyInPandas on a stream, .* depends on the sizes of batches; use groupBy",
+        ),
+        (
+            lambda rows: rows.stateless("twice", lambda df: df.select("k", F.col("at").alias("k"))),
+            "sink 'out' receives two columns named 'k', .*; rename one of them before the sink",
+        ),
+        (
+            lambda rows: rows.stateless("twice", lambda df: df.select("k", F.col("at").alias("k"))).rows(
+                "each", dict, schema="k bigint"
+            ),
+            "operator 'each' receives two columns named 'k', and a row is a dict; rename one of them before it",
+        ),
     ],
-    ids=["column", "action", "computed_key", "number_as_time", "no_window", "computed_time", "two_watermarks"],
+    ids=[
+        "column",
+        "action",
+        "computed_key",
+        "number_as_time",
+        "no_window",
+        "computed_time",
+        "two_watermarks",
+        "sample",
+        "groups_of_a_batch",
+        "repeated_column_at_a_sink",
+        "repeated_column_of_rows",
+    ],
 )
 def test_a_dataflow_that_spark_refuses_is_refused(
     spark: SparkSession, declare: Callable[[penstock.Stream], penstock.Stream], message: str

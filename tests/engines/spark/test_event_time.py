@@ -124,7 +124,6 @@ def await_ended_stream(engine: Any) -> None:
 
 
 def outer_rows(engine: Any) -> list[tuple[int, int | None]]:
-    engine.set_rate("goes_on", 100)
     play(engine, [])
     return sorted((row["k"], row["found"]) for row in engine.rows("out"))
 

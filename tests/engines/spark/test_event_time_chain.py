@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
-from tests.support.spark_runs import engine_for, plan_of, play
+from penstock.dataflow import Kind
+from penstock.engines.spark.engine import SparkEngine
+from tests.support.spark_runs import FLUSH_ROWS_PER_S, engine_for, plan_of, play, rows_read, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -126,6 +128,12 @@ def truth(spark: SparkSession) -> dict[str, list[tuple[Any, ...]]]:
     }
 
 
+def has_ended(engine: SparkEngine, name: str) -> bool:
+    """Return whether all rows of a source have been read."""
+    inputs = [(query, source) for query in engine.queries for source in query.inputs if source.origin == name]
+    return all(engine.position(query, source) == {"row": ROWS} for query, source in inputs)
+
+
 @pytest.mark.parametrize(
     ("flow", "states", "everywhere"),
     [
@@ -148,10 +156,18 @@ def test_event_time_survives_every_cut_and_change(
         plan = penstock.default_plan(flow, slots=2, replicas=dict(zip(states, (first, second), strict=False)))
         return plan_of(flow, plan.replicas, cuts)
 
+    sources = [operator.name for operator in flow.operators if operator.kind is Kind.SOURCE]
     engine = engine_for(flow, spark, tmp_path / "run", plan(2, 2, set()))
     try:
         engine.start()
-        play(engine, [plan(3, 1, everywhere), plan(1, 2, set())])
+        if len(sources) == 1:
+            play(engine, [plan(3, 1, everywhere), plan(1, 2, set())])
+        else:  # one stream ends between the changes: its last watermark must not get lost
+            wait_until(lambda: rows_read(engine) > 0, engine)
+            engine.apply(plan(3, 1, everywhere))
+            engine.set_rate(sources[0], FLUSH_ROWS_PER_S)
+            wait_until(lambda: has_ended(engine, sources[0]), engine)
+            play(engine, [plan(1, 2, set())])
         expected = truth[flow.name]
         assert len(expected) > 50
         assert in_order(engine.rows("out")) == expected

@@ -15,12 +15,13 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.apps import finance, netmon, wordcount
+from penstock.apps.joker import sum_barrier
 from tests.support.spark_runs import engine_for, plans, play
 
 ROWS = 1_200
 EXAMPLES = int(os.environ.get("PENSTOCK_SEQUENCES", "2"))
 # Rare losses show only if every address counts, hence no threshold.
-APPS = [(wordcount, {}), (netmon, {"threshold": 1}), (finance, {})]
+APPS = [(wordcount, {}), (netmon, {"threshold": 1}), (finance, {}), (sum_barrier, {"batch": 3})]
 
 pytestmark = pytest.mark.spark
 

@@ -26,37 +26,38 @@ from penstock.engines.spark.sources.factory import row_bytes
 from penstock.engines.spark.storage import row_files
 from penstock.store import Store
 from tests.support.kafka_flows import APPS, ROWS, counting, fill, rows_of, topics, wrong_counts
-from tests.support.spark_runs import engine_for, plan_of, wait_until
+from tests.support.spark_runs import engine_for, plan_of, play, random_plan, wait_until
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("app", ["wordcount", "netmon"])
-def test_exact_from_topic_to_topic_after_a_kill(broker: Broker, tmp_path: Path, app: str) -> None:
-    _, line, partitions, wrong = APPS[app]
+def test_exact_from_topic_to_topic_after_a_kill(broker: Broker, spark: SparkSession, tmp_path: Path, app: str) -> None:
+    """The driver that is killed has a session of its own; this process resumes the run."""
+    flow, line, partitions, wrong = APPS[app]
     lines, out = topics(broker.bootstrap_servers, f"kill-{app}", partitions)
     fill(broker.bootstrap_servers, lines, line, range(ROWS))
-    chance, killed = random.Random(len(app)), False
-    for _ in range(5):
-        words = [app, str(tmp_path / "run"), broker.bootstrap_servers, lines, out, str(chance.randrange(10**6))]
-        with (tmp_path / "driver.log").open("ab") as log:
-            driver = subprocess.Popen([sys.executable, "-m", "tests.support.kafka_driver", *words], stderr=log)
-            try:
-                while not killed and driver.poll() is None:
-                    if (tmp_path / "run" / "alive").exists():
-                        time.sleep(chance.uniform(0.0, 5.0))
-                        driver.send_signal(signal.SIGKILL)
-                        killed = True
-                    time.sleep(0.02)
-                code = driver.wait(timeout=400)
-            finally:
-                if driver.poll() is None:
-                    driver.kill()
-                    driver.wait()
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL, (tmp_path / "driver.log").read_text()[-3000:]
-    assert killed and wrong(rows_of(broker.bootstrap_servers, out)) == []
+    chance = random.Random(len(app))
+    run, words = tmp_path / "run", [app, str(tmp_path / "run"), broker.bootstrap_servers, lines, out]
+    with (tmp_path / "driver.log").open("ab") as log:
+        command = [sys.executable, "-m", "tests.support.kafka_driver", *words, str(chance.randrange(10**6))]
+        driver = subprocess.Popen(command, stderr=log)
+        try:
+            while driver.poll() is None and not (run / "alive").exists():
+                time.sleep(0.02)
+            time.sleep(chance.uniform(0.0, 5.0))
+        finally:
+            driver.kill()
+            code = driver.wait()
+    assert code == -signal.SIGKILL, (tmp_path / "driver.log").read_text()[-3000:]
+    kafka = KafkaCluster(bootstrap_servers=broker.bootstrap_servers)
+    engine = engine_for(flow(broker.bootstrap_servers, lines, out), spark, run, max_batch_rows=500, kafka=kafka)
+    try:
+        engine.start()
+        play(engine, [random_plan(engine.flow, chance)])
+    finally:
+        engine.stop()
+    assert wrong(rows_of(broker.bootstrap_servers, out)) == []
 
 
 def test_an_unavailable_broker_is_waited_for(broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
@@ -72,13 +73,14 @@ def test_an_unavailable_broker_is_waited_for(broker: Broker, spark: SparkSession
         max_batch_rows=100,
         kafka=KafkaCluster(bootstrap_servers=broker.bootstrap_servers),
     )
-    down, observed = threading.Event(), threading.Event()
+    down, observed, attempted = threading.Event(), threading.Event(), threading.Event()
 
     def restart_broker() -> None:
         broker.stop()
         down.set()
         observed.wait()
-        time.sleep(20)  # the plan change begins during this time
+        while not (tmp_path / "run" / "intent.json").exists() and not attempted.wait(0.05):
+            pass  # the broker returns during the change of the plan, or after it has failed
         broker.start()
 
     try:
@@ -99,6 +101,7 @@ def test_an_unavailable_broker_is_waited_for(broker: Broker, spark: SparkSession
         try:
             engine.apply(changed)
         except penstock.PenstockError:  # the broker returns late, so the old plan stays in force
+            attempted.set()
             outage.join()
             assert engine.plan == cut
             engine.apply(changed)
@@ -110,6 +113,7 @@ def test_an_unavailable_broker_is_waited_for(broker: Broker, spark: SparkSession
         assert window.operator("lines").rows_in_total == ROWS and window.operator("lines").backlog_rows == 0
     finally:
         observed.set()
+        attempted.set()
         engine.stop()
     assert wrong_counts(rows_of(broker.bootstrap_servers, out)) == []
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from penstock.study.stepwise.configuration import (
-    Change,
     Configuration,
     Finished,
     NextTrial,
     OperatorMeasurement,
     Round,
+    TrialChange,
 )
 from penstock.study.stepwise.operator_capacity import CapacitySettings, next_capacity_trial, operator_capacity
 from penstock.study.stepwise.sequential_test import Verdict
@@ -29,7 +29,7 @@ def round_of(
 ) -> Round:
     return Round(
         configuration=Configuration(tasks=tasks),
-        change=Change.SINKS if verdict is None else Change.OPERATOR,
+        change=TrialChange.SINKS if verdict is None else TrialChange.OPERATOR,
         rows_per_s=(100.0, 100.0),
         latency_s=total_s,
         verdict=verdict,
@@ -58,7 +58,7 @@ def test_equation_2() -> None:
 def test_the_operator_with_the_highest_capacity_gets_a_task() -> None:
     trial = trial_after(FIRST)
     assert trial.configuration.tasks == {"parse": 2, "split": 3, "count": 3}
-    assert (trial.change, trial.reference, trial.ends_when_missed) == (Change.OPERATOR, 0, True)
+    assert (trial.change, trial.reference, trial.ends_when_missed) == (TrialChange.OPERATOR, 0, True)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.NO_DIFFERENCE, Verdict.WORSE, Verdict.TARGET_MISSED])
@@ -146,11 +146,11 @@ def test_operators_that_take_turns_get_tasks_together_and_then_alone_behind_a_cu
     first = round_of({"parse": 2, "split": 3, "count": 3}, (0.7, 0.4, 0.5))
     trial = next_capacity_trial([first], TURNS)
     assert isinstance(trial, NextTrial)
-    assert (trial.configuration.tasks, trial.change) == ({"parse": 2, "split": 4, "count": 4}, Change.OPERATOR)
+    assert (trial.configuration.tasks, trial.change) == ({"parse": 2, "split": 4, "count": 4}, TrialChange.OPERATOR)
     failed = replace(first, configuration=trial.configuration, change=trial.change, verdict=Verdict.NO_DIFFERENCE)
     second = next_capacity_trial([first, failed], TURNS)
     assert isinstance(second, NextTrial)
-    assert (second.configuration.tasks, second.change) == ({"parse": 2, "split": 3, "count": 4}, Change.CUT)
+    assert (second.configuration.tasks, second.change) == ({"parse": 2, "split": 3, "count": 4}, TrialChange.CUT)
     assert second.configuration.cuts == {"split"} and "need a cut after split" in second.reason
     kept = replace(failed, configuration=second.configuration, change=second.change, verdict=Verdict.BETTER)
     third = next_capacity_trial([first, failed, kept], TURNS)

@@ -7,19 +7,21 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from penstock.study.stepwise.operator_types import Flow, OperatorType, operator_type
+from penstock.study.stepwise.operator_types import InputOutputRates, OperatorType, operator_type
 
 SLICES = 8
 REPEATS = 4
 WORDS = (4.0, 12.0, 7.0, 20.0, 9.0, 3.0, 15.0, 6.0)  # words per line in each slice of the data
 
 
-def flows(output: Callable[[float, int], float], rate: float, noise: float, rng: np.random.Generator) -> list[Flow]:
+def flows(
+    output: Callable[[float, int], float], rate: float, noise: float, rng: np.random.Generator
+) -> list[InputOutputRates]:
     result = []
     for data_slice in range(SLICES):
         for _ in range(REPEATS):
             rows_out = output(rate, data_slice) * max(0.01, 1.0 + noise * rng.standard_normal())
-            result.append(Flow(data_slice=data_slice, input_rows_per_s=rate, output_rows_per_s=rows_out))
+            result.append(InputOutputRates(data_slice=data_slice, input_rows_per_s=rate, output_rows_per_s=rows_out))
     return result
 
 
@@ -43,7 +45,7 @@ def test_the_type_is_detected(kind: OperatorType, noise: float) -> None:
 
 
 def test_an_operator_without_output_or_input_is_proportional() -> None:
-    silent = [Flow(data_slice=i, input_rows_per_s=10.0, output_rows_per_s=0.0) for i in range(4)]
+    silent = [InputOutputRates(data_slice=i, input_rows_per_s=10.0, output_rows_per_s=0.0) for i in range(4)]
     assert operator_type(silent, silent) is OperatorType.PROPORTIONAL
     assert operator_type([], silent) is OperatorType.PROPORTIONAL
 
@@ -57,6 +59,6 @@ def test_a_declaration_overrides_the_measurement() -> None:
 
 
 def test_an_output_that_grows_a_little_slower_than_the_input_is_not_logic_dependent() -> None:
-    slow = [Flow(data_slice=i, input_rows_per_s=100.0, output_rows_per_s=50.0 + i % 2) for i in range(10)]
-    fast = [Flow(data_slice=i, input_rows_per_s=300.0, output_rows_per_s=130.0 + i % 2) for i in range(10)]
+    slow = [InputOutputRates(data_slice=i, input_rows_per_s=100.0, output_rows_per_s=50.0 + i % 2) for i in range(10)]
+    fast = [InputOutputRates(data_slice=i, input_rows_per_s=300.0, output_rows_per_s=130.0 + i % 2) for i in range(10)]
     assert operator_type(slow, fast) is not OperatorType.LOGIC_DEPENDENT

@@ -60,15 +60,19 @@ def test_figure_11_the_profiler_ends_higher_than_both_baselines(name: str) -> No
     assert result.rounds[0].rows_per_s > 1.2 * by_stela[0].rows_per_s
 
 
-@pytest.mark.parametrize(("name", "share"), [("WC", 0.95), ("SWC", 0.93), ("TSA", 0.93)])
-def test_figure_11_the_profiler_ends_near_the_optimum(name: str, share: float) -> None:
-    """SWC and TSA end at 94 %.
-
-    The profiler divides the slots as if the waiting tasks of SWC needed a core. TSA has nine operators on 12 slots, and
-    the trial takes the fewest tasks that are predicted to reach 98 %.
-    """
+@pytest.mark.parametrize("name", REAL)
+def test_figure_11_the_profiler_ends_near_the_optimum(name: str) -> None:
     application, result, *_ = on_six_nodes(name)
-    assert result.rows_per_s * application.tweets_per_row >= share * best_per_s(name)
+    assert result.rows_per_s * application.tweets_per_row >= 0.95 * best_per_s(name)
+
+
+@pytest.mark.parametrize("name", ["linear", "star", "diamond"])
+def test_figure_11_the_graphs_use_the_cores_after_a_few_rounds(name: str) -> None:
+    """All cores together are an upper bound that no plan exceeds."""
+    application, result, *_ = on_six_nodes(name)
+    assert len(result.rounds) <= MAX_ROUNDS
+    assert result.meets_target
+    assert 0.95 <= result.rows_per_s * application.core_s_per_row / SLOTS <= 1.02
 
 
 @pytest.mark.parametrize("name", ["WC", "SWC"])
@@ -119,7 +123,7 @@ def test_figure_14_a_small_slice_starts_higher_and_a_large_one_lower() -> None:
 
 
 def test_figure_14_a_short_latency_target_costs_throughput() -> None:
-    """A longer target does not always help, also in the paper."""
-    strict, default = (sentiment_with(as_printed=True, latency_s=seconds) for seconds in (0.3, 0.5))
-    assert strict.rows_per_s < default.rows_per_s
-    assert any(row.change == "throttle" for row in strict.rounds)
+    printed = [sentiment_with(as_printed=True, latency_s=seconds) for seconds in (0.3, 0.7)]
+    assert printed[0].rows_per_s < 0.95 * printed[1].rows_per_s
+    assert any(row.change == "throttle" for row in printed[0].rounds)
+    assert sentiment_with(latency_s=0.3).rows_per_s < sentiment_with().rows_per_s

@@ -25,7 +25,7 @@ from penstock.apps.nexmark.numbering import (
     last_person,
     person_event,
 )
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.apps.seeded_random import random_bits_array
 
 PERSON_SCHEMA = (
@@ -82,7 +82,7 @@ def prices(bits: Any) -> Any:
     return steps[low] + ((steps[low + 1] - steps[low]) * (bits & 0xFFFF) >> 16)
 
 
-def persons(k: Any, settings: Settings) -> Columns:
+def persons(k: Any, settings: NexmarkSettings) -> Columns:
     """Return the columns of the persons with these numbers."""
     bits = random_bits_array(k, _PERSON)
     tables = _tables()
@@ -98,7 +98,7 @@ def persons(k: Any, settings: Settings) -> Columns:
     }
 
 
-def auctions(k: Any, settings: Settings) -> Columns:
+def auctions(k: Any, settings: NexmarkSettings) -> Columns:
     """Return the columns of the auctions with these numbers."""
     event = auction_event(k)
     bits, more = random_bits_array(k, _AUCTION), random_bits_array(k, _SECOND_AUCTION)
@@ -120,7 +120,7 @@ def auctions(k: Any, settings: Settings) -> Columns:
     }
 
 
-def bids(k: Any, settings: Settings) -> Columns:
+def bids(k: Any, settings: NexmarkSettings) -> Columns:
     """Return the columns of the bids with these numbers. `arrived` is the clock that query 12 uses."""
     event = bid_event(k)
     bits, more = random_bits_array(k, _BID), random_bits_array(k, _SECOND_BID)
@@ -145,7 +145,7 @@ def _hot(last: Any) -> Any:
     return last // _HOT_SPAN * _HOT_SPAN
 
 
-def _active_person(event: Any, bits: Any, settings: Settings) -> Any:
+def _active_person(event: Any, bits: Any, settings: NexmarkSettings) -> Any:
     known = last_person(event) + 1
     active = np.minimum(known, settings.active_persons)
     return known - active + _slice(bits, 40, 24) % (active + _LEAD)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.apps.seeded_random import random_bits_array
 
 PERSONS, AUCTIONS, BIDS = 1, 3, 46
@@ -69,12 +69,12 @@ def rows_of_kind(first: int, size: int, events: int) -> int:
     return events // EVENTS * size + min(max(events % EVENTS - first, 0), size)
 
 
-def arrival_ms(event: Any, settings: Settings) -> Any:
+def arrival_ms(event: Any, settings: NexmarkSettings) -> Any:
     """Return the nominal time at which an event arrives, in milliseconds since 1970. It never decreases."""
     return START_MS + event * 1000 // settings.events_per_s
 
 
-def event_ms(event: Any, settings: Settings) -> Any:
+def event_ms(event: Any, settings: NexmarkSettings) -> Any:
     """Return the event time, in milliseconds since 1970. It is out of order by less than `disorder_ms`."""
     disorder = random_bits_array(event, _DISORDER_SEED) % settings.disorder_ms
     return arrival_ms(event, settings) + disorder.astype("int64")

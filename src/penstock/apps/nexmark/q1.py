@@ -17,7 +17,7 @@ import penstock
 from penstock.apps.comparison import differences, epoch_ms
 from penstock.apps.input_output import default_sink
 from penstock.apps.nexmark import streams
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.dataflow.sinks import Sink
 
 EUROS_PER_DOLLAR = Decimal("0.908")
@@ -34,7 +34,7 @@ def flow(
 ) -> penstock.Dataflow:
     """Return the dataflow on `rows` events at `rows_per_s`; `settings` are those of the generator."""
     flow = penstock.Dataflow("q1")
-    bids = flow.source("bids", streams.source(streams.BID, rows, rows_per_s, Settings(**settings)))
+    bids = flow.source("bids", streams.source(streams.BID, rows, rows_per_s, NexmarkSettings(**settings)))
     bids.stateless("convert", convert, columns=COLUMNS).sink("out", default_sink(output, rows))
     return flow
 
@@ -44,7 +44,7 @@ Row = tuple[int, int, int, int, str]  # auction, bidder, thousandths of the pric
 
 def oracle(rows: int, **settings: int) -> Counter[Row]:
     """Return all bids among the first `rows` events with the converted price: 908 thousandths per unit."""
-    bids = streams.bids(rows, Settings(**settings))
+    bids = streams.bids(rows, NexmarkSettings(**settings))
     return Counter((bid.auction, bid.bidder, 908 * bid.price, bid.at_ms, bid.extra) for bid in bids)
 
 

@@ -17,7 +17,7 @@ import penstock
 from penstock.apps.comparison import differences, epoch_ms
 from penstock.apps.input_output import default_sink
 from penstock.apps.nexmark import streams
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.dataflow.sinks import Sink
 
 GAP_S = 10
@@ -35,7 +35,7 @@ def flow(
 ) -> penstock.Dataflow:
     """Return the dataflow on `rows` events at `rows_per_s`; `settings` are those of the generator."""
     flow = penstock.Dataflow("q11")
-    chosen = Settings(**settings)
+    chosen = NexmarkSettings(**settings)
     bids = flow.source("bids", streams.source(streams.BID, rows, rows_per_s, chosen))
     bids.watermark("date_time", chosen.delay)
     bids.keyed("sessions", sessions, keys=["bidder"], columns=COLUMNS).sink("out", default_sink(output, rows))
@@ -47,7 +47,7 @@ Row = tuple[int, int, int, int]  # bidder, number of bids, start and end of the 
 
 def oracle(rows: int, **settings: int) -> Counter[Row]:
     """Return all sessions that the watermark has passed."""
-    chosen = Settings(**settings)
+    chosen = NexmarkSettings(**settings)
     bids = streams.bids(rows, chosen)
     end_ms = streams.watermark_ms([bid.at_ms for bid in bids], chosen.disorder_ms)
     sessions = user_sessions([(bid.bidder, bid.at_ms) for bid in bids])

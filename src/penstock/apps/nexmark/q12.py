@@ -2,9 +2,9 @@
 
 Processing time differs from run to run, so a result could be neither repeated after a failure nor checked. The dataflow
 uses a clock that is a function of the event number instead: `arrived`, the nominal time at which the event arrives at
-`Settings.events_per_s`. The clock has the properties of processing time that matter to the query. It follows the order
-of arrival, whatever the event times are, and it never goes back, so the watermark has no delay and no row is late. A
-window is final when a row of a later window has arrived.
+`NexmarkSettings.events_per_s`. The clock has the properties of processing time that matter to the query. It follows the
+order of arrival, whatever the event times are, and it never goes back, so the watermark has no delay and no row is
+late. A window is final when a row of a later window has arrived.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import penstock
 from penstock.apps.comparison import differences, epoch_ms
 from penstock.apps.input_output import default_sink
 from penstock.apps.nexmark import streams
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.dataflow.sinks import Sink
 
 WINDOW_S = 10
@@ -37,7 +37,7 @@ def flow(
 ) -> penstock.Dataflow:
     """Return the dataflow on `rows` events at `rows_per_s`; `settings` are those of the generator."""
     flow = penstock.Dataflow("q12")
-    bids = flow.source("bids", streams.source(streams.BID, rows, rows_per_s, Settings(**settings)))
+    bids = flow.source("bids", streams.source(streams.BID, rows, rows_per_s, NexmarkSettings(**settings)))
     bids.watermark("arrived", "0 seconds")
     bids.keyed("count", count, keys=["bidder"], columns=COLUMNS).sink("out", default_sink(output, rows))
     return flow
@@ -48,7 +48,7 @@ Row = tuple[int, int, int, int]  # bidder, number of bids, start and end of the 
 
 def oracle(rows: int, **settings: int) -> Counter[Row]:
     """Return the counts of all windows that ended before the last bid arrived."""
-    bids = streams.bids(rows, Settings(**settings))
+    bids = streams.bids(rows, NexmarkSettings(**settings))
     end_ms = streams.watermark_ms([bid.arrived_ms for bid in bids], 0)
     counts = Counter((bid.bidder, bid.arrived_ms // (WINDOW_S * 1000)) for bid in bids)
     rows_by_window = [

@@ -12,7 +12,7 @@ import penstock
 from penstock.apps.comparison import differences
 from penstock.apps.input_output import default_sink
 from penstock.apps.nexmark import streams
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.dataflow.sinks import Sink
 
 ONE_IN = 123
@@ -27,7 +27,7 @@ def flow(
 ) -> penstock.Dataflow:
     """Return the dataflow on `rows` events at `rows_per_s`; `settings` are those of the generator."""
     flow = penstock.Dataflow("q2")
-    bids = flow.source("bids", streams.source(streams.BID, rows, rows_per_s, Settings(**settings)))
+    bids = flow.source("bids", streams.source(streams.BID, rows, rows_per_s, NexmarkSettings(**settings)))
     bids.stateless("select", select, columns=["auction", "price"]).sink("out", default_sink(output, rows))
     return flow
 
@@ -37,7 +37,7 @@ Row = tuple[int, int]  # auction, price
 
 def oracle(rows: int, **settings: int) -> Counter[Row]:
     """Return the selected bids among the first `rows` events."""
-    bids = streams.bids(rows, Settings(**settings))
+    bids = streams.bids(rows, NexmarkSettings(**settings))
     return Counter((bid.auction, bid.price) for bid in bids if bid.auction % ONE_IN == 0)
 
 

@@ -16,7 +16,7 @@ import penstock
 from penstock.apps.comparison import differences
 from penstock.apps.input_output import default_sink
 from penstock.apps.nexmark import streams
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.dataflow.sinks import Sink
 
 STATES = ("OR", "ID", "CA")
@@ -40,7 +40,7 @@ def flow(
 ) -> penstock.Dataflow:
     """Return the dataflow on `rows` events at `rows_per_s`; `settings` are those of the generator."""
     flow = penstock.Dataflow("q3")
-    chosen = Settings(**settings)
+    chosen = NexmarkSettings(**settings)
     persons = flow.source("persons", streams.source(streams.PERSON, rows, rows_per_s, chosen))
     auctions = flow.source("auctions", streams.source(streams.AUCTION, rows, rows_per_s, chosen))
     suggestions = flow.keyed(
@@ -63,7 +63,7 @@ Row = tuple[str, str, str, int]  # name, city, state, auction
 
 def oracle(rows: int, **settings: int) -> Counter[Row]:
     """Return the suggestions from the first `rows` events. Every person has one row, so each auction occurs once."""
-    chosen = Settings(**settings)
+    chosen = NexmarkSettings(**settings)
     local = {person.id: person for person in streams.persons(rows, chosen) if person.state in STATES}
     sales = [auction for auction in streams.auctions(rows, chosen) if auction.category == CATEGORY]
     sellers = [(local[auction.seller], auction) for auction in sales if auction.seller in local]

@@ -19,7 +19,7 @@ import penstock
 from penstock.apps.comparison import differences, epoch_ms
 from penstock.apps.input_output import default_sink
 from penstock.apps.nexmark import winning_bids
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.dataflow.sinks import Sink
 
 WINDOW_S, SLIDE_S = 10, 5
@@ -37,7 +37,7 @@ def flow(
 ) -> penstock.Dataflow:
     """Return the dataflow on `rows` events at `rows_per_s`; `settings` are those of the generator."""
     flow = penstock.Dataflow("q4")
-    winners = winning_bids.stream(flow, rows, rows_per_s, Settings(**settings))
+    winners = winning_bids.stream(flow, rows, rows_per_s, NexmarkSettings(**settings))
     winners.keyed("average", average, keys=["category"], columns=COLUMNS).sink("out", default_sink(output, rows))
     return flow
 
@@ -47,7 +47,7 @@ Row = tuple[int, int, int, int]  # end of the window in ms, category, mean price
 
 def oracle(rows: int, **settings: int) -> Counter[Row]:
     """Return the means of all windows that the watermark has passed."""
-    chosen = Settings(**settings)
+    chosen = NexmarkSettings(**settings)
     end_ms = winning_bids.closed_ms(rows, chosen)
     prices: dict[tuple[int, int], list[int]] = {}
     for winner in winning_bids.winners(rows, chosen):

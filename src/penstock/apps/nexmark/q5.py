@@ -17,7 +17,7 @@ import penstock
 from penstock.apps.comparison import differences, epoch_ms
 from penstock.apps.input_output import default_sink
 from penstock.apps.nexmark import streams
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.dataflow.sinks import Sink
 
 WINDOW_S, SLIDE_S = 10, 2
@@ -42,7 +42,7 @@ def flow(
 ) -> penstock.Dataflow:
     """Return the dataflow on `rows` events at `rows_per_s`; `settings` are those of the generator."""
     flow = penstock.Dataflow("q5")
-    chosen = Settings(**settings)
+    chosen = NexmarkSettings(**settings)
     bids = flow.source("bids", streams.source(streams.BID, rows, rows_per_s, chosen))
     (
         bids.watermark("date_time", chosen.delay)
@@ -58,7 +58,7 @@ Row = tuple[int, int, int]  # auction, number of bids, end of the window in ms
 
 def oracle(rows: int, **settings: int) -> Counter[Row]:
     """Return the hottest auctions of all windows that the watermark has passed."""
-    chosen = Settings(**settings)
+    chosen = NexmarkSettings(**settings)
     bids = streams.bids(rows, chosen)
     end_ms = streams.watermark_ms([bid.at_ms for bid in bids], chosen.disorder_ms)
     windows: dict[int, Counter[int]] = {}

@@ -29,7 +29,7 @@ import penstock
 from penstock.apps.comparison import differences, epoch_ms
 from penstock.apps.input_output import default_sink
 from penstock.apps.nexmark import winning_bids
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.dataflow.sinks import Sink
 
 AUCTIONS = 10
@@ -93,7 +93,7 @@ def flow(
 ) -> penstock.Dataflow:
     """Return the dataflow on `rows` events at `rows_per_s`; `settings` are those of the generator."""
     flow = penstock.Dataflow("q6")
-    winners = winning_bids.stream(flow, rows, rows_per_s, Settings(**settings))
+    winners = winning_bids.stream(flow, rows, rows_per_s, NexmarkSettings(**settings))
     means = winners.keyed("averages", averages, keys=["seller"], columns=["seller", "auction", "expires", "average"])
     means.sink("out", default_sink(output, rows))
     return flow
@@ -106,7 +106,7 @@ def oracle(rows: int, **settings: int) -> Counter[Row]:
     """Return the mean after each auction that closed before the last watermark."""
     prices: dict[int, list[int]] = {}
     expected: Counter[Row] = Counter()
-    for winner in winning_bids.winners(rows, Settings(**settings)):
+    for winner in winning_bids.winners(rows, NexmarkSettings(**settings)):
         prices.setdefault(winner.seller, []).append(winner.price)
         latest = prices[winner.seller][-AUCTIONS:]
         expected[winner.seller, winner.auction, winner.expires_ms, sum(latest) // len(latest)] += 1

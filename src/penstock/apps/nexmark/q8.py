@@ -17,7 +17,7 @@ import penstock
 from penstock.apps.comparison import differences, epoch_ms
 from penstock.apps.input_output import default_sink
 from penstock.apps.nexmark import streams
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.dataflow.sinks import Sink
 
 WINDOW_S = 10
@@ -47,7 +47,7 @@ def flow(
 ) -> penstock.Dataflow:
     """Return the dataflow on `rows` events at `rows_per_s`; `settings` are those of the generator."""
     flow = penstock.Dataflow("q8")
-    chosen = Settings(**settings)
+    chosen = NexmarkSettings(**settings)
     persons = flow.source("persons", streams.source(streams.PERSON, rows, rows_per_s, chosen))
     persons.watermark("date_time", chosen.delay)
     auctions = flow.source("auctions", streams.source(streams.AUCTION, rows, rows_per_s, chosen))
@@ -72,7 +72,7 @@ Row = tuple[int, str, int]  # person, name, start of the window in ms
 
 def oracle(rows: int, **settings: int) -> Counter[Row]:
     """Return the new sellers of all windows that the watermark of auctions has passed."""
-    chosen = Settings(**settings)
+    chosen = NexmarkSettings(**settings)
     auctions = streams.auctions(rows, chosen)
     end_ms = streams.watermark_ms([auction.at_ms for auction in auctions], chosen.disorder_ms)
     sold = {(auction.seller, auction.at_ms // (WINDOW_S * 1000)) for auction in auctions}

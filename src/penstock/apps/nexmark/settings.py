@@ -8,7 +8,7 @@ from penstock.dataflow.errors import DataflowError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class NexmarkSettings:
     """Parameters of the events. Event time does not depend on the rate at which the events arrive."""
 
     events_per_s: int = 1_000  # events per second of event time
@@ -29,7 +29,7 @@ class Settings:
     def max_auction_ms(self) -> int:
         """No auction is open for longer. Lengths are uniform up to twice the time in which `in_flight_auctions` begin.
 
-        >>> Settings(events_per_s=1_000, in_flight_auctions=30).max_auction_ms  # 30 auctions in 500 events
+        >>> NexmarkSettings(events_per_s=1_000, in_flight_auctions=30).max_auction_ms  # 30 auctions in 500 events
         1000
         """
         return max(1, 2 * self.in_flight_auctions * 50 * 1000 // (3 * self.events_per_s))

@@ -16,14 +16,14 @@ import penstock
 from penstock.apps.input_output import ROWS_PER_S
 from penstock.apps.nexmark import generator
 from penstock.apps.nexmark.numbering import AUCTIONS, BIDS, EVENTS, PERSONS, rows_of_kind
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 from penstock.dataflow.sources import Source
 
 Columns = Callable[..., generator.Columns]  # takes an array of numbers, and the settings
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EventKind:
     """One of the three kinds of events, and its position in every 50 events."""
 
     first: int
@@ -36,12 +36,12 @@ class Kind:
         return rows_of_kind(self.first, self.size, events)
 
 
-PERSON = Kind(0, PERSONS, generator.persons, generator.PERSON_SCHEMA)
-AUCTION = Kind(PERSONS, AUCTIONS, generator.auctions, generator.AUCTION_SCHEMA)
-BID = Kind(PERSONS + AUCTIONS, BIDS, generator.bids, generator.BID_SCHEMA)
+PERSON = EventKind(0, PERSONS, generator.persons, generator.PERSON_SCHEMA)
+AUCTION = EventKind(PERSONS, AUCTIONS, generator.auctions, generator.AUCTION_SCHEMA)
+BID = EventKind(PERSONS + AUCTIONS, BIDS, generator.bids, generator.BID_SCHEMA)
 
 
-def source(kind: Kind, rows: int | None, rows_per_s: float | None, settings: Settings) -> Source:
+def source(kind: EventKind, rows: int | None, rows_per_s: float | None, settings: NexmarkSettings) -> Source:
     """Return the source of one kind of events; all at once without a rate, endless without a number of rows."""
     rate = ROWS_PER_S if rows is None and rows_per_s is None else rows_per_s
     return penstock.generate(
@@ -78,25 +78,25 @@ class Bid(NamedTuple):
     extra: str
 
 
-def persons(events: int, settings: Settings) -> list[Person]:
+def persons(events: int, settings: NexmarkSettings) -> list[Person]:
     """Return the persons among the first `events` events."""
     return [Person(*row) for row in _rows(PERSON, events, settings, "id", "name", "city", "state", "date_time")]
 
 
-def auctions(events: int, settings: Settings) -> list[Auction]:
+def auctions(events: int, settings: NexmarkSettings) -> list[Auction]:
     """Return the auctions among the first `events` events."""
     return [
         Auction(*row) for row in _rows(AUCTION, events, settings, "id", "date_time", "expires", "seller", "category")
     ]
 
 
-def bids(events: int, settings: Settings) -> list[Bid]:
+def bids(events: int, settings: NexmarkSettings) -> list[Bid]:
     """Return the bids among the first `events` events."""
     names = ("auction", "bidder", "price", "date_time", "arrived", "extra")
     return [Bid(*row) for row in _rows(BID, events, settings, *names)]
 
 
-def _rows(kind: Kind, events: int, settings: Settings, *names: str) -> Any:
+def _rows(kind: EventKind, events: int, settings: NexmarkSettings, *names: str) -> Any:
     columns = kind.columns(np.arange(kind.rows(events)), settings)
     return zip(*(_values(columns[name]) for name in names), strict=True)
 

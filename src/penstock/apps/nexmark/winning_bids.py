@@ -5,8 +5,8 @@ final when the watermark of auctions and bids has passed `expires`.
 
 Structured Streaming has no retractions, so the maximum cannot be corrected as in Flink SQL. The dataflow emits each
 auction once instead, as Apache Beam does: a join of bids and auctions with a time range, then the maximum per auction.
-The event time of an auction is its end. An auction lasts at most `Settings.max_auction_ms`, which bounds the state of
-the join on both sides. A closed auction without a valid bid has no result.
+The event time of an auction is its end. An auction lasts at most `NexmarkSettings.max_auction_ms`, which bounds the
+state of the join on both sides. A closed auction without a valid bid has no result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
 from penstock.apps.nexmark import streams
-from penstock.apps.nexmark.settings import Settings
+from penstock.apps.nexmark.settings import NexmarkSettings
 
 COLUMNS = ("auction", "seller", "category", "expires", "price")
 
@@ -44,7 +44,9 @@ def highest(valid: DataFrame) -> DataFrame:
     return valid.groupBy(*keys).agg(F.max("price").alias("price"))
 
 
-def stream(flow: penstock.Dataflow, rows: int | None, rows_per_s: float | None, settings: Settings) -> penstock.Stream:
+def stream(
+    flow: penstock.Dataflow, rows: int | None, rows_per_s: float | None, settings: NexmarkSettings
+) -> penstock.Stream:
     """Declare the sources and the operators up to the winning bids, with the columns COLUMNS."""
     auctions = flow.source("auctions", streams.source(streams.AUCTION, rows, rows_per_s, settings))
     bids = flow.source("bids", streams.source(streams.BID, rows, rows_per_s, settings))
@@ -70,7 +72,7 @@ class Winner(NamedTuple):
     price: int
 
 
-def closed_ms(rows: int, settings: Settings) -> int:
+def closed_ms(rows: int, settings: NexmarkSettings) -> int:
     """Return the watermark behind the join after all rows.
 
     The watermark of the query is the smaller one of auctions and bids. A join passes on the time of the oldest row that
@@ -87,7 +89,7 @@ def closed_ms(rows: int, settings: Settings) -> int:
     return query_ms - settings.max_auction_ms - 1
 
 
-def winners(rows: int, settings: Settings) -> list[Winner]:
+def winners(rows: int, settings: NexmarkSettings) -> list[Winner]:
     """Return the expected winning bids among the first `rows` events, by the time at which auctions close."""
     auctions = {auction.id: auction for auction in streams.auctions(rows, settings)}
     prices: dict[int, int] = {}

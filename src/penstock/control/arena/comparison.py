@@ -18,14 +18,14 @@ from penstock.control.arena.scenarios import FINE, SCENARIOS
 from penstock.control.controller import Settings
 from penstock.control.loop import Clock
 from penstock.control.policy import Policy
-from penstock.control.simulation import Duration, LatencyTarget, simulate
+from penstock.control.simulation import Duration, simulate
 from penstock.control.topology import Topology
 from penstock.dataflow import PlanError
 from penstock.engines.ports import RunnableEngine
 from penstock.engines.simulated import Behaviour, Mode, SimulatedEngine
 from penstock.plan import default_plan
 from penstock.planning.trace import Trace
-from penstock.store import Store
+from penstock.store import LatencyTarget, Store
 
 Progress = Callable[[Sequence[Any], str], Iterable[Any]]  # wraps a sequence of steps, such as `rich.progress.track`
 
@@ -182,7 +182,7 @@ def compare_policies(
 
     def result(policy: Policy, number: int) -> PolicyResult:
         fresh = SimulatedEngine(flow, load, plan=first_plans[number], mode=engine, seed=seed + 1 + number)
-        target = LatencyTarget(max_s=2 * optimum.latency_s)
+        target = LatencyTarget(seconds=2 * optimum.latency_s)
         return run_policy(
             policy, fresh, fresh.clock, settings, duration=options.duration, optimum=optimum, target=target
         )

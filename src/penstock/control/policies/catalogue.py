@@ -15,6 +15,7 @@ from penstock.models.fission_costs import FissionCosts
 
 if TYPE_CHECKING:
     from penstock.control.policy import Policy
+    from penstock.control.quiet_hours import QuietHours
     from penstock.study.stepwise.stored_profile import StoredProfile
 
 
@@ -24,15 +25,25 @@ class PolicyEntry(NamedTuple):
     has_latency_target: bool = False  # it needs either `PolicyParameters.latency_s` or `max_slots`
     needs_profile: bool = False  # it needs `PolicyParameters.profile`
     distributes_replicas: bool = False  # it can distribute a fixed number of slots, under any load, in a study
-    evaluates_changes: bool = False  # it evaluates and reverts its own changes, and measures in periods of its own
+    evaluates_changes: bool = False  # it evaluates and reverts its own changes
+    has_periods: bool = False  # it measures in periods of its own
+    has_target_and_limit: bool = False  # it accepts `latency_s` and `max_slots` together
+    averages_itself: bool = False  # it keeps averages of its own, and reads short windows
 
 
 POLICIES = {
+    "auto": PolicyEntry(
+        "penstock.control.policies.auto",
+        has_latency_target=True,
+        has_target_and_limit=True,
+        evaluates_changes=True,
+        averages_itself=True,
+    ),
     "drs": PolicyEntry("penstock.control.policies.drs", has_latency_target=True, distributes_replicas=True),
     "threshold": PolicyEntry("penstock.control.policies.threshold", distributes_replicas=True),
     "stela": PolicyEntry("penstock.control.policies.stela", distributes_replicas=True),
     "ds2": PolicyEntry("penstock.control.policies.ds2"),
-    "organic": PolicyEntry("penstock.control.policies.organic", evaluates_changes=True),
+    "organic": PolicyEntry("penstock.control.policies.organic", evaluates_changes=True, has_periods=True),
     "fission-model": PolicyEntry("penstock.control.policies.fission_model"),
     "mst": PolicyEntry("penstock.control.policies.mst", sets_executors=True),
     "stepwise": PolicyEntry("penstock.control.policies.stepwise", needs_profile=True),
@@ -47,7 +58,7 @@ class PolicyParameters:
     latency_s: float | None = None  # latency target (T_max)
     release_below_s: float | None = None  # T_min; None: half of the target
     quantile: float | None = None  # latency quantile of the target: 0.5, 0.95 or 0.99; None: the mean
-    queue: Literal["mmk", "gigk"] = "mmk"  # queueing model of engines that work row by row
+    queue: Literal["mmk", "gigk"] | None = None  # queueing model of a station (drs); None: that of the engine
     executors: tuple[int, int] | None = None  # least and largest number of executors; None: the number is fixed
     slots_per_executor: int = 1  # slots of an executor
     workers: int | None = None  # workers of the cluster; None: the largest number of executors
@@ -82,15 +93,18 @@ def build_policy(name: str, options: PolicyParameters) -> Policy:
     )
 
 
-def guarded_policy(name: str, options: PolicyParameters, *, cooldown_s: float) -> Policy:
-    """Return the policy with the guards of a run: slot limit, minimum gain, pay-back of the pause, and cooldown.
+def guarded_policy(
+    name: str, options: PolicyParameters, *, cooldown_s: float, quiet_hours: QuietHours | None = None
+) -> Policy:
+    """Return the policy with the guards of a run: slot limit, minimum gain, pay-back of a pause, cooldown, quiet hours.
 
     A policy that evaluates its changes has no expected gain, and its reverts must pass.
     """
     from penstock.control.guards import Bounded, Cooldown, Hysteresis, PayBack
+    from penstock.control.quiet_hours import Quiet
 
     policy = build_policy(name, options)
-    if POLICIES[name].evaluates_changes:
-        return Cooldown(Bounded(policy, max_slots=options.max_slots), seconds=cooldown_s)
-    worthwhile = PayBack(Hysteresis(policy, gain=0.05), within_s=600.0)
-    return Cooldown(Bounded(worthwhile, max_slots=options.max_slots), seconds=cooldown_s)
+    if not POLICIES[name].evaluates_changes:
+        policy = PayBack(Hysteresis(policy, gain=0.05), within_s=600.0)
+    policy = Cooldown(Bounded(policy, max_slots=options.max_slots), seconds=cooldown_s)
+    return policy if quiet_hours is None else Quiet(policy, hours=quiet_hours)

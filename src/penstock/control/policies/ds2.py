@@ -7,7 +7,10 @@ busy time. Together with the selectivities, the rates of the sources determine t
 
 DS2 knows throughput only: no latency target and no budget. If it needs more slots than are allowed, it holds. The last
 few replicas are released only if the remaining ones have spare capacity; otherwise measurement noise would add and
-remove a replica in turn.
+remove a replica in turn. The spare capacity grows with the noise of the work in the window.
+
+The true rate of a micro-batch query leaves out the fixed time A of its batches. A batch settles at A / (1 - rho), which
+is longest for the fewest replicas with rho < 1, so replicas are planned for rho of at most 0.9: batches of 10 A.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from penstock.control.demand import Demand, DemandPolicy
+from penstock.control.demand import Demand, DemandPolicy, RegionLoad
 from penstock.control.policies.catalogue import PolicyParameters
 from penstock.control.policy import Change, Decision, Hold, Policy, Reason, Situation
 from penstock.plan.counts import slots_text
@@ -24,6 +27,9 @@ from penstock.planning.plan_outcome import Alternative, PlanOutcome
 _ROUNDING = 1e-9  # 3.0000000000000004 replicas' worth of rows are 3, not 4
 _FEW = 0.2  # share of the replicas up to which a release may be noise; at least one replica
 _SPARE = 0.05  # spare capacity that remaining replicas need before a few are released
+_DEVIATIONS = 2.5  # the same in standard deviations of the measured work
+_MOST_SPARE = 0.3
+_BUSY = 0.9  # share of the time of a micro-batch query in which it works on rows, at most
 
 
 def build(options: PolicyParameters) -> Policy:
@@ -42,13 +48,23 @@ class Ds2(DemandPolicy):
         if situation.micro_batch:  # the stages of a query take turns: each has only its part of the time
             for query in situation.topology.queries(situation.plan.cuts):
                 stages = [name for name in query if name in work]
-                work |= dict.fromkeys(stages, sum(demand.loads[name].work for name in stages))
+                work |= dict.fromkeys(stages, sum(demand.loads[name].work for name in stages) / _BUSY)
         present = {name: load.replicas for name, load in demand.loads.items()}
-        wanted = {name: _replicas(amount * self.target_ratio, present[name]) for name, amount in work.items()}
+        span_s = situation.window.end_s - situation.window.start_s
+        wanted = {
+            name: _replicas(amount * self.target_ratio, present[name], _spare(demand.loads[name], span_s))
+            for name, amount in work.items()
+        }
         limiting = next((name for name, load in demand.loads.items() if load.max_replicas == 1 < wanted[name]), None)
         counts = {name: 1 if demand.loads[name].max_replicas == 1 else count for name, count in wanted.items()}
         # A region without work needs one replica; in a query with others it shares their count.
-        idle = {} if situation.micro_batch else dict.fromkeys(demand.idle, 1)
+        working = {
+            name
+            for query in situation.topology.queries(situation.plan.cuts)
+            if work.keys() & set(query)
+            for name in query
+        }
+        idle = {name: 1 for name in demand.idle if not (situation.micro_batch and name in working)}
         plan = situation.topology.rescaled(situation.plan, counts | idle)
         slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
         limit = "" if limiting is None else f"; '{limiting}' needs {wanted[limiting]} replicas but can have only one"
@@ -86,7 +102,14 @@ class Ds2(DemandPolicy):
         )
 
 
-def _replicas(work: float, present: int) -> int:
+def _spare(load: RegionLoad, span_s: float) -> float:
+    """Return the spare capacity that exceeds the noise of the measured work: a sum over a random number of rows."""
+    rows = max(1.0, load.arrival_per_s * span_s)
+    noise = math.sqrt((1.0 + (load.service_scv or 0.0)) / rows)
+    return min(_MOST_SPARE, max(_SPARE, _DEVIATIONS * noise))
+
+
+def _replicas(work: float, present: int, spare: float = _SPARE) -> int:
     """Return the replicas for an amount of work, with spare capacity if only a few would be released.
 
     >>> [_replicas(work, 5) for work in (5.01, 4.0, 3.9, 3.8, 3.0)]
@@ -96,7 +119,7 @@ def _replicas(work: float, present: int) -> int:
     """
     fewest = max(1, math.ceil(work - _ROUNDING))
     if present - fewest <= max(1.0, _FEW * present):
-        return max(fewest, min(present, math.ceil(work * (1.0 + _SPARE) - _ROUNDING)))
+        return max(fewest, min(present, math.ceil(work * (1.0 + spare) - _ROUNDING)))
     return fewest
 
 

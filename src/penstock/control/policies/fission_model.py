@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from penstock.control.demand import Demand, demand_of
+from penstock.control.demand import demand_of
 from penstock.control.policies.catalogue import PolicyParameters
 from penstock.control.policy import Change, Decision, Hold, Memory, Policy, Reason, Situation
-from penstock.control.region_configuration import Configuration, plan_with, threads
+from penstock.control.region_configuration import RegionConfiguration, plan_with
+from penstock.control.region_costs import fission_regions
 from penstock.dataflow.operators import Kind
-from penstock.dataflow.regions import Region
 from penstock.models.fission_costs import FissionCosts
 from penstock.models.pipelined_fission import FissionRegion
 from penstock.plan.plan import Plan, diff
@@ -57,8 +57,8 @@ class FissionModel:
             reason = f"The current plan has the highest predicted throughput, {best.rows_per_s:.4g} rows/s."
             code = Reason.AT_LIMIT if short else Reason.BEST
             return Hold(reason_code=code, reason=reason, inputs=inputs, needs_slots=needs), memory
-        if threads(situation.topology, plan, micro_batch=situation.micro_batch) > max(
-            situation.max_slots, threads(situation.topology, situation.plan, micro_batch=situation.micro_batch)
+        if situation.topology.slots(plan, micro_batch=situation.micro_batch) > max(
+            situation.max_slots, situation.topology.slots(situation.plan, micro_batch=situation.micro_batch)
         ):
             reason = f"The best plan needs more than the {situation.max_slots} allowed slots."
             return Hold(reason_code=Reason.AT_LIMIT, reason=reason, inputs=inputs, needs_slots=needs), memory
@@ -79,43 +79,10 @@ class FissionModel:
         return change, {**memory, _DECIDED: _text(plan), _BEFORE: _text(situation.plan)}
 
 
-def fission_regions(situation: Situation, demand: Demand) -> list[FissionRegion]:
-    """Return the regions with measured costs and selectivities, upstream first."""
-    assert situation.window is not None
-    seen = {operator.operator: operator for operator in situation.window.operators}
-    topology = situation.topology
-    result = []
-    for region in topology.regions:
-        rows, costs = [], []
-        reaching = demand.arrivals.get(region.name, 0.0) / demand.external_per_s
-        for name in region.operators:
-            operator = seen.get(name)
-            rows.append(reaching)
-            costs.append((operator.seconds_per_row if operator is not None else None) or 0.0)
-            selectivity = operator.selectivity if operator is not None else None
-            reaching *= 1.0 if selectivity is None else selectivity
-        result.append(
-            FissionRegion(
-                name=region.name,
-                operators=region.operators,
-                rows=tuple(rows),
-                seconds_per_row=tuple(costs),
-                required_cuts=_positions(region, topology.required_cuts),
-                allowed_cuts=_positions(region, frozenset(region.operators) - topology.forbidden_cuts),
-                max_replicas=None if region.replicable else 1,
-            )
-        )
-    return result
-
-
-def _positions(region: Region, cuts: frozenset[str]) -> frozenset[int]:
-    return frozenset(i + 1 for i, name in enumerate(region.operators[:-1]) if name in cuts)
-
-
 def _plan(situation: Situation, best: FissionPlan) -> Plan:
     topology = situation.topology
     wanted = {
-        region.name: Configuration(
+        region.name: RegionConfiguration(
             replicas=best.choices[region.name].replicas,
             cuts=tuple(sorted(region.operators[cut - 1] for cut in best.choices[region.name].cuts)),
         )

@@ -15,6 +15,8 @@ import msgspec
 
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.json_document import JsonDocument
+from penstock.dataflow.operator_class import PortOperator
+from penstock.dataflow.schedule import Ports, RowSchedule
 from penstock.engines.simulated.distributions import LARGEST, BehaviourError, Distribution, Exponential, Fixed
 from penstock.engines.simulated.placement import PLACEMENTS
 from penstock.models.curve import CurvePoint
@@ -46,6 +48,10 @@ class OperatorBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     # Share of the service time in which a replica uses its core; it waits for the rest. In micro-batch mode a task
     # occupies its slot also while it waits.
     cpu_share: float = 1.0
+    # Rows out per invocation of an operator class whose schedule counts rows. The schedule determines the invocations
+    # (row-by-row and micro-batch modes), unless `selectivity` is given.
+    emitted: Distribution = Fixed(value=1.0)
+    row_bytes: float | None = None  # mean size of a row that it emits; None: unknown
     curve: dict[str, CurvePoint] = {}  # threads on one slot -> their peak rate together
 
 
@@ -56,6 +62,7 @@ class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     interarrival: Distribution = Exponential(mean=1.0)  # only its shape matters: the rate sets the mean
     batch: Distribution = Fixed(value=1.0)  # rows that arrive together
     rows: int | None = None  # total number of rows; None: the number that the dataflow declares
+    row_bytes: float | None = None  # mean size of a row; None: unknown
 
 
 class SimulatedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,7 +148,21 @@ class Behaviour(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_
     def source(self, name: str) -> SourceBehaviour:
         return self.sources.get(name, _PLAIN)
 
+    def schedule(self, flow: Dataflow, name: str) -> PortOperator | None:
+        """Return the operator class whose schedule is simulated; None if the output follows from the selectivity."""
+        function, own = flow[name].fn, self.of(name)
+        is_replaced = own.selectivity is not None or own.pairs or own.period_s is not None or bool(own.workload)
+        if is_replaced or not isinstance(function, PortOperator) or not isinstance(function.schedule, RowSchedule):
+            return None
+        return function
+
     def selectivity(self, flow: Dataflow, name: str) -> Distribution:
+        """Return rows out per row in; for an operator class whose schedule is simulated, their mean."""
+        scheduled = self.schedule(flow, name)
+        if scheduled is not None:
+            required = scheduled.required
+            is_all = isinstance(scheduled.schedule, RowSchedule) and scheduled.schedule.ports is Ports.ALL
+            return Fixed(value=self.of(name).emitted.mean / (sum(required) / (1 if is_all else len(required))))
         declared = flow[name].selectivity
         return self.of(name).selectivity or Fixed(value=1.0 if declared is None else declared)
 

@@ -23,6 +23,7 @@ class _Interval:
     span_s: float
     counts: dict[str, np.ndarray]  # field of COUNT -> value by operator
     waiting_rows: np.ndarray  # by operator
+    counted_s: np.ndarray  # by operator: the time that its counts refer to
 
 
 class SimulationMeter:
@@ -39,16 +40,19 @@ class SimulationMeter:
         self._region = {name: region.name for region in regions(flow) for name in region.operators}
         self._before = simulation.counts.snapshot()
         self._since_s = simulation.now_s
+        self._counted_until_s = simulation.counted_until_s()
 
     def window(self, plan: Plan, generation: int, epoch_s: float) -> Window:
         """Return the window since the last call."""
         counts, before, now_s = self._simulation.counts, self._before, self._simulation.now_s
         fields = counts.operators.dtype.names or ()
+        counted_before_s, self._counted_until_s = self._counted_until_s, self._simulation.counted_until_s()
         interval = _Interval(
             plan=plan,
             span_s=max(now_s - self._since_s, 1e-9),
             counts={field: counts.operators[field] - before.operators[field] for field in fields},
             waiting_rows=self._simulation.waiting_rows(),
+            counted_s=self._counted_until_s - counted_before_s,
         )
         sources = [operator.name for operator in self._flow.operators if operator.kind is Kind.SOURCE]
         external_rows = sum(int(interval.counts["arrived"][self._index[name]]) for name in sources)
@@ -76,8 +80,11 @@ class SimulationMeter:
         at, counts, span_s = self._index[operator.name], interval.counts, interval.span_s
         total = self._simulation.counts.operators[at]
         behaviour = self._behaviour.of(operator.name)
+        counted_s = float(interval.counted_s[at])
         is_source, is_sink = operator.kind is Kind.SOURCE, operator.kind is Kind.SINK
         rows_in, rows_out, busy_s = int(counts["rows_in"][at]), int(counts["rows_out"][at]), float(counts["busy_s"][at])
+        threads = 1 if self._is_micro_batch else interval.plan.threads.get(operator.name, 1)
+        busy_s /= threads  # the time of the slot; all its threads use it
         cost_s = None if is_source else ratio(busy_s, rows_in)
         replicas = None if is_source else interval.plan.replicas[self._region[operator.name]]
         arrived = int(counts["arrived"][at]) if self._has_queue(operator, interval.plan) else rows_in
@@ -97,7 +104,8 @@ class SimulationMeter:
             true_rows_per_s=true_rate(cost_s),
             selectivity=None if is_sink else ratio(rows_out, rows_in),
             seconds_per_row=cost_s,
-            utilisation=busy_s / (replicas * span_s) if replicas else None,
+            utilisation=ratio(busy_s, replicas * counted_s) if replicas else None,
+            utilisation_s=counted_s if self._is_micro_batch else None,
             backlog_rows=self._backlog_rows(operator, interval),
             state_rows=None,
             state_bytes=behaviour.state_bytes if operator.kind.has_state else None,

@@ -40,5 +40,8 @@ class SimulationMode(Protocol):
     def in_service_rows(self) -> np.ndarray:
         """Return the rows that each operator is processing."""
 
+    def counted_until_s(self) -> np.ndarray:
+        """Return the time up to which the work of each operator is counted: a batch counts when it ends."""
+
     def is_idle(self) -> bool:
         """Return whether all sources have ended and no row is waiting or in service."""

@@ -105,5 +105,7 @@ def operator_distributions(flow: Dataflow, behaviour: Behaviour) -> list[Distrib
         elif operator.kind is Kind.SINK:
             result += (behaviour.of(name).service_s, Fixed(value=0.0))
         else:
-            result += (behaviour.of(name).service_s, behaviour.selectivity(flow, name))
+            is_scheduled = behaviour.schedule(flow, name) is not None
+            emitted = behaviour.of(name).emitted if is_scheduled else behaviour.selectivity(flow, name)
+            result += (behaviour.of(name).service_s, emitted)
     return result

@@ -17,6 +17,7 @@ from penstock.dataflow import Dataflow, Kind, regions
 from penstock.engines.simulated.behaviour import Behaviour, Queue
 from penstock.engines.simulated.distributions import BehaviourError, Fixed
 from penstock.engines.simulated.placement import PLACEMENTS
+from penstock.models.core_sharing import core_stretch
 from penstock.models.curve import Curve, CurvePoint, curve_from_points
 from penstock.plan import Plan, pipelines
 
@@ -35,9 +36,10 @@ class ReplicaSlot:
 class SimulatedStation:
     operators: tuple[str, ...]
     pipeline: str
-    replicas: int
-    slots: tuple[ReplicaSlot, ...]  # by replica; empty if the station takes no time and needs no slot
+    replicas: int  # servers: replicas of the plan times their threads
+    slots: tuple[ReplicaSlot, ...]  # by server; empty if the station takes no time and needs no slot
     key_shares: tuple[float, ...]  # by replica: its share of the rows; empty if rows are not distributed by key
+    threads: int = 1  # servers that share the slot of one replica of the plan
     entry_s: float = 0.0  # time of a replica to take a row from the queue, without the work of the operators
 
     @property
@@ -50,20 +52,24 @@ def stations(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> tuple[Simulate
     pipeline_of = {name: pipeline.name for pipeline in pipelines(flow, plan) for name in pipeline.operators}
     runs = _runs(flow, plan)
     working = [
-        (run[0], replicas, _cpu_share(flow, behaviour, run))
+        (run[0], replicas, _threads(plan, run), _cpu_share(flow, behaviour, run))
         for run, replicas in runs
         if any(_takes_time(behaviour, name) for name in run)
     ]
     slots = replica_slots(working, plan, behaviour)
     result = []
     for names, replicas in runs:
-        first = behaviour.of(names[0])
-        by_key = first.keys > 0 or (first.queue is Queue.REPLICA and flow[names[0]].kind is Kind.KEYED)
+        first, threads = behaviour.of(names[0]), _threads(plan, names)
+        # The threads of a replica take rows from the same queue.
+        by_key = threads == 1 and (
+            first.keys > 0 or (first.queue is Queue.REPLICA and flow[names[0]].kind is Kind.KEYED)
+        )
         result.append(
             SimulatedStation(
                 operators=names,
                 pipeline=pipeline_of[names[0]],
-                replicas=replicas,
+                replicas=replicas * threads,
+                threads=threads,
                 slots=slots.get(names[0], ()),
                 key_shares=tuple(key_shares(first.keys, first.zipf, replicas).tolist()) if by_key else (),
                 entry_s=behaviour.thread.per_row_s(replicas, sent_rows=_sent_rows(flow, behaviour, names))
@@ -86,6 +92,11 @@ def _runs(flow: Dataflow, plan: Plan) -> list[tuple[tuple[str, ...], int]]:
                 runs.append((tuple(run), replicas))
                 run = []
     return runs
+
+
+def _threads(plan: Plan, run: Sequence[str]) -> int:
+    """Return the threads of each replica of a station: as many as that of its operators with the most threads."""
+    return max(plan.threads.get(name, 1) for name in run)
 
 
 def _sent_rows(flow: Dataflow, behaviour: Behaviour, names: Sequence[str]) -> float:
@@ -116,30 +127,40 @@ def _cpu_share(flow: Dataflow, behaviour: Behaviour, run: Sequence[str]) -> floa
 
 
 def replica_slots(
-    working: Sequence[tuple[str, int, float]], plan: Plan, behaviour: Behaviour
+    working: Sequence[tuple[str, int, int, float]], plan: Plan, behaviour: Behaviour
 ) -> dict[str, tuple[ReplicaSlot, ...]]:
     """Assign replicas to slots by the strategy of the cluster. Return the slots by the first operator of each station.
 
-    `working` are the stations that need slots: first operator, replicas and share of the time on a core. The slowdown
-    assumes that all replicas of a slot are busy. This is exact for one replica per slot and pessimistic otherwise.
+    `working` are the stations that need slots: first operator, replicas, threads per replica and share of the time on a
+    core. The threads of a replica have the same slot, and an entry each in the result. The slowdown assumes that all
+    threads on a slot are busy. This is exact for one thread per slot and pessimistic otherwise.
     """
-    order = [(operator, share) for operator, replicas, share in working for _ in range(replicas)]
-    counts = [(operator, replicas) for operator, replicas, _ in working]
+    order = [(operator, threads, share) for operator, replicas, threads, share in working for _ in range(replicas)]
+    counts = [(operator, replicas) for operator, replicas, _, _ in working]
     places = PLACEMENTS[behaviour.cluster.placement](counts, plan.slots)
     on_slot: list[list[float]] = [[] for _ in range(plan.slots)]
-    for slot, (_, share) in zip(places, order, strict=True):
-        on_slot[slot].append(share)
+    for slot, (_, threads, share) in zip(places, order, strict=True):
+        on_slot[slot] += [share] * threads
     shares_of_slot = [tuple(shares) for shares in on_slot]
-    curves = {operator: _curve(operator, behaviour.of(operator).curve) for operator, _, _ in working}
-    result: dict[str, list[ReplicaSlot]] = {operator: [] for operator, _, _ in working}
+    curves = {operator: _curve(operator, behaviour.of(operator).curve) for operator, *_ in working}
+    result: dict[str, list[ReplicaSlot]] = {operator: [] for operator, *_ in working}
     slowdowns: dict[tuple[str, tuple[float, ...]], float] = {}
-    for slot, (operator, share) in zip(places, order, strict=True):
+    for slot, (operator, threads, share) in zip(places, order, strict=True):
         key = (operator, shares_of_slot[slot])
         if key not in slowdowns:
             slowdowns[key] = slowdown(curves[operator], len(shares_of_slot[slot]), share, shares_of_slot[slot])
         executor = slot // behaviour.cluster.slots_per_executor
-        result[operator].append(ReplicaSlot(executor=executor, slowdown=slowdowns[key]))
+        result[operator] += [ReplicaSlot(executor=executor, slowdown=slowdowns[key])] * threads
     return {operator: tuple(slots) for operator, slots in result.items()}
+
+
+def pace(flow: Dataflow, behaviour: Behaviour, station: SimulatedStation) -> float:
+    """Return the time of a replica that has a slot for itself, relative to the same work with one thread."""
+    share, curve = (
+        _cpu_share(flow, behaviour, station.operators),
+        _curve(station.name, behaviour.of(station.name).curve),
+    )
+    return slowdown(curve, station.threads, share, [share] * station.threads) / station.threads
 
 
 def slowdown(curve: Curve | None, threads: int, cpu_share: float = 1.0, shares: Sequence[float] = ()) -> float:
@@ -154,23 +175,8 @@ def slowdown(curve: Curve | None, threads: int, cpu_share: float = 1.0, shares: 
     [1.0, 1.0, 1.5]
     """
     if curve is None:
-        return 1.0 - cpu_share + cpu_share * _core_stretch(shares or [1.0] * threads)
+        return 1.0 - cpu_share + cpu_share * core_stretch(shares or [1.0] * threads)
     return threads * curve.single.rows_per_s / curve.at(threads).rows_per_s
-
-
-def _core_stretch(shares: Sequence[float]) -> float:
-    """Return how much longer work on a core takes if threads share it, so that they use it completely but not more.
-
-    A thread that needs the core for the share c uses c / (1 - c + c y) of it if its work takes y times as long.
-    """
-    low, high = 1.0, max(1.0, float(len(shares)))
-    if all(share == 1.0 for share in shares):
-        return high
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        used = sum(share / (1.0 - share + share * middle) for share in shares)
-        low, high = (middle, high) if used > 1.0 else (low, middle)
-    return high
 
 
 def _curve(operator: str, points: Mapping[str, CurvePoint]) -> Curve | None:

@@ -35,7 +35,7 @@ def start(master: str, confs: dict[str, str] | None) -> None:
         return
     properties = session_properties(master, "penstock", confs)
     try:
-        _early = _Early(JvmProcess(properties, jvm_environment(master), log), properties)
+        _early = _Early(JvmProcess(properties, jvm_environment(master), log, is_for_run=True), properties)
     except JvmEndedError:  # the session reports the reason
         log.unlink(missing_ok=True)
 

@@ -32,6 +32,7 @@ from penstock.engines.spark.change.resume_check import (
     endpoints_of,
     shape_of,
 )
+from penstock.engines.spark.class_archive import keep_archive
 from penstock.engines.spark.compile.compiler import SharedQueryError
 from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors import ExecutorsError, Negotiator, negotiator_of
@@ -46,7 +47,7 @@ from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.run_directory.committed import Committed, Query, QueryInput, SourceInput
 from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.run_directory.journal import Journal
-from penstock.engines.spark.run_directory.orphans import await_orphan, note_jvm
+from penstock.engines.spark.run_directory.orphans import await_orphan, forget_jvm, note_jvm
 from penstock.engines.spark.session import session
 from penstock.engines.spark.settings import EngineSettings
 from penstock.engines.spark.sinks import writers
@@ -54,7 +55,7 @@ from penstock.engines.spark.sources.factory import create_source
 from penstock.engines.spark.sources.python_processes import start_python_processes
 from penstock.engines.startup import StartupPhases
 from penstock.measure.window import Window
-from penstock.plan import Plan, check_successor, default_plan, diff, pipelines, validated
+from penstock.plan import Plan, check_successor, default_plan, diff, pipelines, validated, with_remaining_threads
 from penstock.plan.counts import slots_text
 
 # Phases of a start.
@@ -75,6 +76,7 @@ class SparkEngine:
 
     plan: the plan to start with; None takes the default plan, or the plan of the run that is resumed.
     spark: an existing session; None creates one with `master` and `confs` and stops it at the end.
+    start_cancelled: when another thread sets it, `start` ends with an error at its next step.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class SparkEngine:
         master: str = "local[2]",
         confs: dict[str, str] | None = None,
         settings: EngineSettings | None = None,
+        start_cancelled: threading.Event | None = None,
     ) -> None:
         flow.check()
         if plan is not None:
@@ -94,6 +97,7 @@ class SparkEngine:
         self.flow = flow
         self.run = local_directory(at).resolve()
         self._settings = settings or EngineSettings()
+        self._start_cancelled = start_cancelled or threading.Event()
         self._master = master
         self._confs = confs
         self._requested_plan = plan
@@ -193,6 +197,7 @@ class SparkEngine:
                     self.apply(plan)
         phases.end(_QUERIES)
         self._start_clocks(self._opened())
+        keep_archive()
         phases.end(_FIRST_BATCH)
 
     def _start_clocks(self, run: _OpenRun) -> None:
@@ -226,7 +231,7 @@ class SparkEngine:
 
     def _resume(self, spark: SparkSession, executors: Negotiator, previous: Committed) -> None:
         plan = previous.plan.replace(slots=executors.start(previous.plan.slots))
-        plan = validated(self.flow, plan)
+        plan = validated(self.flow, with_remaining_threads(self.flow, plan))
         run = self._open(spark, executors, previous)
         self._committed = msgspec.structs.replace(previous, plan=plan, endpoints=endpoints_of(self.flow))
         for query in previous.queries:
@@ -255,6 +260,7 @@ class SparkEngine:
             sources=sources,
             settings=self._settings,
             executors=executors,
+            start_cancelled=self._start_cancelled,
         )
         meter = QueryMeter(context)
         queries = QueryRunner(context, on_start=meter.query_started, on_stop=meter.query_stopped)
@@ -286,7 +292,9 @@ class SparkEngine:
     def stop(self) -> None:
         with self._lock:
             if self._open_run is not None:
-                self._open_run.queries.stop_all(self._settings.drain_patience_s)
+                is_cancelled = self._start_cancelled.is_set()
+                self._open_run.queries.stop_all(0.0 if is_cancelled else self._settings.drain_patience_s)
+                forget_jvm(self.run)
             if self._owns_spark and self._spark is not None:
                 self._spark.stop()
                 self._spark = None

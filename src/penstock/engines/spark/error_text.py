@@ -1,42 +1,15 @@
-"""One-line summaries of the errors of Spark, whose full texts have stack traces of two languages, and of user code."""
+"""One-line summaries of the errors of Spark, whose full texts have stack traces of two languages."""
 
 from __future__ import annotations
 
 import re
-import reprlib
-from typing import Any
 
-from penstock.dataflow.code_location import failing_line, is_installed, source_file
-from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.code_location import is_installed
 from penstock.engines.spark.jvm import java_message
 
-_MAX_MESSAGE, _MAX_ROW, _MAX_CAUSE = 300, 200, 800  # characters
+_MAX_CAUSE = 800  # characters
 _PENSTOCK_ERROR = re.compile(r"^penstock\.[\w.]+: (.*)$", re.MULTILINE)
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
-_short = reprlib.Repr()
-_short.maxdict, _short.maxlist, _short.maxtuple, _short.maxstring, _short.maxother = 20, 8, 20, 60, 60
-
-
-class UserFunctionError(PenstockError):
-    """A function of the user raised an exception while it processed rows."""
-
-
-def user_function_error(
-    operator: str, function: Any, error: BaseException, *, row: object = None, number: int | None = None
-) -> UserFunctionError:
-    """Return the error that names the operator, the line of the user's code and the row, all in one line.
-
-    operator: what failed, such as "operator 'parse'".
-    row: the input of the function; `number` is the number of a row that a source generates.
-    """
-    line = failing_line(error, source_file(function))
-    where = f" in {line.filename}, line {line.lineno}" if line is not None else ""
-    message = " ".join(str(error).split())[:_MAX_MESSAGE]
-    given = "" if row is None else f"; row: {_short.repr(row)[:_MAX_ROW]}"
-    if number is not None:
-        given = f"; row number {number}"
-    kind = type(error).__name__
-    return UserFunctionError(f"{operator} failed{where}: {kind}{': ' if message else ''}{message}{given}")
 
 
 def first_line(error: BaseException) -> str:

@@ -272,6 +272,10 @@ class StatusStore:
         jvm: Any = spark._jvm
         self._mapper: Any = jvm.com.fasterxml.jackson.databind.ObjectMapper()
         self._mapper.registerModule(jvm.com.fasterxml.jackson.module.scala.DefaultScalaModule())
+        # The text of a stage would mostly consist of its SQL metrics, which are not needed here.
+        self._stage_mapper: Any = self._mapper.copy()
+        sequence = jvm.java.lang.Class.forName("scala.collection.immutable.Seq")
+        self._stage_mapper.configOverride(sequence).setIsIgnoredType(True)
         gateway: Any = spark.sparkContext._gateway
         self._maximum: Any = gateway.new_array(gateway.jvm.double, 1)  # the quantile 1.0
         self._maximum[0] = 1.0
@@ -310,7 +314,7 @@ class StatusStore:
             return None
 
     def _decode_stage(self, stage: Any) -> Stage:
-        return msgspec.json.decode(self._mapper.writeValueAsString(stage), type=Stage)
+        return msgspec.json.decode(self._stage_mapper.writeValueAsString(stage), type=Stage)
 
 
 # ---- logical plans
@@ -325,6 +329,10 @@ class PlanNode:
     @property
     def name(self) -> str:
         return str(self._node.nodeName())
+
+    def text(self) -> str:
+        """Return this node and all nodes below it as Spark prints them."""
+        return str(self._node.toString())
 
     @property
     def is_streaming(self) -> bool:

@@ -15,6 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.engines.spark.class_archive import archive_options
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _POLL_S = 0.02
 _END_TIMEOUT_S = 5.0  # how long a JVM may take to delete its temporary files
 
@@ -43,11 +46,18 @@ class JvmProcess:
     reads the end of its input then.
     """
 
-    def __init__(self, properties: Mapping[str, str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, properties: Mapping[str, str], environment: Mapping[str, str], log: Path, *, is_for_run: bool = False
+    ) -> None:
+        """`is_for_run`: the JVM will run queries, so it may write an archive of its classes when it ends."""
         from pyspark.find_spark_home import _find_spark_home
 
         self.log = log
-        command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
+        spark_home = Path(_find_spark_home())
+        command = [str(spark_home / "bin" / "spark-submit")]
+        given = properties.get(_JAVA_OPTIONS, "")
+        if options := archive_options(given, spark_home, may_write=is_for_run):
+            properties = {**properties, _JAVA_OPTIONS: f"{given} {options}".strip()}
         for name, value in properties.items():
             command += ["--conf", f"{name}={value}"]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))

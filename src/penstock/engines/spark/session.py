@@ -52,7 +52,7 @@ def session(
     try:
         jvm = early_jvm.take(properties)
         if jvm is None and not is_given_a_jvm() and (log := new_jvm_log(run)) is not None:
-            jvm = JvmProcess(properties, environment, log)
+            jvm = JvmProcess(properties, environment, log, is_for_run=run is not None)
         if jvm is not None:
             connect_jvm(jvm)
         builder = SparkSession.builder

@@ -77,14 +77,14 @@ class BatchRun:
         return self.stages_s / total_s if total_s > 0 else 0.0
 
 
-class Duration(NamedTuple):
+class TimeRange(NamedTuple):
     low: float
     value: float
     high: float
 
 
 @lru_cache(maxsize=8192)  # each window estimates the same batches again
-def batch_time(batch: BatchRun, slots: int) -> Duration:
+def batch_time(batch: BatchRun, slots: int) -> TimeRange:
     """Return the time of the same batch with another number of slots.
 
     >>> stage = StageRun(tasks=4, task_s=4.0, wall_s=2.1, longest_s=1.0)
@@ -94,17 +94,17 @@ def batch_time(batch: BatchRun, slots: int) -> Duration:
     """
     own_s = batch.batch_s - batch.waiting_s
     if slots == batch.slots or batch.stages == ():
-        return Duration(own_s, own_s, own_s)
+        return TimeRange(own_s, own_s, own_s)
     if batch.stages is None:
         scaled = batch.batch_s * batch.slots / slots
         low, high = sorted((batch.batch_s, scaled))
-        return Duration(low, high, high)
+        return TimeRange(low, high, high)
     stages = [_stage_time(stage, batch.slots, slots, shared=batch.shared) for stage in batch.stages]
     rest_s = batch.batch_s - batch.stages_s
-    return Duration(*(rest_s + batch.overlap * sum(times) for times in zip(*stages, strict=True)))
+    return TimeRange(*(rest_s + batch.overlap * sum(times) for times in zip(*stages, strict=True)))
 
 
-def _stage_time(stage: StageRun, before: int, after: int, *, shared: bool) -> Duration:
+def _stage_time(stage: StageRun, before: int, after: int, *, shared: bool) -> TimeRange:
     longest_s = _longest_s(stage, before)
     overhead_s = _overhead_s(stage, before) - (_waiting_s(stage, before) if shared else 0.0)
     makespan = _makespan(stage, longest_s, after)
@@ -112,7 +112,7 @@ def _stage_time(stage: StageRun, before: int, after: int, *, shared: bool) -> Du
         # The number of tasks may follow the number of slots, as for a file source.
         ideal_s = max(longest_s * before / after, stage.task_s / after)
         makespan = makespan._replace(low=min(makespan.low, ideal_s))
-    return Duration(*(seconds + overhead_s for seconds in makespan))
+    return TimeRange(*(seconds + overhead_s for seconds in makespan))
 
 
 def _waiting_s(stage: StageRun, slots: int) -> float:
@@ -134,15 +134,15 @@ def _longest_s(stage: StageRun, slots: int) -> float:
     return max(mean_s, min(longest_s, stage.task_s))
 
 
-def _makespan(stage: StageRun, longest_s: float, slots: int) -> Duration:
+def _makespan(stage: StageRun, longest_s: float, slots: int) -> TimeRange:
     at_once = max(1, min(stage.tasks, slots))
     low = max(longest_s, stage.task_s / at_once)
     if longest_s * stage.tasks <= _EQUAL_TASKS * stage.task_s:
         waves = math.ceil(stage.tasks / slots)
         value = max(low, waves * stage.task_s / max(1, stage.tasks))
-        return Duration(max(low, _EVEN * value), value, max(value, min(waves * longest_s, stage.task_s)))
+        return TimeRange(max(low, _EVEN * value), value, max(value, min(waves * longest_s, stage.task_s)))
     high = max(low, stage.task_s / at_once + longest_s * (1.0 - 1.0 / at_once))
-    return Duration(low, low, high)
+    return TimeRange(low, low, high)
 
 
 def capacity(
@@ -170,7 +170,7 @@ def capacity(
 
 
 def _capacity_at(
-    rows: int, batches: Sequence[BatchRun], times: Sequence[Duration], row_s: Duration, trigger_s: float
+    rows: int, batches: Sequence[BatchRun], times: Sequence[TimeRange], row_s: TimeRange, trigger_s: float
 ) -> Estimate:
     """Return rows / D(rows) for a batch of this size, where the line D passes through the mean of the batches."""
     mean_rows = _mean([batch.rows for batch in batches])
@@ -221,7 +221,7 @@ def fixed_time(batches: Sequence[BatchRun]) -> Estimate | None:
     batches = [batch for batch in batches if batch.rows > 0]
     if not batches:
         return None
-    times = [Duration(batch.batch_s, batch.batch_s, batch.batch_s) for batch in batches]
+    times = [TimeRange(batch.batch_s, batch.batch_s, batch.batch_s) for batch in batches]
     row_s = _row_time(batches, times)
     mean_s, rows = _mean([batch.batch_s for batch in batches]), _mean([batch.rows for batch in batches])
     low, high = (max(0.0, mean_s - slope * rows) for slope in (row_s.high, row_s.low))
@@ -229,7 +229,7 @@ def fixed_time(batches: Sequence[BatchRun]) -> Estimate | None:
     return Estimate(low=low, value=min(high, max(low, mean_s - row_s.value * rows)) if known else None, high=high)
 
 
-def _limited_capacity(batches: list[BatchRun], times: list[Duration], trigger_s: float) -> Estimate:
+def _limited_capacity(batches: list[BatchRun], times: list[TimeRange], trigger_s: float) -> Estimate:
     """Return N / max(D(N), T) for batches of the largest size that the source allows."""
     rows = _mean([batch.rows for batch in batches])
     bounds = [max(trigger_s, _mean([time[end] for time in times])) for end in range(3)]
@@ -242,7 +242,7 @@ def _limited_capacity(batches: list[BatchRun], times: list[Duration], trigger_s:
     return Estimate(low=rows / high_s, value=rows / value_s, high=rows / low_s)
 
 
-def _row_time(batches: Sequence[BatchRun], times: Sequence[Duration]) -> Duration:
+def _row_time(batches: Sequence[BatchRun], times: Sequence[TimeRange]) -> TimeRange:
     """Return C in seconds per row with its interval."""
     rows = np.array([batch.rows for batch in batches], dtype=float)
     low_s, value_s, high_s = (np.array([time[end] for time in times]) for end in range(3))
@@ -253,20 +253,20 @@ def _row_time(batches: Sequence[BatchRun], times: Sequence[Duration]) -> Duratio
     most = min(_bound(rows, high_s - fixed_s), _bound(rows[largest], (high_s - fixed_s)[largest]))
     middle = _slope(rows, value_s)
     if middle is None or middle.high <= 0:  # noise determines the slope
-        return Duration(0.0, most, most)
+        return TimeRange(0.0, most, most)
     under, over = (middle, middle) if np.array_equal(low_s, high_s) else (_slope(rows, low_s), _slope(rows, high_s))
     low = max(0.0, min(middle.low, under.low if under else 0.0))
     high = min(most, max(middle.high, over.high if over else most, 0.0))
     high = max(high, most / _EXTRAPOLATED)
     low = min(low, high)
-    return Duration(low, min(max(middle.value, low), high), high)
+    return TimeRange(low, min(max(middle.value, low), high), high)
 
 
 def _bound(rows: np.ndarray, seconds: np.ndarray) -> float:
     return float(seconds.mean() / rows.mean())
 
 
-def _slope(rows: np.ndarray, seconds: np.ndarray) -> Duration | None:
+def _slope(rows: np.ndarray, seconds: np.ndarray) -> TimeRange | None:
     """Return the slope of the regression with its interval; None if the sizes do not differ or are too few."""
     if len(rows) < _MIN_FIT or float(np.ptp(rows)) <= 0.01 * float(rows.mean()):
         return None
@@ -280,7 +280,7 @@ def _slope(rows: np.ndarray, seconds: np.ndarray) -> Duration | None:
         rows, seconds, scale = rows[kept], seconds[kept], scale[kept]
     slope, _, error = _least_squares(rows, seconds, scale)
     half = float(stdtrit(len(rows) - 2, 0.5 + _LEVEL / 2)) * error
-    return Duration(slope - half, slope, slope + half)
+    return TimeRange(slope - half, slope, slope + half)
 
 
 def _least_squares(rows: np.ndarray, seconds: np.ndarray, scale: np.ndarray) -> tuple[float, float, float]:

@@ -6,13 +6,17 @@
     usl       MST(m) = r m / (1 + s (m - 1) + k m (m - 1))            Gunther, "Guerrilla Capacity Planning", 2007
     power     MST(m) = c m^p                                          no plateau
     roofline  MST(m) = min(w0 + w1 m, w2)                             linear up to a part that does not scale
+    linear    MST(m) = w0 + w1 m                                      Ishii and Suzumura, ElasticStream, CLOUD 2011
+    mean      MST(m) = w0                                             the mean of all samples: no scaling
+
+The last two are competitors. They are candidates only if they are requested.
 
 All weights w are non-negative. Every family is fitted by least squares from `FitSums`, for a whole batch at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +24,7 @@ import numpy as np
 
 from penstock.models.mst.least_squares import FitSums, Link
 from penstock.models.mst.nnls import nnls
-from penstock.models.mst.samples import Floats
+from penstock.models.mst.samples import Floats, SamplesError
 
 _MIN_RECIPROCAL = 1e-100  # smallest 1/MST: a predicted time of 0 has no finite throughput
 
@@ -127,6 +131,14 @@ def _model2_terms(m: Floats) -> Floats:
     return np.stack([np.ones_like(m), m, -(m**2)], axis=-1)
 
 
+def _linear_terms(m: Floats) -> Floats:
+    return np.stack([np.ones_like(m), m], axis=-1)
+
+
+def _mean_terms(m: Floats) -> Floats:
+    return np.ones((len(m), 1))
+
+
 def _amdahl_terms(m: Floats) -> Floats:
     return np.stack([np.ones_like(m), 1 / m], axis=-1)
 
@@ -159,5 +171,26 @@ POWER = LinearFamily(name="power", link=Link.LOG, features=_power_terms, paramet
 
 ROOFLINE = RooflineFamily()
 
+# Base throughput and gain per VM.
+LINEAR = LinearFamily(name="linear", link=Link.IDENTITY, features=_linear_terms, parameters=2)
+
+MEAN = LinearFamily(name="mean", link=Link.IDENTITY, features=_mean_terms, parameters=1)
+
 PAPER_FAMILIES: tuple[CurveFamily, ...] = (MODEL1, MODEL2)
-CURVE_FAMILIES: tuple[CurveFamily, ...] = (MODEL1, MODEL2, AMDAHL, USL, POWER, ROOFLINE)
+COMPETITORS: tuple[CurveFamily, ...] = (LINEAR, MEAN)
+CURVE_FAMILIES: tuple[CurveFamily, ...] = (MODEL1, MODEL2, AMDAHL, USL, POWER, ROOFLINE)  # the default candidates
+
+
+def families_named(names: Sequence[str]) -> tuple[CurveFamily, ...]:
+    """Return the families with these names, without duplicates; the default candidates if no name is given.
+
+    Raise a SamplesError for an unknown name.
+
+    >>> [family.name for family in families_named(["model1", "linear"])]
+    ['model1', 'linear']
+    """
+    by_name: dict[str, CurveFamily] = {family.name: family for family in (*CURVE_FAMILIES, *COMPETITORS)}
+    for name in names:
+        if name not in by_name:
+            raise SamplesError(f"There is no model '{name}'. The models are {', '.join(by_name)}.")
+    return tuple(by_name[name] for name in dict.fromkeys(names)) or CURVE_FAMILIES

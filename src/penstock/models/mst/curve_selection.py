@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -11,6 +12,11 @@ from penstock.models.mst.curve_families import CURVE_FAMILIES, CurveFamily
 from penstock.models.mst.fitted_curve import FittedCurve, fit_curve, running_maximum
 from penstock.models.mst.least_squares import Weighting, absolute_rmse, relative_rmse
 from penstock.models.mst.samples import MAX_VMS, Floats, SamplesError, ThroughputSamples
+
+# How a model is chosen without validation counts: a mean of all models, weighted by how well they predict the largest
+# counts; the smallest error at the training counts, as in the paper; or the smallest error at counts left out in turn.
+Choose = Literal["mean", "training", "leave-one-out"]
+CHOOSE_METHODS: tuple[Choose, ...] = ("mean", "training", "leave-one-out")
 
 # Added to every error before families are weighted by it. Errors below the noise of a few samples are equal.
 _EQUAL_ERROR = 0.02
@@ -25,7 +31,8 @@ class CurveSelection:
     shares: tuple[float, ...]  # of each curve in the prediction; they add up to 1
     errors: dict[str, float]
     trained: tuple[int, ...]
-    validated: tuple[int, ...]  # empty: the errors at the largest counts decided
+    validated: tuple[int, ...]  # empty: `choose` says which errors decided
+    choose: Choose = "mean"
 
     def predict(self, vms: Floats) -> Floats:
         """Return the MST at the VM counts 1, 2, 3, ...: the geometric mean of the curves, weighted by their shares."""
@@ -43,13 +50,15 @@ def select_curve(
     steps: Sequence[float] = (0.0,),
     weighting: Weighting = Weighting.RELATIVE,
     refit: bool = True,
+    choose: Choose = "mean",
 ) -> CurveSelection:
     """Fit every family without the `validation` counts and select the one with the smallest RMSE at these counts.
 
     Without validation counts it is unknown which family extrapolates best, so the prediction is a mean of all families.
-    A family has a large share if it predicts the largest counts well from the smaller ones. (The paper uses the
-    training error in this case, which favours families with many parameters.) With `refit` the curves are finally
-    fitted to all samples, including those for validation. `steps` are candidate capacity steps in VMs.
+    A family has a large share if it predicts the largest counts well from the smaller ones. Two other values of
+    `choose` select one family instead: "training" by the training error, as the paper, which favours families with many
+    parameters; "leave-one-out" by the error at each count, predicted from all others. With `refit` the curves are
+    finally fitted to all samples, including those for validation. `steps` are candidate capacity steps in VMs.
     """
     for step in steps:
         if not 0 <= step <= MAX_VMS:
@@ -58,21 +67,22 @@ def select_curve(
     if not training.vms:
         raise SamplesError(f"All VM counts of app '{samples.app}' are used for validation. Leave some for training.")
     step = choose_step(training, families=families, steps=steps, weighting=weighting)
-    if validation:
-        held_out = samples.only(validation)
+    if validation or choose == "training":
+        judged = samples.only(validation) if validation else training
         rmse = relative_rmse if weighting is Weighting.RELATIVE else absolute_rmse
         errors = {}
         for family in families:
             fitted = fit_curve(family, training, step=step, weighting=weighting)
-            errors[family.name] = rmse(fitted.predict(held_out.vms), held_out)
+            errors[family.name] = rmse(fitted.predict(judged.vms), judged)
     else:
-        errors = {c.name: forward_error(c, training, step=step, weighting=weighting) for c in families}
+        folds = folds_without_validation(len(training.vms), choose)
+        errors = {c.name: fold_error(c, training, folds, step=step, weighting=weighting) for c in families}
     # Nested families often give the same curve: Amdahl's law is Model 1 without communication. Among families within
     # 0.1% of the smallest error, select the one with the fewest parameters.
     smallest = min(errors.values())
     close = [family for family in families if errors[family.name] <= 1.001 * smallest + 1e-12]
     selected = min(close, key=lambda family: (family.parameters, errors[family.name]))
-    if validation:
+    if validation or choose != "mean":
         shares = [float(family is selected) for family in families]
     else:
         shares = family_shares(np.array([errors[family.name] for family in families])).tolist()
@@ -85,6 +95,7 @@ def select_curve(
         errors=errors,
         trained=training.vms,
         validated=tuple(sorted(set(validation))),
+        choose=choose,
     )
 
 
@@ -119,27 +130,36 @@ def choose_step(
     return next(step for step, error in zip(steps, errors, strict=True) if error <= 1.02 * min(errors))
 
 
-def forward_folds(counts: int) -> list[int]:
-    """Return how many of the smallest VM counts each fold is fitted to; the others are predicted.
+Fold = tuple[tuple[int, ...], tuple[int, ...]]  # indices of the VM counts to fit, and of those to predict
 
-    >>> forward_folds(5)
-    [2, 3, 4]
+
+def folds_without_validation(counts: int, choose: Choose) -> list[Fold]:
+    """Return the folds whose errors weight or select the families, in order of the VM counts.
+
+    "mean": the larger counts from two or more of the smallest ones. "leave-one-out": each count from all others.
+    "training", and any method with a single count: all counts from themselves.
+
+    >>> folds_without_validation(4, "mean")
+    [((0, 1), (2, 3)), ((0, 1, 2), (3,))]
+    >>> folds_without_validation(3, "leave-one-out")
+    [((1, 2), (0,)), ((0, 2), (1,)), ((0, 1), (2,))]
     """
-    return list(range(min(2, counts - 1), counts)) if counts > 1 else []
+    every = tuple(range(counts))
+    if choose == "training" or counts < 2:
+        return [(every, every)]
+    if choose == "leave-one-out":
+        return [(tuple(other for other in every if other != left), (left,)) for left in every]
+    return [(every[:fitted], every[fitted:]) for fitted in range(min(2, counts - 1), counts)]
 
 
-def forward_error(family: CurveFamily, samples: ThroughputSamples, *, step: float, weighting: Weighting) -> float:
-    """Return the relative RMSE of the larger VM counts predicted from the smaller ones (see `forward_folds`).
-
-    Each predicted VM count has the same weight. A single count has its training error.
-    """
-    folds = forward_folds(len(samples.vms))
-    if not folds:
-        return fit_curve(family, samples, step=step, weighting=weighting).train_rmse
+def fold_error(
+    family: CurveFamily, samples: ThroughputSamples, folds: Sequence[Fold], *, step: float, weighting: Weighting
+) -> float:
+    """Return the relative RMSE of the predicted counts of all folds. Each predicted VM count has the same weight."""
     squares = []
-    for fitted_counts in folds:
-        fitted = fit_curve(family, samples.only(samples.vms[:fitted_counts]), step=step, weighting=weighting)
-        for count in samples.vms[fitted_counts:]:
-            held_out = samples.only([count])
+    for fit_to, predicted in folds:
+        fitted = fit_curve(family, samples.only(samples.vms[i] for i in fit_to), step=step, weighting=weighting)
+        for index in predicted:
+            held_out = samples.only([samples.vms[index]])
             squares.append(relative_rmse(fitted.predict(held_out.vms), held_out) ** 2)
     return float(np.sqrt(np.mean(squares)))

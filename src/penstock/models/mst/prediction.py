@@ -7,8 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.models.mst.curve_families import CURVE_FAMILIES
-from penstock.models.mst.curve_selection import CurveSelection, family_shares, forward_folds, select_curve
+from penstock.models.mst.curve_families import CURVE_FAMILIES, CurveFamily
+from penstock.models.mst.curve_selection import (
+    Choose,
+    CurveSelection,
+    family_shares,
+    folds_without_validation,
+    select_curve,
+)
 from penstock.models.mst.fitted_curve import check_vm_counts, fit_and_predict, running_maximum
 from penstock.models.mst.least_squares import Weighting, fit_sums
 from penstock.models.mst.samples import Floats, SamplesError, ThroughputSamples
@@ -105,6 +111,8 @@ def fit_mst(
     max_vms: int,
     validation: Sequence[int] = (),
     steps: Sequence[float] = (0.0,),
+    families: Sequence[CurveFamily] = CURVE_FAMILIES,
+    choose: Choose = "mean",
     resamples: int = 1000,
     seed: int = 0,
 ) -> MstModel:
@@ -116,14 +124,15 @@ def fit_mst(
     m VMs is the redrawn curve at m with its own u_m and, for a single sample, its own e. Near a measured VM count u_m
     is partly known (see `_near_measured`).
 
-    `validation` and `steps` are those of `select_curve`. Raise a SamplesError if the samples do not suffice.
+    `validation`, `steps`, `families` and `choose` are those of `select_curve`. Raise a SamplesError if the samples do
+    not suffice.
     """
     check_vm_counts([max_vms])
     if len(samples.vms) < 2:
         raise SamplesError(
             f"App '{samples.app}' was measured on {list(samples.vms)} VMs only. A curve needs two or more VM counts."
         )
-    selection = select_curve(samples, validation=validation, steps=steps)
+    selection = select_curve(samples, validation=validation, steps=steps, families=families, choose=choose)
     grid = np.arange(1.0, max(max_vms, *samples.vms) + 1)
     curve = selection.predict(grid)
     scatter = _scatter(samples, curve, selection.chosen.family.parameters, selection.errors[selection.chosen.name])
@@ -245,29 +254,32 @@ def _reselect(
     x = np.array(vms, dtype=float)
     index = np.array(vms) - 1
     step = selection.chosen.step
-    held = np.isin(vms, selection.validated).astype(float)
-    # Each fold is fitted to the counts that it keeps and evaluated at those that it holds out.
-    forward = [(np.arange(len(vms)) >= fitted).astype(float) for fitted in forward_folds(len(vms))]
-    folds = [held] if held.any() else forward
+    families = [curve.family for curve in selection.curves]
+    held = np.isin(vms, selection.validated)
+    if held.any():
+        folds = [(tuple(np.flatnonzero(~held).tolist()), tuple(np.flatnonzero(held).tolist()))]
+    else:
+        folds = folds_without_validation(len(vms), selection.choose)
     errors = []
-    for family in CURVE_FAMILIES:
+    for family in families:
         sums = fit_sums(throughput, family.link, Weighting.RELATIVE)
         fold_errors = np.zeros(len(throughput))
-        for fold in folds:
-            p = running_maximum(fit_and_predict(family, x, sums.restricted_to(1.0 - fold), step, grid[: max(vms)]))[
+        for fit_to, predicted in folds:
+            fitted, judged = (np.isin(np.arange(len(vms)), part).astype(float) for part in (fit_to, predicted))
+            p = running_maximum(fit_and_predict(family, x, sums.restricted_to(fitted), step, grid[: max(vms)]))[
                 :, index
             ]
             relative_error = p[..., None] / throughput - 1
             with np.errstate(over="ignore", invalid="ignore"):  # in draws with extreme values, which are not selected
-                fold_errors += (np.nanmean(relative_error**2, axis=-1) * fold).sum(-1)
-        errors.append(np.sqrt(fold_errors / sum(fold.sum() for fold in folds)))
-    if held.any():
+                fold_errors += (np.nanmean(relative_error**2, axis=-1) * judged).sum(-1)
+        errors.append(np.sqrt(fold_errors / sum(len(predicted) for _, predicted in folds)))
+    if held.any() or selection.choose != "mean":
         winner = np.argmin(errors, axis=0)
     else:
         limits = np.cumsum(family_shares(np.array(errors)), axis=0)
-        winner = (rng.random(len(throughput)) > limits).sum(0).clip(max=len(CURVE_FAMILIES) - 1)
+        winner = (rng.random(len(throughput)) > limits).sum(0).clip(max=len(families) - 1)
     chosen = np.empty((len(throughput), len(grid)))
-    for number, family in enumerate(CURVE_FAMILIES):
+    for number, family in enumerate(families):
         rows = winner == number
         if rows.any():
             sums = fit_sums(throughput[rows], family.link, Weighting.RELATIVE)

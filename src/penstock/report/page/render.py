@@ -14,6 +14,7 @@ from markupsafe import Markup
 from penstock.dataflow.errors import PenstockError
 from penstock.planning.elastic_comparison import ElasticComparison
 from penstock.planning.trace import Trace
+from penstock.report.call_remarks import call_remark
 from penstock.report.decisions import decision_cells
 from penstock.report.formatting import count, duration, percent, seconds, shortened
 from penstock.report.mst_curve import MstCurve
@@ -62,6 +63,7 @@ def run_page(report: RunReport) -> str:
         marks=distinct_lines(all_marks),
         labels=labels(all_marks),
         has_warm_up=any(point.warm_up for point in report.points),
+        call_remarks=[call_remark(row.operator, row.calls) for row in report.operators if row.calls],
         shared_costs=list(
             {row.shared_cost.operators: row.shared_cost for row in report.operators if row.shared_cost}.values()
         ),

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import regions
-from penstock.models.mst.fitted_curve import vms_per_step
+from penstock.models.mst.curve_families import CURVE_FAMILIES
+from penstock.models.mst.curve_selection import choose_step
+from penstock.models.mst.fitted_curve import fit_curve, vms_per_step
 from penstock.models.mst.prediction import fit_mst
 from penstock.models.mst.samples import ThroughputSamples
+from penstock.models.mst.validation_counts import first_divergences
 from penstock.plan import Plan, default_plan, pipelines
 from penstock.store import REPLICAS_BY_RULE, Trial
 
 SATURATED, PACED = "mst", "mst paced"
+VALIDATION = "mst validation"  # saturated trials of the counts that only select a model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +67,31 @@ def samples_of(app: str, trials: Sequence[Trial]) -> ThroughputSamples | None:
     """Return the samples of the first definition; None if there are none yet."""
     by_count: dict[int, list[float]] = {}
     for trial in trials:
-        if trial.study == SATURATED and trial.rows_per_s:
+        if trial.study in (SATURATED, VALIDATION) and trial.rows_per_s:
             by_count.setdefault(trial.executors, []).append(trial.rows_per_s)
     return ThroughputSamples.of(app, by_count) if by_count else None
+
+
+def validation_counts(trials: Sequence[Trial]) -> tuple[int, ...]:
+    """Return the counts that were measured for validation."""
+    return tuple(sorted({trial.executors for trial in trials if trial.study == VALIDATION and trial.rows_per_s}))
+
+
+def validation_grid(app: str, trials: Sequence[Trial], *, up_to: int, repeats: int) -> list[PlannedTrial]:
+    """Return the trials of the counts up to `up_to` at which the models begin to differ (Algorithm 1 of the paper).
+
+    The result depends on the other trials only, so that an interrupted validation continues with the same counts.
+    """
+    training = [trial for trial in trials if trial.study != VALIDATION]
+    samples = samples_of(app, training)
+    if samples is None or len(samples.vms) < 2:
+        return []
+    step = choose_step(samples, steps=steps_of(training))
+    curves = [fit_curve(family, samples, step=step) for family in CURVE_FAMILIES]
+    counts = first_divergences(curves, trained=samples.vms, max_vms=up_to)
+    return [
+        PlannedTrial(executors=count, repeat=repeat, study=VALIDATION) for repeat in range(repeats) for count in counts
+    ]
 
 
 def trials_with_result(trials: Sequence[Trial]) -> int:

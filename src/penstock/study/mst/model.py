@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.dataflow.errors import PenstockError
+from penstock.models.mst.curve_selection import Choose
 from penstock.models.mst.prediction import MstModel, fit_mst
 from penstock.models.mst.samples import ThroughputSamples
 from penstock.store import StoreReader, Trial
-from penstock.study.mst.design import samples_of, steps_of
+from penstock.study.mst.design import samples_of, steps_of, validation_counts
 
 REACH = 2  # the model reaches to this multiple of the largest measured count
 
@@ -26,13 +27,23 @@ def samples_in(study: Path) -> ThroughputSamples:
     return samples
 
 
-def model_of(samples: ThroughputSamples, trials: Sequence[Trial], max_executors: int) -> MstModel:
+def model_of(
+    samples: ThroughputSamples, trials: Sequence[Trial], max_executors: int, *, choose: Choose = "mean"
+) -> MstModel:
     """Fit the model of a study. All commands use this function, so that their predictions agree.
+
+    The counts that were measured for validation select the model; without them `choose` decides (see `select_curve`).
 
     The random draws behind the intervals depend on the reach of the model. It is therefore the same for all requests
     up to `REACH` times the largest measured count.
     """
-    return fit_mst(samples, max_vms=max(max_executors, REACH * max(samples.vms)), steps=steps_of(trials))
+    return fit_mst(
+        samples,
+        max_vms=max(max_executors, REACH * max(samples.vms)),
+        validation=validation_counts(trials),
+        steps=steps_of(trials),
+        choose=choose,
+    )
 
 
 def model_in(study: Path, max_executors: int, *, dataflow: str, slots_per_executor: int) -> MstModel:

@@ -10,7 +10,15 @@ from penstock.control.loop import Clock
 from penstock.engines.ports import RunnableEngine
 from penstock.plan import Plan
 from penstock.store import REPLICAS_BY_RULE, Store, Trial
-from penstock.study.mst.design import SATURATED, PlannedTrial, grid, next_trial, trials_with_result
+from penstock.study.mst.design import (
+    PACED,
+    SATURATED,
+    PlannedTrial,
+    grid,
+    next_trial,
+    trials_with_result,
+    validation_grid,
+)
 from penstock.study.mst.paced import Bisection, measure_paced
 from penstock.study.mst.replica_search import ReplicaPolicy
 from penstock.study.mst.samples import Measured, Saturation
@@ -49,6 +57,17 @@ class MstStudy:
         for made in range(trials_with_result(self.store.trials()) + 1, budget + 1):
             self._make(next_trial(self.app, self.store.trials(), counts, predict), made, budget, on)
 
+    def validate(self, up_to: int, *, repeats: int = 1, on: OnTrial | None = None) -> None:
+        """Measure the counts up to `up_to` at which the models begin to differ; skip trials that the store contains.
+
+        These counts select the model. If the models do not differ there are none, and nothing is measured.
+        """
+        planned = validation_grid(self.app, self.store.trials(), up_to=up_to, repeats=repeats)
+        made = len(self._done() - {trial.key for trial in planned})
+        for number, trial in enumerate(planned, start=made + 1):
+            if trial.key not in self._done():
+                self._make(trial, number, made + len(planned), on)
+
     def _done(self) -> set[tuple[str, int, int]]:
         """Return the trials with a result; the others are made again."""
         return {trial.key for trial in self.store.trials() if trial.rows_per_s is not None}
@@ -67,7 +86,7 @@ class MstStudy:
             if trial.study == SATURATED and trial.executors == planned.executors and trial.rows_per_s is not None
         ]
         engines = _TrialEngines(self.fresh, planned if not known else replace(planned, plan=known[0].plan))
-        if planned.study == SATURATED:
+        if planned.study != PACED:
             measured = self._saturated(engines, None if known else self.by)
         else:
             measured = self._paced(engines, known, planned.executors)

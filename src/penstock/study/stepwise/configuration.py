@@ -10,7 +10,7 @@ from statistics import fmean
 from penstock.study.stepwise.sequential_test import Verdict
 
 
-class Change(StrEnum):
+class TrialChange(StrEnum):
     """The difference between the configuration of a round and its reference."""
 
     FIRST = "first"
@@ -61,7 +61,7 @@ class Round:
     """A configuration and the result of its trial."""
 
     configuration: Configuration
-    change: Change
+    change: TrialChange
     rows_per_s: tuple[float, ...]  # one value per window
     latency_s: float
     verdict: Verdict | None = None  # compared with the reference; None for the first round
@@ -80,7 +80,7 @@ class NextTrial:
     """The decision to try another configuration."""
 
     configuration: Configuration
-    change: Change
+    change: TrialChange
     reference: int  # number of the round to compare with, from 0
     reason: str
     ends_when_missed: bool = False  # whether the trial is of no use if it misses the latency target

@@ -22,7 +22,7 @@ from penstock.study.mst.throughput import mix
 from penstock.study.mst.trial_engine import recovered, started
 from penstock.study.stepwise.continued_engine import set_rates
 from penstock.study.stepwise.features import minimal_latency_s, relative_stream_sizes
-from penstock.study.stepwise.operator_types import Flow, OperatorType, operator_type
+from penstock.study.stepwise.operator_types import InputOutputRates, OperatorType, operator_type
 from penstock.study.stepwise.trial import FreshEngine
 from penstock.study.stepwise.trial_sums import TrialSums
 
@@ -186,12 +186,12 @@ def _selectivity(seen: OperatorWindow) -> float | None:
     return seen.rows_out_total / seen.rows_in_total if seen.rows_in_total and seen.rows_out_total is not None else None
 
 
-def _flows(windows: list[Window], name: str, windows_per_slice: int, first: int) -> list[Flow]:
+def _flows(windows: list[Window], name: str, windows_per_slice: int, first: int) -> list[InputOutputRates]:
     result = []
     for number, window in enumerate(windows, start=first):
         seconds, seen = window.end_s - window.start_s, window.operator(name)
         result.append(
-            Flow(
+            InputOutputRates(
                 data_slice=number // windows_per_slice,
                 input_rows_per_s=(seen.rows_in or 0) / seconds,
                 output_rows_per_s=(seen.rows_out or 0) / seconds,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
+
+from penstock.store import ProfiledOperator
 
 Stream = tuple[str, str]  # producer, consumer
 _LOW_QUANTILE = 0.1
@@ -46,6 +49,20 @@ def relative_stream_sizes(
     if known and bytes_per_row is not None:
         sizes = _shares({(producer, to): count * bytes_per_row[producer] for (producer, to), count in rows.items()})
     return RelativeStreamSizes(rows=_shares(rows), bytes=sizes)
+
+
+def with_sizes_in_bytes(
+    operators: Sequence[ProfiledOperator], bytes_per_row: Mapping[str, float]
+) -> tuple[ProfiledOperator, ...]:
+    """Return the operators with the relative sizes of their streams in bytes, if the sizes of all rows are known."""
+    rows = {(operator.operator, to): share for operator in operators for to, share in operator.streams.items()}
+    shares = relative_stream_sizes(rows, bytes_per_row).bytes
+    if shares is None:
+        return tuple(operators)
+    return tuple(
+        msgspec.structs.replace(operator, streams_bytes={to: shares[operator.operator, to] for to in operator.streams})
+        for operator in operators
+    )
 
 
 def _shares(sizes: Mapping[Stream, float]) -> dict[Stream, float]:

@@ -25,7 +25,7 @@ class LoadControl:
         self._limit_rows = limit_rows
         self._parts = mix(engine.flow)
         self._arrived_rows = 0.0
-        self._unfinished_rows = 0.0
+        self.unfinished_rows = 0.0  # external rows after the latest interval
         self._finished_per_s = first
         self._batch_s = 0.0  # longest mean batch of a query; 0 if rows are processed one by one
         self._set_rate(first)
@@ -35,18 +35,18 @@ class LoadControl:
         arrived = (window.external_rows_per_s or 0.0) * seconds
         # Rows of an earlier trial that a batch still contained when this trial began are read here without an arrival.
         self._arrived_rows = max(self._arrived_rows + arrived, rows_read(self._engine.flow, window))
-        before, self._unfinished_rows = (
-            self._unfinished_rows,
+        before, self.unfinished_rows = (
+            self.unfinished_rows,
             unfinished_rows(self._engine.flow, window, self._visits, self._arrived_rows),
         )
-        finished_per_s = max(0.0, arrived + before - self._unfinished_rows) / seconds
+        finished_per_s = max(0.0, arrived + before - self.unfinished_rows) / seconds
         self._batch_s = max((query.batch_s for query in window.pipelines if query.batch_s), default=self._batch_s)
         smoothing, correction = _SMOOTHING, _CORRECTION
         if self._batch_s > 0:
             smoothing = min(smoothing, seconds / (_BATCHES_TO_SMOOTH * self._batch_s))
             correction = min(correction, seconds / (_BATCHES_TO_CORRECT * self._batch_s))
         self._finished_per_s += smoothing * (finished_per_s - self._finished_per_s)
-        missing = self._limit_rows - self._unfinished_rows
+        missing = self._limit_rows - self.unfinished_rows
         self._set_rate(max(0.0, self._finished_per_s + correction * missing / seconds))
 
     def _set_rate(self, rows_per_s: float) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.study.stepwise.configuration import Change, Configuration, Decision, Finished, NextTrial, Round
+from penstock.study.stepwise.configuration import Configuration, Decision, Finished, NextTrial, Round, TrialChange
 from penstock.study.stepwise.sequential_test import Verdict
 
 
@@ -79,7 +79,7 @@ def next_capacity_trial(rounds: Sequence[Round], settings: CapacitySettings) -> 
         reason += f"; other tasks than in the rest of the query need a cut after {', '.join(sorted(found.cuts))}"
     return NextTrial(
         configuration=current.configuration.with_tasks(dict.fromkeys(found.names, 1)).with_cuts(found.cuts),
-        change=Change.CUT if found.cuts else Change.OPERATOR,
+        change=TrialChange.CUT if found.cuts else TrialChange.OPERATOR,
         reference=kept,
         reason=reason,
         ends_when_missed=current.meets(settings.latency_target_s),

@@ -24,7 +24,7 @@ class OperatorType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class InputOutputRates:
     """Input and output of an operator over one slice of the data at one rate."""
 
     data_slice: int  # the same number for the same data at different rates
@@ -37,8 +37,8 @@ class Flow:
 
 
 def operator_type(
-    slow: Sequence[Flow],
-    fast: Sequence[Flow],
+    slow: Sequence[InputOutputRates],
+    fast: Sequence[InputOutputRates],
     *,
     declared: OperatorType | None = None,
     significance: float = _SIGNIFICANCE,
@@ -71,11 +71,11 @@ def operator_type(
     return OperatorType.PROPORTIONAL
 
 
-def _with_input(flows: Iterable[Flow]) -> list[Flow]:
+def _with_input(flows: Iterable[InputOutputRates]) -> list[InputOutputRates]:
     return [flow for flow in flows if flow.input_rows_per_s > 0]
 
 
-def _is_logic_dependent(flows: Sequence[Flow], significance: float) -> bool:
+def _is_logic_dependent(flows: Sequence[InputOutputRates], significance: float) -> bool:
     """Return whether the output grows by less than half of the growth of the input, and significantly less than it.
 
     The regression line of the output over the input, both relative to their means, has the slope 1 if the output is

@@ -8,7 +8,9 @@ The printed algorithm leaves four cases open. They are decided as follows:
 
 - If adding to the sources and adding to the operators have both failed since the last improvement, the limit of the
   platform is reached, also if the throughput has not decreased below alpha times the best one.
-- When the limit is reached, one trial tests the tasks that fill all slots equally (`slot_filling`).
+- Once tasks share slots, up to three trials test the tasks that are predicted to use all slots best (`slot_filling`),
+  each with the times of the trials before it. The next one follows if the prediction has changed. Such a trial that
+  is no improvement is ignored afterwards.
 - A best configuration that meets the latency target is not throttled.
 - Throttled trials are compared with the best configuration. If no throttle can meet the latency target, the best
   configuration is the result. A throttle that costs throughput is relaxed, one that
@@ -20,19 +22,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.study.stepwise.configuration import (
-    Change,
     Decision,
     Finished,
     NextTrial,
     Round,
+    TrialChange,
     best_round,
 )
 from penstock.study.stepwise.sequential_test import Verdict
+from penstock.study.stepwise.slot_filling import Fill
 
 _HEADROOM = 0.9  # a throttle aims at this share of the latency target
+_MAX_FILLINGS = 3
+_NEAR_TARGET = 0.95  # the search for a throttle that costs throughput ends at this share of the latency target
+_TOLERANCE = 0.02  # loss of throughput that ends the search for a throttle
 _CLOSE = 1.1  # the search for a throttle ends when its bounds differ by less than this factor
 
 
@@ -41,31 +47,66 @@ class PlatformSettings:
     latency_target_s: float
     ratio: Mapping[str, int]  # tasks that one step adds to each scalable operator
     alpha: float = 0.9  # a throughput below this share of the best one ends the growth
-    filling: Mapping[str, int] | None = None  # tasks that fill the slots equally; None: they are not tested
+    filling: Fill | None = None  # finds the tasks that use the slots best; None: they are not tested
+    rows_per_source_task: float = math.inf  # unfinished rows that each source task may have
 
 
 def next_platform_trial(rounds: Sequence[Round], settings: PlatformSettings) -> Decision:
     """Return the next trial of Algorithm 2, or the best of the rounds so far."""
+    counted = [n for n, round_ in enumerate(rounds) if round_.change is not TrialChange.FILL or _is_improvement(round_)]
+    decision = _algorithm_2([rounds[number] for number in counted], settings)
+    if isinstance(decision, Finished):
+        decision = replace(decision, round=counted[decision.round])
+    else:
+        decision = replace(decision, reference=counted[decision.reference])
+    return _filled(rounds, settings, decision) or decision
+
+
+def _algorithm_2(rounds: Sequence[Round], settings: PlatformSettings) -> Decision:
     last, best = rounds[-1], _fastest(rounds)
     met = last.meets(settings.latency_target_s)
     verdict = Verdict.BETTER if last.verdict is None else last.verdict
-    if last.change is Change.FILL:
-        effect = "improved" if verdict is Verdict.BETTER else "did not improve"
-        return _return_to_best(rounds, settings, f"slots with equal numbers of tasks {effect} the throughput")
     if verdict is Verdict.BETTER:
         if met:
             return _add_source(rounds, "the throughput increased and the latency target is met")
         return _add_tasks(rounds, settings, "the throughput increased but the latency target is not met")
-    if last.change is Change.THROTTLE:
+    if last.change is TrialChange.THROTTLE:
         return _adjust_throttle(rounds, settings, verdict)
     if verdict is Verdict.WORSE and last.mean_rows_per_s < settings.alpha * rounds[best].mean_rows_per_s:
         return _return_to_best(rounds, settings, f"the throughput fell below {settings.alpha:g} of the best one")
-    if {Change.SOURCE, Change.SINKS} <= _changes_since_improvement(rounds):
+    if {TrialChange.SOURCE, TrialChange.SINKS} <= _changes_since_improvement(rounds):
         return _return_to_best(rounds, settings, "neither more source tasks nor more operator tasks improved it")
     effect = "changed nothing" if verdict is Verdict.NO_DIFFERENCE else "decreased the throughput"
-    if last.change is Change.SINKS:
+    if last.change is TrialChange.SINKS:
         return _add_source(rounds, f"more operator tasks {effect}")
     return _add_tasks(rounds, settings, f"another source task {effect}")
+
+
+def _is_improvement(round_: Round) -> bool:
+    return round_.verdict in (None, Verdict.BETTER)
+
+
+def _filled(rounds: Sequence[Round], settings: PlatformSettings, planned: Decision) -> NextTrial | None:
+    """Return a trial of the tasks that are predicted to use the slots best; None if it is too early or of no use."""
+    filling = settings.filling
+    done = [round_ for round_ in rounds if round_.change is TrialChange.FILL]
+    if filling is None or len(done) >= _MAX_FILLINGS or any(round_.change is TrialChange.THROTTLE for round_ in rounds):
+        return None
+    is_limit = isinstance(planned, Finished) or planned.change is TrialChange.THROTTLE
+    if not (is_limit or rounds[-1].change is TrialChange.FILL or (not done and filling.shares_slots(rounds[-1]))):
+        return None
+    best = _fastest(rounds)
+    configuration, found = rounds[best].configuration, filling.better(rounds, rounds[best])
+    if found is None:
+        return None
+    rows = _HEADROOM * found.rows_per_s * settings.latency_target_s  # Little's law
+    source_tasks = max(1, round(rows / settings.rows_per_source_task))
+    if rounds[best].meets(settings.latency_target_s):
+        source_tasks = max(source_tasks, configuration.source_tasks)
+    filled = replace(configuration.with_counts(found.tasks), source_tasks=source_tasks)
+    if any(round_.configuration == filled for round_ in rounds):
+        return None
+    return NextTrial(configuration=filled, change=TrialChange.FILL, reference=best, reason=found.reason)
 
 
 def _fastest(rounds: Sequence[Round]) -> int:
@@ -73,14 +114,14 @@ def _fastest(rounds: Sequence[Round]) -> int:
 
     A round that was not significantly better may have a higher mean by chance, and has more tasks.
     """
-    improvements = [n for n, round_ in enumerate(rounds) if round_.verdict in (None, Verdict.BETTER)]
+    improvements = [n for n, round_ in enumerate(rounds) if _is_improvement(round_)]
     return max(improvements, key=lambda number: rounds[number].mean_rows_per_s)
 
 
-def _changes_since_improvement(rounds: Sequence[Round]) -> set[Change]:
+def _changes_since_improvement(rounds: Sequence[Round]) -> set[TrialChange]:
     changes = set()
     for round_ in reversed(rounds):
-        if round_.verdict in (None, Verdict.BETTER):
+        if _is_improvement(round_):
             break
         changes.add(round_.change)
     return changes
@@ -89,7 +130,7 @@ def _changes_since_improvement(rounds: Sequence[Round]) -> set[Change]:
 def _add_source(rounds: Sequence[Round], reason: str) -> NextTrial:
     return NextTrial(
         configuration=rounds[-1].configuration.with_source_task(),
-        change=Change.SOURCE,
+        change=TrialChange.SOURCE,
         reference=len(rounds) - 1,
         reason=reason,
     )
@@ -98,7 +139,7 @@ def _add_source(rounds: Sequence[Round], reason: str) -> NextTrial:
 def _add_tasks(rounds: Sequence[Round], settings: PlatformSettings, reason: str) -> NextTrial:
     return NextTrial(
         configuration=rounds[-1].configuration.with_tasks(settings.ratio),
-        change=Change.SINKS,
+        change=TrialChange.SINKS,
         reference=len(rounds) - 1,
         reason=reason,
     )
@@ -106,15 +147,6 @@ def _add_tasks(rounds: Sequence[Round], settings: PlatformSettings, reason: str)
 
 def _return_to_best(rounds: Sequence[Round], settings: PlatformSettings, reason: str) -> Decision:
     best = _fastest(rounds)
-    if settings.filling is not None and all(round_.change is not Change.FILL for round_ in rounds):
-        filled = rounds[best].configuration.with_counts(settings.filling)
-        if filled != rounds[best].configuration:
-            return NextTrial(
-                configuration=filled,
-                change=Change.FILL,
-                reference=best,
-                reason=f"{reason}; the measured times suggest these tasks, which fill all slots equally",
-            )
     if rounds[best].meets(settings.latency_target_s):
         return Finished(round=best, reason=f"{reason}; the best configuration meets the latency target")
     return _throttle(
@@ -132,17 +164,18 @@ def _throttle(
 
 def _throttled_trial(rounds: Sequence[Round], best: int, throttle: float, reason: str) -> NextTrial:
     configuration = rounds[best].configuration.throttled(throttle)
-    return NextTrial(configuration=configuration, change=Change.THROTTLE, reference=best, reason=reason)
+    return NextTrial(configuration=configuration, change=TrialChange.THROTTLE, reference=best, reason=reason)
 
 
 def _adjust_throttle(rounds: Sequence[Round], settings: PlatformSettings, verdict: Verdict) -> Decision:
     last, target_s = rounds[-1], settings.latency_target_s
-    if verdict is Verdict.NO_DIFFERENCE and last.meets(target_s):
+    before = _without_last_throttles(rounds)
+    best, throttled = _fastest(before), rounds[len(before) :]
+    is_equal = last.mean_rows_per_s >= (1.0 - _TOLERANCE) * rounds[best].mean_rows_per_s
+    if verdict is Verdict.NO_DIFFERENCE and is_equal and last.meets(target_s):
         return Finished(
             round=len(rounds) - 1, reason="the throttled sources meet the latency target without a loss of throughput"
         )
-    before = _without_last_throttles(rounds)
-    best, throttled = _fastest(before), rounds[len(before) :]
     loose = min(
         (rounds[best], *(round_ for round_ in throttled if not round_.meets(target_s))),
         key=lambda round_: round_.configuration.throttle,
@@ -152,7 +185,7 @@ def _adjust_throttle(rounds: Sequence[Round], settings: PlatformSettings, verdic
         return _tightened(rounds, best, settings)
     tight = max(within, key=lambda round_: round_.configuration.throttle)
     is_close = loose.configuration.throttle < _CLOSE * tight.configuration.throttle
-    if is_close or tight.latency_s >= _HEADROOM * target_s:
+    if is_close or tight.latency_s >= _NEAR_TARGET * target_s:
         return Finished(
             round=best_round(rounds, target_s),
             reason="a looser throttle misses the latency target and a tighter one costs throughput",
@@ -187,7 +220,7 @@ def _throttle_between(tight: Round, loose: Round, target_s: float) -> float:
     The lower and upper quarter are left out, so that the bounds approach each other also if the latency is noisy.
     """
     low, high = math.log(tight.configuration.throttle), math.log(loose.configuration.throttle)
-    aim_s = (1.0 + _HEADROOM) / 2.0 * target_s
+    aim_s = (1.0 + _NEAR_TARGET) / 2.0 * target_s
     position = 0.5
     if tight.latency_s < loose.latency_s:
         position = math.log(aim_s / tight.latency_s) / math.log(loose.latency_s / tight.latency_s)
@@ -196,6 +229,6 @@ def _throttle_between(tight: Round, loose: Round, target_s: float) -> float:
 
 def _without_last_throttles(rounds: Sequence[Round]) -> Sequence[Round]:
     end = len(rounds)
-    while rounds[end - 1].change is Change.THROTTLE:
+    while rounds[end - 1].change is TrialChange.THROTTLE:
         end -= 1
     return rounds[:end]

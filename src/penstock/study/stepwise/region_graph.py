@@ -74,6 +74,22 @@ def _non_scalable(flow: Dataflow, own: Sequence[Region], by_name: Mapping[str, P
     return frozenset(region.name for region in own if region.name in dominated)
 
 
+def region_inputs(flow: Dataflow) -> dict[str, frozenset[str]]:
+    """Return the regions that each region reads, upstream first, without sources and without loops."""
+    own = [region for region in regions(flow) if region.kind is not Kind.SOURCE]
+    region_of = {name: region.name for region in own for name in region.operators}
+    return {
+        region.name: frozenset(
+            region_of[before]
+            for name in region.operators
+            for before in flow[name].inputs
+            if before in region_of and before not in flow[name].feedback
+        )
+        - {region.name}
+        for region in own
+    }
+
+
 def equal_within_queries(flow: Dataflow, ratio: Mapping[str, int]) -> dict[str, int]:
     """Return the ratio of an engine on which the stages of a query take turns, such as Spark.
 

@@ -10,7 +10,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.plan import Plan
 from penstock.store import ProfiledOperator, StoreReader, Trial
 from penstock.store.schema import FILE
-from penstock.study.stepwise.configuration import Change
+from penstock.study.stepwise.configuration import TrialChange
 from penstock.study.stepwise.sequential_test import Verdict
 
 STUDY = "profile"
@@ -97,7 +97,7 @@ def best_plan(rounds: Sequence[Trial], latency_target_s: float) -> ProfiledPlan:
         ProfiledPlan(plan=trial.plan, rows_per_s=trial.rows_per_s, latency_s=trial.profile.latency_s)
         for trial in rounds
         if trial.profile is not None and trial.profile.latency_s is not None and trial.rows_per_s is not None
-        if trial.profile.verdict in (None, Verdict.BETTER.value) or trial.profile.change == Change.THROTTLE.value
+        if trial.profile.verdict in (None, Verdict.BETTER.value) or trial.profile.change == TrialChange.THROTTLE.value
     ]
     within = [plan for plan in measured if plan.latency_s <= latency_target_s]
     return max(within or measured, key=lambda plan: plan.rows_per_s)

@@ -7,23 +7,27 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+import msgspec
+
 from penstock.dataflow.dataflow import Dataflow
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import regions
+from penstock.models.core_sharing import SharedCores
 from penstock.plan import Plan, default_plan
 from penstock.store import ProfiledOperator, ProfileTrial, Store, Trial
 from penstock.study.stepwise.configuration import (
-    Change,
     Configuration,
     Decision,
     Finished,
     NextTrial,
     OperatorMeasurement,
     Round,
+    TrialChange,
     best_round,
 )
 from penstock.study.stepwise.feature_trial import MeasureFeatures, measure_features
+from penstock.study.stepwise.features import with_sizes_in_bytes
 from penstock.study.stepwise.operator_capacity import CapacitySettings, next_capacity_trial
 from penstock.study.stepwise.operator_types import OperatorType
 from penstock.study.stepwise.platform_capability import PlatformSettings, next_platform_trial
@@ -33,11 +37,12 @@ from penstock.study.stepwise.region_graph import (
     equal_within_queries,
     grown,
     region_features,
+    region_inputs,
     regions_by_query,
     separating_cuts,
 )
 from penstock.study.stepwise.sequential_test import TrialLimits, Verdict, confidence_interval
-from penstock.study.stepwise.slot_filling import filling_tasks
+from penstock.study.stepwise.slot_filling import Fill, SlotFilling, TurnFilling
 from penstock.study.stepwise.task_ratios import TaskRatios, task_ratios, whole_ratios
 from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_trial
 
@@ -58,8 +63,8 @@ class StepwiseSettings:
     window_s: float | None = None  # None: four times the latency target, and at least 1 s
     limits: TrialLimits = field(default_factory=TrialLimits)
     stages_take_turns: bool = False  # whether the stages of a query run one after another
-    # Whether a trial tests the tasks that fill all slots equally, and non-scalable operators have one task each. The
-    # paper has neither.
+    # Whether trials test the tasks that are predicted to use the slots best, and non-scalable operators have one task
+    # each. The paper has neither.
     fills_slots: bool = True
     rounds_to_slots: int | None = None  # rounds in which tasks grow to the slots; None: each adds the ratio
     # Whether the latency that `k` limits includes the time that rows wait for an operator. The paper's does not, so its
@@ -85,6 +90,7 @@ class StepwiseStudy:
     conditions: Mapping[str, str] = field(default_factory=dict)  # everything else that makes trials comparable
     executors: int = 1
     measure_features: MeasureFeatures = measure_features
+    row_bytes: Callable[[], Mapping[str, float]] = dict  # sizes of rows by producer, after the features were measured
     known_features: tuple[ProfiledOperator, ...] = ()  # measured on another platform; empty: measure them
 
     def run(self, on: OnProgress | None = None) -> Profile:
@@ -99,7 +105,9 @@ class StepwiseStudy:
         if added and self.settings.stages_take_turns:
             added = equal_within_queries(self.flow, added)
         if added and self.settings.rounds_to_slots is not None:
-            queries = regions_by_query(self.flow, self.plan_for(added | ratios.tasks))
+            queries = [frozenset({name}) for name in added]
+            if self.settings.stages_take_turns:
+                queries = regions_by_query(self.flow, self.plan_for(added | ratios.tasks))
             added = grown(added, queries, self.settings.slots, self.settings.rounds_to_slots)
         search = _Search(self, features, report)
         platform = PlatformSettings(
@@ -107,10 +115,11 @@ class StepwiseStudy:
             ratio=added,
             alpha=self.settings.alpha,
             filling=self._filling(features, ratios.tasks),
+            rows_per_source_task=search.rows_per_source_task,
         )
         first = NextTrial(
             configuration=Configuration(tasks=added | ratios.tasks),
-            change=Change.FIRST,
+            change=TrialChange.FIRST,
             reference=0,
             reason="ratio of the task loads",
         )
@@ -161,7 +170,10 @@ class StepwiseStudy:
         began_s, plan = self.time(), self.plan_for({})
         if not self.settings.stages_take_turns:  # no task shares its slot, so that nothing but its work takes time
             plan = plan.replace(slots=max(plan.slots, len(plan.replicas)))
-        operators = self.known_features or self.measure_features(self.fresh, plan, self.settings.types)
+        operators = self.known_features
+        if not operators:
+            operators = self.measure_features(self.fresh, plan, self.settings.types)
+            operators = with_sizes_in_bytes(operators, self.row_bytes())
         self.store.add_trial(
             Trial(
                 study=STUDY,
@@ -181,22 +193,34 @@ class StepwiseStudy:
         return operators
 
     def _with_few_tasks(self, ratios: TaskRatios, non_scalable: Collection[str]) -> TaskRatios:
-        """Return the ratios with one task for each non-scalable region on engines where tasks compete for slots.
+        """Return the ratios with as many tasks for each non-scalable region as it can need.
 
         One task was enough at the small load of the features, and their input does not grow. Algorithm 1 gives them
-        tasks relative to the smallest load of all operators, which may be far too many.
+        tasks relative to the smallest load of all operators, which may be far too many. Where stages take turns, other
+        tasks than those of the rest of a query may need a cut, so only those beyond the slots are left out.
         """
-        if self.settings.stages_take_turns or not self.settings.fills_slots:
+        if not self.settings.fills_slots:
             return ratios
-        return replace(ratios, tasks={name: 1 if name in non_scalable else n for name, n in ratios.tasks.items()})
-
-    def _filling(self, features: RegionFeatures, fixed: Mapping[str, int]) -> dict[str, int] | None:
-        """Return the tasks that fill all slots equally. Stages that take turns do not compete for slots."""
-        if self.settings.stages_take_turns or not self.settings.fills_slots:
-            return None
-        return filling_tasks(
-            features.seconds_per_external_row, self.settings.slots, fixed, constant=features.non_scalable
+        most = self.settings.slots if self.settings.stages_take_turns else 1
+        return replace(
+            ratios, tasks={name: min(n, most) if name in non_scalable else n for name, n in ratios.tasks.items()}
         )
+
+    def _filling(self, features: RegionFeatures, fixed: Mapping[str, int]) -> Fill | None:
+        if not self.settings.fills_slots:
+            return None
+        if self.settings.stages_take_turns:
+            return TurnFilling(slots=self.settings.slots, free=[name for name in features.loads if name not in fixed])
+        seconds = {name: seconds for name, seconds in features.seconds_per_external_row.items() if seconds > 0}
+        cores = SharedCores(
+            seconds=seconds,
+            rows={name: features.visits[name] for name in features.loads},
+            inputs=region_inputs(self.flow),
+            core_shares=dict.fromkeys(seconds, 1.0),
+            slots=self.settings.slots,
+            constant=features.non_scalable,
+        )
+        return SlotFilling(cores=cores, latency_s=self.settings.latency_target_s, fixed=fixed)
 
     def plan_for(self, tasks: Mapping[str, int], cuts: frozenset[str] = frozenset()) -> Plan:
         """Return the plan with these replicas and cuts, and the required cuts; other regions have one replica."""
@@ -219,10 +243,11 @@ class _Search:
         self._study, self._features, self._report = study, features, report
         self._stored = study.stored_rounds()
         self._trials: list[Trial] = []
-        seconds = sum(features.seconds_per_external_row.values())
-        settings = study.settings
+        settings, times = study.settings, features.seconds_per_external_row
+        growing = [seconds for name, seconds in times.items() if name not in features.non_scalable]
+        seconds = sum(growing) or sum(times.values())
         # Little's law: the rows that are in flight if all slots are busy and the latency is the target.
-        self._rows_per_source_task = settings.headroom * settings.latency_target_s * settings.slots / seconds
+        self.rows_per_source_task = settings.headroom * settings.latency_target_s * settings.slots / seconds
 
     @property
     def rounds(self) -> list[Round]:
@@ -302,7 +327,7 @@ class _Search:
         return trial
 
     def _unfinished_rows(self, configuration: Configuration) -> int:
-        rows = configuration.source_tasks * configuration.throttle * self._rows_per_source_task
+        rows = configuration.source_tasks * configuration.throttle * self.rows_per_source_task
         return max(1, math.ceil(rows))
 
     def _result(self, number: int) -> ProfileRound:
@@ -344,7 +369,12 @@ class _Search:
             unfinished_rows=self._unfinished_rows(round_.configuration),
             reason=reason,
             operators=operators,
-            rounds=tuple(self._result(number) for number in range(len(self._trials))),
+            rounds=tuple(
+                msgspec.structs.replace(
+                    result, kept=result.kept or number == best
+                )  # such as a throttle that costs throughput
+                for number, result in enumerate(map(self._result, range(len(self._trials))))
+            ),
             seconds=sum(trial.ended_s - trial.began_s for trial in self._trials),
             saved_s=sum(trial.profile.saved_s for trial in self._trials if trial.profile is not None),
         )
@@ -354,7 +384,7 @@ def _is_kept(profile: ProfileTrial) -> bool:
     """Return whether the search continued from this configuration. Only a throttle is kept without an improvement."""
     if profile.verdict in (None, Verdict.BETTER.value):
         return True
-    return profile.change == Change.THROTTLE.value and profile.verdict == Verdict.NO_DIFFERENCE.value
+    return profile.change == TrialChange.THROTTLE.value and profile.verdict == Verdict.NO_DIFFERENCE.value
 
 
 def _round(trial: Trial) -> Round:
@@ -367,7 +397,7 @@ def _round(trial: Trial) -> Round:
             throttle=profile.throttle,
             cuts=trial.plan.cuts,
         ),
-        change=Change(profile.change),
+        change=TrialChange(profile.change),
         rows_per_s=trial.samples,
         latency_s=profile.latency_s,
         verdict=None if profile.verdict is None else Verdict(profile.verdict),

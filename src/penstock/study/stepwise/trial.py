@@ -110,6 +110,7 @@ class _RunningTrial:
         self._ignored = {
             name for region in regions(engine.flow) if region.name in features.non_scalable for name in region.operators
         }
+        self._drops_all = not any(features.visits[op.name] > 0 for op in engine.flow.operators if op.kind is Kind.SINK)
         self._windows: list[list[Window]] = []  # observations of each window with a result
         self._ended_s: dict[str, float] = {}  # end of the last batch of each pipeline in the windows so far
         self.rates: list[float] = []
@@ -133,6 +134,8 @@ class _RunningTrial:
                 self._ended_s, observed = self._ended_s | sums.ended_s, []
                 continue
             rate, latency_s = sums.rows_per_s(self._features.visits, self._ignored), sums.latency_s
+            if self._drops_all and rate is not None:  # no row shows its latency at a sink: Little's law
+                latency_s = self._load.unfinished_rows / rate
             if rate is not None and latency_s is not None:
                 self._windows.append(observed)
                 self._ended_s |= sums.ended_s

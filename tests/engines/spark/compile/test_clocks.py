@@ -13,7 +13,7 @@ from penstock.engines.spark.compile.clocks import Timing, _over_processor, _time
 
 
 class Context:
-    def accumulator(self, value: float) -> Any:
+    def accumulator(self, value: Any, _: Any = None) -> Any:
         sums = SimpleNamespace(value=value)
         sums.add = lambda more: setattr(sums, "value", sums.value + more)
         return sums

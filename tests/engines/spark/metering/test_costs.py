@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.engines.spark.executors import FixedExecutors
 from penstock.engines.spark.metering import costs
-from penstock.engines.spark.metering.batches import Batch, BatchState
+from penstock.engines.spark.metering.batches import Batch, OperatorState
 from penstock.engines.spark.queries.run_context import RunContext
 from penstock.engines.spark.run_directory.committed import Query, SourceInput
 from penstock.engines.spark.settings import EngineSettings
@@ -97,5 +97,5 @@ def batch(rows: int, update_s: float = 0.0) -> Batch:
         phases_s={},
         rows_read={"in": rows},
         rows_out={"same": rows},
-        states={"kept": BatchState(update_s=update_s)},
+        states={"kept": OperatorState(update_s=update_s)},
     )

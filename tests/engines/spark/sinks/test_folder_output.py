@@ -14,7 +14,7 @@ import pytest
 from penstock.dataflow.errors import PenstockError
 from penstock.engines.spark.sinks import folder_output
 from penstock.engines.spark.sinks.folder_output import FolderOutput
-from penstock.engines.spark.sinks.ownership import Claim, Owner, run_token
+from penstock.engines.spark.sinks.ownership import Claim, OutputOwner, run_token
 
 
 def output_of(
@@ -22,7 +22,7 @@ def output_of(
 ) -> FolderOutput:
     """Return the output of a sink as the engine creates it."""
     run.mkdir(parents=True, exist_ok=True)
-    owner = Owner(run=run_token(run), sink=sink, directory=str(run))
+    owner = OutputOwner(run=run_token(run), sink=sink, directory=str(run))
     return FolderOutput(
         folder, Claim(owner=owner, existing=existing, is_resumed=is_resumed, output=f"folder '{folder}'")
     )

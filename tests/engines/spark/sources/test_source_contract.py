@@ -84,6 +84,9 @@ def test_every_row_is_read_once_in_the_given_number_of_partitions(
     assert source.rows_between(end, end) == 0 and source.rows_between(first, end) in (ROWS, None)
     times = source.append_times(first, end)
     assert times and all(at_s > 0 and rows > 0 for at_s, rows in times)
+    source.resume(end)  # it continues where it was read to
+    source.start_clock()
+    assert source.has_ended(end) and source.available() == end
 
 
 def test_nothing_is_read_before_the_plan_is_committed(
@@ -96,19 +99,6 @@ def test_nothing_is_read_before_the_plan_is_committed(
         commit_generation(tmp_path, 2)
         query.await_rows(ROWS)
     assert len(query.rows) == ROWS
-
-
-def test_a_resumed_source_continues_where_it_was_read_to(
-    spark: SparkSession, source: StreamSource, tmp_path: Path
-) -> None:
-    first = source.first()
-    with ReadingQuery(spark, source.read, reader_options(tmp_path, "all", 1), first) as query:
-        query.await_rows(ROWS)
-    end = source.available()
-    assert end is not None
-    source.resume(end)
-    source.start_clock()
-    assert source.has_ended(end) and source.available() == end
 
 
 @pytest.mark.parametrize("kind", PACED)

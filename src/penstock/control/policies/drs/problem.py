@@ -72,7 +72,9 @@ class FewestSlots:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrsSettings:
     goal: LeastLatency | FewestSlots
-    queue: Queue = "mmk"  # row-by-row engines; "gigk" if variances are measured and not exponential
+    # Model of a station; "gigk" if variances are measured and not exponential. None: "mmk" in engines that work row by
+    # row, and the micro-batch model in those that work in micro-batches.
+    queue: Queue | None = None
     replica_s: float = 0.02  # micro-batch engines: initial estimate of the time that a replica adds to a batch
     batch_s: float = 0.1  # micro-batch engines: an empty batch of a query that has made none yet
     worth_slots: float = 0.5  # work (in slots) from which a region is tried as a separate query
@@ -120,12 +122,12 @@ class Problem:
                 replica_s=task_s(memory, settings.replica_s),
                 batch_s=settings.batch_s,
             )
-            now = query_stations(situation, demand, frozenset(), costs)
+            now = query_stations(situation, demand, frozenset(), costs, queue=settings.queue)
             cuts = worthwhile_cuts(situation, demand, worth_slots=settings.worth_slots)
             if cuts:
-                others = (query_stations(situation, demand, cuts, costs),)
+                others = (query_stations(situation, demand, cuts, costs, queue=settings.queue),)
         else:
-            now = operator_stations(situation, demand, queue=settings.queue)
+            now = operator_stations(situation, demand, queue=settings.queue or "mmk")
         quantile = None if isinstance(goal, LeastLatency) else goal.quantile
         counts = present_counts(now, situation, demand)
         predicted, measured = now.predicted_s(counts, quantile), latency_s(window.latency, quantile)

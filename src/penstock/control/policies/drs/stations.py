@@ -30,7 +30,7 @@ from penstock.models.queueing.errors import UnstableError
 from penstock.models.queueing.station import StationModel
 from penstock.planning.processors import OperatorNetwork, OperatorStation
 
-Queue = Literal["mmk", "gigk"]
+Queue = Literal["mmk", "gigk"]  # model of a station; micro-batch engines have a model of their own by default
 _LEAST_BATCH_S = 0.02  # the shortest empty batch that was measured on Spark
 
 
@@ -115,8 +115,13 @@ class QueryCosts:
         return max(_LEAST_BATCH_S, overhead.seconds - self.replica_s * overhead.tasks)
 
 
-def query_stations(situation: Situation, demand: Demand, cuts: frozenset[str], costs: QueryCosts) -> StationNetwork:
-    """Return one station per query, with additional cuts."""
+def query_stations(
+    situation: Situation, demand: Demand, cuts: frozenset[str], costs: QueryCosts, *, queue: Queue | None = None
+) -> StationNetwork:
+    """Return one station per query, with additional cuts: a micro-batch station, or M/M/k or GI/G/k if requested.
+
+    A queue ignores the fixed time of batches. The correction that DRS learns from measured latencies includes it.
+    """
     topology = situation.topology
     operators, members = [], {}
     whole = {region: query for query in topology.queries(situation.plan.cuts) for region in query}
@@ -124,15 +129,27 @@ def query_stations(situation: Situation, demand: Demand, cuts: frozenset[str], c
     for query in topology.queries(situation.plan.cuts | cuts):
         loads = [demand.loads[name] for name in query if name in demand.loads]
         name = query[0]
-        station = MicroBatch(
-            arrival_per_s=demand.external_per_s,
-            # A query that results from a split has the fixed time of the original query until it has own batches.
-            batch_s=costs.fixed_s(whole[query[0]]),
-            row_s=sum([load.work for load in loads]) / demand.external_per_s,
-            replica_s=costs.replica_s * len(query),
-            # No slot limit here: the planner has a budget, and the required slots have no limit.
-            spread_s=sum([_spread_s(load, load.arrival_per_s / demand.external_per_s) for load in loads]),
-        )
+        row_s = sum([load.work for load in loads]) / demand.external_per_s
+        station: StationModel
+        if queue is None or row_s == 0:
+            station = MicroBatch(
+                arrival_per_s=demand.external_per_s,
+                # A query that results from a split has the fixed time of the original query until it has own batches.
+                batch_s=costs.fixed_s(whole[query[0]]),
+                row_s=row_s,
+                replica_s=costs.replica_s * len(query),
+                # No slot limit here: the planner has a budget, and the required slots have no limit.
+                spread_s=sum([_spread_s(load, load.arrival_per_s / demand.external_per_s) for load in loads]),
+            )
+        elif queue == "mmk":
+            station = MMk(arrival_per_s=demand.external_per_s, service_per_s=1.0 / row_s)
+        else:
+            station = GIGk(
+                arrival_per_s=demand.external_per_s,
+                service_per_s=1.0 / row_s,
+                arrival_scv=_source_scv(situation),
+                service_scv=_query_scv(loads, demand.external_per_s, row_s),
+            )
         operators.append(
             OperatorStation(name=name, station=station, max_processors=None if single.isdisjoint(query) else 1)
         )
@@ -227,6 +244,25 @@ def batch_overheads(situation: Situation, demand: Demand) -> dict[Query, BatchOv
 def _spread_s(load: RegionLoad, rows: float) -> float:
     """Return the standard deviation of the work of `rows` rows; 0 if it was not measured."""
     return load.spread_s * math.sqrt(rows) if load.service_scv else 0.0
+
+
+def _source_scv(situation: Situation) -> float:
+    """Return the measured SCV of the arrivals at the sources, weighted by their rates; 1 if it was not measured."""
+    assert situation.window is not None
+    known = [
+        (operator.arrival_scv, operator.input_rows_per_s)
+        for operator in situation.window.operators
+        if operator.operator in situation.topology.sources and operator.arrival_scv is not None
+    ]
+    total = sum(rate or 0.0 for _, rate in known)
+    return sum(scv * (rate or 0.0) for scv, rate in known) / total if total else 1.0
+
+
+def _query_scv(loads: Sequence[RegionLoad], external_per_s: float, row_s: float) -> float:
+    """Return the SCV of the work of a query for an external row; 1 if a part of it was not measured."""
+    if any(load.service_scv is None for load in loads):
+        return 1.0
+    return sum(load.arrival_per_s / external_per_s * load.spread_s**2 for load in loads) / row_s**2
 
 
 def _arrival_scv(situation: Situation, demand: Demand) -> dict[str, float]:

@@ -14,6 +14,7 @@ Two points that the print leaves open:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,10 +23,11 @@ import msgspec
 
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.control.policies.organic.profile import Profiles, RegionProfile
+from penstock.control.policies.organic.redistribution import Redistribution
 from penstock.control.policies.organic.release import Removable, release
 from penstock.control.policies.organic.resolution import Expandable, Resolution, resolve
 from penstock.control.policies.organic.state import AdaptingRegion, OrganicState, Reference
-from penstock.control.region_configuration import Configuration, Configurations
+from penstock.control.region_configuration import RegionConfiguration, RegionConfigurations
 
 _BACKLOG_NOISE = 0.02  # relative difference between arriving and processed rows that is noise
 
@@ -33,6 +35,7 @@ _BACKLOG_NOISE = 0.02  # relative difference between arriving and processed rows
 class Action(StrEnum):
     ADAPT = "adapt"  # bottlenecks are resolved
     RELEASE = "release"  # pipelines are merged or shrunk
+    REDISTRIBUTE = "redistribute"  # the slots are distributed anew
     FINALISE = "finalise"  # the last change is kept
     RETRY = "retry"  # a region is reverted and changed in another way
     REVERT = "revert"  # the whole period is reverted
@@ -41,14 +44,17 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class AdaptationGraph:
     """The properties of a dataflow that adaptation depends on."""
 
     kinds: Mapping[str, Expandable]  # by region, upstream first
     removable: Mapping[str, Removable]  # by region: cuts that may be removed
+    exits: frozenset[str]  # regions with sinks
+    followers: Mapping[str, str]  # region -> the region whose pipeline it can be merged with
     upstream: Mapping[str, frozenset[str]]  # region -> all regions before it
-    threads: Callable[[Configurations], int]  # slots that all regions use together
-    max_threads: int
+    slots: Callable[[RegionConfigurations], int]  # slots that all regions use together
+    max_slots: int
+    redistributed: Callable[[], Redistribution | None]  # a faster plan for the same slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +69,9 @@ class Period:
     load_changed: tuple[str, ...] = ()  # regions
 
 
-def adapt(state: OrganicState, profiles: Profiles, parameters: AdaptationParameters, network: Network) -> Period:
+def adapt(
+    state: OrganicState, profiles: Profiles, parameters: AdaptationParameters, network: AdaptationGraph
+) -> Period:
     """Adapt once (algorithm 1)."""
     if state.adapting:
         return _evaluate(state, profiles, parameters, network)
@@ -79,7 +87,7 @@ def _resolve_all(
     state: OrganicState,
     profiles: Profiles,
     parameters: AdaptationParameters,
-    network: Network,
+    network: AdaptationGraph,
     load_changed: tuple[str, ...],
 ) -> Period:
     configurations = dict(state.configurations)
@@ -103,8 +111,11 @@ def _resolve_all(
         configurations[name] = resolution.candidate.configuration
     action = Action.ADAPT
     low_periods: dict[str, int] = {}
+    if not adapting and any(resolution.beyond_slots is not None for resolution in unresolved.values()):
+        adapting, configurations = _redistributed(state, profiles, parameters, network)
+        action = Action.REDISTRIBUTE
     if not adapting and not unresolved and not parameters.strict:
-        adapting, low_periods = release(state, profiles, parameters, network.removable)
+        adapting, low_periods = release(state, profiles, parameters, network.removable, network.followers)
         configurations |= {
             region.region: next(iter(region.by_pipeline.values())) for region in adapting
         }  # all pipelines of a release have the same configuration
@@ -127,13 +138,34 @@ def _resolve_all(
     )
 
 
+def _redistributed(
+    state: OrganicState, profiles: Profiles, parameters: AdaptationParameters, network: AdaptationGraph
+) -> tuple[list[AdaptingRegion], dict[str, RegionConfiguration]]:
+    """Return all regions with their configurations, if another distribution of the slots is predicted to be faster."""
+    nothing: tuple[list[AdaptingRegion], dict[str, RegionConfiguration]] = [], dict(state.configurations)
+    found = None if parameters.strict else network.redistributed()
+    if found is None or found.gain <= parameters.throughput_increase:
+        return nothing
+    adapting = []
+    for name, profile in profiles.items():
+        current, wanted = state.configurations[name], found.configurations[name]
+        banned = state.blacklists.get(name, {})
+        if wanted != current and any(wanted in banned.get(pipeline.name, ()) for pipeline in profile.pipelines):
+            return nothing
+        changed = {pipeline.name: wanted for pipeline in profile.pipelines} if wanted != current else {}
+        adapting.append(
+            AdaptingRegion(region=name, base=current, by_pipeline=changed, profile=profile, kind="redistribution")
+        )
+    return adapting, dict(found.configurations)
+
+
 def _resolution(
     name: str,
     profile: RegionProfile,
-    configurations: dict[str, Configuration],
+    configurations: dict[str, RegionConfiguration],
     state: OrganicState,
     parameters: AdaptationParameters,
-    network: Network,
+    network: AdaptationGraph,
 ) -> Resolution | None:
     return resolve(
         profile,
@@ -141,18 +173,20 @@ def _resolution(
         state.blacklists.get(name, {}),
         parameters,
         kind=network.kinds[name],
-        fits=lambda wanted: network.threads(configurations | {name: wanted}) <= network.max_threads,
+        fits=lambda wanted: network.slots(configurations | {name: wanted}) <= network.max_slots,
     )
 
 
-def _evaluate(state: OrganicState, profiles: Profiles, parameters: AdaptationParameters, network: Network) -> Period:
+def _evaluate(
+    state: OrganicState, profiles: Profiles, parameters: AdaptationParameters, network: AdaptationGraph
+) -> Period:
     failed = _non_resolved(state, profiles, parameters, network)
     if failed is None:
         regions = tuple(region.region for region in state.adapting)
         return Period(action=Action.FINALISE, state=_finalised(state, profiles), regions=regions)
     state = _reverted(state, failed)
     resolution = None
-    if not failed.is_release:
+    if failed.kind == "resolution":
         resolution = _resolution(failed.region, failed.profile, dict(state.configurations), state, parameters, network)
     if resolution is not None and resolution.candidate is not None:
         again = msgspec.structs.replace(failed, by_pipeline=resolution.candidate.by_pipeline)
@@ -171,21 +205,42 @@ def _evaluate(state: OrganicState, profiles: Profiles, parameters: AdaptationPar
 
 
 def _non_resolved(
-    state: OrganicState, profiles: Profiles, parameters: AdaptationParameters, network: Network
+    state: OrganicState, profiles: Profiles, parameters: AdaptationParameters, network: AdaptationGraph
 ) -> AdaptingRegion | None:
     """Return an adapting region that the change did not improve, among those nearest to the sources.
 
     Their throughput represents the regions behind them. A release must not slow down any region.
     """
+    if state.adapting[0].kind == "redistribution":
+        return _slowest_if_not_faster(state, profiles, parameters, network)
     adapting = {region.region for region in state.adapting}
     for region in state.adapting:
         after = profiles[region.region]
-        if region.is_release:
+        if region.kind == "release":
             if not _stays_fast(region.profile, after, parameters):
                 return region
         elif not adapting & network.upstream[region.region] and not _improves(region.profile, after, parameters):
             return region
     return None
+
+
+def _slowest_if_not_faster(
+    state: OrganicState, profiles: Profiles, parameters: AdaptationParameters, network: AdaptationGraph
+) -> AdaptingRegion | None:
+    """Return the slowest region with a sink, unless more of its rows are completed than of the slowest one before.
+
+    A log between two regions may hold rows that the new plan has to process first, so the regions nearest to the
+    sources say little.
+    """
+    exits = [region for region in state.adapting if region.region in network.exits] or list(state.adapting)
+    before = min(_share(region.profile) for region in exits)
+    slowest = min(exits, key=lambda region: _share(profiles[region.region]))
+    after = _share(profiles[slowest.region])
+    return None if after > before * (1.0 + parameters.throughput_increase) else slowest
+
+
+def _share(profile: RegionProfile) -> float:
+    return profile.completed_per_s / profile.offered_per_s if profile.offered_per_s > 0 else math.inf
 
 
 def _improves(before: RegionProfile, after: RegionProfile, parameters: AdaptationParameters) -> bool:
@@ -227,17 +282,25 @@ def _reverted(state: OrganicState, region: AdaptingRegion) -> OrganicState:
 def _update_metrics(
     state: OrganicState, profiles: Profiles, parameters: AdaptationParameters
 ) -> tuple[OrganicState, tuple[str, ...]]:
-    """Forget the blacklists of pipelines whose load has changed; return their regions as well (algorithm 7)."""
+    """Forget the blacklists of pipelines whose load has changed; return their regions as well (algorithm 7).
+
+    Extension: a region that was saturated and still is processes what it can. Its throughput varies with its batches
+    and says nothing about the load.
+    """
     changed: list[str] = []
     for name, profile in profiles.items():
         known = state.references.get(name)
         if known is None:
             state = msgspec.structs.replace(state, references=state.references | {name: _reference(profile)})
             continue
+        stays_saturated = not parameters.strict and (
+            max(known.utilisation.values(), default=0.0) >= parameters.bottleneck
+            and max((pipeline.utilisation for pipeline in profile.pipelines), default=0.0) >= parameters.bottleneck
+        )
         pipelines = {
             pipeline.name
             for pipeline in profile.pipelines
-            if _differs(profile.rows_per_s, known.rows_per_s, parameters.load_change)
+            if (not stays_saturated and _differs(profile.rows_per_s, known.rows_per_s, parameters.load_change))
             or _differs(pipeline.utilisation, known.utilisation.get(pipeline.name), parameters.load_change)
         }
         if pipelines:

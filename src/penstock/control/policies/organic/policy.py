@@ -6,15 +6,16 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from penstock.control.demand import demand_of
+from penstock.control.demand import Demand, demand_of
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
-from penstock.control.policies.organic.adaptation import Action, Network, Period, adapt
+from penstock.control.policies.organic.adaptation import Action, AdaptationGraph, Period, adapt
 from penstock.control.policies.organic.moved_state import MovedState, moved_state
 from penstock.control.policies.organic.profile import Profiles, profiles_of, unknown_utilisations
+from penstock.control.policies.organic.redistribution import redistribution
 from penstock.control.policies.organic.resolution import Expandable
 from penstock.control.policies.organic.state import OrganicState, remembered, remembering
 from penstock.control.policy import Change, Decision, Hold, Inputs, Memory, Reason, Situation, Verdict
-from penstock.control.region_configuration import configurations_of, owned_cuts, plan_with, threads
+from penstock.control.region_configuration import configurations_of, owned_cuts, plan_with
 from penstock.control.topology import Topology
 from penstock.dataflow.operators import Kind
 from penstock.plan.plan import Plan, diff
@@ -50,22 +51,29 @@ class Organic:
             )
             return Hold(reason_code=Reason.SETTLING, reason=reason), memory
         profiles = profiles_of(situation, demand)
-        period = adapt(before, profiles, self.parameters, _network(situation))
+        network = _network(situation, demand, self.parameters)
+        period = adapt(before, profiles, self.parameters, network)
         plan = plan_with(
             situation.topology, situation.plan, period.state.configurations, micro_batch=situation.micro_batch
         )
         # Regions share the cut between them on Spark, so the change of one may change the configuration of another.
         changed = configurations_of(situation.topology, plan, micro_batch=situation.micro_batch)
         after = msgspec.structs.replace(period.state, configurations=changed, period_end_s=end_s)
-        decision = self._decision(situation, plan, period, before, profiles)
+        decision = self._decision(situation, plan, period, before, profiles, network)
         return decision, remembering(memory, before, after)
 
     def _decision(
-        self, situation: Situation, plan: Plan, period: Period, before: OrganicState, profiles: Profiles
+        self,
+        situation: Situation,
+        plan: Plan,
+        period: Period,
+        before: OrganicState,
+        profiles: Profiles,
+        network: AdaptationGraph,
     ) -> Decision:
         inputs = _inputs(situation, profiles)
         if period.action in (Action.FINALISE, Action.NOTHING, Action.STABLE) or plan == situation.plan:
-            hold = self._hold(situation, period, inputs)
+            hold = self._hold(situation, period, inputs, network)
             return replace(hold, inputs=inputs | _measured_move(situation, before)) if hold.verdict else hold
         moved = moved_state(situation, situation.plan, plan)
         inputs |= _move_inputs("moved_state", moved) | _measured_move(situation, before)
@@ -91,13 +99,19 @@ class Organic:
         if period.action is Action.RELEASE:
             busy = ", ".join(f"'{name}' {profiles[name].utilisation:.0%}" for name in period.regions)
             return Reason.RELEASE, f"Regions stay under-utilised ({busy} busy): {changed}.", None
+        if period.action is Action.REDISTRIBUTE:
+            return (
+                Reason.REALLOCATION,
+                f"Bottlenecks are limited by the slots, which are distributed anew: {changed}.",
+                None,
+            )
         assert period.failed is not None
         rate = f"'{period.failed}' processed {profiles[period.failed].rows_per_s:.4g} rows/s after the last change"
         if period.action is Action.RETRY:
             return Reason.CONGESTION, f"{rate}, which is too little; another change is tried: {changed}.", "rolled back"
         return Reason.ROLL_BACK, f"{rate}, which is too little, and no other change is left: {changed}.", "rolled back"
 
-    def _hold(self, situation: Situation, period: Period, inputs: Inputs) -> Hold:
+    def _hold(self, situation: Situation, period: Period, inputs: Inputs, network: AdaptationGraph) -> Hold:
         if period.action is Action.FINALISE:
             names = ", ".join(f"'{name}'" for name in period.regions)
             reason = f"The last change of {names} is kept."
@@ -119,7 +133,7 @@ class Organic:
             if resolution.beyond_slots is not None
         }
         if beyond:
-            needed = _network(situation).threads(period.state.configurations | beyond)
+            needed = network.slots(period.state.configurations | beyond)
             reason = (
                 f"Bottlenecks ({names}) cannot get more pipelines or replicas within {situation.max_slots} slots; "
                 f"{needed} would be needed."
@@ -129,24 +143,38 @@ class Organic:
         return Hold(reason_code=Reason.BEST, reason=reason, inputs=inputs, binding=binding)
 
 
-def _network(situation: Situation) -> Network:
+def _network(situation: Situation, demand: Demand, parameters: AdaptationParameters) -> AdaptationGraph:
     topology, plan, micro_batch = situation.topology, situation.plan, situation.micro_batch
     removable_cuts = topology.removable_cuts(plan)
-    return Network(
+    producers = {before for before, _ in topology.streams}
+    return AdaptationGraph(
         kinds={
             region.name: Expandable(keyed=region.kind is Kind.KEYED, replicable=region.replicable)
             for region in topology.regions
         },
         removable={
-            region.name: frozenset(owned_cuts(topology, region, micro_batch=False)) & removable_cuts
+            region.name: frozenset(owned_cuts(topology, region, micro_batch=micro_batch)) & removable_cuts
             for region in topology.regions
         },
+        exits=frozenset(region.name for region in topology.regions if region.name not in producers),
+        followers=_followers(topology) if micro_batch else {},
         upstream=_upstream(topology, plan.cuts if micro_batch else frozenset()),
-        threads=lambda wanted: threads(
-            topology, plan_with(topology, plan, wanted, micro_batch=micro_batch), micro_batch=micro_batch
+        slots=lambda wanted: topology.slots(
+            plan_with(topology, plan, wanted, micro_batch=micro_batch), micro_batch=micro_batch
         ),
-        max_threads=situation.max_slots,
+        max_slots=situation.max_slots,
+        redistributed=lambda: redistribution(situation, demand, parameters),
     )
+
+
+def _followers(topology: Topology) -> dict[str, str]:
+    """Return the region that alone reads the output of each region, and reads nothing else."""
+    inputs: dict[str, list[str]] = {}
+    outputs: dict[str, list[str]] = {}
+    for before, after in topology.streams:
+        inputs.setdefault(after, []).append(before)
+        outputs.setdefault(before, []).append(after)
+    return {before: only[0] for before, only in outputs.items() if len(only) == 1 and inputs[only[0]] == [before]}
 
 
 def _upstream(topology: Topology, logs: frozenset[str]) -> dict[str, frozenset[str]]:

@@ -1,13 +1,16 @@
 """The profiler: throughput, utilisation and costs of each region, from the smoothed window (section 4.1).
 
 - *Utilisation of a pipeline*, row by row: busy time of its replicas / (replicas x time), overhead included.
-- *Utilisation of a pipeline*, in micro-batches: the stages of a query take turns. The task time of all stages per
-  replica and second is the busy share of the query. The longest stage has this share, and a shorter stage has less in
-  proportion to its own task time. The fixed time of a batch does not count, because it does not grow with the load.
+- *Utilisation of a pipeline*, in micro-batches: the stages of a query take turns. The busy share of the query is the
+  task time of all stages per replica and second. The fixed time of a batch does not count then, because Spark runs
+  batches all the time even if few rows arrive. If more rows wait than a batch takes, batches follow each other without
+  a pause, and the busy share is that of the time in which a batch was in progress. The longest stage has the busy share
+  of the query, and a shorter stage has less in proportion to its own task time.
 - *Cost of an operator*: its share of the busy time of the pipeline; in micro-batches, its task time / batch time.
 - *Overhead*: 1 - sum of the costs. It is the time to move rows, or the fixed time of a batch.
 - *Throughput of a region*: rows/s that its slowest pipeline processed, in rows that enter the region. A cut is a log
-  without a limit, so a pipeline may be faster than the next one.
+  without a limit, so a pipeline may be faster than the next one. In micro-batches, it is the utilisation times the
+  replicas / the cost of a row: all rows of a batch count when it ends, so that the rows of a few windows say little.
 
 The paper samples every second and averages exponentially over 30 s. Here each window is a sample, and the controller
 averages the windows of 30 s exponentially (`api/policy_options.py`).
@@ -15,12 +18,13 @@ averages the windows of 30 s exponentially (`api/policy_options.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from penstock.control.demand import Demand
-from penstock.control.policies.organic.splitting import Step
+from penstock.control.policies.organic.splitting import OperatorStep
 from penstock.control.policy import Situation
 from penstock.control.region_configuration import owned_cuts
 from penstock.dataflow.operators import Kind
@@ -35,13 +39,14 @@ class PipelineProfile(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # its first operator within the region
     last: str  # its last operator within the region
     utilisation: float
-    steps: tuple[Step, ...]
+    steps: tuple[OperatorStep, ...]
 
 
 class RegionProfile(msgspec.Struct, frozen=True, kw_only=True):
     region: str
     rows_per_s: float  # processed
     offered_per_s: float  # rows/s that would arrive if everything upstream kept up
+    completed_per_s: float  # processed by its last operator, in rows that enter the region
     pipelines: tuple[PipelineProfile, ...]
 
     @property
@@ -82,6 +87,7 @@ def profiles_of(situation: Situation, demand: Demand) -> dict[str, RegionProfile
             region=region.name,
             rows_per_s=_rows_per_s(region, situation.plan.cuts, seen),
             offered_per_s=demand.arrivals.get(region.name, 0.0),
+            completed_per_s=_completed_per_s(region, seen),
             pipelines=tuple(parts(situation, region, seen)),
         )
     return result
@@ -92,13 +98,28 @@ def _rows_per_s(region: Region, cuts: frozenset[str], seen: Mapping[str, Operato
     gain = 1.0
     for names in _parts(region, cuts):
         first = seen.get(names[0])
-        processed = None if first is None else first.processed_rows_per_s
+        processed = None if first is None else processed_rows_per_s(first)
         if processed is not None and gain > 0.0:
             rates.append(processed / gain)
         for name in names:
             selectivity = seen[name].selectivity if name in seen else None
             gain *= 1.0 if selectivity is None else selectivity
     return min(rates, default=0.0)
+
+
+def processed_rows_per_s(operator: OperatorWindow) -> float | None:
+    """Return the processed rows/s; over whole batches if the engine measures the time of these."""
+    cost_s, busy, replicas = operator.seconds_per_row, operator.utilisation, operator.replicas
+    if operator.utilisation_s and cost_s and busy is not None and replicas:
+        return busy * replicas / cost_s
+    return operator.processed_rows_per_s
+
+
+def _completed_per_s(region: Region, seen: Mapping[str, OperatorWindow]) -> float:
+    *before, last = (seen.get(name) for name in region.operators)
+    gain = math.prod(1.0 if operator is None else operator.selectivity or 0.0 for operator in before)
+    processed = None if last is None else processed_rows_per_s(last)
+    return processed / gain if processed is not None and gain > 0.0 else 0.0
 
 
 def _busy(seen: Mapping[str, OperatorWindow], name: str) -> float:
@@ -124,7 +145,9 @@ def _thread_parts(
         moving = (seen[names[0]].overhead or 0.0) if names[0] in seen else 0.0
         total = moving + sum(_busy(seen, name) for name in names)
         steps = tuple(
-            Step(operator=name, cost=_busy(seen, name) / total if total > 0 else 0.0, cuttable=name not in forbidden)
+            OperatorStep(
+                operator=name, cost=_busy(seen, name) / total if total > 0 else 0.0, cuttable=name not in forbidden
+            )
             for name in names
         )
         result.append(PipelineProfile(name=names[0], last=names[-1], utilisation=min(1.0, total), steps=steps))
@@ -152,12 +175,22 @@ def _query_parts(situation: Situation, region: Region, seen: Mapping[str, Operat
         # The operators of other regions in the query are steps only if the query is a chain.
         is_chain = all(len(topology.operators[name].inputs) <= 1 for name in names)
         steps = tuple(
-            Step(operator=name, cost=_busy(seen, name) / in_batches if in_batches > 0 else 0.0, cuttable=name in owned)
+            OperatorStep(
+                operator=name, cost=_busy(seen, name) / in_batches if in_batches > 0 else 0.0, cuttable=name in owned
+            )
             for name in (names if is_chain else own)
         )
-        utilisation = total * stages[region.name] / longest if longest > 0 else 0.0
+        busy = in_batches if _rows_wait(measured.get(query.name)) else total
+        utilisation = busy * stages[region.name] / longest if longest > 0 else 0.0
         result.append(PipelineProfile(name=own[0], last=own[-1], utilisation=min(1.0, utilisation), steps=steps))
     return result
+
+
+def _rows_wait(pipeline: PipelineWindow | None) -> bool:
+    """Return whether more rows wait than a batch takes, so that the next batch begins at once."""
+    if pipeline is None or not pipeline.batches or pipeline.backlog_rows is None:
+        return False
+    return pipeline.backlog_rows > pipeline.rows_in / pipeline.batches
 
 
 def _batch_share(pipeline: PipelineWindow | None, span_s: float) -> float:

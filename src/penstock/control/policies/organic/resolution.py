@@ -10,12 +10,13 @@ import msgspec
 from penstock.control.policies.adaptation_parameters import AdaptationParameters, Variant
 from penstock.control.policies.organic.profile import PipelineProfile, RegionProfile
 from penstock.control.policies.organic.splitting import balanced_positions, split_gain
-from penstock.control.region_configuration import Configuration
+from penstock.control.region_configuration import RegionConfiguration
 
-Blacklist = Mapping[str, Sequence[Configuration]]  # by pipeline
-Fits = Callable[[Configuration], bool]  # whether the slots suffice
+Blacklist = Mapping[str, Sequence[RegionConfiguration]]  # by pipeline
+Fits = Callable[[RegionConfiguration], bool]  # whether the slots suffice
 
-_LARGE = 2.0  # shortfall from which several replicas or cuts are added at once (section 4.5)
+_LARGE = 2.0  # shortfall from which a pipeline is split into several parts at once (section 4.5)
+_MARGIN = 1.5  # ideal gain of the fewest additional replicas, relative to the increase that is required
 
 
 class Expandable(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,8 +29,8 @@ class Expandable(msgspec.Struct, frozen=True, kw_only=True):
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A change of one region, and for each bottleneck pipeline the configuration to blacklist if it does not help."""
 
-    configuration: Configuration
-    by_pipeline: dict[str, Configuration]
+    configuration: RegionConfiguration
+    by_pipeline: dict[str, RegionConfiguration]
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +38,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
     bottlenecks: tuple[str, ...]  # pipelines
     candidate: Candidate | None = None
-    beyond_slots: Configuration | None = None  # the smallest change that only the slots prevent
+    beyond_slots: RegionConfiguration | None = None  # the smallest change that only the slots prevent
 
 
 def bottleneck_pipelines(profile: RegionProfile, parameters: AdaptationParameters) -> list[PipelineProfile]:
@@ -54,7 +55,7 @@ def bottleneck_pipelines(profile: RegionProfile, parameters: AdaptationParameter
 
 def resolve(
     profile: RegionProfile,
-    current: Configuration,
+    current: RegionConfiguration,
     blacklist: Blacklist,
     parameters: AdaptationParameters,
     *,
@@ -89,7 +90,7 @@ def _is_blacklisted(candidate: Candidate, blacklist: Blacklist) -> bool:
 def _splits(
     profile: RegionProfile,
     bottlenecks: Sequence[PipelineProfile],
-    current: Configuration,
+    current: RegionConfiguration,
     parameters: AdaptationParameters,
 ) -> list[Candidate]:
     """Return the splits of all bottleneck pipelines into many parts first, and into two parts last (algorithm 3)."""
@@ -107,9 +108,9 @@ def _distinct(candidates: Iterator[Candidate]) -> list[Candidate]:
 
 
 def _split(
-    bottlenecks: Sequence[PipelineProfile], current: Configuration, parameters: AdaptationParameters, parts: int
+    bottlenecks: Sequence[PipelineProfile], current: RegionConfiguration, parameters: AdaptationParameters, parts: int
 ) -> Candidate | None:
-    by_pipeline: dict[str, Configuration] = {}
+    by_pipeline: dict[str, RegionConfiguration] = {}
     cuts: list[str] = []
     for pipeline in bottlenecks:
         positions = balanced_positions(pipeline.steps, parts)
@@ -124,7 +125,7 @@ def _split(
 def _expansions(
     profile: RegionProfile,
     bottlenecks: Sequence[PipelineProfile],
-    current: Configuration,
+    current: RegionConfiguration,
     parameters: AdaptationParameters,
     kind: Expandable,
 ) -> list[Candidate]:
@@ -152,12 +153,18 @@ def _parts(profile: RegionProfile, parameters: AdaptationParameters) -> int:
     return math.ceil(profile.shortfall)
 
 
-def _steps(profile: RegionProfile, current: Configuration, parameters: AdaptationParameters) -> Iterator[int]:
-    """Yield the replicas to add. The first number covers the shortfall or doubles the replicas; then it is halved."""
-    step = 1
-    if not parameters.strict and profile.shortfall >= _LARGE:
+def _steps(profile: RegionProfile, current: RegionConfiguration, parameters: AdaptationParameters) -> Iterator[int]:
+    """Yield the replicas to add, which is 1 as the paper prints it.
+
+    Otherwise the first number covers the shortfall or doubles the replicas; then it is halved. One replica more than n
+    raises the throughput by 1 / n at most. This must exceed the required increase, so several replicas are added to
+    many.
+    """
+    fewest = step = 1
+    if not parameters.strict:
+        fewest = max(1, math.ceil(_MARGIN * parameters.throughput_increase * current.replicas - 1e-9))
         step = min(current.replicas, math.ceil(current.replicas * (profile.shortfall - 1.0)))
-    while step > 1:
+    while step > fewest:
         yield step
         step //= 2
-    yield 1
+    yield fewest

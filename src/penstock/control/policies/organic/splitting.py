@@ -14,7 +14,7 @@ from itertools import pairwise
 import msgspec
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorStep(msgspec.Struct, frozen=True, kw_only=True):
     """One operator of a pipeline."""
 
     operator: str
@@ -22,14 +22,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     cuttable: bool = True  # whether a cut may follow
 
 
-def overhead(steps: Sequence[Step]) -> float:
+def overhead(steps: Sequence[OperatorStep]) -> float:
     return max(0.0, 1.0 - sum(step.cost for step in steps))
 
 
-def split_gain(steps: Sequence[Step], cuts: Sequence[int]) -> float:
+def split_gain(steps: Sequence[OperatorStep], cuts: Sequence[int]) -> float:
     """Return the predicted gain of throughput if new pipelines begin at these positions.
 
-    >>> pair = [Step(operator="a", cost=0.75), Step(operator="b", cost=0.1)]
+    >>> pair = [OperatorStep(operator="a", cost=0.75), OperatorStep(operator="b", cost=0.1)]
     >>> round(split_gain(pair, [1]), 2)
     0.11
     """
@@ -39,12 +39,13 @@ def split_gain(steps: Sequence[Step], cuts: Sequence[int]) -> float:
     return 1.0 / busy - 1.0 if busy > 0 else 0.0
 
 
-def balanced_position(steps: Sequence[Step]) -> int | None:
+def balanced_position(steps: Sequence[OperatorStep]) -> int | None:
     """Return the position at which the two parts have the most equal costs; the first one of several.
 
     The result is the index of the first operator of the second part. None: the pipeline cannot be split.
 
-    >>> balanced_position([Step(operator=name, cost=cost) for name, cost in (("a", 0.2), ("b", 0.1), ("c", 0.4))])
+    >>> steps = [OperatorStep(operator=name, cost=cost) for name, cost in (("a", 0.2), ("b", 0.1), ("c", 0.4))]
+    >>> balanced_position(steps)
     2
     """
     positions = [k for k in range(1, len(steps)) if steps[k - 1].cuttable]
@@ -52,7 +53,7 @@ def balanced_position(steps: Sequence[Step]) -> int | None:
     return min(positions, key=lambda k: round(abs(sum(costs[:k]) - sum(costs[k:])), 9), default=None)
 
 
-def balanced_positions(steps: Sequence[Step], parts: int) -> list[int]:
+def balanced_positions(steps: Sequence[OperatorStep], parts: int) -> list[int]:
     """Return up to `parts` - 1 positions: the costliest part is split at its balanced position, again and again."""
     positions: list[int] = []
     while len(positions) < parts - 1:

@@ -6,11 +6,13 @@ restart.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from penstock.control.policies.organic.profile import RegionProfile
 from penstock.control.policy import Memory
-from penstock.control.region_configuration import Configuration, Configurations
+from penstock.control.region_configuration import RegionConfiguration, RegionConfigurations
 
 _STATE, _BEFORE = "organic.state", "organic.before"
 
@@ -26,16 +28,16 @@ class AdaptingRegion(msgspec.Struct, frozen=True, kw_only=True):
     """A region whose configuration was changed in this adaptation, and not evaluated yet."""
 
     region: str
-    base: Configuration  # before the adaptation
-    by_pipeline: dict[str, Configuration]  # bottleneck pipeline -> configuration to blacklist if it does not help
+    base: RegionConfiguration  # before the adaptation
+    by_pipeline: dict[str, RegionConfiguration]  # bottleneck pipeline -> configuration to blacklist if it does not help
     profile: RegionProfile  # before the adaptation
-    is_release: bool = False
+    kind: Literal["resolution", "release", "redistribution"] = "resolution"
 
 
 class OrganicState(msgspec.Struct, frozen=True, kw_only=True):
-    configurations: dict[str, Configuration] = {}  # in force once the last decision was applied
+    configurations: dict[str, RegionConfiguration] = {}  # in force once the last decision was applied
     references: dict[str, Reference] = {}  # by region
-    blacklists: dict[str, dict[str, tuple[Configuration, ...]]] = {}  # by region and pipeline
+    blacklists: dict[str, dict[str, tuple[RegionConfiguration, ...]]] = {}  # by region and pipeline
     adapting: tuple[AdaptingRegion, ...] = ()  # upstream first
     stable_periods: int = 0  # consecutive periods without a change
     low_periods: dict[str, int] = {}  # region -> consecutive periods in which fewer resources would suffice
@@ -57,7 +59,7 @@ class OrganicState(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, blacklists=self.blacklists | {region: left})
 
 
-def remembered(memory: Memory, configurations: Configurations) -> OrganicState:
+def remembered(memory: Memory, configurations: RegionConfigurations) -> OrganicState:
     """Return the state that belongs to the plan in force.
 
     The last decision may have been vetoed, or recommended only. The state before it continues then. If the plan is

@@ -8,16 +8,16 @@ from live windows) and `memory`.
 
 from penstock.control.policies.catalogue import PolicyParameters
 from penstock.control.policies.stepwise.policy import Stepwise
-from penstock.control.policies.stepwise.turn import StepwiseSettings
+from penstock.control.policies.stepwise.turn import RecalibrationSettings
 from penstock.control.policy import Policy
 from penstock.dataflow.errors import PenstockError
 
-__all__ = ["Stepwise", "StepwiseSettings", "build"]
+__all__ = ["RecalibrationSettings", "Stepwise", "build"]
 
 
 def build(options: PolicyParameters) -> Policy:
     if options.profile is None:
         raise PenstockError("Policy 'stepwise' needs a profile; create one with 'penstock profile'.")
     return Stepwise(
-        StepwiseSettings(profile=options.profile, program_changed=options.program_changed, drift_s=options.drift_s)
+        RecalibrationSettings(profile=options.profile, program_changed=options.program_changed, drift_s=options.drift_s)
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from penstock.control.policies.stepwise.recalibration import Cause, Recalibration, Step
+from penstock.control.policies.stepwise.recalibration import Cause, Recalibration, RecalibrationStep
 from penstock.control.policy import Memory
-from penstock.study.stepwise.configuration import Change, Configuration, OperatorMeasurement, Round
+from penstock.study.stepwise.configuration import Configuration, OperatorMeasurement, Round, TrialChange
 from penstock.study.stepwise.sequential_test import Verdict
 
 PREFIX = "stepwise."
-_CHANGES, _VERDICTS = tuple(Change), tuple(Verdict)
+_CHANGES, _VERDICTS = tuple(TrialChange), tuple(Verdict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def _recalibration(own: Mapping[str, float]) -> Recalibration | None:
     changes = own.get("changes")
     return Recalibration(
         cause=Cause(int(own["cause"])),
-        step=Step(int(own["step"])),
+        step=RecalibrationStep(int(own["step"])),
         slots=int(own["size"]),
         limit=int(own["limit"]),
         ratio=_counts(own, "ratio."),

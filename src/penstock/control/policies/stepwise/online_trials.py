@@ -19,8 +19,7 @@ from penstock.control.policies.stepwise.recalibration import (
 from penstock.control.policies.stepwise.turn import Turn
 from penstock.control.policy import Change, Decision, Hold, Reason
 from penstock.plan import Plan
-from penstock.study.stepwise.configuration import Change as TrialChange
-from penstock.study.stepwise.configuration import Configuration, Finished, NextTrial, Round
+from penstock.study.stepwise.configuration import Configuration, Finished, NextTrial, Round, TrialChange
 from penstock.study.stepwise.features import minimal_latency_s
 from penstock.study.stepwise.region_graph import RegionFeatures, equal_within_queries, region_features
 from penstock.study.stepwise.sequential_test import Verdict

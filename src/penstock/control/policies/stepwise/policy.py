@@ -9,14 +9,14 @@ from penstock.control.policies.stepwise.drift import Condition, exceeded, watche
 from penstock.control.policies.stepwise.memory import Notes
 from penstock.control.policies.stepwise.online_trials import OnlineTrials
 from penstock.control.policies.stepwise.recalibration import LIMITS, Cause
-from penstock.control.policies.stepwise.turn import StepwiseSettings, Turn
+from penstock.control.policies.stepwise.turn import RecalibrationSettings, Turn
 from penstock.control.policy import Decision, Hold, Memory, Reason, Situation
 from penstock.study.stepwise.sequential_test import confidence_interval
 
 
 @dataclass(frozen=True, slots=True)
 class Stepwise:
-    settings: StepwiseSettings
+    settings: RecalibrationSettings
     name: str = field(default="stepwise", init=False)
 
     def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from penstock.study.stepwise.configuration import Change, Configuration, Finished, NextTrial, Round
+from penstock.study.stepwise.configuration import Configuration, Finished, NextTrial, Round, TrialChange
 from penstock.study.stepwise.operator_capacity import CapacitySettings, next_capacity_trial
 from penstock.study.stepwise.platform_capability import PlatformSettings, next_platform_trial
 from penstock.study.stepwise.sequential_test import TrialLimits, Verdict, confidence_interval, verdict_after
@@ -30,7 +30,7 @@ class Cause(IntEnum):
     DRIFT = 3  # the data has changed
 
 
-class Step(IntEnum):
+class RecalibrationStep(IntEnum):
     PLATFORM = 2
     CAPACITY = 3
 
@@ -44,7 +44,7 @@ class Recalibration:
     fixed: Mapping[str, int]  # tasks of regions that cannot have more
     min_latency_s: Mapping[str, float]  # MinLp by region
     rounds: tuple[Round, ...]  # rounds of the current step; the first one is its start
-    step: Step = Step.PLATFORM
+    step: RecalibrationStep = RecalibrationStep.PLATFORM
     samples: tuple[float, ...] = ()  # rows/s in the windows of the running trial
     changes: int | None = None  # plan changes of the run when the trial was proposed; None: it was not proposed yet
     has_trial: bool = False  # whether a trial was applied
@@ -101,13 +101,15 @@ def next_trial(
         fitted: Returns a trial so that it fits into the platform, or None if it cannot improve the throughput.
     """
     while True:
-        decision = _platform(state, rules, first) if state.step is Step.PLATFORM else _capacity(state, rules)
+        decision = (
+            _platform(state, rules, first) if state.step is RecalibrationStep.PLATFORM else _capacity(state, rules)
+        )
         if isinstance(decision, Finished):
-            if state.step is Step.CAPACITY:
+            if state.step is RecalibrationStep.CAPACITY:
                 return state, decision
             start = replace(state.rounds[decision.round], verdict=None)
-            state = replace(state, step=Step.CAPACITY, rounds=(start,), samples=(), changes=None)
-        elif decision.change is not Change.SOURCE and (trial := fitted(state, decision)) is not None:
+            state = replace(state, step=RecalibrationStep.CAPACITY, rounds=(start,), samples=(), changes=None)
+        elif decision.change is not TrialChange.SOURCE and (trial := fitted(state, decision)) is not None:
             return state, trial
         else:
             state = state.not_made(decision)
@@ -120,12 +122,12 @@ def _platform(
         return Finished(round=0, reason="no operator can have more tasks")
     settings = PlatformSettings(latency_target_s=rules.latency_target_s, ratio=state.ratio, alpha=rules.alpha)
     decision = next_platform_trial(state.rounds, settings)
-    if isinstance(decision, NextTrial) and decision.change is Change.THROTTLE:
+    if isinstance(decision, NextTrial) and decision.change is TrialChange.THROTTLE:
         return Finished(round=decision.reference, reason="the sources are not throttled online")
     if (
         isinstance(decision, NextTrial)
-        and decision.change is Change.SINKS
-        and not any(round_.change is Change.SINKS for round_ in state.rounds)
+        and decision.change is TrialChange.SINKS
+        and not any(round_.change is TrialChange.SINKS for round_ in state.rounds)
     ):
         return replace(decision, configuration=first(state), reason="the ratio of the task loads requires other tasks")
     return decision

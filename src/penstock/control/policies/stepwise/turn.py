@@ -18,7 +18,7 @@ from penstock.study.stepwise.stored_profile import ProfiledPlan, StoredProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepwiseSettings:
+class RecalibrationSettings:
     profile: StoredProfile
     program_changed: bool = False  # whether the program is another one than the profiled one
     drift_s: float = 60.0  # time for which backlog or latency must be above their threshold
@@ -27,7 +27,7 @@ class StepwiseSettings:
 class Turn:
     """The measured situation, compared with the profile."""
 
-    def __init__(self, settings: StepwiseSettings, situation: Situation, demand: Demand) -> None:
+    def __init__(self, settings: RecalibrationSettings, situation: Situation, demand: Demand) -> None:
         assert situation.latest is not None and situation.window is not None
         self.profile, self.situation, self.demand = settings.profile, situation, demand
         self.latest, self.window = situation.latest, situation.window

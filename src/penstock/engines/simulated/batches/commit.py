@@ -13,6 +13,7 @@ from penstock.engines.simulated.compiled.compiler import compiled
 from penstock.engines.simulated.compiled.counts import SimulationCounts
 from penstock.engines.simulated.compiled.draws import Draws, binomial, choice_stream
 from penstock.engines.simulated.compiled.event_heap import push
+from penstock.engines.simulated.compiled.outputs import commit_waiting_rows
 
 
 @compiled
@@ -76,6 +77,7 @@ def commit(
     for stage in range(queries[query].first_stage, queries[query].first_stage + queries[query].stages):
         for place in range(stages[stage].chain_first, stages[stage].chain_first + stages[stage].chain_size):
             commit_counts(counts, state.work, layout.chain[place])
+            commit_waiting_rows(state.outputs, layout.chain[place])
     for at in range(queries[query].first_log, queries[query].first_log + queries[query].logs):
         commit_counts(counts, state.work, state.logs[layout.reads[at]].operator)
     took_s = now_s - queries[query].began_s

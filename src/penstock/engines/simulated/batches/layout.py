@@ -15,7 +15,7 @@ from penstock.engines.batch_size import FIRST_BATCH_ROWS
 from penstock.engines.simulated.batches.records import HALTED, LOG, NOT_A_SOURCE, OUT, QUERY, STAGE, QueryLayout
 from penstock.engines.simulated.behaviour import UNLIMITED_ROWS, Behaviour
 from penstock.engines.simulated.compiled.records import NONE, Records
-from penstock.engines.simulated.stations import SimulatedStation, stations
+from penstock.engines.simulated.stations import SimulatedStation, pace, stations
 from penstock.plan import Pipeline, Plan, pipelines
 
 LogIndex = dict[tuple[str, str], int]  # (producer, reader) -> log; the log of a source is (source, source)
@@ -40,6 +40,7 @@ def empty_logs(flow: Dataflow) -> Records:
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
     logs = np.zeros(len(log_index(flow)), LOG)
     logs["operator"] = [index[reader] for _, reader in log_index(flow)]
+    logs["port"] = [0 if name == reader else flow[reader].inputs.index(name) for name, reader in log_index(flow)]
     return logs
 
 
@@ -70,8 +71,15 @@ def query_plan(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> QueryPlan:
             outs=np.array(builder.outs, OUT),
             readers=builder.readers,
             is_sink=np.array([operator.kind is Kind.SINK for operator in flow.operators]),
+            ports=np.array([_port_of(flow, operator.name) for operator in flow.operators], np.int64),
         ),
     )
+
+
+def _port_of(flow: Dataflow, name: str) -> int:
+    """Return which input of its first consumer an operator is. An operator within a query has no other consumer."""
+    consumers = flow.consumers(name)
+    return consumers[0].inputs.index(name) if consumers else 0
 
 
 class _Builder:
@@ -88,7 +96,7 @@ class _Builder:
             if flow[station.name].kind is not Kind.SOURCE:
                 own.append(station)
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
-        self.stages: list[tuple[int, ...]] = []
+        self.stages: list[tuple[float, ...]] = []
         self.chain: list[int] = []
         self.shares: list[float] = []
         self.reads: list[int] = []
@@ -114,13 +122,14 @@ class _Builder:
     def _add_stages(self, pipeline: Pipeline, record: np.void) -> None:
         own = self._stations[pipeline.name]
         record["first_stage"], record["stages"] = len(self.stages), len(own)
-        record["ready_capacity"] = max([station.replicas for station in own], default=1)
+        record["ready_capacity"] = max([_tasks(station) for station in own], default=1)
         for station in own:
             end = station.operators[-1]
             next_operator = self.index[self._flow.consumers(end)[0].name] if end != pipeline.output else NONE
             is_by_key = int(bool(station.key_shares))
             chain = (len(self.chain), len(station.operators))
-            self.stages.append((*chain, station.replicas, is_by_key, len(self.shares), 0, next_operator))
+            own_pace = pace(self._flow, self._behaviour, station)
+            self.stages.append((*chain, _tasks(station), is_by_key, len(self.shares), 0, next_operator, own_pace))
             self.chain += [self.index[name] for name in station.operators]
             self.shares += np.cumsum(station.key_shares).tolist()
 
@@ -132,3 +141,8 @@ class _Builder:
             if self._flow[name].kind is Kind.SOURCE:
                 is_cut = name in self._plan.cuts
                 self.readers[self.index[name]] = NONE if is_cut else self.index[self._flow.consumers(name)[0].name]
+
+
+def _tasks(station: SimulatedStation) -> int:
+    """Return the tasks of a stage: the threads of a replica are in one task."""
+    return station.replicas // station.threads

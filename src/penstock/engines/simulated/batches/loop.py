@@ -30,7 +30,7 @@ from penstock.engines.simulated.compiled.compiler import compiled
 from penstock.engines.simulated.compiled.counts import SimulationCounts, count_service
 from penstock.engines.simulated.compiled.draws import Draws, binomial, choice_stream, service_seconds
 from penstock.engines.simulated.compiled.event_heap import pop, push
-from penstock.engines.simulated.compiled.outputs import rows_out_of
+from penstock.engines.simulated.compiled.outputs import arrive_at_port, rows_out_of
 from penstock.engines.simulated.compiled.records import NONE
 
 
@@ -55,11 +55,13 @@ def read_batch(layout: QueryLayout, state: BatchState, query: int) -> int:
         operator = logs[log].operator
         work[operator].waiting_rows += taken
         work[operator].logged_rows += taken
+        arrive_at_port(state.outputs, operator, logs[log].port, taken)
         if readers[operator] != NOT_A_SOURCE:
             work[operator].rows_in += taken
             work[operator].rows_out += taken
             if readers[operator] != NONE:
                 work[readers[operator]].waiting_rows += taken
+                arrive_at_port(state.outputs, readers[operator], layout.ports[operator], taken)
     layout.queries[query].batch_rows = total
     if total > 0:  # a reader on Spark does not count a poll without rows either
         layout.queries[query].stretch = next_stretch(record.stretch, total < waiting)
@@ -131,9 +133,10 @@ def task_seconds(layout: QueryLayout, state: BatchState, draws: Draws, stage: in
             stages[stage].unassigned_rows -= rows
         if rows == 0:
             continue
-        took_s = service_seconds(draws, operator, rows)
+        pace = stages[stage].pace
+        took_s = service_seconds(draws, operator, rows) * pace
         seconds += took_s
-        count_service(work, operator, took_s, rows, draws.distributions[2 * operator].mean)
+        count_service(work, operator, took_s, rows, draws.distributions[2 * operator].mean * pace)
         work[operator].rows_in += rows
         if not layout.is_sink[operator]:
             rows = rows_out_of(draws, state.outputs, operator, rows, state.status[0].now_s)
@@ -207,6 +210,7 @@ def finish_stage(layout: QueryLayout, state: BatchState, query: int, now_s: floa
     last = layout.chain[stages[stage].chain_first + stages[stage].chain_size - 1]
     if stages[stage].next_operator != NONE:
         work[stages[stage].next_operator].waiting_rows += work[last].rows_out
+        arrive_at_port(state.outputs, stages[stage].next_operator, layout.ports[last], work[last].rows_out)
     queries[query].stage += 1
     if queries[query].stage < queries[query].stages:
         begin_stage(layout, state, query, now_s)

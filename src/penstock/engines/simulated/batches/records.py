@@ -18,6 +18,7 @@ FREE, LOST = -1, -2  # replace the query of a slot without a task
 
 LOG = record(
     operator=_I,  # the operator that reads it; for the log of a source: the source
+    port=_I,  # input of this operator
     head=_I,  # its first cohort, within its own ring
     size=_I,
     rows=_I,
@@ -68,6 +69,7 @@ STAGE = record(
     share_first=_I,  # index into the shares
     unassigned_rows=_I,  # rows that are not in a task yet
     next_operator=_I,  # operator of the same query that reads its rows; NONE if they leave the query
+    pace=_F,  # time of a task relative to one thread
 )
 WORK = record(  # work of an operator in the current batch
     waiting_rows=_I,  # rows at its input
@@ -100,6 +102,7 @@ class QueryLayout(NamedTuple):
     outs: Records  # the streams out of each query
     readers: np.ndarray  # by source: operator that reads it within its query, or NONE; other operators: NOT_A_SOURCE
     is_sink: np.ndarray  # by operator
+    ports: np.ndarray  # by operator: the input of its first consumer that reads it
 
 
 NOT_A_SOURCE = -2

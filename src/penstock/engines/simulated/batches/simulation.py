@@ -30,7 +30,7 @@ from penstock.engines.simulated.behaviour import UNLIMITED_ROWS, Behaviour, Simu
 from penstock.engines.simulated.compiled.counts import SimulationCounts
 from penstock.engines.simulated.compiled.draws import new_draws
 from penstock.engines.simulated.compiled.event_heap import EVENT, push
-from penstock.engines.simulated.compiled.outputs import new_outputs
+from penstock.engines.simulated.compiled.outputs import abort_waiting_rows, new_outputs
 from penstock.engines.simulated.compiled.records import RATE, Records
 from penstock.engines.simulated.distributions import BehaviourError
 from penstock.engines.simulated.source_load import RateSteps, operator_distributions, source_loads
@@ -69,7 +69,7 @@ class BatchSimulation:
         self._loads = source_loads(flow, behaviour)
         self.counts = SimulationCounts.zero(len(self._names))
         self._draws = new_draws(operator_distributions(flow, behaviour), seed=seed, streams=3 * len(self._names))
-        self._outputs = new_outputs([behaviour.of(name) for name in self._names])
+        self._outputs = new_outputs(flow, behaviour)
         self._logs = empty_logs(flow)
         self._cohorts = np.zeros(len(self._logs) * COHORTS, COHORT)
         self._work = np.zeros(len(self._names), WORK)
@@ -130,6 +130,12 @@ class BatchSimulation:
         result = np.zeros(len(self._names), np.int64)
         np.add.at(result, self._logs["operator"], self._logs["taken_rows"])
         return result
+
+    def counted_until_s(self) -> np.ndarray:
+        queries = self._queries.layout.queries
+        has_no_batch = np.isin(queries["phase"], (WAITING, HALTED))
+        until_s = np.where(has_no_batch, self.now_s, queries["began_s"])
+        return until_s[self._queries.query_of]  # type: ignore[no-any-return]
 
     def is_idle(self) -> bool:
         return not self._logs["rows"].any() and not self._inflows["rows_left"].any()
@@ -198,7 +204,9 @@ class BatchSimulation:
         record = queries.layout.queries[number]
         own_logs = queries.layout.reads[record["first_log"] : record["first_log"] + record["logs"]]
         self._logs["taken_rows"][own_logs] = 0
-        self._work[np.flatnonzero(queries.query_of == number)] = np.zeros(1, WORK)
+        for operator in np.flatnonzero(queries.query_of == number):
+            self._work[operator] = np.zeros(1, WORK)[0]
+            abort_waiting_rows(self._outputs, int(operator))
         for field in ("ready_tasks", "running_tasks"):
             record[field] = 0
         record["due_s"] = math.inf

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
-from penstock.engines import batch_size
+from penstock.engines import batch_size, scheduling
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -56,4 +56,5 @@ def discard_stale_cache(package: Path, *shared: Path) -> None:
         return
 
 
-discard_stale_cache(Path(__file__).parents[1], Path(batch_size.__file__))
+discard_stale_cache(Path(__file__).parents[1], Path(batch_size.__file__), Path(scheduling.__file__))
+next_invocation = compiled(scheduling.next_invocation)

@@ -45,7 +45,7 @@ class SimulationCounts(NamedTuple):
 
     operators: Records  # COUNT records in the order of `flow.operators`
     latency_bins: np.ndarray  # histogram of the latencies at sinks: rows in each bin
-    latency_sums: np.ndarray  # at sinks: [0] rows, [1] sum of latencies
+    latency_sums: np.ndarray  # at sinks: [0] rows, [1] sum of latencies, [2] of their squares
 
     def snapshot(self) -> SimulationCounts:
         """Return a copy that later updates do not change."""
@@ -54,7 +54,7 @@ class SimulationCounts(NamedTuple):
     @staticmethod
     def zero(operators: int) -> SimulationCounts:
         return SimulationCounts(
-            operators=np.zeros(operators, COUNT), latency_bins=np.zeros(BINS), latency_sums=np.zeros(2)
+            operators=np.zeros(operators, COUNT), latency_bins=np.zeros(BINS), latency_sums=np.zeros(3)
         )
 
 
@@ -91,6 +91,7 @@ def count_latency(counts: SimulationCounts, seconds: float, rows: float) -> None
     counts.latency_bins[latency_bin(seconds)] += rows
     counts.latency_sums[0] += rows
     counts.latency_sums[1] += rows * seconds
+    counts.latency_sums[2] += rows * seconds * seconds
 
 
 @compiled
@@ -114,7 +115,7 @@ def latency_between(before: SimulationCounts, after: SimulationCounts) -> Latenc
 
     A quantile is the middle of the bin that contains it. A latency of exactly 0 stays 0.
     """
-    rows, seconds = (after.latency_sums - before.latency_sums).tolist()
+    rows, seconds, squares_s2 = (after.latency_sums - before.latency_sums).tolist()
     if rows < 0.5:
         return None
     cumulated = np.cumsum(after.latency_bins - before.latency_bins)
@@ -130,4 +131,5 @@ def latency_between(before: SimulationCounts, after: SimulationCounts) -> Latenc
         p50_s=quantile_s(0.5),
         p95_s=quantile_s(0.95),
         p99_s=quantile_s(0.99),
+        sd_s=math.sqrt(max(0.0, squares_s2 / rows - (seconds / rows) ** 2)),
     )

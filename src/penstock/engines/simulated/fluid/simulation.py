@@ -122,6 +122,9 @@ class FluidSimulation:
     def in_service_rows(self) -> np.ndarray:
         return np.zeros(len(self._names), np.int64)
 
+    def counted_until_s(self) -> np.ndarray:
+        return np.full(len(self._names), self.now_s)
+
     def is_idle(self) -> bool:
         return not any(self._rows_left.values()) and float(self._volume.sum() + self._in_transit.sum()) < 0.5
 

@@ -93,7 +93,7 @@ def _streams(
     pair_of: dict[tuple[str, str], int],
 ) -> Records:
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
-    streams: list[tuple[int, float, bool, int]] = []
+    streams: list[tuple[int, float, bool, int, int]] = []
     for station in stations:
         last = station.operators[-1]
         routes = behaviour.of(last).routes
@@ -103,7 +103,7 @@ def _streams(
             has_buffer = behaviour.of(consumer.name).buffer_rows is not None and last not in plan.cuts
             is_bounded = has_buffer or behaviour.thread.queue_rows is not None
             pair = pair_of.get((last, consumer.name), NONE)
-            streams.append((index[consumer.name], share, is_bounded, pair))
+            streams.append((index[consumer.name], share, is_bounded, pair, consumer.inputs.index(last)))
     return np.array(streams, STREAM)
 
 

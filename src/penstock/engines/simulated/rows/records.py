@@ -46,6 +46,7 @@ STREAM = record(
     share=_F,  # cumulated over the streams of a station
     is_bounded=_I,  # 0 for a channel, which is an unbounded log
     pair=_I,  # pairing list that its rows join; NONE if the target does not pair rows
+    port=_I,  # input of the target
 )
 REPLICA = record(
     station=_I,

@@ -7,6 +7,7 @@ import numpy as np
 from penstock.engines.simulated.compiled.compiler import compiled
 from penstock.engines.simulated.compiled.counts import SimulationCounts, count_arrivals
 from penstock.engines.simulated.compiled.draws import Draws, choice_stream, uniform
+from penstock.engines.simulated.compiled.outputs import arrive_at_port
 from penstock.engines.simulated.compiled.records import NONE
 from penstock.engines.simulated.rows.records import BLOCKED, BUSY, IDLE, ROUND_ROBIN, SHARED, RowLayout, RowState
 from penstock.engines.simulated.rows.row_pool import append_row, take_row
@@ -75,6 +76,7 @@ def arrive(
     operators, pairs = layout.operators, state.pairs
     operator = layout.streams[stream].target
     count_arrivals(counts.operators, operator, state.status[0].now_s, 1)
+    arrive_at_port(state.outputs, operator, layout.streams[stream].port, 1)
     station = operators[operator].station
     pair = layout.streams[stream].pair
     if pair != NONE:

@@ -62,7 +62,7 @@ class RowSimulation:
         self._sources = list(self._loads)
         self.counts = SimulationCounts.zero(len(self._names))
         self._draws = new_draws(operator_distributions(flow, behaviour), seed=seed, streams=3 * len(self._names))
-        self._outputs = new_outputs([behaviour.of(name) for name in self._names])
+        self._outputs = new_outputs(flow, behaviour)
         self._redistribution = np.random.default_rng([seed, 1])  # assigns waiting rows to queues after a change of plan
         self._status = np.zeros(1, STATUS)
         self._arrivals = self._first_arrivals()
@@ -121,6 +121,9 @@ class RowSimulation:
             operator = self._operator_of(replica)
             result[operator] += replica["rows"] * self._layout.operators["inputs"][operator]
         return result
+
+    def counted_until_s(self) -> np.ndarray:
+        return np.full(len(self._names), self.now_s)
 
     def is_idle(self) -> bool:
         replicas = self._layout.replicas

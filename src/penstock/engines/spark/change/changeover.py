@@ -83,12 +83,12 @@ class Changeover:
     def _await_start(self, index: int, start: QueryStart) -> None:
         running = self.started[index]
         try:
-            running.await_start()
+            self._queries.await_start(running)
         except PenstockError:
             # Try once more: Spark allows a Python worker ten seconds to start, which may not suffice on a busy machine.
             self._queries.stop(running)
             self.started[index] = self._queries.start(running.record, start.pipeline)
-            self.started[index].await_start()
+            self._queries.await_start(self.started[index])
 
     # ---- compiling
 

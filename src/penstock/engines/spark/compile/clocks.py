@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from penstock.engines.spark.error_text import UserFunctionError, user_function_error
+from penstock.dataflow.function_errors import UserFunctionError, user_function_error
+from penstock.engines.spark.calls.call_sums import CallSums
 from penstock.measure.estimators import ServiceSample
 
 
@@ -30,6 +32,15 @@ class Pull(NamedTuple):
 
     busy_s: float  # busy time of all replicas for all rows
     sample: ServiceSample
+    calls: CallSums
+
+
+class _CallSumsParam(AccumulatorParam[CallSums]):
+    def zero(self, value: CallSums) -> CallSums:
+        return CallSums()
+
+    def addInPlace(self, value1: CallSums, value2: CallSums) -> CallSums:  # noqa: N802 (the name is Spark's)
+        return value1 + value2
 
 
 class Timing:
@@ -46,14 +57,21 @@ class Timing:
         self.sampled = context.accumulator(0)
         self.sampled_s = context.accumulator(0.0)
         self.sampled_s2 = context.accumulator(0.0)
-        self._pulled = Pull(0.0, ServiceSample(0, 0.0, 0.0))
+        self.calls = context.accumulator(CallSums(), _CallSumsParam())
+        self._pulled = Pull(0.0, ServiceSample(0, 0.0, 0.0), CallSums())
+
+    def add_calls(self, busy_s: float, sums: CallSums) -> None:
+        """Add the busy time of a task and its concurrent calls."""
+        self.seconds.add(busy_s)
+        self.calls.add(sums)
 
     def pull(self) -> Pull:
         """Return what was added since the last pull."""
         before = self._pulled
         rows, total_s, total_s2 = self.sampled.value, self.sampled_s.value, self.sampled_s2.value
-        self._pulled = Pull(float(self.seconds.value), ServiceSample(rows, total_s, total_s2))
-        return Pull(self._pulled.busy_s - before.busy_s, self._pulled.sample - before.sample)
+        self._pulled = Pull(float(self.seconds.value), ServiceSample(rows, total_s, total_s2), self.calls.value)
+        after = self._pulled
+        return Pull(after.busy_s - before.busy_s, after.sample - before.sample, after.calls - before.calls)
 
 
 def rows_until_drawn(every: int) -> int:

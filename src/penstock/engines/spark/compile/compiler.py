@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -15,20 +16,25 @@ from pyspark.sql.types import StructField
 from penstock.dataflow import Dataflow, DataflowError, Kind, Operator, OutputMode, PenstockError, PlanError, RowFunction
 from penstock.dataflow.code_location import failing_line, source_file
 from penstock.dataflow.edge import Edge
+from penstock.dataflow.operator_class import PortOperator
+from penstock.engines.spark.compile.advice import advice
 from penstock.engines.spark.compile.clocks import Timing, python_functions_timed
 from penstock.engines.spark.compile.event_time import (
     EventTimes,
     TrackedEventTime,
 )
 from penstock.engines.spark.compile.keys import check_grouping
+from penstock.engines.spark.compile.ports import apply_ports
 from penstock.engines.spark.compile.refusals import (
+    refuse_dependence_on_batches,
     refuse_hidden_state,
     refuse_repeated_input,
     refuse_second_watermark,
     refuse_two_event_times,
+    shuffles,
     stateful_nodes,
 )
-from penstock.engines.spark.compile.row_functions import apply_rows
+from penstock.engines.spark.compile.row_functions import apply_row_function
 from penstock.engines.spark.compile.state_owners import StateOwners, state_owners
 from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.jvm import analyzed_plan, check_for_streaming
@@ -79,11 +85,13 @@ class Compiler:
         sample_every: int | None,
         *,
         keeps_all_columns: bool = True,
+        run: Path | None = None,
     ) -> None:
         """
         sample_every: one row in this many is timed by itself; None switches all measurements off.
         keeps_all_columns: state contains all columns of the output of its operator, also those that no operator behind
             it uses. A cut behind the operator then does not change its state.
+        run: the run directory, whose plan determines the number of threads; None: the declared number.
         """
         self._spark = spark
         self._flow = flow
@@ -91,10 +99,14 @@ class Compiler:
         self._read = read
         self._sample_every = sample_every
         self._keeps_all_columns = keeps_all_columns
+        self._run = run
         self._replicas = dict(pipeline.replicas)
         self._dfs: dict[str, DataFrame] = {}
         self._partitions: dict[str, int] = {}
         self._event_times = EventTimes()
+        # Operators whose rows have the same order within each partition when a batch is repeated.
+        self._ordered: set[str] = set()
+        self._has_ports = any(isinstance(flow[name].fn, PortOperator) for name in pipeline.operators)
         self._counted = self._find_counted()
         self._around_state: dict[str, DataFrame] = {}
         self._emits_closed_windows: set[str] = set()
@@ -153,16 +165,19 @@ class Compiler:
             replicas = self._partitions_for(self._flow.consumers(operator.name)[0], operator.name)
         df, _ = self._read(operator.name, replicas, True)
         self._partitions[operator.name] = replicas
+        self._ordered.add(operator.name)
         self._dfs[operator.name] = self._event_times.add(operator, df, ())
 
     def _add_operator(self, operator: Operator) -> None:
         inputs = [self._input(operator, name) for name in operator.inputs]
         event_times = [source.event_time for source in inputs]
         df, partitions = self._apply(operator, inputs)
+        if self._has_ports and self._keeps_order(operator, inputs, df):
+            self._ordered.add(operator.name)
         if operator.kind.has_state:
             self._add_state(operator, inputs, df)
         if operator.sink is not None:
-            check_columns(operator.sink, df)
+            check_columns(operator.name, operator.sink, df)
         elif operator.name != self._counted and (metrics := self._metrics(operator, df)):
             df = df.observe(f"{ROWS if self._sample_every else _COLUMNS}{operator.name}", *metrics)
         self._partitions[operator.name] = partitions
@@ -171,6 +186,21 @@ class Compiler:
         event_time = self._event_times[operator.name]
         if event_time is not None and event_time.is_lowest and not self._pipeline.state:
             self._around_state = {operator.name: self._dfs[operator.name]}  # each stream keeps its watermark
+
+    def _keeps_order(self, operator: Operator, inputs: list[_Input], output: DataFrame) -> bool:
+        """Return whether the rows in a partition have the same order when a batch is repeated."""
+        if operator.kind.has_state or operator.sink is not None:
+            return isinstance(operator.fn, PortOperator)
+        if not all(map(self._is_ordered, operator.inputs)):
+            return False
+        is_moved = not operator.takes_each_input and (
+            sum(source.partitions for source in inputs) != self._replicas[operator.name]
+        )
+        return not is_moved and not shuffles(analyzed_plan(output), [analyzed_plan(source.df) for source in inputs])
+
+    def _is_ordered(self, name: str) -> bool:
+        """Return whether the rows of an input have a defined order; those of a channel have."""
+        return name not in self._dfs or name in self._ordered
 
     def _metrics(self, operator: Operator, df: DataFrame) -> list[Column]:
         """Return what is observed of the output of an operator.
@@ -234,7 +264,10 @@ class Compiler:
             df = df.unionByName(other.df)
         # A result in complete mode may be sorted; a sink must keep its order.
         keeps_order = operator.kind is Kind.SINK and self._mode == OutputMode.COMPLETE
-        if not has_state and partitions != replicas and not keeps_order:
+        order_keys = operator.calls.keys if operator.calls is not None else ()
+        if order_keys and replicas > 1:  # rows with equal keys meet in one replica
+            df = df.repartition(replicas, *map(quoted, order_keys))
+        elif not has_state and partitions != replicas and not keeps_order:
             df = df.repartition(replicas)
         _check_keys(operator, df)
         return self._call(operator, df), replicas
@@ -249,7 +282,11 @@ class Compiler:
             timing = Timing(self._spark.sparkContext, self._sample_every, operator.name)
             self._timings[operator.name] = timing
         if isinstance(function, RowFunction):
-            return apply_rows(frames[0], operator.name, function.fn, function.schema, timing)
+            return apply_row_function(frames[0], operator.name, function, timing, self._run)
+        if isinstance(function, PortOperator):
+            is_ordered = [self._is_ordered(name) for name in operator.inputs]
+            replicas = self._replicas[operator.name]
+            return apply_ports(frames, operator.name, function, timing, replicas=replicas, is_ordered=is_ordered)
         with python_functions_timed(timing) if timing is not None else nullcontext():
             df = _call_user_function(operator.name, function, frames)
         if not isinstance(df, DataFrame):
@@ -262,6 +299,7 @@ class Compiler:
                 "transform the DataFrame that it receives"
             )
         refuse_repeated_input(operator.name, frames, df)
+        refuse_dependence_on_batches(operator.name, frames, df)
         if operator.kind is Kind.STATELESS:
             # Behind a result in complete mode, a limit applies to the result of each batch and keeps no state.
             harmless = {"GlobalLimit"} if self._is_behind_complete_result(operator) else set()
@@ -283,39 +321,29 @@ class Compiler:
         try:
             check_for_streaming(self._spark, compiled.df, mode=compiled.mode)
         except AnalysisException as error:
-            names = ", ".join(self._pipeline.state) or self._pipeline.output
-            reason = _first_line(error)
+            reason = _first_line(error).rstrip(";. ")
             if len(self._pipeline.state) > 1:
+                names = ", ".join(self._pipeline.state)
                 cuts = ", ".join(f'"{name}"' for name in self._pipeline.state[:-1])
                 raise SharedQueryError(
                     f"Spark refuses '{names}' in one query: {reason}; give each of them a query of its own: add {cuts} "
                     'to "cuts" of the plan'
                 ) from error
+            columns = {column.name for df in self._around_state.values() for column in event_time_columns(df.schema)}
+            what_to_do = advice(reason, compiled.mode, sorted(columns))
             raise PlanError(
-                f"Spark refuses '{names}' with output_mode={compiled.mode!r}: {reason}; {self._advice(reason)}"
+                f"Spark refuses '{self._refused(compiled.mode)}' with output_mode={compiled.mode!r}: {reason}"
+                f"{what_to_do and '; '}{what_to_do}"
             ) from error
 
-    def _advice(self, error: str) -> str:
-        """Say how the query could become acceptable."""
-        if "Sorting" in error or "ORDER BY" in error:
-            return (
-                "sort a grouped result, and declare the operator that groups it with output_mode='complete', or sort "
-                "the result when you read it"
-            )
-        if self._mode == OutputMode.COMPLETE:
-            return "output_mode='complete' needs an aggregation; use output_mode='update' or 'append'"
-        columns = sorted(
-            {column.name for df in self._around_state.values() for column in event_time_columns(df.schema)}
-        )
-        if columns:
-            return (
-                f"its input has event time in {', '.join(columns)}: group by it or by F.window of it, and keep it in "
-                "the output; otherwise use output_mode='update'"
-            )
-        return (
-            "its input has no event time: declare a watermark on a stream before it, as in stream.watermark('ts', '10 "
-            "minutes'), whose column is still there, or use output_mode='update'"
-        )
+    def _refused(self, mode: str) -> str:
+        """Return the first operator whose output Spark refuses."""
+        for name, df in self._dfs.items():
+            try:
+                check_for_streaming(self._spark, df, mode=mode)
+            except AnalysisException:
+                return name
+        return self._pipeline.output
 
 
 def _call_user_function(name: str, function: Callable[..., Any], frames: tuple[DataFrame, ...]) -> Any:

@@ -21,6 +21,46 @@ _STATEFUL_NODES = {
     "TransformWithState",
     "TransformWithStateInPySpark",
 }
+# Nodes of a plan that process the rows of a partition one after the other.
+_NARROW_NODES = {
+    "ArrowEvalPython",
+    "BatchEvalPython",
+    "CollectMetrics",
+    "Filter",
+    "Generate",
+    "MapInArrow",
+    "MapInPandas",
+    "Project",
+    "PythonMapInArrow",
+    "SubqueryAlias",
+    "Union",
+    _WATERMARK,
+}
+# Nodes of the plan that process groups of rows without state, and the methods of PySpark that create them.
+_WITHIN_BATCHES = {
+    "FlatMapGroupsInPandas": "applyInPandas",
+    "FlatMapGroupsInArrow": "applyInArrow",
+    "FlatMapCoGroupsInPandas": "cogroup",
+    "FlatMapCoGroupsInArrow": "cogroup",
+}
+
+
+def refuse_dependence_on_batches(name: str, inputs: Iterable[DataFrame], output: DataFrame) -> None:
+    """Raise DataflowError if a function groups the rows of each batch by themselves.
+
+    Spark accepts this. The result then depends on the sizes of the batches, which a run chooses.
+    """
+    plan = analyzed_plan(output)
+    text = plan.text()  # a single call; the nodes are visited only if there is something to find
+    if not any(node in text for node in _WITHIN_BATCHES):
+        return
+    for node in nodes_above(plan, [analyzed_plan(df) for df in inputs]):
+        if node.is_streaming and node.name in _WITHIN_BATCHES:
+            raise DataflowError(
+                f"the function of '{name}' calls {_WITHIN_BATCHES[node.name]} on a stream, which groups the rows of "
+                "each batch only, so that the result depends on the sizes of batches; use groupBy with agg, "
+                "applyInPandasWithState or transformWithState in a keyed operator, or call it in foreach_batch"
+            )
 
 
 def refuse_hidden_state(
@@ -107,6 +147,11 @@ def stateful_nodes(output: PlanNode, inputs: list[PlanNode]) -> set[str]:
             names.add(node.name)
         nodes += [child for child in node.children if child.is_streaming]
     return names
+
+
+def shuffles(output: PlanNode, inputs: list[PlanNode]) -> bool:
+    """Return whether a function may change the order of the rows within a partition."""
+    return any(node.name not in _NARROW_NODES for node in nodes_above(output, inputs))
 
 
 def is_stateful(node: PlanNode) -> bool:

@@ -9,16 +9,21 @@ rows of small batches have the same chance.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from penstock.dataflow import DataflowError
 from penstock.dataflow.code_location import written_at
+from penstock.dataflow.function_errors import user_function_error
+from penstock.dataflow.operators import RowFunction
+from penstock.engines.spark.calls.row_calls import over_concurrent_rows
 from penstock.engines.spark.compile.clocks import Timing, rows_until_drawn
-from penstock.engines.spark.error_text import user_function_error
-from penstock.engines.spark.storage.column_names import ArrowFunction, map_in_arrow
+from penstock.engines.spark.storage.column_names import ArrowFunction, map_in_arrow, repeated_name
 from penstock.engines.spark.storage.row_conversion import batch_from_dicts
 from penstock.engines.spark.storage.row_files import arrow_schema
 from penstock.engines.spark.storage.schemas import parse_schema
@@ -27,9 +32,40 @@ Function = Callable[[dict[str, Any]], Any]  # returns a row, several rows, or No
 
 
 def apply_rows(df: DataFrame, name: str, function: Function, schema: str, timing: Timing | None) -> DataFrame:
-    """Apply a row function to a DataFrame. `schema` is that of the rows that the function returns."""
+    """Apply a row function to a DataFrame. `schema` is that of the rows that the function returns.
+
+    Raises DataflowError if two columns of the DataFrame have the same name, because a row is a dict.
+    """
+    repeated = repeated_name(df.columns)
+    if repeated is not None:
+        raise DataflowError(
+            f"operator '{name}' receives two columns named '{repeated}', and a row is a dict; rename one of them "
+            "before it"
+        )
     arrow = arrow_schema(parse_schema(f"operator '{name}'", schema))
     return map_in_arrow(df, over_rows(name, function, arrow, timing), schema)
+
+
+def apply_row_function(
+    df: DataFrame, name: str, function: RowFunction, timing: Timing | None = None, run: Path | None = None
+) -> DataFrame:
+    """Apply a declared row function to a DataFrame, with concurrent calls if it has threads.
+
+    run: the run directory, whose plan determines the number of threads; None: the declared number.
+    """
+    if function.calls is None:
+        return apply_rows(df, name, function.fn, function.schema, timing)
+    schema = function.output_schema(name)
+    over = over_concurrent_rows(
+        name,
+        function,
+        arrow_schema(parse_schema(f"operator '{name}'", function.schema)),
+        arrow_schema(parse_schema(f"operator '{name}'", schema)),
+        client_key=uuid.uuid4().hex,
+        run=run,
+        record=None if timing is None else timing.add_calls,
+    )
+    return map_in_arrow(df, over, schema)
 
 
 def over_rows(name: str, function: Function, schema: pa.Schema, timing: Timing | None) -> ArrowFunction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.dataflow import Kind, Operator
@@ -17,7 +17,7 @@ from penstock.engines.spark.run_directory.committed import Origin, Query, QueryI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchState:
+class OperatorState:
     """The state of one operator at the end of a batch, and what the batch did with it."""
 
     rows: int = 0
@@ -37,7 +37,8 @@ class Batch:
     phases_s: dict[str, float]
     rows_read: dict[Origin, int | None]  # by input; None: unknown
     rows_out: dict[str, int]  # by operator, as far as they were counted
-    states: dict[str, BatchState]  # by operator with state
+    states: dict[str, OperatorState]  # by operator with state
+    dropped_rows: dict[str, int] = field(default_factory=dict)  # by operator class that drops rows above its limit
 
     @property
     def may_have_read_rows(self) -> bool:
@@ -94,6 +95,7 @@ class CommittedBatches:
             phases_s=progress.phases_s,
             rows_read=self._rows_read(query, progress),
             rows_out=progress.rows_out,
+            dropped_rows=progress.dropped_rows,
             states=_states_by_operator(progress.state_operators, compiled.stateful, compiled.state_owners),
         )
 
@@ -112,14 +114,14 @@ class CommittedBatches:
 
 def _states_by_operator(
     reported: tuple[StateProgress, ...], operators: tuple[str, ...], owners: tuple[str, ...] | None
-) -> dict[str, BatchState]:
+) -> dict[str, OperatorState]:
     """Return the state of each operator. The first operator has all of it if the owners are not known."""
     if owners is None or len(owners) != len(reported):
         owners = operators[:1] * len(reported)
     by_operator = {}
     for operator in operators:
         states = [state for state, owner in zip(reported, owners, strict=True) if owner == operator]
-        by_operator[operator] = BatchState(
+        by_operator[operator] = OperatorState(
             rows=sum(state.num_rows_total for state in states),
             bytes=sum(state.memory_used_bytes for state in states),
             late_rows=sum(state.num_rows_dropped_by_watermark for state in states),

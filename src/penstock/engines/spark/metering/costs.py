@@ -15,6 +15,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 from penstock.dataflow import Kind, Operator
+from penstock.engines.spark.calls.call_sums import CallSums
 from penstock.engines.spark.metering.batches import Batch, rows_through
 from penstock.engines.spark.metering.stages import StageTimes
 from penstock.engines.spark.queries.run_context import RunContext
@@ -48,6 +49,8 @@ class OperatorSamples:
     busy: BusySamples = field(default_factory=_busy_samples)
     group: CostGroup | None = None  # None: the cost is measured for this operator alone
     service: deque[ServiceSample] = field(default_factory=lambda: deque(maxlen=_KEPT_SAMPLES))  # single rows
+    calls: CallSums = field(default_factory=CallSums)  # concurrent calls in the latest window
+    calls_busy_s: float = 0.0  # busy time of the replicas that made these calls
     has_clock: bool = False  # a clock excludes the fixed cost of a batch, which task time includes
     _carried_s: float = 0.0  # busy time of a window without rows
     _only_cold: bool = True  # no window after the first one with rows of a query has been added
@@ -123,6 +126,8 @@ class OperatorCosts:
 
     def add(self, query: Query, running: RunningQuery, batches: list[Batch]) -> None:
         """Add the rows and the busy seconds of one window to the samples of the operators of a query."""
+        for name in query.operators:
+            self._samples[name].calls, self._samples[name].calls_busy_s = CallSums(), 0.0
         if not batches:
             return
         moved = [batch for batch in batches if batch.may_have_moved_rows]
@@ -190,7 +195,8 @@ class OperatorCosts:
         busy_s = overhead_s = 0.0
         timing = running.compiled.timings.get(operator.name)
         if timing is not None:
-            busy_s, sample = timing.pull()
+            busy_s, sample, calls = timing.pull()
+            samples.calls, samples.calls_busy_s = calls, busy_s
             if sample.rows:
                 samples.service.append(sample)
         if operator.kind.has_state:

@@ -20,8 +20,16 @@ from penstock.engines.spark.queries.running_query import RunningQuery
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.run_directory.committed import ChannelInput, Committed, Origin, Query
 from penstock.engines.spark.storage.atomic_files import write_atomically
-from penstock.measure.estimators import cost_per_row, latency, ratio, service_moments, true_rate, utilisation
-from penstock.measure.window import OperatorWindow, PipelineWindow, SharedCost, Window
+from penstock.measure.estimators import (
+    cost_per_row,
+    grouped_scv,
+    latency,
+    ratio,
+    service_moments,
+    true_rate,
+    utilisation,
+)
+from penstock.measure.window import CallWindow, OperatorWindow, PipelineWindow, SharedCost, Window
 
 _TOTALS_FILE = "totals.json"
 
@@ -32,6 +40,7 @@ class _Totals(msgspec.Struct, frozen=True, kw_only=True):
     last_batches: dict[str, int]  # checkpoint -> last batch that is included
     rows: dict[str, tuple[int, int]]  # operator -> rows in and out
     late_rows: dict[str, int] = {}
+    dropped_rows: dict[str, int] = {}
 
 
 class _State(NamedTuple):
@@ -51,6 +60,7 @@ class _QueryRows(NamedTuple):
     window_s: float
     busy_span_s: float  # the time to which the busy time of these rows is compared; 0 if it is unknown
     late: dict[str, int]  # dropped, by operator with state
+    arrival_scv: float | None  # of the rows that arrived at its only source
 
 
 class QueryMeter:
@@ -68,8 +78,10 @@ class QueryMeter:
         self._appended = {name: source.available() for name, source in self._sources.items()}
         self._state: dict[str, _State] = {}  # by operator
         self._late_rows: dict[str, int] = {}  # since the start of the run, by operator with state
+        self._dropped_rows: dict[str, int] = {}  # since the start of the run, by operator class with a limit
         self._uncounted_before: dict[str, int] = {}  # at the end of the last window, by operator that reads channels
         self._latencies: list[tuple[float, float]] = []  # (seconds, rows) of batches that belong to the next window
+        self._last_arrival: dict[str, tuple[float, float]] = {}  # checkpoint -> (time, rows) before this window
         self._window_began_s = time.time()
         self._generation = 0
         self._load_totals()
@@ -125,12 +137,15 @@ class QueryMeter:
             counts, backlog = self._count_rows(query, batches), self._backlog(query)
             uncounted = self._uncounted(query)
             late = {name: _late_rows(name, batches) for name in query.operators if self._flow[name].kind.has_state}
-            rows = _QueryRows(counts, backlog, uncounted, window_s, busy_span_s, late)
+            arrival_scv = self._arrival_scv(query, batches)
+            rows = _QueryRows(counts, backlog, uncounted, window_s, busy_span_s, late, arrival_scv)
             pipelines.append(self._pipeline_window(query, active, batches, rows))
             if active is not None:
                 self._costs.add(query, active, batches)
             for name in query.operators:
-                operators[name] = self._operator_window(self._flow[name], query, rows, appended)
+                operator = self._operator_window(self._flow[name], query, rows, appended)
+                calls = _call_window(self._samples[name], committed.plan.threads.get(name))
+                operators[name] = operator if calls is None else msgspec.structs.replace(operator, calls=calls)
             if query.appends_to is None:
                 latencies += self._batch_latencies(query, batches)
         self._window_began_s = now
@@ -204,12 +219,15 @@ class QueryMeter:
             selectivity=_selectivity(operator, counts, samples),
             seconds_per_row=seconds_per_row,
             utilisation=utilisation(counts.rows_in, seconds_per_row, replicas, rows.busy_span_s),
+            utilisation_s=rows.busy_span_s,
             backlog_rows=backlog,
             state_rows=None if state is None else state.rows,
             state_bytes=None if state is None else state.bytes,
             late_rows=rows.late[operator.name] if has_state else None,
             late_rows_total=self._late_rows.get(operator.name, 0) if has_state else None,
+            dropped_rows_total=self._dropped_rows.get(operator.name),
             open_windows=None if state is None else state.open_windows,
+            arrival_scv=rows.arrival_scv if self._receives_all_rows(operator, query) else None,
             service_scv=None if service is None else service[1],
             shared_cost=_shared_cost(samples.group, query, rows),
             min_seconds_per_row=samples.min_seconds_per_row(),
@@ -238,6 +256,9 @@ class QueryMeter:
             self._samples[name].rows_out += rows_out or 0
             if self._flow[name].kind.has_state:
                 self._late_rows[name] = self._late_rows.get(name, 0) + _late_rows(name, batches)
+        for batch in batches:
+            for name, dropped in batch.dropped_rows.items():
+                self._dropped_rows[name] = self._dropped_rows.get(name, 0) + dropped
         return counts
 
     def _backlog(self, query: Query) -> dict[Origin, int | None]:
@@ -295,11 +316,39 @@ class QueryMeter:
             latencies += [(max(0.0, batch.ended_s - at), rows) for at, rows in append_times or ()]
         return latencies
 
+    def _arrival_scv(self, query: Query, batches: list[Batch]) -> float | None:
+        """Return the variability of the arrivals at a query with a single source, from the append times of its rows.
+
+        The rows of several sources, or of a channel, have no append times of their own.
+        """
+        if len(query.inputs) != 1 or isinstance(query.inputs[0], ChannelInput):
+            return None
+        groups = []
+        for batch in batches:
+            groups += self._lineage.append_times(query.checkpoint, batch.number) or []
+        if not groups:
+            return None
+        groups.sort()
+        before = self._last_arrival.get(query.checkpoint)
+        self._last_arrival[query.checkpoint] = groups[-1]
+        return grouped_scv(groups if before is None else [before, *groups])
+
+    def _receives_all_rows(self, operator: Operator, query: Query) -> bool:
+        """Return whether the arrivals at the source of a query are those of this operator."""
+        if operator.kind is Kind.SOURCE:
+            return True
+        return len(operator.inputs) == 1 and self._flow[operator.inputs[0]].kind is Kind.SOURCE
+
     # ---- restarts of the run
 
     def _save_totals(self) -> None:
         rows = {name: (samples.rows_in, samples.rows_out) for name, samples in self._samples.items()}
-        totals = _Totals(last_batches=self._batches.last_returned, rows=rows, late_rows=self._late_rows)
+        totals = _Totals(
+            last_batches=self._batches.last_returned,
+            rows=rows,
+            late_rows=self._late_rows,
+            dropped_rows=self._dropped_rows,
+        )
         write_atomically(self._directory.path / _TOTALS_FILE, msgspec.json.encode(totals))
 
     def _load_totals(self) -> None:
@@ -308,6 +357,7 @@ class QueryMeter:
             totals = msgspec.json.decode(path.read_bytes(), type=_Totals)
             self._batches.last_returned = totals.last_batches
             self._late_rows = totals.late_rows
+            self._dropped_rows = totals.dropped_rows
             for name, (rows_in, rows_out) in totals.rows.items():
                 self._samples[name].rows_in, self._samples[name].rows_out = rows_in, rows_out
 
@@ -318,6 +368,24 @@ def _inputs_of(operator: Operator, query: Query) -> list[Origin]:
         return [operator.name]
     edges = [Edge(name, operator.name) for name in operator.inputs]
     return [edge for edge in edges if query.find_input(edge) is not None]
+
+
+def _call_window(samples: OperatorSamples, threads: int | None) -> CallWindow | None:
+    """Return the concurrent calls of the latest window; None for an operator without threads."""
+    if threads is None:
+        return None
+    sums = samples.calls
+    return CallWindow(
+        threads=threads,
+        calls=sums.calls,
+        in_flight=ratio(sums.call_s, samples.calls_busy_s),
+        call_s=ratio(sums.call_s, sums.calls),
+        wait_s=ratio(sums.wait_s, sums.rows),
+        retries=sums.retries,
+        timeouts=sums.timeouts,
+        failed_rows=sums.failed_rows,
+        abandoned=sums.abandoned,
+    )
 
 
 def _shared_cost(group: CostGroup | None, query: Query, rows: _QueryRows) -> SharedCost | None:

@@ -12,6 +12,7 @@ import msgspec
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.engines.spark.compile.compiler import ROWS
+from penstock.engines.spark.compile.ports import DROPPED
 from penstock.engines.spark.jvm import progress_newest_first
 
 
@@ -80,6 +81,15 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
             name.removeprefix(ROWS): values["rows"]
             for name, values in self.observed_metrics.items()
             if name.startswith(ROWS)
+        }
+
+    @property
+    def dropped_rows(self) -> dict[str, int]:
+        """Return the rows that operator classes dropped because of their limits, by operator."""
+        return {
+            name.removeprefix(DROPPED): values["rows"] or 0
+            for name, values in self.observed_metrics.items()
+            if name.startswith(DROPPED)
         }
 
     @property

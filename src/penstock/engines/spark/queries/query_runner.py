@@ -26,6 +26,7 @@ from penstock.plan import Pipeline, Plan, pipelines
 
 _STALLED_S = 120.0
 _FIRST_BATCH_PATIENCE_S = 60.0
+_ASK_S = 0.5
 _SOURCE_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 QueryListener = Callable[[RunningQuery], None]
@@ -51,7 +52,8 @@ class QueryRunner:
     # ---- compiling
 
     def compile(self, query: Query, pipeline: Pipeline) -> Compiled:
-        """Compile a pipeline; raise PenstockError if Spark would refuse to run it."""
+        """Compile a pipeline; raise PenstockError if Spark would refuse to run it, or if the start was cancelled."""
+        self._context.check_not_cancelled()
 
         def read(origin: Origin, replicas: int, with_watermark: bool) -> tuple[DataFrame, str | None]:
             source = query.input(origin)
@@ -67,7 +69,13 @@ class QueryRunner:
         try:
             sample_every = self._context.settings.sample_every
             compiled = Compiler(
-                self._spark, self._flow, pipeline, read, sample_every, keeps_all_columns=query.keeps_all_columns
+                self._spark,
+                self._flow,
+                pipeline,
+                read,
+                sample_every,
+                keeps_all_columns=query.keeps_all_columns,
+                run=self._directory.path,
             ).compile()
         finally:
             self._spark.conf.set(_SOURCE_EVOLUTION, "true")
@@ -105,6 +113,7 @@ class QueryRunner:
         self, query: Query, pipeline: Pipeline, compiled: Compiled | None = None, once: bool = False
     ) -> RunningQuery:
         """Start a query, compiling it first if necessary. It runs a single batch if `once` is set."""
+        self._context.check_not_cancelled()
         running = RunningQuery(query, compiled or self.compile(query, pipeline))
         if not once:
             running.release(self._directory.path)
@@ -152,6 +161,10 @@ class QueryRunner:
         self.stop(running)
         return running
 
+    def await_start(self, running: RunningQuery) -> None:
+        """Wait until Spark has loaded the checkpoint and the sources; raise PenstockError if the query fails."""
+        running.await_start(self._context.check_not_cancelled)
+
     def await_position(self, query: Query, source: QueryInput, end: Offset) -> None:
         """Wait until a query has committed all rows of an input up to `end`; raise PenstockError if it cannot."""
         running = self.running[query.checkpoint]
@@ -180,8 +193,14 @@ class QueryRunner:
             if self._reads_user_dataframe(self.pipeline(query, plan)):  # it has no batch before its first row
                 continue
             running, checkpoint = self.running[query.checkpoint], self._directory.checkpoint(query)
-            while not running.has_committed(checkpoint) and running.is_active() and time.monotonic() < deadline:
-                time.sleep(0.05)
+            ask_s = 0.0
+            while not running.has_committed(checkpoint) and (now := time.monotonic()) < deadline:
+                if now >= ask_s:  # rarely, because a call into the JVM takes time from the start
+                    if not running.is_active():
+                        break
+                    ask_s = now + _ASK_S
+                self._context.check_not_cancelled()
+                time.sleep(0.02)
 
     # ---- failures
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from penstock.dataflow import Dataflow
+from penstock.dataflow import Dataflow, PenstockError
 from penstock.engines.spark.executors import Negotiator
 from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.settings import EngineSettings
@@ -23,3 +24,9 @@ class RunContext:
     sources: dict[str, StreamSource]
     settings: EngineSettings
     executors: Negotiator
+    start_cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def check_not_cancelled(self) -> None:
+        """Raise PenstockError if the start of the run has been cancelled. Called between the steps of the start."""
+        if self.start_cancelled.is_set():
+            raise PenstockError("The start of the run was cancelled.")

@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -32,6 +33,7 @@ from penstock.engines.spark.sinks.writers import Write
 from penstock.engines.spark.storage.local_locations import local_location
 
 _POLL_S = 0.01
+_START_POLL_S = 0.05  # each call into the JVM takes time from the start
 _OTHER_STATE = re.compile(
     r"STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
     r"|STATE_STORE_(KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE"
@@ -107,14 +109,16 @@ class RunningQuery:
         stream = stream.option("checkpointLocation", local_location(checkpoint))
         self._query = (stream.trigger(once=True) if once else stream).start()
 
-    def await_start(self) -> None:
+    def await_start(self, check: Callable[[], None]) -> None:
         """Wait until Spark has loaded the checkpoint and the sources; raise PenstockError if the query fails.
 
-        The first batch is not awaited, because it may itself wait until the plan is committed.
+        The first batch is not awaited, because it may itself wait until the plan is committed. `check` is called many
+        times and may raise an error.
         """
         deadline = time.monotonic() + _START_TIMEOUT_S
         while self.is_active() and self._is_initializing() and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+            check()
+            time.sleep(_START_POLL_S)
         reason = self.failure()
         if reason is not None:
             raise PenstockError(f"Pipeline '{self.record.pipeline}' does not start: {reason}")

@@ -37,7 +37,7 @@ class InputWatermarks:
         """
         self._file = checkpoint / FILE
         self._streams = streams
-        self._ids: dict[str, list[WatermarkId]] | None = None if streams else {}  # None: not determined yet
+        self._ids: dict[str, list[WatermarkId]] | None = None  # None: not determined yet
         self._saved = _load(self._file)
         if streams and "" in self._saved:  # an earlier version saved those of the output under this name
             self._saved[list(streams)[-1]] = self._saved.pop("")
@@ -60,10 +60,14 @@ class InputWatermarks:
             )
 
     def _save(self, query: StreamingQuery) -> None:
+        if not self._streams:
+            self._forget()
+            return
         tracker = WatermarkTracker(next(iter(self._streams.values())).sparkSession, query)
         if self._ids is None:
             self._ids = _watermark_ids(self._streams) if len(tracker) > 1 else {}
             if not self._ids:
+                self._forget()
                 return
             self._restore(tracker, self._ids)
         tracker.update()
@@ -71,6 +75,11 @@ class InputWatermarks:
         if watermarks != self._saved:
             write_atomically(self._file, msgspec.json.encode(watermarks))
             self._saved = watermarks
+
+    def _forget(self) -> None:
+        """Delete the copy of what an earlier query has saved, because it becomes outdated while another query saves."""
+        self._ids = {}
+        self._file.unlink(missing_ok=True)
 
     def _restore(self, tracker: WatermarkTracker, ids: dict[str, list[WatermarkId]]) -> None:
         for name, watermark_ids in ids.items():

@@ -29,6 +29,11 @@ def note_jvm(run: Path, spark: SparkSession) -> None:
         write_atomically(run / _FILE, msgspec.json.encode(jvm))
 
 
+def forget_jvm(run: Path) -> None:
+    """Note that the run has stopped cleanly. Its JVM may continue for a while, but it works on nothing."""
+    (run / _FILE).unlink(missing_ok=True)
+
+
 def await_orphan(run: Path) -> None:
     """Wait for the JVM of an earlier driver to end, and kill it after a timeout, because its driver is dead."""
     try:

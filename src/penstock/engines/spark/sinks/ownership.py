@@ -18,14 +18,14 @@ from penstock.engines.spark.storage.atomic_files import create_exclusively
 TOKEN_FILE = "token"
 
 
-class Owner(msgspec.Struct, frozen=True, kw_only=True):
+class OutputOwner(msgspec.Struct, frozen=True, kw_only=True):
     """A sink of a run."""
 
     run: str  # the token of the run
     sink: str
     directory: str  # the run directory
 
-    def is_same_sink(self, other: Owner) -> bool:
+    def is_same_sink(self, other: OutputOwner) -> bool:
         """Return whether both are the same sink of one run, whose directory may have been moved or copied."""
         return (self.run, self.sink) == (other.run, other.sink)
 
@@ -33,18 +33,18 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 class Ownership(msgspec.Struct, frozen=True, kw_only=True):
     """The record that is kept with an output."""
 
-    owners: tuple[Owner, ...] = ()  # several after "append"
+    owners: tuple[OutputOwner, ...] = ()  # several after "append"
     is_overwriting: bool = False  # the only owner deletes the earlier output; set until that is complete
-    replaced: tuple[Owner, ...] = ()  # the owners of the output that is being deleted
+    replaced: tuple[OutputOwner, ...] = ()  # the owners of the output that is being deleted
 
-    def includes(self, owner: Owner) -> bool:
+    def includes(self, owner: OutputOwner) -> bool:
         return any(owner.is_same_sink(other) for other in self.owners)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The request of a sink to write to an output."""
 
-    owner: Owner
+    owner: OutputOwner
     existing: str  # "error", "overwrite" or "append"
     is_resumed: bool
     output: str  # the place, for messages, such as "folder '/data/out'"
@@ -111,7 +111,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _exists(owner: Owner) -> bool:
+def _exists(owner: OutputOwner) -> bool:
     """Return whether the directory of a run still exists, as far as this machine can see it."""
     try:
         return (Path(owner.directory) / TOKEN_FILE).read_text() == owner.run
@@ -119,7 +119,7 @@ def _exists(owner: Owner) -> bool:
         return False
 
 
-def _describe(owner: Owner, me: Owner) -> str:
+def _describe(owner: OutputOwner, me: OutputOwner) -> str:
     if owner.directory == me.directory:
         same_run = f"sink '{owner.sink}' of this run" if owner.run == me.run else "an earlier run"
         return f"{same_run} in '{owner.directory}'"

@@ -22,14 +22,14 @@ from penstock.brokers.call_timeout import Result, call_with_timeout
 from penstock.brokers.cluster import is_fenced, is_permanent
 from penstock.brokers.topics import Topic
 from penstock.dataflow.errors import PenstockError
-from penstock.engines.spark.sinks.ownership import Claim, Owner, Ownership
+from penstock.engines.spark.sinks.ownership import Claim, OutputOwner, Ownership
 
 _MAX_OWNERS = 8  # Kafka limits the metadata of an offset to 4096 bytes
 _CALL_TIMEOUT_S = 20.0
 _CLAIM_TIMEOUT_S = 60.0
 
 
-def group_of(owner: Owner) -> str:
+def group_of(owner: OutputOwner) -> str:
     """Return the name of the transactions of a sink, and of the consumer group that keeps its last batch."""
     return f"penstock-{owner.run}-{owner.sink}"
 
@@ -90,7 +90,7 @@ class TopicOutput:
         self._call(producer.commit_transaction, _CALL_TIMEOUT_S)
         return record
 
-    def _remove(self, owner: Owner) -> None:
+    def _remove(self, owner: OutputOwner) -> None:
         """Stop the producer of another sink, and delete the key of its last batch, so that it cannot be resumed."""
         from confluent_kafka import KafkaError, KafkaException, Producer
         from confluent_kafka.admin import AdminClient

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from penstock.brokers.cluster import KafkaCluster
 from penstock.brokers.topics import Topic
+from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.existing import Existing
 from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.sinks import ForeachBatch, Memory, Noop, Parquet, Sink
@@ -19,9 +20,10 @@ from penstock.engines.spark.sinks.batch_numbers import BatchNumbers
 from penstock.engines.spark.sinks.folder_output import BATCHES, WRITING, FolderOutput
 from penstock.engines.spark.sinks.kafka import KafkaSink, record_columns
 from penstock.engines.spark.sinks.latest_result import FILE_STEM, LatestResultSink
-from penstock.engines.spark.sinks.ownership import Claim, Owner, run_token
+from penstock.engines.spark.sinks.ownership import Claim, OutputOwner, run_token
 from penstock.engines.spark.sinks.topic_output import TopicOutput
 from penstock.engines.spark.storage.atomic_files import write_atomically
+from penstock.engines.spark.storage.column_names import repeated_name
 from penstock.engines.spark.storage.row_files import RowFile, write_dataframe
 
 Write = Callable[[DataFrame, str], int | None]  # (batch, key) -> rows written, or None if the writer does not count
@@ -44,7 +46,7 @@ def output_of(name: str, sink: Sink, run: Path, *, is_resumed: bool) -> Output |
 
 
 def _claim(sink: str, output: str, existing: Existing, run: Path, is_resumed: bool) -> Claim:
-    owner = Owner(run=run_token(run), sink=sink, directory=str(run))
+    owner = OutputOwner(run=run_token(run), sink=sink, directory=str(run))
     return Claim(owner=owner, existing=existing, is_resumed=is_resumed, output=output)
 
 
@@ -82,8 +84,15 @@ def _function_writer(sink: ForeachBatch, numbers: BatchNumbers) -> Write:
     return write
 
 
-def check_columns(sink: Sink, df: DataFrame) -> None:
+def check_columns(name: str, sink: Sink, df: DataFrame) -> None:
     """Raise DataflowError before anything runs if the sink cannot write rows with these columns."""
+    if isinstance(sink, Memory | Parquet | Kafka):
+        repeated = repeated_name(df.columns, ignores_case=isinstance(sink, Parquet))
+        if repeated is not None:
+            raise DataflowError(
+                f"sink '{name}' receives two columns named '{repeated}', of which a reader would find only one; rename "
+                "one of them before the sink"
+            )
     if isinstance(sink, Kafka):
         df.select(*record_columns(df, sink))
 

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from penstock.dataflow.code_location import written_at
 from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.function_errors import user_function_error
 from penstock.engines.pace import Pace
-from penstock.engines.spark.error_text import user_function_error
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.reading.reader import ReaderOptions, StreamReader, data_source, open_stream
 from penstock.engines.spark.sources.contract import SampleSize

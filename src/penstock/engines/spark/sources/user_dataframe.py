@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.dataflow.errors import DataflowError, PenstockError
-from penstock.engines.spark.error_text import user_function_error
+from penstock.dataflow.function_errors import user_function_error
 from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.reading.reader import ReaderOptions
 

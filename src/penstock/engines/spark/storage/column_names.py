@@ -32,6 +32,21 @@ def has_ambiguous_names(names: list[str]) -> bool:
     return any("." in name or "`" in name for name in names) or len({name.lower() for name in names}) < len(names)
 
 
+def repeated_name(names: Iterable[str], *, ignores_case: bool = False) -> str | None:
+    """Return a name that occurs twice, or None.
+
+    >>> repeated_name(["k", "v", "K"]), repeated_name(["k", "v", "K"], ignores_case=True), repeated_name(["k", "k"])
+    (None, 'K', 'k')
+    """
+    seen: set[str] = set()
+    for name in names:
+        key = name.lower() if ignores_case else name
+        if key in seen:
+            return name
+        seen.add(key)
+    return None
+
+
 def map_in_arrow(df: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
     """Call `DataFrame.mapInArrow` for columns of any name; the function sees the original names."""
     names = df.columns

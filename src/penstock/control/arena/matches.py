@@ -1,0 +1,115 @@
+"""A match: one policy on one case, measured against the fixed plans of the case in hindsight."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from penstock.control.arena.cases import SETTLED_S, WINDOW_S, Case, Cell
+from penstock.control.arena.fixed_plans import HindsightPlans, window_latency_s
+from penstock.control.controller import Settings
+from penstock.control.policy import Policy
+from penstock.control.simulation import Duration, simulate
+from penstock.engines.simulated import SimulatedEngine
+from penstock.measure.window import Window
+from penstock.store import DecisionRecord, Store
+
+_GROWS = 0.8  # share of the rows of the last ten minutes that wait at the end, if a backlog is not bounded
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """The measures of one policy on one case. Windows that begin before `SETTLED_S` do not count."""
+
+    cell: Cell
+    policy: str
+    late: float  # share of the windows above the target
+    slot_hours: float
+    relative_cost: float  # slot-hours relative to the cheapest fixed plan
+    changes: int  # in the whole time
+    late_changes: int  # after the first hour
+    rolled_back: int
+    most_backlog_s: float  # longest time in which the rows that wait arrived
+    unbounded: bool  # the backlog grew until the end
+    coverage: tuple[int, int]  # predictions of a change whose interval was correct, and all
+    target_s: float
+    fixed_slots: int
+
+
+def play(policy: Policy, case: Case, reference: HindsightPlans, settings: Settings) -> Match:
+    """Simulate the policy on a case from the case's first plan."""
+    engine = _ObservedEngine(case)
+    with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:
+        _, rows = simulate(
+            policy,
+            engine,
+            store,
+            settings,
+            clock=engine.clock,
+            duration=Duration(windows=case.windows, window_s=WINDOW_S),
+        )
+    counted = [sample for sample in engine.samples if sample[0] >= SETTLED_S]
+    late = np.mean([latency_s > reference.target_s for _, _, latency_s, _, _ in counted])
+    slot_seconds = sum(span_s * slots for _, span_s, _, slots, _ in counted)
+    seconds = sum(span_s for _, span_s, _, _, _ in counted)
+    backlog_s = [backlog for _, _, _, _, backlog in counted]
+    last = [backlog for at_s, _, _, _, backlog in counted if at_s > counted[-1][0] - 900.0]
+    judged = [row for row in rows if row.expected and row.expected.low_s is not None]
+    return Match(
+        cell=case.cell,
+        policy=policy.name,
+        late=float(late),
+        slot_hours=slot_seconds / 3600.0,
+        relative_cost=slot_seconds / seconds / reference.cheapest_slots,
+        changes=len(rows),
+        late_changes=sum(row.at_s > 3600.0 for row in rows),
+        rolled_back=sum(row.verdict == "rolled back" for row in rows),
+        most_backlog_s=max(backlog_s),
+        unbounded=last[-1] > 300.0 and last[-1] > last[0] / _GROWS,
+        coverage=(sum(_is_covered(engine, row.at_s, row) for row in judged), len(judged)),
+        target_s=reference.target_s,
+        fixed_slots=reference.cheapest_slots,
+    )
+
+
+def _is_covered(engine: _ObservedEngine, at_s: float, row: DecisionRecord) -> bool:
+    """Return whether the median latency of the windows after a change is within the predicted interval."""
+    expected = row.expected
+    after = [latency_s for start_s, _, latency_s, _, _ in engine.samples if at_s + 30.0 <= start_s < at_s + 150.0]
+    if not after or expected is None or expected.low_s is None or expected.high_s is None:
+        return True
+    return bool(expected.low_s <= float(np.median(after)) <= expected.high_s)
+
+
+class _ObservedEngine(SimulatedEngine):
+    """A simulated engine that keeps (start, span, latency, slots in use, backlog in seconds) of each window."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self.samples: list[tuple[float, float, float, int, float]] = []
+        self._rate = 1.0
+        super().__init__(
+            case.dataflow.flow,
+            case.behaviour,
+            plan=case.first_plan,
+            mode=case.cell.engine,
+            seed=case.cell.seed + 1000,
+        )
+
+    def observe(self) -> Window:
+        window = super().observe()
+        slots = min(self.plan.slots, self._case.topology.slots(self.plan, micro_batch=self._case.micro_batch))
+        waiting = sum(operator.backlog_rows or 0 for operator in window.operators)
+        self._rate = 0.95 * self._rate + 0.05 * (window.external_rows_per_s or 0.0)
+        self.samples.append(
+            (
+                window.start_s,
+                window.end_s - window.start_s,
+                window_latency_s(window),
+                slots,
+                waiting / max(self._rate, 1e-9),
+            )
+        )
+        return window

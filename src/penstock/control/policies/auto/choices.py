@@ -1,0 +1,165 @@
+"""Candidates: the cheapest plan that meets the target, and the best one within the limit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from penstock.control.policies.auto.allocations import Allocations, allocations
+from penstock.control.policies.auto.learned import Learned, plan_key
+from penstock.control.policies.auto.learning import LearnedDemand, present_counts
+from penstock.control.policies.auto.network import Floats, QueueNetwork
+from penstock.control.policies.auto.replay import Loads, ReplayedPlan, Target, replay
+from penstock.control.policy import Inputs, Situation
+from penstock.control.recorded_load import Forecast
+from penstock.measure.window import Window
+from penstock.plan.plan import Plan
+
+_CHOOSE_LATE = 0.005  # a plan is chosen with at most this share of late windows
+_CATCH_UP_S = 120.0  # time in which a backlog is to be processed
+_LONG_LATE = 12  # consecutive late windows after which a growing backlog counts as unbounded
+_UNLIMITED = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Replica counts with their expected result."""
+
+    network: QueueNetwork
+    counts: Floats
+    result: ReplayedPlan
+    slots: int  # paid slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One decision: the situation, what is known, and the expected load."""
+
+    situation: Situation
+    measured: LearnedDemand
+    learned: Learned
+    latest: Window
+    expected: Forecast
+    loads: Loads
+    later: Loads  # the load to choose a plan for, so that it lasts for some minutes if the load rises
+    level: int
+    present: QueueNetwork  # with the cuts of the plan
+    backlog_rows: float  # external rows more than a healthy run has
+
+    @property
+    def inputs(self) -> Inputs:
+        assert self.situation.window is not None
+        inputs = self.measured.demand.inputs(self.latest)
+        return {**inputs, "expected_rows_per_s": self.expected.level_per_s, "backlog_rows": self.backlog_rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chooser:
+    """Finds plans for a target (None: the lowest latency); slots are paid per executor."""
+
+    target: Target | None
+    slots_per_executor: int
+    min_executors: int
+
+    def cheapest(
+        self, view: View, network: QueueNetwork, path: Allocations, loads: list[Loads], *, fewest: int
+    ) -> Choice | None:
+        """Return the cheapest counts within the limit, from `fewest` slots on, that meet the target under all loads."""
+        cautious = network.cautious()
+        last = path.within(view.situation.max_slots)
+
+        def fits(counts: Floats) -> bool:
+            return network.slots(counts) >= fewest and all(
+                self.replayed(view, cautious, counts, load).late <= _CHOOSE_LATE for load in loads
+            )
+
+        step = None if last < 0 or path.unstable is not None else path.first(fits, last=last)
+        while step is not None and step <= last:
+            counts = path.counts(step)
+            plan = self.plan_of(view, network, counts)
+            if plan not in view.situation.refuted and not view.learned.has_failed(plan_key(plan), view.level):
+                return self.choice(view, network, counts)
+            step += 1
+        return None
+
+    def needed_slots(self, view: View, network: QueueNetwork) -> int | None:
+        """Return the slots that would meet the target under the expected load; None if no number does."""
+        cautious = replace(network.cautious(), available_slots=_UNLIMITED)
+        rate = float(np.quantile(view.loads.rates_per_s, 0.9))
+        path = allocations(cautious, rate, most_slots=2 * view.situation.max_slots + 32, beyond=True)
+        step = path.first(lambda counts: self.replayed(view, cautious, counts, view.loads).late <= _CHOOSE_LATE)
+        return None if step is None or path.unstable is not None else path.slots(step)
+
+    def best_within(self, view: View, network: QueueNetwork, path: Allocations) -> Choice | None:
+        """Return the largest allocation within the limit that is not known to have been refused by the engine."""
+        step = path.within(view.situation.max_slots)
+        if step < 0:  # the load needs more: distribute what is there in proportion to the work
+            counts = _proportional(network, view.situation.max_slots, self.planning_rate(view))
+            return None if counts is None else self.choice(view, network, counts)
+        while step >= 0:
+            counts = path.counts(step)
+            if self.plan_of(view, network, counts) not in view.situation.refuted:
+                return self.choice(view, network, counts)
+            step -= 1
+        return None
+
+    def choice(self, view: View, network: QueueNetwork, counts: Floats) -> Choice:
+        slots = network.slots(counts)
+        if self.slots_per_executor > 1:
+            slots = max(self.min_executors, math.ceil(slots / self.slots_per_executor)) * self.slots_per_executor
+        return Choice(
+            network=network, counts=counts, result=self.replayed(view, network, counts, view.loads), slots=slots
+        )
+
+    def replayed(self, view: View, network: QueueNetwork, counts: Floats, loads: Loads) -> ReplayedPlan:
+        key = plan_key(self.plan_of(view, network, counts))
+        return replay(network, counts, loads, self.target, correction=view.learned.correction(key))
+
+    def plan_of(self, view: View, network: QueueNetwork, counts: Floats) -> Plan:
+        plan = view.situation.plan
+        replicas = network.replicas(counts)
+        if view.situation.micro_batch:
+            single = {region.name for region in view.situation.topology.regions if not region.replicable}
+            replicas = {name: 1 if name in single else count for name, count in replicas.items()}
+            if np.array_equal(counts, present_counts(network, plan)) and network.cuts == plan.cuts:
+                return plan
+        return view.situation.topology.rescaled(plan.replace(cuts=network.cuts), replicas)
+
+    def planning_rate(self, view: View) -> float:
+        """Return the rate to plan for: a high one of those expected, and enough to process the backlog."""
+        return float(np.quantile(view.later.rates_per_s, 0.9)) + view.backlog_rows / _CATCH_UP_S
+
+    def drain_s(self, view: View) -> float:
+        """Return the time until the current plan has processed the backlog; infinite if it grows."""
+        if view.backlog_rows <= 0.0:
+            return 0.0
+        network, counts = view.present, present_counts(view.present, view.situation.plan)
+        busy = float(network.utilisation(counts, view.expected.level_per_s).max())
+        if busy >= 1.0 or (view.learned.late_in_a_row >= _LONG_LATE and view.learned.grows):
+            return math.inf
+        return view.backlog_rows / max(1e-9, view.expected.level_per_s / max(busy, 1e-9) * (1.0 - busy))
+
+    def paid(self, situation: Situation) -> int:
+        return situation.plan.slots if self.slots_per_executor > 1 else situation.slots
+
+    def pause_s(self, situation: Situation) -> float:
+        pauses = [change.pause_s for change in situation.changes if change.pause_s is not None]
+        return median(pauses) if pauses else 3.0
+
+
+def _proportional(network: QueueNetwork, slots: int, rate_per_s: float) -> Floats | None:
+    """Distribute slots in proportion to the work, with at least one slot per node."""
+    free = slots - network.slots(np.ones(len(network.names)))
+    if free < 0:
+        return None
+    work = np.zeros(len(network.names))
+    np.maximum.at(work, network.node, network.load(rate_per_s))
+    work = np.where(network.limit > 1.0, work, 0.0)
+    exact = free * work / max(1e-12, float(work.sum()))
+    counts = np.floor(exact)
+    for at in np.argsort(counts - exact, kind="stable")[: free - int(counts.sum())]:
+        counts[at] += 1.0 if work[at] > 0 else 0.0
+    return np.asarray(np.minimum(network.limit, counts + 1.0))

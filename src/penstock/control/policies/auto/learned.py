@@ -1,0 +1,259 @@
+"""The memory of policy auto, a value that the store keeps: costs, batch times, and the record of each plan.
+
+Sums decay, so that costs may drift. A plan has a record per load level: windows, and late windows among them. A level
+is the logarithm of the work of the load, so it does not depend on the plan and follows drifting costs. Windows that
+process the backlog of an earlier time do not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import msgspec
+
+from penstock.control.policy import Memory
+from penstock.measure.window import OperatorWindow, Window
+from penstock.plan.plan import Plan
+
+_COST_S = 600.0  # time in which old measurements of costs lose their weight
+_RECORD_S = 7200.0
+_PLANS = 40  # records that are kept
+_LEVELS = 20.0  # load levels per factor e: one level is 5 %
+_GLOBAL_WINDOWS = 6.0  # weight of the correction of all plans in that of one plan
+_PRIOR_WINDOWS = 3.0  # weight of the model itself in the correction of all plans
+_MIN_CORRECTION, _MAX_CORRECTION = 0.3, 3.0
+
+
+class OperatorSums(msgspec.Struct, kw_only=True):
+    """Decaying sums over the windows of an operator."""
+
+    rows_in: float = 0.0
+    rows_out: float = 0.0
+    busy_s: float = 0.0
+    timed_rows: float = 0.0  # rows whose time is in `busy_s`
+    service_scv: float = 0.0  # times rows
+    arrival_scv: float = 0.0  # times rows
+    service_rows: float = 0.0
+    arrival_rows: float = 0.0
+
+    def add(self, seen: OperatorWindow, keep: float, slowdown: float) -> None:
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(self, field) * keep)
+        rows = float(seen.rows_in or 0)
+        if not rows:
+            return
+        if seen.rows_out is not None:
+            self.rows_in += rows
+            self.rows_out += seen.rows_out
+        if seen.seconds_per_row is not None:
+            self.timed_rows += rows
+            self.busy_s += rows * seen.seconds_per_row / slowdown
+        if seen.service_scv is not None:
+            self.service_rows += rows
+            self.service_scv += rows * seen.service_scv
+        if seen.arrival_scv is not None:
+            self.arrival_rows += rows
+            self.arrival_scv += rows * seen.arrival_scv
+
+    def applied_to(self, seen: OperatorWindow) -> OperatorWindow:
+        """Return the window of the operator with the learned values."""
+        return msgspec.structs.replace(
+            seen,
+            selectivity=self.rows_out / self.rows_in if self.rows_in else seen.selectivity,
+            seconds_per_row=self.busy_s / self.timed_rows if self.timed_rows else seen.seconds_per_row,
+            service_scv=self.service_scv / self.service_rows if self.service_rows else seen.service_scv,
+            arrival_scv=self.arrival_scv / self.arrival_rows if self.arrival_rows else seen.arrival_scv,
+        )
+
+    @property
+    def error(self) -> float:
+        """Return the relative standard error of the seconds per row."""
+        scv = self.service_scv / self.service_rows if self.service_rows else 1.0
+        return min(0.3, math.sqrt((scv + 0.2) / max(1.0, self.timed_rows)) + 0.005)
+
+
+class BatchSums(msgspec.Struct, kw_only=True):
+    """Decaying sums over the batches of a query with a number of tasks; rows are external rows."""
+
+    batches: float = 0.0
+    rows: float = 0.0
+    seconds: float = 0.0
+    rows2: float = 0.0
+    rows_seconds: float = 0.0
+
+    def add(self, batches: float, rows: float, seconds: float, keep: float) -> None:
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(self, field) * keep)
+        self.batches += batches
+        self.rows += batches * rows
+        self.seconds += batches * seconds
+        self.rows2 += batches * rows * rows
+        self.rows_seconds += batches * rows * seconds
+
+    def line(self, expected_slope_s: float) -> tuple[float, float]:
+        """Return the fixed seconds of a batch, and its seconds per row.
+
+        The slope is the expected one until batches of different sizes determine it.
+        """
+        mean_rows, mean_s = self.rows / self.batches, self.seconds / self.batches
+        squares = self.rows2 - self.batches * mean_rows**2
+        products = self.rows_seconds - self.batches * mean_rows * mean_s
+        weight = 20.0 * (0.3 * mean_rows) ** 2
+        slope = (max(0.0, products) + weight * expected_slope_s) / max(1e-12, max(0.0, squares) + weight)
+        slope = max(slope, expected_slope_s)
+        return max(0.0, mean_s - slope * mean_rows), slope
+
+
+class PlanRecord(msgspec.Struct, kw_only=True):
+    """How one plan has done."""
+
+    slots: int
+    last_s: float
+    windows: float = 0.0
+    measured_s: float = 0.0  # sums over windows
+    predicted_s: float = 0.0
+    levels: dict[str, tuple[float, float]] = {}  # load level -> (windows, late windows)
+
+    def counts(self, levels: Iterable[int]) -> tuple[float, float]:
+        known = [self.levels[str(level)] for level in levels if str(level) in self.levels]
+        return sum(windows for windows, _ in known), sum(late for _, late in known)
+
+
+class UnjudgedChange(msgspec.Struct, kw_only=True, frozen=True):
+    """A change whose effect has not been judged."""
+
+    at_s: float
+    level: int
+
+
+class Learned(msgspec.Struct, kw_only=True):
+    """The memory of the policy."""
+
+    operators: dict[str, OperatorSums] = {}
+    batches: dict[str, BatchSums] = {}
+    plans: dict[str, PlanRecord] = {}
+    hot: dict[str, float] = {}  # region -> share of its rows that one replica gets because of skew
+    seen_until_s: float = 0.0  # end of the latest window
+    result_s: float = 0.0  # end of the latest window whose result was recorded
+    plan: str = ""  # key of the plan of the latest window
+    clean: bool = False  # no backlog from before the last change is left
+    backlog_rows: float = 0.0  # at the end of the latest window
+    grows: bool = False  # the backlog grew in the latest window
+    late_in_a_row: int = 0
+    out_s: float = 0.0  # end of the latest window in which rows came out
+    pending: UnjudgedChange | None = None
+    target: tuple[float, float | None] | None = None  # seconds and quantile that decide which windows are late
+
+    @staticmethod
+    def of(memory: Memory) -> Learned:
+        """Return the memory as a value; a memory that is empty or of another version is forgotten."""
+        stored = memory.get("auto")
+        if stored is None:
+            return Learned()
+        try:
+            return msgspec.convert(stored, Learned)
+        except msgspec.ValidationError:
+            return Learned()
+
+    def memory(self) -> Memory:
+        """Return the memory for the store."""
+        if len(self.plans) > _PLANS:
+            latest = sorted(self.plans, key=lambda key: -self.plans[key].last_s)[:_PLANS]
+            self.plans = {key: self.plans[key] for key in latest}
+        return {"auto": _rounded(msgspec.to_builtins(self))}
+
+    def add_operators(self, window: Window, span_s: float, *, slowdown: float) -> None:
+        """Add a window; `slowdown` is the factor by which replicas that share slots take longer."""
+        keep = math.exp(-span_s / _COST_S)
+        for seen in window.operators:
+            self.operators.setdefault(seen.operator, OperatorSums()).add(seen, keep, slowdown)
+
+    def with_learned(self, window: Window) -> Window:
+        """Return the window with the learned costs and selectivities."""
+        return msgspec.structs.replace(
+            window,
+            operators=tuple(
+                self.operators[seen.operator].applied_to(seen) if seen.operator in self.operators else seen
+                for seen in window.operators
+            ),
+        )
+
+    # ---- records of plans
+
+    def use_target(self, target: tuple[float, float | None] | None) -> None:
+        """Forget which windows were late if the latency target is another one. Costs and predictions stay valid."""
+        if target != self.target:
+            self.target, self.pending, self.late_in_a_row = target, None, 0
+            for record in self.plans.values():
+                record.levels = {}
+
+    def add_result(
+        self, plan: str, slots: int, *, level: int, late: bool, measured_s: float | None, predicted_s: float,
+        at_s: float, span_s: float,
+    ) -> None:  # fmt: skip
+        record = self.plans.setdefault(plan, PlanRecord(slots=slots, last_s=at_s))
+        keep = math.exp(-span_s / _RECORD_S)
+        record.levels = {
+            key: (n * keep, missed * keep) for key, (n, missed) in record.levels.items() if n * keep > 0.05
+        }
+        windows, missed = record.levels.get(str(level), (0.0, 0.0))
+        record.levels[str(level)] = (windows + 1.0, missed + late)
+        if measured_s is not None and math.isfinite(predicted_s) and measured_s < 10.0 * predicted_s:
+            record.windows = record.windows * keep + 1.0
+            record.measured_s = record.measured_s * keep + measured_s
+            record.predicted_s = record.predicted_s * keep + predicted_s
+        record.last_s = at_s
+
+    def correction(self, plan: str) -> float:
+        """Return measured / predicted latency of a plan; without a record of its own, of all plans."""
+        # A ratio counts by its windows, so that plans with long latencies do not dominate.
+        known = [record for record in self.plans.values() if record.predicted_s > 0]
+        weights = sum(min(record.windows, 60.0) for record in known)
+        logs = sum(min(record.windows, 60.0) * math.log(record.measured_s / record.predicted_s) for record in known
+                   if record.measured_s > 0)  # fmt: skip
+        overall = logs / (weights + _PRIOR_WINDOWS)
+        own = self.plans.get(plan)
+        if own is not None and own.predicted_s > 0 and own.measured_s > 0:
+            ratio = math.log(own.measured_s / own.predicted_s)
+            overall = (own.windows * ratio + _GLOBAL_WINDOWS * overall) / (own.windows + _GLOBAL_WINDOWS)
+        return min(_MAX_CORRECTION, max(_MIN_CORRECTION, math.exp(overall)))
+
+    def has_failed(self, plan: str, level: int) -> bool:
+        """Return whether more windows were late than noise explains, at this load or a lower one."""
+        record = self.plans.get(plan)
+        if record is None:
+            return False
+        windows, late = record.counts(known for known in map(int, record.levels) if known <= level + 1)
+        return late > 0.01 * windows + 1.64 * math.sqrt(0.01 * windows) + 0.6
+
+    def has_held(self, plan: str, level: int, *, windows: float = 30.0) -> bool:
+        """Return whether the plan met the target at this load or a higher one for long enough."""
+        record = self.plans.get(plan)
+        if record is None:
+            return False
+        count, late = record.counts(known for known in map(int, record.levels) if known >= level - 1)
+        return count >= windows and late <= 0.01 * count
+
+
+def plan_key(plan: Plan) -> str:
+    """Return a short name of the parallelism of a plan."""
+    text = f"{sorted(plan.replicas.items())} {sorted(plan.cuts)}"
+    return blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def load_level(work: float) -> int:
+    """Return the load level of an amount of work (busy replicas)."""
+    return round(_LEVELS * math.log(max(work, 1e-6)))
+
+
+def _rounded(value: object) -> object:
+    """Return the value with five significant digits: the store keeps it with every decision."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) and abs(value) < 1e8 else value
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value

@@ -1,0 +1,76 @@
+"""The recorded load and its forecast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.control.recorded_load import LoadRecord, RecordedRate, forecast, rates_of
+from penstock.measure.window import Window
+from penstock.store import RunStart, Store
+
+
+def record(rates: list[float]) -> list[RecordedRate]:
+    return [RecordedRate(10.0 * at, 10.0 * at + 10.0, rate) for at, rate in enumerate(rates)]
+
+
+def window(start_s: float, rate: float | None, *, span_s: float = 10.0) -> Window:
+    return Window(
+        start_s=start_s,
+        end_s=start_s + span_s,
+        generation=1,
+        external_rows_per_s=rate,
+        latency=None,
+        pipelines=(),
+        operators=(),
+    )
+
+
+def test_poisson_noise_is_no_trend() -> None:
+    draws = np.random.default_rng(1)
+    found = [forecast(record(list(draws.poisson(1000, 200) / 10.0)), lead_s=120.0) for _ in range(40)]
+    assert sum(one.slope_per_s2 != 0 for one in found) <= 4
+    assert np.mean([one.level_per_s for one in found]) == pytest.approx(100.0, rel=0.02)
+
+
+def test_a_step_is_used_once_two_windows_confirm_it() -> None:
+    quiet = [100.0, 102.0, 98.0, 101.0, 99.0] * 12
+    assert forecast(record([*quiet, 140.0]), lead_s=100.0).level_per_s == pytest.approx(100.0, rel=0.03)
+    assert forecast(record([*quiet, 140.0, 200.0]), lead_s=100.0).level_per_s >= 199.0
+
+
+def test_a_steady_load_is_expected_with_all_its_variation() -> None:
+    noisy = [80.0, 120.0, 95.0, 105.0] * 60
+    expected = forecast(record(noisy), lead_s=100.0)
+    assert min(expected.rates_per_s) == 80.0 and max(expected.rates_per_s) == 120.0
+
+
+def test_rates_keep_the_number_of_rows() -> None:
+    rates, step_s = rates_of(record([float(at) for at in range(240)]), since_s=0.0)
+    assert len(rates) <= 120 and rates.sum() * step_s == pytest.approx(sum(range(240)) * 10.0)
+
+
+def test_short_windows_are_added_up_and_an_hour_is_kept() -> None:
+    load = LoadRecord()
+    for at in range(3000):
+        load.add(window(2.0 * at, 50.0 + (at % 2), span_s=2.0))
+    assert all(rate.end_s - rate.start_s == pytest.approx(10.0) for rate in load.rates[:-1])
+    assert load.rates[-1].end_s - load.rates[0].start_s <= 3620.0
+    assert np.mean([rate.rows_per_s for rate in load.rates]) == pytest.approx(50.5, abs=0.15)
+
+
+def test_a_clock_that_jumps_back_begins_a_new_record() -> None:
+    load = LoadRecord()
+    for start_s in (1000.0, 1010.0, 400.0, 410.0):
+        load.add(window(start_s, 7.0))
+    assert [rate.start_s for rate in load.rates] == [400.0, 410.0]
+
+
+def test_a_resumed_run_continues_the_record(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.begin_run(RunStart(dataflow="f", flow_file="-", pid=1, master="-", started_s=0.0))
+        for at in range(5):
+            store.add_window(window(10.0 * at, float(at)))
+        assert [rate.rows_per_s for rate in LoadRecord.of(store).rates] == [0.0, 1.0, 2.0, 3.0, 4.0]

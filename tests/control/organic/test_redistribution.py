@@ -1,0 +1,210 @@
+"""A new distribution of the slots: against all plans, and its evaluation."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock
+from penstock.control.demand import Demand, demand_of
+from penstock.control.policies.adaptation_parameters import AdaptationParameters, Variant
+from penstock.control.policies.organic.adaptation import Action
+from penstock.control.policies.organic.redistribution import Redistribution, redistribution
+from penstock.control.policy import Situation
+from penstock.control.region_configuration import RegionConfiguration, plan_with
+from penstock.control.topology import Topology
+from penstock.dataflow import Dataflow, Kind
+from penstock.measure.window import OperatorWindow, Window
+from penstock.plan import Plan, default_plan, pipelines
+from tests.control.organic.scripted import KEYED, Script, pipeline, region
+
+EXTENDED = AdaptationParameters()
+SLOTS = 7
+
+
+def same(frame: object) -> object:
+    return frame
+
+
+def flow_of(kinds: str) -> Dataflow:
+    """Return a chain of operators: k(eyed), s(tateless) and g(lobal state). Keys alternate."""
+    flow = penstock.Dataflow("chain")
+    stream = flow.source("rows", penstock.generate(same, schema="n bigint, m bigint", rows_per_s=10.0))
+    for number, kind in enumerate(kinds):
+        if kind == "k":
+            key = "nm"[kinds[:number].count("k") % 2]
+            stream = stream.keyed(f"o{number}", same, keys=[key], columns=["n", "m"])
+        elif kind == "s":
+            stream = stream.stateless(f"o{number}", same, columns=["n", "m"])
+        else:
+            stream = stream.global_state(f"o{number}", same, columns=["n", "m"])
+    stream.sink("out", penstock.noop())
+    return flow
+
+
+def measured(flow: Dataflow, plan: Plan, costs: tuple[int, ...], *, micro_batch: bool) -> Situation:
+    """Return a situation in which operator i needs `costs[i]` ms per row and emits one row per row."""
+    operators = tuple(
+        OperatorWindow.knowing(
+            operator.name,
+            "out",
+            selectivity=1.0,
+            seconds_per_row=costs[int(operator.name[1:])] / 1e3
+            if operator.name[0] == "o" and operator.name != "out"
+            else 0.0,
+            rows_in=3000,
+            input_rows_per_s=100.0,
+        )
+        for operator in flow.operators
+        if operator.kind is not Kind.SOURCE
+    )
+    window = Window(
+        start_s=0.0,
+        end_s=30.0,
+        generation=1,
+        external_rows_per_s=100.0,
+        latency=None,
+        pipelines=(),
+        operators=operators,
+    )
+    return Situation(
+        now_s=30.0,
+        topology=Topology.of(flow),
+        plan=plan,
+        window=window,
+        latest=window,
+        max_slots=SLOTS,
+        micro_batch=micro_batch,
+    )
+
+
+def slowest_s(flow: Dataflow, plan: Plan, costs: tuple[int, ...], *, micro_batch: bool) -> float:
+    """Return the time per row of the slowest query, or of the slowest thread between two cuts or regions."""
+    cost = {f"o{number}": ms / 1e3 for number, ms in enumerate(costs)} | {"out": 0.0}
+    if micro_batch:
+        return max(sum(cost[name] / count for name, count in query.replicas) for query in pipelines(flow, plan))
+    parts = []
+    for own in Topology.of(flow).regions:
+        part = 0.0
+        for name in own.operators:
+            part += cost[name] / plan.replicas[own.name]
+            parts.append(part)
+            part = 0.0 if name in plan.cuts else part
+    return max(parts)
+
+
+def all_plans(flow: Dataflow, *, micro_batch: bool) -> list[Plan]:
+    topology = Topology.of(flow)
+    cuttable = [operator.name for operator in flow.operators if operator.kind not in (Kind.SOURCE, Kind.SINK)]
+    counts = [range(1, SLOTS + 1) if own.replicable else [1] for own in topology.regions]
+    plans = []
+    for cuts in chain.from_iterable(combinations(cuttable, size) for size in range(len(cuttable) + 1)):
+        for replicas in product(*counts):
+            given_replicas = dict(zip([own.name for own in topology.regions], replicas, strict=True))
+            plan = Plan(dataflow=flow.name, cuts=frozenset(cuts), replicas=given_replicas, slots=SLOTS)
+            if (
+                topology.cuts_for(given_replicas) <= plan.cuts
+                and topology.slots(plan, micro_batch=micro_batch) <= SLOTS
+            ):
+                plans.append(plan)
+    return plans
+
+
+@pytest.mark.parametrize("micro_batch", [True, False])
+@given(data=st.data())
+def test_no_plan_for_the_same_slots_is_faster(micro_batch: bool, data: st.DataObject) -> None:
+    kinds = data.draw(st.text("ks", min_size=1, max_size=3).flatmap(lambda text: st.sampled_from([text, text + "g"])))
+    costs = tuple(data.draw(st.lists(st.integers(1, 20), min_size=len(kinds), max_size=len(kinds))))
+    flow = flow_of(kinds)
+    plans = all_plans(flow, micro_batch=micro_batch)
+    if not plans:
+        return
+    plan = data.draw(st.sampled_from(plans))
+    situation = measured(flow, plan, costs, micro_batch=micro_batch)
+    demand = demand_of(situation)
+    assert isinstance(demand, Demand)
+    best_s = min(slowest_s(flow, each, costs, micro_batch=micro_batch) for each in plans)
+    now_s = slowest_s(flow, plan, costs, micro_batch=micro_batch)
+    found = redistribution(situation, demand, EXTENDED)
+    reached_s = now_s
+    if found is not None:
+        new = plan_with(situation.topology, plan, found.configurations, micro_batch=micro_batch)
+        assert situation.topology.slots(new, micro_batch=micro_batch) <= SLOTS
+        reached_s = slowest_s(flow, new, costs, micro_batch=micro_batch)
+        assert found.gain == pytest.approx(now_s / reached_s - 1.0)
+    assert reached_s == pytest.approx(best_s, rel=0.02)
+
+
+@pytest.mark.parametrize(("variant", "cuts"), [(Variant.FISSION_ONLY, {"o0"}), (Variant.FUSION_FIRST, set())])
+def test_replicas_alone_keep_the_cuts(variant: Variant, cuts: set[str]) -> None:
+    flow = flow_of("ks")
+    plan = default_plan(flow, slots=SLOTS, replicas={"o0": 2}).replace(cuts=frozenset({"o0"}))
+    situation = measured(flow, plan, (9, 1), micro_batch=True)
+    demand = demand_of(situation)
+    assert isinstance(demand, Demand)
+    found = redistribution(situation, demand, AdaptationParameters(variant=variant))
+    assert found is not None and found.configurations["o0"].cuts == tuple(cuts)
+    assert redistribution(situation, demand, AdaptationParameters(variant=Variant.FUSION_ONLY)) is None
+
+
+# ---- evaluation
+
+
+BUSY, IDLE = (
+    region(pipeline({"a": 1.0}), rate=100.0, offered=200.0),
+    region(pipeline({"b": 1.0}, busy=0.2), offered=200.0),
+)
+OTHER = {"a": RegionConfiguration(replicas=3), "b": RegionConfiguration(replicas=1)}
+
+
+def full(*, strict: bool = False, gain: float = 0.5) -> Script:
+    """Return two regions with two replicas each, which use all four slots."""
+    script = Script(
+        {"a": KEYED, "b": KEYED},
+        upstream={"b": ["a"]},
+        parameters=AdaptationParameters(strict=strict),
+        slots=4,
+        replicas={"a": 2, "b": 2},
+    )
+    script.redistributed = Redistribution(configurations=OTHER, gain=gain)
+    return script
+
+
+def test_slots_are_distributed_anew_if_only_they_prevent_a_resolution() -> None:
+    script = full()
+    assert script.period(BUSY, IDLE).action is Action.REDISTRIBUTE
+    assert (script.now("a"), script.now("b")) == ((3, ()), (1, ()))
+    faster = (
+        region(pipeline({"a": 1.0}), rate=150.0, offered=200.0),
+        region(pipeline({"b": 1.0}), rate=150.0, offered=200.0),
+    )
+    assert script.period(*faster).action is Action.FINALISE
+
+
+@pytest.mark.parametrize("script", [full(strict=True), full(gain=0.1)])
+def test_nothing_is_distributed_if_strict_or_of_little_use(script: Script) -> None:
+    assert script.period(BUSY, IDLE).action is Action.NOTHING
+    assert (script.now("a"), script.now("b")) == ((2, ()), (2, ()))
+
+
+def test_a_distribution_that_does_not_help_is_reverted_and_not_repeated() -> None:
+    script = full()
+    script.period(BUSY, IDLE)
+    result = script.period(BUSY, region(pipeline({"b": 1.0}), rate=100.0, offered=200.0))
+    assert (result.action, result.failed) == (Action.REVERT, "a")
+    assert (script.now("a"), script.now("b")) == ((2, ()), (2, ()))
+    assert script.blacklist("a") == {"a": ["3 replicas"]}
+    assert script.period(BUSY, IDLE).action is Action.NOTHING
+
+
+def test_the_completed_rows_decide_because_logs_hide_the_rest() -> None:
+    """Region `a` processes rows of the log before `b` first, so fewer rows enter it, but more are completed."""
+    script = full()
+    slow_end = region(pipeline({"b": 1.0}), rate=60.0, offered=200.0)
+    script.exits = frozenset({"b"})
+    script.period(BUSY, slow_end)
+    fewer = region(pipeline({"a": 1.0}), rate=80.0, offered=200.0)
+    assert script.period(fewer, region(pipeline({"b": 1.0}), rate=90.0, offered=200.0)).action is Action.FINALISE

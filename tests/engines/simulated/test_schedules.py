@@ -1,0 +1,101 @@
+"""Operator classes in simulation: how often they are invoked follows from the rows of their ports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.dataflow import Dataflow
+from penstock.engines.simulated import Behaviour, Exponential, Fixed, OperatorBehaviour, SimulatedEngine
+from penstock.engines.simulated.behaviour import SimulatedBatchCosts
+from tests.support.port_operators import Recorder
+from tests.support.simulated_flows import MODES, plan_for
+
+COST = OperatorBehaviour(service_s=Exponential(mean=0.01))
+# Rows of each source -> schedule -> invocations, by hand. Rows may be taken in other portions if the count is not exact.
+CASES: list[tuple[list[int], str, str, list[int], int]] = [
+    ([103], "all", "exact", [10], 10),
+    ([100, 150], "all", "exact", [2, 3], 50),
+    ([100, 40], "all", "exact", [1, 1], 40),
+    ([90, 100, 50], "all", "exact", [3, 4, 2], 25),
+    ([100, 47], "any", "exact", [10, 5], 10 + 9),
+    ([103], "any", "exact", [1], 103),
+]
+
+
+def barrier(sources: list[int], ports: str, count: str, rows: list[int]) -> Dataflow:
+    flow = penstock.Dataflow("ports")
+    inputs = [
+        flow.source(f"s{i}", penstock.generate(int, schema="key bigint, n bigint", rows=total, rows_per_s=50.0))
+        for i, total in enumerate(sources)
+    ]
+    inputs = [stream.stateless(f"in{i}", lambda df: df) for i, stream in enumerate(inputs)]
+    calls = flow.operator("calls", Recorder(), inputs=inputs, keys=["key"], ports=ports, count=count, rows=rows)
+    calls.sink("out", penstock.noop())
+    return flow
+
+
+def finished(flow: Dataflow, mode: str, *changes: dict[str, Any], **costs: Any) -> dict[str, Any]:
+    """Run to the end, with a change of the plan every second, and return the counts of the operator."""
+    operators = dict.fromkeys((*(n for n in ("in0", "in1", "in2") if n in flow), "calls"), COST)
+    behaviour = Behaviour(operators=operators | costs, batch=SimulatedBatchCosts(batch_s=0.05))
+    engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow), mode=mode, seed=5)
+    engine.start()
+    for change in changes:
+        engine.advance(1.0)
+        engine.apply(
+            engine.plan.replace(**change) if "cuts" in change else penstock.rescaled(flow, engine.plan, change)
+        )
+    while not engine.idle():
+        engine.advance(1.0)
+    counts = engine.simulation.counts.operators
+    at = [operator.name for operator in flow.operators].index("calls")
+    return {field: int(counts[field][at]) for field in ("rows_in", "rows_out")}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("sources", "ports", "count", "rows", "invocations"), CASES)
+def test_exact_schedules(
+    mode: str, sources: list[int], ports: str, count: str, rows: list[int], invocations: int
+) -> None:
+    flow = barrier(sources, ports, count, rows)
+    assert finished(flow, mode) == {"rows_in": sum(sources), "rows_out": invocations}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_waiting_rows_survive_changes_of_replicas_and_cuts(mode: str) -> None:
+    flow = barrier([100, 150], "all", "exact", [2, 3])
+    cuts = frozenset({"in0", "in1"})
+    changes = ({"calls": 3}, {"cuts": cuts}, {"calls": 1, "in0": 2}, {"cuts": frozenset()})
+    assert finished(flow, mode, *changes) == {"rows_in": 250, "rows_out": 50}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_per_invocation(mode: str) -> None:
+    flow = barrier([100], "all", "exact", [10])
+    emitting = OperatorBehaviour(service_s=Exponential(mean=0.01), emitted=Fixed(value=3.0))
+    assert finished(flow, mode, calls=emitting)["rows_out"] == 30
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_selectivity_replaces_the_schedule(mode: str) -> None:
+    flow = barrier([100], "all", "exact", [10])
+    measured = OperatorBehaviour(service_s=Exponential(mean=0.01), selectivity=Fixed(value=1.0))
+    assert finished(flow, mode, calls=measured)["rows_out"] == 100
+
+
+@pytest.mark.parametrize("count", ["at least", "equal"])
+def test_larger_batches_have_fewer_invocations(count: str) -> None:
+    """Row by row, an invocation takes place as soon as it can; a batch has many rows, which one invocation takes."""
+    flow = barrier([200, 200], "all", count, [2, 2])
+    by_row, by_batch = (finished(flow, mode)["rows_out"] for mode in MODES)
+    assert 0 < by_batch < by_row <= 100
+
+
+def test_the_mean_selectivity_follows_from_the_schedule() -> None:
+    flow = barrier([1, 1], "all", "exact", [2, 3])
+    assert Behaviour().selectivity(flow, "calls").mean == pytest.approx(1 / 5)
+    flow = barrier([1, 1], "any", "exact", [2, 6])
+    assert Behaviour().selectivity(flow, "calls").mean == pytest.approx(1 / 4)

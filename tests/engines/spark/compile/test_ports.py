@@ -1,0 +1,171 @@
+"""The path of rows through an operator class, task by task, with a state that is kept as Spark keeps it.
+
+Only the state server and the shuffle are replaced: rows are packed, stored, taken and emitted by the real code.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock
+from penstock.dataflow import PlanError
+from penstock.dataflow.operator_class import PortOperator
+from penstock.engines.spark.compile.ports import PortProcessor
+from penstock.engines.spark.compile.row_packing import pack
+from penstock.engines.spark.storage.waiting_rows import ChunkFormat
+from tests.support.port_operators import Recorder, naive_calls
+
+SCHEMA = pa.schema([("key", pa.int64()), ("n", pa.int64())])
+OUTPUT = pa.schema([("key", pa.int64()), ("call", pa.int64()), ("port", pa.int32()), ("ports", pa.string())])
+KEYS = 3
+
+
+class KeyedState:
+    """The variables of all keys; `key` is the one that is being processed."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, Any], Any] = {}
+        self.key: Any = None
+
+    def getListState(self, name: str, schema: str) -> ListVariable:  # noqa: N802 - Spark's name
+        return ListVariable(self, name)
+
+    def getValueState(self, name: str, schema: str) -> ValueVariable:  # noqa: N802 - Spark's name
+        return ValueVariable(self, name)
+
+
+class Variable:
+    def __init__(self, state: KeyedState, name: str) -> None:
+        self._state, self._name = state, name
+
+    @property
+    def at(self) -> tuple[str, Any]:
+        return self._name, self._state.key
+
+    def clear(self) -> None:
+        del self._state.values[self.at]  # a variable that does not exist is not cleared
+
+
+class ListVariable(Variable):
+    def get(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self._state.values.get(self.at, []))
+
+    def put(self, values: list[tuple[Any, ...]]) -> None:
+        assert values
+        self._state.values[self.at] = list(values)
+
+    def appendList(self, values: list[tuple[Any, ...]]) -> None:  # noqa: N802 - Spark's name
+        assert values
+        self._state.values.setdefault(self.at, []).extend(values)
+
+
+class ValueVariable(Variable):
+    def get(self) -> Any:
+        return self._state.values.get(self.at)
+
+    def update(self, value: tuple[Any, ...]) -> None:
+        self._state.values[self.at] = value
+
+
+def declared(**options: Any) -> PortOperator:
+    flow = penstock.Dataflow("declared")
+    source = penstock.generate(lambda n: (n, n), schema="key bigint, n bigint", rows=9)
+    inputs = [flow.source(f"port{port}", source) for port in range(len(options["rows"]))]
+    flow.operator("calls", Recorder(), inputs=inputs, keys=["key"], **options)
+    operator = flow["calls"].fn
+    assert isinstance(operator, PortOperator)
+    return operator
+
+
+def packed(port: int, rows: list[dict[str, int]], tasks: int) -> list[tuple[Any, ...]]:
+    """Pack rows in several tasks, each of them with a part of the rows; equal hashes of two keys occur."""
+    packing = pack(port, [0], ChunkFormat("port", SCHEMA))
+    chunks: list[tuple[Any, ...]] = []
+    for task in range(tasks):
+        part = rows[len(rows) * task // tasks : len(rows) * (task + 1) // tasks]
+        columns = {name: [row[name] for row in part] for name in ("key", "n")}
+        hashes = [row["key"] // 2 for row in part]
+        batch = pa.table({**columns, "hash": pa.array(hashes, pa.int64())}).to_batches()
+        for made in packing(batch):
+            at = made.schema.get_field_index("__penstock_position")
+            for row in zip(*(column.to_pylist() for column in made.columns), strict=True):
+                chunks.append((*row[:at], row[at] + (task << 33), *row[at + 1 :]))
+    return chunks
+
+
+def run(operator: PortOperator, batches: list[list[tuple[int, int, int]]], tasks: int) -> list[dict[str, Any]]:
+    inputs = len(operator.required)
+    formats = [ChunkFormat(f"port {port}", SCHEMA) for port in range(inputs)]
+    state = KeyedState()
+    emitted: list[dict[str, Any]] = []
+    for batch in batches:
+        # Each batch has a new processor, as after a restart: nothing survives but the state.
+        processor = PortProcessor("calls", operator, formats, [OUTPUT], [False] * inputs, False, None)
+        processor.init(state)  # type: ignore[arg-type]
+        of_key: dict[int, list[Any]] = defaultdict(list)
+        for port in range(inputs):
+            rows = [{"key": key, "n": n} for to, key, n in batch if to == port]
+            for chunk in packed(port, rows, tasks):
+                of_key[chunk[0]].append(chunk)
+        for key, chunks in sorted(of_key.items()):
+            state.key = (key,)
+            # The shuffle delivers chunks in any order.
+            rows_out = processor.handleInputRows((key,), iter(chunks[::-1]), None)
+            emitted += [row.asDict(True) for row in rows_out]
+        processor.close()
+    return emitted
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> Any:
+    inputs = draw(st.integers(1, 2))
+    kinds = [("all", "exact"), ("all", "at least"), ("all", "equal"), ("any", "exact"), ("any", "at least")]
+    ports, count = draw(st.sampled_from(kinds))
+    each = draw(st.integers(1, 4))
+    rows = [each] * inputs if count == "equal" else draw(st.lists(st.integers(1, 4), min_size=inputs, max_size=inputs))
+    one = st.tuples(st.integers(0, inputs - 1), st.integers(0, KEYS - 1))
+    arrivals = draw(st.lists(st.lists(one, max_size=20), max_size=5))
+    number = iter(range(10_000))
+    batches = [[(port, key, next(number)) for port, key in batch] for batch in arrivals]
+    return ports, count, rows, batches, draw(st.integers(1, 3))
+
+
+@given(situations())
+def test_invocations_are_those_of_the_reference(situation: Any) -> None:
+    ports, count, rows, batches, tasks = situation
+    output = run(declared(ports=ports, count=count, rows=rows), batches, tasks)
+    calls = sorted((row["key"], row["call"], row["port"], row["ports"]) for row in output)
+    assert calls == naive_calls(ports, count, rows, batches)
+
+
+def test_many_waiting_chunks_are_merged() -> None:
+    operator = declared(ports="all", count="exact", rows=[150])
+    batches = [[(0, 1, n)] for n in range(301)]
+    output = run(operator, batches, tasks=1)
+    assert [row["ports"] for row in output] == [str([list(range(low, low + 150))]) for low in (0, 150)]
+
+
+def test_rows_that_wait_with_other_columns_are_refused() -> None:
+    chunk = ChunkFormat("port 0 of operator 'calls'", SCHEMA).encode(
+        pa.RecordBatch.from_pylist([{"key": 1, "n": 2}], schema=SCHEMA)
+    )
+    changed = ChunkFormat("port 0 of operator 'calls'", pa.schema([("key", pa.int64()), ("n", pa.string())]))
+    with pytest.raises(PlanError, match=r"wait at port 0 of operator 'calls' have other columns .* n string; restore"):
+        changed.count(chunk)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
+def test_the_time_zone_of_the_session_is_no_change_of_columns(zone: str) -> None:
+    stored = pa.schema([("at", pa.timestamp("us", "Europe/Paris"))])
+    chunk = ChunkFormat("port", stored).encode(pa.RecordBatch.from_pylist([{"at": 0}], schema=stored))
+    format = ChunkFormat("port", pa.schema([("at", pa.timestamp("us", zone))]))
+    assert format.count(chunk) == 1
+    (row,) = format.rows(format.decode(chunk))
+    assert row["at"].timestamp() == 0

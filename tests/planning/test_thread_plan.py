@@ -1,0 +1,134 @@
+"""Plans from curves: each replica sustains its equal share of the rows, in closed form and in simulation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock
+from penstock.cli.main import cli
+from penstock.dataflow import Dataflow
+from penstock.engines.simulated import Behaviour, Fixed, Mode, OperatorBehaviour, SimulatedEngine, SourceBehaviour
+from penstock.models.curve import Curve, curves_from_json
+from penstock.plan import Plan
+
+# The published curve of the table lookup, and one of a parser.
+CURVES = {
+    "table": {"1": (3, 1.02, 1.15), "10": (10, 11.22, 3.45), "40": (20, 26.53, 9.20), "60": (40, 54.08, 16.09)},
+    "parse": {"1": (310, 84.69, 35.63)},
+}
+
+
+def curves_text() -> str:
+    return json.dumps(
+        {
+            name: {n: {"rows_per_s": w, "cpu": c, "memory": m} for n, (w, c, m) in points.items()}
+            for name, points in CURVES.items()
+        }
+    )
+
+
+def curves() -> dict[str, Curve]:
+    return curves_from_json(curves_text())
+
+
+def shop(selectivity: float = 1.0) -> Dataflow:
+    flow = penstock.Dataflow("shop")
+    events = flow.source("events", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=100))
+    parsed = events.rows("parse", lambda row: row, "n bigint", selectivity=selectivity)
+    parsed.rows("table", lambda row: row, "n bigint", threads=1).sink("out", penstock.noop())
+    return flow
+
+
+def planned(rate: float, flow: Dataflow, folder: Path, **options: object) -> tuple[Plan, float]:
+    (folder / "curves.json").write_text(curves_text())
+    report = penstock.allocate(flow, rate=rate, curves=folder, **options)  # type: ignore[arg-type]
+    assert report.plan is not None and report.plan_rows_per_s is not None
+    return report.plan, report.plan_rows_per_s
+
+
+def test_the_published_bundles_become_replicas_with_equal_threads(tmp_path: Path) -> None:
+    plan, sustained = planned(100, shop(), tmp_path)
+    # MBA: 60 + 60 + 40 threads for 100 rows/s. A third of the rows is 33.3, which 54 threads sustain:
+    # 20 + (54 - 40) / 20 * 20 = 34.
+    assert plan.replicas == {"parse": 3} and plan.threads == {"table": 54}
+    assert plan.cuts == {"parse"}
+    assert sustained == pytest.approx(3 * 34.0)
+
+
+def test_selectivities_count(tmp_path: Path) -> None:
+    half, _ = planned(100, shop(selectivity=0.5), tmp_path)
+    assert (half.replicas, half.threads) == ({"parse": 2}, {"table": 45})  # 25 rows/s each: 20 + 5/20 * 20 = 25
+
+
+@settings(max_examples=60, deadline=None)
+@given(rate=st.floats(0.5, 2_000), method=st.sampled_from(["mba", "lsa"]))
+def test_the_plan_sustains_the_rate_according_to_the_curves(
+    rate: float, method: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    plan, sustained = planned(rate, shop(), tmp_path_factory.mktemp("curves"), method=method)
+    capacity = {
+        "parse": plan.replicas["parse"] * 310.0,
+        "table": plan.replicas["parse"] * curves()["table"].at(plan.threads["table"]).rows_per_s,
+    }
+    assert sustained == pytest.approx(min(capacity.values()))
+    if method == "mba":  # LSA assumes that threads on one slot do not slow each other down
+        assert sustained >= rate * (1 - 1e-9)
+
+
+def test_the_simulated_plan_sustains_the_rate(tmp_path: Path) -> None:
+    flow = shop()
+    plan, sustained = planned(90, flow, tmp_path)
+    own = curves()
+    behaviour = Behaviour(
+        operators={
+            name: OperatorBehaviour(
+                service_s=Fixed(value=1 / curve.single.rows_per_s),
+                curve={str(n): point for n, point in zip(curve.threads, curve.points, strict=True)},
+            )
+            for name, curve in own.items()
+        },
+        sources={"events": SourceBehaviour(rates=((0.0, 90.0),))},
+    )
+    slots = plan.replicas["parse"] * 2  # a slot for each replica of both operators
+    engine = SimulatedEngine(flow, behaviour, plan=plan.replace(slots=slots), mode=Mode.FLUID)
+    engine.start()
+    engine.advance(100.0)
+    engine.observe()
+    engine.advance(100.0)
+    assert engine.observe().operator("out").processed_rows_per_s == pytest.approx(90.0, rel=0.02)
+    engine.set_rate("events", 2 * sustained)
+    engine.advance(50.0)
+    engine.observe()
+    engine.advance(100.0)
+    assert engine.observe().operator("out").processed_rows_per_s == pytest.approx(sustained, rel=0.02)
+
+
+def test_the_command_writes_a_plan_and_says_what_it_cannot_express(tmp_path: Path) -> None:
+    (tmp_path / "curves.json").write_text(curves_text())
+    (tmp_path / "shop.py").write_text(
+        "import penstock\n"
+        "flow = penstock.Dataflow('shop')\n"
+        "events = flow.source('events', penstock.generate(lambda n: n, schema='n bigint', rows_per_s=100))\n"
+        "parsed = events.rows('parse', lambda row: row, 'n bigint')\n"
+        "table = parsed.rows('table', lambda row: row, 'n bigint')\n"
+        "table.rows('extra', lambda row: row, 'n bigint').sink('out', penstock.noop())\n"
+    )
+    words = ["allocate", str(tmp_path / "shop.py"), "--rate", "10", "--curves", str(tmp_path)]
+    result = CliRunner().invoke(cli, [*words, "--plan", str(tmp_path / "plan.json")])
+    assert result.exit_code == 0, result.output
+    assert Plan.from_json((tmp_path / "plan.json").read_text()).threads == {}
+    text = " ".join(result.output.split())
+    assert "extra: no curve, so no slot is planned" in text
+    assert "table: not declared with threads, so only the point of 1 thread is used" in text
+    document = tmp_path / "flow.json"
+    document.write_text('{"operators": ["table"], "streams": [{"from": null, "to": "table"}]}')
+    refused = CliRunner().invoke(
+        cli, ["allocate", str(document), "--rate", "1", "--curves", str(tmp_path), "--plan", "plan.json"]
+    )
+    assert refused.exit_code == 2 and "A plan requires a dataflow of operators" in refused.output

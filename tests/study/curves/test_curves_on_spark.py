@@ -1,0 +1,60 @@
+"""Curves on Spark: the rate of an operator that waits rises with its threads, that of one that computes does not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+FLOW = """
+import time
+import penstock
+
+def wait(row):
+    time.sleep(0.02)
+    return {"n": 2 * row["n"]}
+
+def compute(row):
+    began = time.thread_time()
+    while time.thread_time() - began < 0.01:
+        pass
+    return row
+
+flow = penstock.Dataflow("shop")
+numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=1_000, rows_per_s=100))
+waited = numbers.rows("wait", wait, "n bigint", threads=2)
+waited.rows("compute", compute, "n bigint", threads=2).sink("out", penstock.noop())
+"""
+
+
+def peaks(folder: Path, operator: str, threads: str) -> dict[int, float]:
+    """Return the peak rates by number of threads. Another process has the session with one slot."""
+    file = folder / "shop.py"
+    file.write_text(FLOW)
+    words = [str(file), "--operator", operator, "--threads", threads, "--resolution", "0.3", "--window", "0.6"]
+    command = [sys.executable, "-m", "penstock.cli", "curves", "measure", *words, "--at", str(folder / "study")]
+    result = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=900)
+    assert result.returncode == 0, result.stderr[-3_000:]
+    (curve,) = json.loads(result.stdout)
+    assert curve["ended"] and all(0 <= peak["cpu"] <= 100 and 0 <= peak["memory"] <= 100 for peak in curve["peaks"])
+    return {peak["threads"]: peak["rows_per_s"] for peak in curve["peaks"]}
+
+
+@pytest.mark.timeout(1_000)
+def test_the_rate_of_a_waiting_operator_rises_with_its_threads(tmp_path: Path) -> None:
+    found = peaks(tmp_path, "wait", "1,4")
+    # A row takes 20 ms. By how much more threads help depends on what else the machine does.
+    assert found[1] <= 50.0 and found[1] < found[4] <= 200.0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2_000)
+def test_the_rate_of_a_computing_operator_is_flat(tmp_path: Path) -> None:
+    found = peaks(tmp_path, "compute", "1,2,4")
+    assert max(found.values()) <= 100.0  # 10 ms of CPU per row
+    assert found[4] <= 1.6 * found[1]
