@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -178,13 +179,32 @@ def test_damaged_pages(tmp_path: Path) -> None:
 
 
 def test_a_creator_that_was_killed_before_it_created_the_tables(tmp_path: Path) -> None:
-    (tmp_path / "store.sqlite").touch()
-    with pytest.raises(StoreError, match="is empty because the run is still starting"):
+    (tmp_path / "store.sqlite.new").write_bytes(b"SQLite format 3")
+    with pytest.raises(StoreError, match="There is no run in"):
         StoreReader(tmp_path)
     with Store(tmp_path) as store:
         store.add_window(window())
     with StoreReader(tmp_path) as reader:
         assert len(reader.windows()) == 1
+
+
+def test_a_reader_never_sees_a_store_without_tables(tmp_path: Path) -> None:
+    """A reader polls while another thread creates stores: a store that exists can be read."""
+    directories = [tmp_path / str(number) for number in range(30)]
+
+    def create_all() -> None:
+        for directory in directories:
+            directory.mkdir()
+            Store(directory).close()
+
+    creator = threading.Thread(target=create_all)
+    creator.start()
+    for directory in directories:
+        while not (directory / "store.sqlite").exists():
+            assert creator.is_alive() or (directory / "store.sqlite").exists()
+        with StoreReader(directory) as reader:
+            assert reader.windows() == []
+    creator.join()
 
 
 def test_a_directory_belongs_to_one_dataflow(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ NumberedRow = TypeVar("NumberedRow", Window, DecisionRecord, ErrorRecord)
 
 
 class StoreReader:
-    """Read-only view of the store in `run_dir`. Raises StoreError if there is none, or if it is empty or corrupt.
+    """Read-only view of the store in `run_dir`. Raises StoreError if there is none, or if it is corrupt.
 
     Every call sees all rows committed so far, oldest first, and never a part of a row. Methods that return
     `(number, row)` number the rows from 1.
@@ -39,8 +39,6 @@ class StoreReader:
             )
         try:
             with schema.store_errors(self.path):
-                if schema.is_empty(self._db):
-                    raise StoreError(f"The store '{self.path}' is empty because the run is still starting; try again.")
                 schema.check(self._db, self.path)
         except StoreError:
             self._db.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -44,11 +44,6 @@ def store_errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def is_empty(connection: sqlite3.Connection) -> bool:
-    """Return whether the file has no tables: it was just created, or its creator was killed before adding them."""
-    return not _header(connection)[0] and not connection.execute("SELECT 1 FROM sqlite_master").fetchall()
-
-
 def check(connection: sqlite3.Connection, path: Path) -> None:
     """Raise StoreError if the file is not a Penstock store of this schema version."""
     application_id, version = _header(connection)
@@ -63,11 +58,20 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def create(connection: sqlite3.Connection) -> None:
-    """Create all tables in one transaction, so that no reader sees a part of the schema."""
-    connection.executescript(
-        f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
-    )
+def create(path: Path) -> None:
+    """Create the file with all tables if it does not exist or is empty.
+
+    It appears under its name when it is complete, so that no reader sees a store without tables.
+    """
+    if path.exists() and path.stat().st_size > 0:
+        return
+    incomplete = path.with_name(f"{path.name}.new")
+    incomplete.unlink(missing_ok=True)  # The creator of this one was killed.
+    with closing(sqlite3.connect(incomplete, isolation_level=None)) as connection:
+        connection.executescript(
+            f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
+        )
+    incomplete.replace(path)
 
 
 def _header(connection: sqlite3.Connection) -> tuple[int, int]:

@@ -42,6 +42,7 @@ class Store(StoreReader):
             raise StoreError(f"{in_use} {_how_to_stop(run_dir, in_use.pid)}, or give another directory.") from None
         try:
             with schema.store_errors(self.path):
+                schema.create(self.path)
                 self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=10)
                 self._open()
         except StoreError:
@@ -50,18 +51,14 @@ class Store(StoreReader):
 
     def _open(self) -> None:
         try:
-            is_empty = schema.is_empty(self._db)
-            if not is_empty:
-                schema.check(self._db, self.path)
-                (health,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
-                if health != "ok":
-                    raise sqlite3.DatabaseError(health)
+            schema.check(self._db, self.path)
+            (health,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+            if health != "ok":
+                raise sqlite3.DatabaseError(health)
             # WAL: readers and the writer do not block each other. NORMAL: committed rows survive the death of the
             # process; a power failure may lose the latest rows but does not corrupt the file.
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
-            if is_empty:
-                schema.create(self._db)
         except BaseException:
             self._db.close()
             raise
