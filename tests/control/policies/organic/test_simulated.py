@@ -16,7 +16,7 @@ from penstock.control.topology import Topology
 from penstock.dataflow import Dataflow
 from penstock.engines.simulated import ThreadCosts
 from penstock.plan import default_plan
-from tests.control.organic.simulations import Adaptation, adaptation, ones
+from tests.support.organic_simulations import Adaptation, adaptation, ones
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.control.policies.adaptation_parameters import AdaptationParameters, Variant
 from penstock.control.policies.organic.adaptation import Action
-from tests.control.organic.scripted import GLOBAL, KEYED, STATELESS, STRICT, Script, pipeline, region
+from tests.support.organic_periods import GLOBAL, KEYED, STATELESS, STRICT, Script, pipeline, region
 
 BALANCED = {"a": 0.45, "b": 0.40}
 UNBALANCED = {"a": 0.75, "b": 0.10}

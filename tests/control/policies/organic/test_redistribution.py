@@ -19,7 +19,7 @@ from penstock.control.topology import Topology
 from penstock.dataflow import Dataflow, Kind
 from penstock.measure.window import OperatorWindow, Window
 from penstock.plan import Plan, default_plan, pipelines
-from tests.control.organic.scripted import KEYED, Script, pipeline, region
+from tests.support.organic_periods import KEYED, Script, pipeline, region
 
 EXTENDED = AdaptationParameters()
 SLOTS = 7
