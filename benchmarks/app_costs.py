@@ -64,8 +64,8 @@ def logo_costs(frames: int, detector: logos.Detector) -> list[OperatorCost]:
     extract, features = timed("extract", lambda row: list(logos.extract(row, detector)), rows[1:])
 
     def matches(row: dict[str, Any]) -> list[Any]:
-        found = logos.match(row, detector)
-        return [] if found is None else [found]
+        logo = logos.match(row, detector)
+        return [] if logo is None else [logo]
 
     return [extract, timed("match", matches, features)[0]]
 

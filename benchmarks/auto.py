@@ -88,7 +88,7 @@ def table(matches: Iterable[Match]) -> str:
     groups: dict[tuple[str, str, str], list[Match]] = {}
     for match in matches:
         groups.setdefault((match.policy, match.cell.engine, match.cell.load), []).append(match)
-    rows += [line(f"{policy}, {engine}, {load}", found) for (policy, engine, load), found in sorted(groups.items())]
+    rows += [line(f"{policy}, {engine}, {load}", scores) for (policy, engine, load), scores in sorted(groups.items())]
     return "\n".join(rows)
 
 

@@ -123,13 +123,13 @@ def _wait_until_processed(run: penstock.Run) -> None:
 
 def _application_part(name: str, flow: Dataflow) -> Callable[[Path], list[Row]]:
     def part(folder: Path) -> list[Row]:
-        one = _ones(flow)
-        ((_, alone),) = _measured(flow, [one], folder / f"{name}-one")
+        smallest = _ones(flow)
+        ((_, alone),) = _measured(flow, [smallest], folder / f"{name}-one")
         rows = [row(f"{name}: one replica of each operator", alone, "rows/s")]
         for variant in (Variant.FUSION_ONLY, Variant.FISSION_ONLY, Variant.FUSION_FIRST):
-            found, changes, _ = _adapted(flow, folder / f"{name}-{variant}", variant)
-            ((_, rate),) = _measured(flow, [found], folder / f"{name}-{variant}-plan")
-            rows.append(row(f"{name}: {variant} ({_text(found)}), {changes} changes", rate, "rows/s"))
+            plan, changes, _ = _adapted(flow, folder / f"{name}-{variant}", variant)
+            ((_, rate),) = _measured(flow, [plan], folder / f"{name}-{variant}-plan")
+            rows.append(row(f"{name}: {variant} ({_text(plan)}), {changes} changes", rate, "rows/s"))
         return rows
 
     return part
@@ -147,18 +147,18 @@ PARTS: dict[str, Callable[[Path], list[Row]]] = {
 
 def _compared(name: str, flow: Dataflow, cuts: list[frozenset[str]], folder: Path) -> list[Row]:
     began_s = time.monotonic()
-    found, changes, pauses_s = _adapted(flow, folder / name)
+    adapted, changes, pauses_s = _adapted(flow, folder / name)
     seconds = time.monotonic() - began_s
-    _say(f"  organic: {_text(found)} after {changes} changes")
-    plans = {_text(plan): plan for plan in (*_plans(flow, cuts), found)}
+    _say(f"  organic: {_text(adapted)} after {changes} changes")
+    plans = {_text(plan): plan for plan in (*_plans(flow, cuts), adapted)}
     measured = dict(_measured(flow, sorted(plans.values(), key=_order), folder / f"{name}-search"))
     best = max(measured, key=lambda text: measured[text])
-    share = measured[_text(found)] / measured[best]
-    subject = f"{name}: organic ({_text(found)}) / best of {len(measured)} ({best})"
+    share = measured[_text(adapted)] / measured[best]
+    subject = f"{name}: organic ({_text(adapted)}) / best of {len(measured)} ({best})"
     return [
         row(subject, share, "", ">= 0.9", share >= 0.9),
         row(f"{name}: throughput with one replica", measured[_text(_plan(flow, 1, frozenset()))], "rows/s"),
-        row(f"{name}: throughput of organic", measured[_text(found)], "rows/s"),
+        row(f"{name}: throughput of organic", measured[_text(adapted)], "rows/s"),
         row(f"{name}: changes until the plan is final", changes, "changes"),
         row(f"{name}: longest pause of a change", max(pauses_s, default=0.0), "s"),
         row(f"{name}: duration of the adaptation, with the start", seconds, "s"),

@@ -65,32 +65,32 @@ def word_count_part(folder: Path) -> list[Row]:
 
 def _compared(name: str, flow: Dataflow, grid: list[dict[str, int]], folder: Path) -> list[Row]:
     began_s = time.monotonic()
-    found = penstock.profile(flow, slots=SLOTS, latency_s=LATENCY_S, at=folder / name, on_progress=_show)
+    profile = penstock.profile(flow, slots=SLOTS, latency_s=LATENCY_S, at=folder / name, on_progress=_show)
     seconds = time.monotonic() - began_s
-    plans = [found.plan, *(default_plan(flow, slots=SLOTS, replicas=each) for each in grid)]
-    measured = _measured(flow, found, plans, folder / f"{name}-search")
+    plans = [profile.plan, *(default_plan(flow, slots=SLOTS, replicas=each) for each in grid)]
+    measured = _measured(flow, profile, plans, folder / f"{name}-search")
     within = [rate for rate, latency_s in measured if latency_s <= LATENCY_S] or [rate for rate, _ in measured]
     share = measured[0][0] / max(within)
     return [
         row(f"{name}: profiled plan / best plan of {len(grid)}", share, "", ">= 0.9", share >= 0.9),
         row(f"{name}: throughput of the profiled plan", measured[0][0], "rows/s"),
-        row(f"{name}: rounds", len(found.rounds), "rounds"),
+        row(f"{name}: rounds", len(profile.rounds), "rounds"),
         row(f"{name}: duration of the profile", seconds, "s"),
     ]
 
 
-def _measured(flow: Dataflow, found: Profile, plans: list[Plan], at: Path) -> list[tuple[float, float]]:
+def _measured(flow: Dataflow, profile: Profile, plans: list[Plan], at: Path) -> list[tuple[float, float]]:
     """Return rows/s and latency of each plan, measured one after another on one engine. Each result is stored."""
     results = at.with_suffix(".json")
     measured = [(rate, latency) for rate, latency in json.loads(results.read_text())] if results.exists() else []
     endless = endless_sources(flow.without_output())
-    features = region_features(endless, found.operators)
+    features = region_features(endless, profile.operators)
     settings = TrialSettings(latency_target_s=LATENCY_S, window_s=LATENCY_S, limits=_LIMITS)
     trials = SparkTrials(endless, spark_platform(SLOTS, None, None), at)
     try:
         for plan in plans[len(measured) :]:
             trial = measure_trial(
-                trials.fresh, plan, features, settings, unfinished_rows=found.unfinished_rows, reference=None
+                trials.fresh, plan, features, settings, unfinished_rows=profile.unfinished_rows, reference=None
             )
             rate = fmean(trial.rows_per_s)
             print(f"  {plan.replicas}: {rate:,.0f} rows/s, {trial.latency_s:.2f} s", file=sys.stderr, flush=True)

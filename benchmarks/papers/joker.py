@@ -72,9 +72,11 @@ def figure_5() -> list[ResultRow]:
             adapted(joker.four_operators(work=work // 4), replace(STRICT, variant=variant), work=work).speedup
             for work in WORKS
         ]
-        found = ", ".join(f"{speedup:.1f}" for speedup in speedups)
+        speedups_text = ", ".join(f"{speedup:.1f}" for speedup in speedups)
         rows.append(
-            _row("5", f"speedup of {variant.value} at {', '.join(map(str, WORKS))} multiplications", text, found)
+            _row(
+                "5", f"speedup of {variant.value} at {', '.join(map(str, WORKS))} multiplications", text, speedups_text
+            )
         )
     return rows
 
@@ -161,9 +163,9 @@ def figure_12() -> list[ResultRow]:
             adapted(joker.four_operators(work=work // 4), replace(STRICT, throughput_increase=threshold), work=work)
             for work in WORKS
         ]
-        found = ", ".join(f"{result.speedup:.1f}" for result in speedups)
+        speedups_text = ", ".join(f"{result.speedup:.1f}" for result in speedups)
         subject = f"speedup with throughput increase {threshold:g} at {', '.join(map(str, WORKS))} multiplications"
-        rows.append(_row("12", subject, text, found))
+        rows.append(_row("12", subject, text, speedups_text))
     return rows
 
 
@@ -191,31 +193,33 @@ def figure_15() -> list[ResultRow]:
 def figure_16() -> list[ResultRow]:
     result = adapted(joker.five_operators(), work=3136)
     third = result.kept[2].new if len(result.kept) > 2 else None
-    found = "" if third is None else f"cuts after {', '.join(sorted(third.cuts))}, {third.replicas['m1_1024']} replicas"
+    change_text = (
+        "" if third is None else f"cuts after {', '.join(sorted(third.cuts))}, {third.replicas['m1_1024']} replicas"
+    )
     paper = "3 pipelines (operators 1 to 3, 4, and 5) and 2 replicas"
-    return [_row("16", "configuration after the third change", paper, found)]
+    return [_row("16", "configuration after the third change", paper, change_text)]
 
 
 def figure_18() -> list[ResultRow]:
     result = adapted(applications.word_count(), work=352, rates=((0.0, 5.0 * 100.0),))
     paper = "8 replicas of the counter, speedup 5: the source is saturated"
-    found = f"{result.replicas('count_32')} replicas of the counter, speedup {result.speedup:.1f}"
-    return [_row("18", "word count", paper, found)]
+    result_text = f"{result.replicas('count_32')} replicas of the counter, speedup {result.speedup:.1f}"
+    return [_row("18", "word count", paper, result_text)]
 
 
 def figure_19() -> list[ResultRow]:
     result = adapted(applications.finance(), work=192, rates=((0.0, 4.4 * 100.0),))
     counts = f"{result.replicas('average_64')} and {result.replicas('bargain_96')} replicas"
     paper = "4 and 6 replicas, no split, speedup 4.4: the sources are saturated"
-    found = f"{counts}, {'a' if result.plan.cuts & {'average_64'} else 'no'} split, speedup {result.speedup:.1f}"
-    return [_row("19", "finance", paper, found)]
+    result_text = f"{counts}, {'a' if result.plan.cuts & {'average_64'} else 'no'} split, speedup {result.speedup:.1f}"
+    return [_row("19", "finance", paper, result_text)]
 
 
 def figure_20() -> list[ResultRow]:
     result = adapted(applications.network_monitoring(), work=0.625 * 68, rates=((0.0, 2.86 * 100.0),))
     paper = "attempts: 2 replicas (kept, speedup 2.3); split of the filter and 3 replicas together (kept, speedup 2.86)"
-    found = f"{_steps(result)}; speedup {result.speedup:.2f}"
-    return [_row("20", "network monitoring", paper, found)]
+    result_text = f"{_steps(result)}; speedup {result.speedup:.2f}"
+    return [_row("20", "network monitoring", paper, result_text)]
 
 
 @cache

@@ -98,7 +98,10 @@ def simulated_rate(flow: Dataflow, plan: ThreadPlan) -> float:
     engine.advance(60.0)
     window = engine.observe()
     tasks, curves = tasks_of(flow, CURVES, {})
-    gain = {one.operator: one.input_rows_per_s for one in schedule_threads(tasks, 1.0, curves).allocation.operators}
+    gain = {
+        allocation.operator: allocation.input_rows_per_s
+        for allocation in schedule_threads(tasks, 1.0, curves).allocation.operators
+    }
     return min((window.operator(name).processed_rows_per_s or 0.0) / gain[name] for name in CURVES)
 
 

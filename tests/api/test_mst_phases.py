@@ -54,7 +54,7 @@ def test_the_counts_chosen_on_three_dataflows_are_measured_for_another_one(tmp_p
     result = penstock.measure_mst(other, training=tmp_path, predict=[6], at=tmp_path / "other")
     assert result.measured == (1, 3)
     assert result.fit is not None
-    (prediction,) = [found for found in result.fit.predictions if found.vms == 6]
+    (prediction,) = [each for each in result.fit.predictions if each.vms == 6]
     assert prediction.throughput == pytest.approx(300.0, rel=0.05)
 
 

@@ -39,12 +39,12 @@ def test_regions_are_those_of_the_figures(name: str) -> None:
     make, expected_regions = FLOWS[name]
     flow = make()
     assert flow.name == name
-    found = [
+    shapes = [
         (region.kind.value, sum(flow[operator].kind is not Kind.SINK for operator in region.operators))
         for region in regions(flow)
         if region.kind is not Kind.SOURCE
     ]
-    assert [region for region in found if region[1]] == expected_regions
+    assert [region for region in shapes if region[1]] == expected_regions
     joker.behaviour(flow, rows_per_s=10.0).check(flow)
 
 

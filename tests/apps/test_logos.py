@@ -16,12 +16,12 @@ ROWS = 60
 
 
 @pytest.mark.parametrize(("detector", "found", "wrong"), [("orb", 0.85, 0.08), ("sift", 0.95, 0.05)])
-def test_the_logos_drawn_on_a_frame_are_detected(detector: logos.Detector, found: float, wrong: float) -> None:
+def test_the_logos_drawn_on_a_frame_are_detected(detector: logos.Detector, detected: float, wrong: float) -> None:
     """The expected logos are the ones that were drawn on the frames; they do not come from the chain under test."""
     seen = {(frame, name) for frame, name, _ in logos.oracle(ROWS, detector=detector)}
     drawn = {(n, name) for n in range(ROWS - logos.FLUSH_ROWS) for name in logos.shown(n)}
     assert len(drawn) > 30
-    assert len(seen & drawn) >= found * len(drawn)
+    assert len(seen & drawn) >= detected * len(drawn)
     assert len(seen - drawn) <= wrong * len(drawn)
 
 

@@ -144,10 +144,10 @@ def test_languages_of_sentences_that_are_not_in_the_profiles(text: str, language
 
 
 def test_detected_languages_are_those_of_the_generator() -> None:
-    found = [twitter_sentiment.language({"tweet": multilingual_tweets.generator(n)}) for n in range(1000)]
-    right = [row["language"] == multilingual_tweets.language_of(n) for n, row in enumerate(found)]
+    detected = [twitter_sentiment.language({"tweet": multilingual_tweets.generator(n)}) for n in range(1000)]
+    right = [row["language"] == multilingual_tweets.language_of(n) for n, row in enumerate(detected)]
     assert sum(right) >= 970
-    lengths = {len(row["text"].split()) for row in found}
+    lengths = {len(row["text"].split()) for row in detected}
     assert min(lengths) == 4 and max(lengths) >= 20
 
 

@@ -48,14 +48,14 @@ def test_the_faster_dataflow_and_the_cause_are_named(given: list[str], tmp_path:
     assert result.exit_code == 0, result.output
     assert "results: not compared" in result.output
     assert "A sustains the higher rate" in result.output and "operator 'wait' of B" in result.output
-    found = json.loads(invoked(*given, "--json").output)
+    document = json.loads(invoked(*given, "--json").output)
     # Both dataflows use all 4 slots: 4 / 10 ms and 4 / 16 ms.
-    assert found["a"]["rows_per_s"] == pytest.approx(400, rel=0.05)
-    assert found["b"]["rows_per_s"] == pytest.approx(250, rel=0.05)
-    ratio = found["ratio"]
+    assert document["a"]["rows_per_s"] == pytest.approx(400, rel=0.05)
+    assert document["b"]["rows_per_s"] == pytest.approx(250, rel=0.05)
+    ratio = document["ratio"]
     assert ratio["low"] < ratio["ratio"] < ratio["high"]
     assert ratio["ratio"] == pytest.approx(10 / 16, rel=0.05) and ratio["p_value"] < 0.001
-    assert (found["faster"], found["cause"]["operator"], found["cause"]["side"]) == ("a", "wait", "b")
+    assert (document["faster"], document["cause"]["operator"], document["cause"]["side"]) == ("a", "wait", "b")
     # Both studies can be opened on their own.
     assert {record.name for record in (tmp_path / "study").iterdir()} == {"a", "b"}
     assert "Comparison" in json.dumps(penstock.schema("comparison"))

@@ -101,8 +101,8 @@ def test_studies_on_several_platforms_are_one_curve(tmp_path: Path) -> None:
     (tmp_path / "slots-32").mkdir()  # not started
     page = page_of(tmp_path / "slots-8")
     assert "Performance against resources" in page.text
-    found = json.loads(reported(tmp_path / "slots-8", "--json"))["profile"]["platforms"]
-    assert [(point["count"], point["rows_per_s"]) for point in found] == [(4, 200.0), (8, 380.0), (16, 600.0)]
+    points = json.loads(reported(tmp_path / "slots-8", "--json"))["profile"]["platforms"]
+    assert [(point["count"], point["rows_per_s"]) for point in points] == [(4, 200.0), (8, 380.0), (16, 600.0)]
     # The directory of all studies shows the largest one that has a record.
     assert str(tmp_path / "report.html") in reported(tmp_path)
     assert "Throughput by slots" in (tmp_path / "report.html").read_text()

@@ -41,7 +41,7 @@ def stored(
 
 def test_headline_figures_leave_out_the_warm_up_and_plots_mark_it(tmp_path: Path) -> None:
     windows = [window_at(number, latency_s=18.0 if number < 5 else 0.5) for number in range(20)]
-    windows = [msgspec.structs.replace(one, warm_up=number < 5) for number, one in enumerate(windows)]
+    windows = [msgspec.structs.replace(window, warm_up=number < 5) for number, window in enumerate(windows)]
     report = stored(tmp_path, windows, startup_s={"Spark session": 4.0, "first batch": 2.5}, at_s=START_S)
     assert report.totals.latency_mean_s == pytest.approx(0.5) and report.totals.worst_p95_s == 1.0
     assert report.totals.warm_up_s == pytest.approx(10.0) and report.totals.windows == 20

@@ -58,6 +58,6 @@ def flow(*, output: Sink, rows: int, rows_per_s: float, ordered: bool | str = Tr
 def check(rows: Sequence[dict[str, Any]], count: int) -> list[str]:
     """Return what is wrong with the output for the numbers below `count`."""
     expected = {n: -1 if n % 50 == 49 else n * n for n in range(count) if n % 50 == 49 or n % 13 != 5}
-    found = Counter((row["n"], row["squared"]) for row in rows)
-    wrong = found - Counter(expected.items()), Counter(expected.items()) - found
+    written = Counter((row["n"], row["squared"]) for row in rows)
+    wrong = written - Counter(expected.items()), Counter(expected.items()) - written
     return [] if wrong == (Counter(), Counter()) else [f"wrong or doubled: {wrong[0]}, missing: {wrong[1]}"]

@@ -71,7 +71,7 @@ class Script:
             followers=self.followers,
             redistributed=lambda: self.redistributed,
             upstream=self.upstream,
-            slots=lambda wanted: sum(one.replicas * (1 + len(one.cuts)) for one in wanted.values()),
+            slots=lambda wanted: sum(each.replicas * (1 + len(each.cuts)) for each in wanted.values()),
             max_slots=self.slots,
         )
         result = adapt(self.state, {profile.region: profile for profile in regions}, self.parameters, network)

@@ -63,6 +63,6 @@ def profiled(at: Path, *, rate: float = 100.0, rounds: int = 3, reason: str = "r
     ]
     with Store(at) as store:
         store.begin_run(RunStart(dataflow="wc", kind="study", flow_file="wc.py", pid=1, master="-", started_s=1000.0))
-        for one in made[: rounds + 1]:
-            store.add_trial(one)
+        for recorded in made[: rounds + 1]:
+            store.add_trial(recorded)
         store.end_run(at_s=2000.0, reason="all trials are complete")

@@ -189,7 +189,7 @@ class _SimulatedUsage:
 
     def __init__(self, engine: SimulatedEngine, operator: str) -> None:
         self._engine, self._operator = engine, operator
-        self._at = [one.name for one in engine.flow.operators].index(operator)
+        self._at = [declared.name for declared in engine.flow.operators].index(operator)
         self._before = (0.0, 0.0, 0.0)
 
     def __call__(self) -> tuple[float, float]:

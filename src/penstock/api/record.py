@@ -47,7 +47,7 @@ def open_run(at: str | Path, *, largest_platform: bool = False) -> RunRecord:
     if largest_platform and not (directory / FILE).exists():
         from penstock.report.profile_report import platform_studies
 
-        for _, _, study in sorted(platform_studies(directory), key=lambda found: -found[1]):
+        for _, _, study in sorted(platform_studies(directory), key=lambda platform: -platform[1]):
             try:
                 return open_run(study)
             except StoreError:

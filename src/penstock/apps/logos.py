@@ -139,8 +139,8 @@ def descriptors(pixels: np.ndarray, detector: Detector = "orb") -> np.ndarray:
     features = _finder(detector).detectAndCompute(np.ascontiguousarray(pixels), None)[1]
     if features is None:
         return np.zeros((0, _BYTES[detector]), np.uint8)
-    found: np.ndarray = features.astype(np.uint8)  # SIFT returns whole numbers up to 255 as floats
-    return found
+    descriptors: np.ndarray = features.astype(np.uint8)  # SIFT returns whole numbers up to 255 as floats
+    return descriptors
 
 
 @functools.cache
@@ -161,9 +161,9 @@ def _matcher(detector: Detector) -> Any:
     return matcher
 
 
-def _comparable(found: np.ndarray, detector: Detector) -> np.ndarray:
+def _comparable(descriptors: np.ndarray, detector: Detector) -> np.ndarray:
     """Return descriptors as the matcher reads them."""
-    return found.astype(np.float32) if detector == "sift" else found
+    return descriptors.astype(np.float32) if detector == "sift" else descriptors
 
 
 def extract(row: dict[str, Any], detector: Detector = "orb") -> Iterator[dict[str, Any]]:
@@ -226,8 +226,8 @@ def oracle(rows: int, enough: int = MIN_MATCHES, detector: Detector = "orb") -> 
     expected: Counter[Seen] = Counter()
     trained, logo_index = known(detector)
 
-    def numbers(found: np.ndarray) -> np.ndarray:
-        return (found if detector == "sift" else np.unpackbits(found, axis=1)).astype(np.float64)
+    def numbers(descriptors: np.ndarray) -> np.ndarray:
+        return (descriptors if detector == "sift" else np.unpackbits(descriptors, axis=1)).astype(np.float64)
 
     coordinates = numbers(trained)
     lengths = (coordinates**2).sum(axis=1)

@@ -98,7 +98,7 @@ class Dataflow:
         """Return a copy with only the operators from which rows reach the operator `name`, without it."""
         copy = Dataflow(self.name)
         names = graph.ancestors(self._operators, self[name].inputs)
-        copy._operators = {one: operator for one, operator in self._operators.items() if one in names}
+        copy._operators = {other: operator for other, operator in self._operators.items() if other in names}
         return copy
 
     def with_sources(self, sources: Mapping[str, Source]) -> Dataflow:

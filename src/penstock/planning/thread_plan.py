@@ -74,8 +74,8 @@ def thread_plan(
     Raises:
         PlanError: The dataflow cannot run with these replicas, for example because of global state.
     """
-    rate = {one.operator: one.input_rows_per_s for one in schedule.allocation.operators}
-    slots_of = {one.operator: _slots(one) for one in schedule.allocation.operators}
+    rate = {allocation.operator: allocation.input_rows_per_s for allocation in schedule.allocation.operators}
+    slots_of = {allocation.operator: _slots(allocation) for allocation in schedule.allocation.operators}
     replicas: dict[str, int] = {}
     threads: dict[str, int] = {}
     notes = []

@@ -130,7 +130,9 @@ def shared_cost_notes(window: Window) -> list[str]:
 
 def call_remarks(window: Window) -> list[str]:
     """Return one sentence for each operator with concurrent calls."""
-    return [call_remark(one.operator, one.calls) for one in window.operators if one.calls is not None]
+    return [
+        call_remark(operator.operator, operator.calls) for operator in window.operators if operator.calls is not None
+    ]
 
 
 def operator_cells(operator: OperatorWindow, window_s: float) -> tuple[str, str, str, str, str, str, str]:

@@ -159,8 +159,8 @@ def run_report(
 
 
 def _profile(run_dir: Path, trials: Sequence[Trial]) -> ProfileReport | None:
-    found = profile_report(run_dir, trials)
-    return None if found is None else msgspec.structs.replace(found, platforms=platform_results(run_dir))
+    report = profile_report(run_dir, trials)
+    return None if report is None else msgspec.structs.replace(report, platforms=platform_results(run_dir))
 
 
 def _read_windows(

@@ -212,7 +212,7 @@ def test_two_operators_in_one_query_under_changes_of_replicas_and_cuts(spark: Sp
     pair = Barrier(lambda left, right: {"key": left["key"], "n": left["n"], "other": right["n"]})
     pairs = flow.operator("pairs", pair, inputs=inputs, keys=["key"], schema="key bigint, n bigint, other bigint")
     window = TumblingWindow(
-        3, lambda some: {"key": some[0]["key"], "all": str([(one["n"], one["other"]) for one in some])}
+        3, lambda some: {"key": some[0]["key"], "all": str([(each["n"], each["other"]) for each in some])}
     )
     windows = flow.operator("windows", window, inputs=[pairs], keys=["key"], schema="key bigint, all string")
     windows.sink("out", penstock.memory())

@@ -22,16 +22,16 @@ pytestmark = pytest.mark.spark
 
 def observed_calls(engine: SparkEngine, threads: int) -> penstock.measure.window.CallWindow:
     """Return the calls of the first window whose mean number in flight is near the number of threads."""
-    found: list[Any] = []
+    observed: list[Any] = []
 
     def seen() -> bool:
         calls = engine.observe().operator("call").calls
         assert calls is not None and calls.threads == threads
-        found.append(calls)
+        observed.append(calls)
         return calls.in_flight is not None and 0.6 * threads < calls.in_flight <= threads + 1e-6
 
     wait_until(seen, engine)
-    return found[-1]
+    return observed[-1]
 
 
 @pytest.mark.parametrize("ordered", [True, "key"])

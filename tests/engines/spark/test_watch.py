@@ -62,12 +62,12 @@ def program(spark: SparkSession, books: Path, at: Path) -> list[Any]:
 
 def what_is_left(at: Path) -> dict[str, Any]:
     """Output and offsets, without what is of the moment."""
-    found: dict[str, Any] = {
+    contents: dict[str, Any] = {
         str(path.relative_to(at)): path.read_text() for path in sorted(at.glob("c*/*.json")) if path.is_file()
     }
     for path in sorted(at.glob("checkpoints/*/offsets/[0-9]*")):
-        found[str(path.relative_to(at))] = path.read_text().splitlines()[2:]
-    return found
+        contents[str(path.relative_to(at))] = path.read_text().splitlines()[2:]
+    return contents
 
 
 def confs_of(spark: SparkSession) -> dict[str, str]:

@@ -181,7 +181,7 @@ def test_the_search_brackets_any_peak(peak: float, first: float, resolution: flo
                 seconds=1.0,
             )
         )
-    found = peak_rate(trials)
-    assert found.unstable_rows_per_s is not None
-    assert found.rows_per_s <= peak < found.unstable_rows_per_s
-    assert found.unstable_rows_per_s - found.rows_per_s <= resolution * found.unstable_rows_per_s
+    rate = peak_rate(trials)
+    assert rate.unstable_rows_per_s is not None
+    assert rate.rows_per_s <= peak < rate.unstable_rows_per_s
+    assert rate.unstable_rows_per_s - rate.rows_per_s <= resolution * rate.unstable_rows_per_s

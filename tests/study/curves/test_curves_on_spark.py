@@ -47,14 +47,14 @@ def peaks(folder: Path, operator: str, threads: str) -> dict[int, float]:
 
 @pytest.mark.timeout(1_000)
 def test_the_rate_of_a_waiting_operator_rises_with_its_threads(tmp_path: Path) -> None:
-    found = peaks(tmp_path, "wait", "1,4")
+    measured = peaks(tmp_path, "wait", "1,4")
     # A row takes 20 ms. By how much more threads help depends on what else the machine does.
-    assert found[1] <= 50.0 and found[1] < found[4] <= 200.0
+    assert measured[1] <= 50.0 and measured[1] < measured[4] <= 200.0
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(2_000)
 def test_the_rate_of_a_computing_operator_is_flat(tmp_path: Path) -> None:
-    found = peaks(tmp_path, "compute", "1,2,4")
-    assert max(found.values()) <= 100.0  # 10 ms of CPU per row
-    assert found[4] <= 1.6 * found[1]
+    measured = peaks(tmp_path, "compute", "1,2,4")
+    assert max(measured.values()) <= 100.0  # 10 ms of CPU per row
+    assert measured[4] <= 1.6 * measured[1]

@@ -23,9 +23,9 @@ def test_results_are_equal_if_their_multisets_are(a: list[dict[str, object]], b:
     check = compared_results({"out": a}, {"result": b}, sample_rows=12, shown=100)
     assert check.equal is (counts_a == counts_b)
     assert (check.rows_a, check.rows_b) == (len(a), len(b))
-    found = {(row.row["word"], row.row["n"]): (row.count_a, row.count_b) for row in check.differences}
+    counts = {(row.row["word"], row.row["n"]): (row.count_a, row.count_b) for row in check.differences}
     expected = {key: (counts_a[key], counts_b[key]) for key in counts_a | counts_b if counts_a[key] != counts_b[key]}
-    assert found == expected and check.differing_rows == len(expected)
+    assert counts == expected and check.differing_rows == len(expected)
 
 
 def test_columns_have_no_order_and_sums_may_differ_in_the_last_digits() -> None:
@@ -54,11 +54,11 @@ def test_the_interval_contains_the_true_ratio_as_often_as_it_claims() -> None:
 
 
 def test_equal_dataflows_are_rarely_found_different() -> None:
-    random, found, trials = np.random.default_rng(6), 0, 1_000
+    random, differences, trials = np.random.default_rng(6), 0, 1_000
     for _ in range(trials):
         a, b = random.normal(100.0, 5.0, 8), random.normal(100.0, 5.0, 8)
-        found += throughput_ratio(a.tolist(), b.tolist()).verdict is not Verdict.NO_DIFFERENCE
-    assert found / trials <= 0.07
+        differences += throughput_ratio(a.tolist(), b.tolist()).verdict is not Verdict.NO_DIFFERENCE
+    assert differences / trials <= 0.07
 
 
 def test_samples_without_variation() -> None:

@@ -41,13 +41,13 @@ def test_at_most_6_percent_of_1000_comparisons_of_equal_trials_find_a_difference
 @pytest.mark.parametrize(("factor", "expected"), [(1.2, Verdict.BETTER), (0.8, Verdict.WORSE)])
 def test_a_real_difference_is_found_early(factor: float, expected: Verdict) -> None:
     rng = np.random.default_rng(3)
-    found, windows = [], []
+    verdicts, windows = [], []
     for _ in range(200):
         verdict, count = answer(rng.normal(1_000.0, 50.0, 30), rng.normal(factor * 1_000.0, 50.0, 30))
-        found.append(verdict)
+        verdicts.append(verdict)
         windows.append(count)
     # The difference is four standard deviations of a window.
-    assert found.count(expected) >= 198
+    assert verdicts.count(expected) >= 198
     assert np.mean(windows) < LIMITS.max_windows / 2
 
 

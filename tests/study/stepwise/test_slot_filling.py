@@ -29,8 +29,8 @@ def cores(seconds: Mapping[str, float], slots: int, shares: Mapping[str, float] 
 
 
 def best(seconds: Mapping[str, float], slots: int, fixed: Mapping[str, int] | None = None) -> dict[str, int] | None:
-    found = SlotFilling(cores=cores(seconds, slots), latency_s=LATENCY_S, fixed=fixed or {}).best([])
-    return None if found is None else found.tasks
+    filling = SlotFilling(cores=cores(seconds, slots), latency_s=LATENCY_S, fixed=fixed or {}).best([])
+    return None if filling is None else filling.tasks
 
 
 def rate(tasks: Mapping[str, int], seconds: Mapping[str, float], slots: int) -> float:
@@ -77,10 +77,10 @@ def test_equal_operators_use_all_slots() -> None:
 def test_operators_without_cost_need_no_slot_and_fixed_ones_keep_their_tasks() -> None:
     assert best({"a": 0.001, "free": 0.0}, slots=4) == {"a": 4, "free": 1}
     seconds = {"a": 0.001, "one": 0.0001}
-    found = best(seconds, slots=4, fixed={"one": 1})
+    tasks = best(seconds, slots=4, fixed={"one": 1})
     # The task of 'one' shares its slot with one task of 'a', which has all other slots.
-    assert found is not None and found["one"] == 1
-    assert rate(found, seconds, slots=4) == pytest.approx(3.5 / 0.001)
+    assert tasks is not None and tasks["one"] == 1
+    assert rate(tasks, seconds, slots=4) == pytest.approx(3.5 / 0.001)
     assert best({"one": 0.001}, slots=4, fixed={"one": 1}) is None
 
 
@@ -123,9 +123,9 @@ def test_a_trial_with_shared_slots_reveals_core_shares_and_times(
     true = cores({"cpu": 0.001, "json": 0.002, "wait": 0.005}, 6, shares)
     # The minimal latency is a low quantile, 5 % below the mean, and all operators seem to need a core all the time.
     known = cores({name: 0.95 * cost for name, cost in true.seconds.items()}, 6)
-    found = fitted(known, [measured(true, tasks)])
-    assert dict(found.core_shares) == pytest.approx(shares, abs=0.15)
-    assert dict(found.seconds) == pytest.approx(dict(true.seconds), rel=0.15)
+    times = fitted(known, [measured(true, tasks)])
+    assert dict(times.core_shares) == pytest.approx(shares, abs=0.15)
+    assert dict(times.seconds) == pytest.approx(dict(true.seconds), rel=0.15)
 
 
 def test_tasks_without_a_shared_slot_reveal_nothing() -> None:
@@ -141,8 +141,8 @@ def test_operators_that_take_turns_get_a_task_per_slot() -> None:
     present = Round(
         configuration=Configuration(tasks=tasks), change=TrialChange.SINKS, rows_per_s=(100.0, 102.0), latency_s=0.1
     )
-    found = fill.better([present], present)
-    assert found is not None and found.tasks == {"parse": 8, "count": 8}
-    assert found.rows_per_s == 101.0
+    filling = fill.better([present], present)
+    assert filling is not None and filling.tasks == {"parse": 8, "count": 8}
+    assert filling.rows_per_s == 101.0
     full = replace(present, configuration=Configuration(tasks={"parse": 8, "count": 9, "rank": 1}))
     assert fill.better([present], full) is None

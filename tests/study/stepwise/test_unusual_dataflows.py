@@ -53,8 +53,8 @@ def test_an_operator_with_one_replica_in_the_middle(engine: str, tmp_path: Path)
     """All operators take 9 ms for a row, so 8 slots sustain at most 889 rows/s; the single replica sustains 1,000."""
     flow, rows = started("single")
     before = rows.stateless("before", lambda frame: frame)
-    one = before.global_state("one", lambda frame: frame)
-    one.keyed("after", lambda frame: frame, keys=["k"]).sink("out", penstock.noop())
+    single = before.global_state("one", lambda frame: frame)
+    single.keyed("after", lambda frame: frame, keys=["k"]).sink("out", penstock.noop())
     costs = {"before": takes(4e-3), "one": takes(1e-3), "after": takes(4e-3)}
     result = profile_of(flow, costs, engine, tmp_path)
     assert result.meets_target

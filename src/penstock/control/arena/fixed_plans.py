@@ -58,11 +58,11 @@ class FixedPlans:
             engine.start()
             engine.advance(SETTLED_S)
             engine.observe()
-            found = []
+            latencies_s = []
             for _ in range(self.case.windows - int(SETTLED_S / WINDOW_S)):
                 engine.advance(WINDOW_S)
-                found.append(window_latency_s(engine.observe()))
-            self._known[key] = np.array(found)
+                latencies_s.append(window_latency_s(engine.observe()))
+            self._known[key] = np.array(latencies_s)
         return self._known[key]
 
     def late(self, plan: Plan, target_s: float) -> float:
@@ -96,8 +96,8 @@ class FixedPlans:
         limit = self.case.slots
         budgets = sorted({limit, *(round(limit * share) for share in (0.9, 0.75, 0.6))})
         plans = [self._plan(cuts, budget) for cuts in self._cut_sets() for budget in budgets]
-        found = {plan.to_json(): plan for plan in plans if self.slots(plan) <= limit}
-        fastest = min(found.values(), key=self._quantile_s)
+        affordable = {plan.to_json(): plan for plan in plans if self.slots(plan) <= limit}
+        fastest = min(affordable.values(), key=self._quantile_s)
         return fastest, self._quantile_s(fastest)
 
     def _cheapest(self, cuts: frozenset[str], target_s: float) -> Plan:

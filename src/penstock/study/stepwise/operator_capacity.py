@@ -69,17 +69,17 @@ def next_capacity_trial(rounds: Sequence[Round], settings: CapacitySettings) -> 
         return Finished(round=kept, reason=f"all operator latencies are within {settings.k:g} times their minimum")
     if len(revoked) >= settings.max_revocations:
         return Finished(round=kept, reason=f"{len(revoked)} consecutive changes did not increase the throughput")
-    found = next((candidate for candidate in _candidates(current, settings) if candidate not in revoked), None)
-    if found is None:
+    enhancement = next((candidate for candidate in _candidates(current, settings) if candidate not in revoked), None)
+    if enhancement is None:
         return Finished(round=kept, reason="no operator is left that may have more tasks")
-    capacity = max(current.operators[name].capacity for name in found.names)
-    have = "has" if len(found.names) == 1 else "have"
-    reason = f"{', '.join(sorted(found.names))} {have} the highest capacity, {capacity:.2f}"
-    if found.cuts:
-        reason += f"; other tasks than in the rest of the query need a cut after {', '.join(sorted(found.cuts))}"
+    capacity = max(current.operators[name].capacity for name in enhancement.names)
+    have = "has" if len(enhancement.names) == 1 else "have"
+    reason = f"{', '.join(sorted(enhancement.names))} {have} the highest capacity, {capacity:.2f}"
+    if enhancement.cuts:
+        reason += f"; other tasks than in the rest of the query need a cut after {', '.join(sorted(enhancement.cuts))}"
     return NextTrial(
-        configuration=current.configuration.with_tasks(dict.fromkeys(found.names, 1)).with_cuts(found.cuts),
-        change=TrialChange.CUT if found.cuts else TrialChange.OPERATOR,
+        configuration=current.configuration.with_tasks(dict.fromkeys(enhancement.names, 1)).with_cuts(enhancement.cuts),
+        change=TrialChange.CUT if enhancement.cuts else TrialChange.OPERATOR,
         reference=kept,
         reason=reason,
         ends_when_missed=current.meets(settings.latency_target_s),

@@ -96,17 +96,17 @@ def _filled(rounds: Sequence[Round], settings: PlatformSettings, planned: Decisi
     if not (is_limit or rounds[-1].change is TrialChange.FILL or (not done and filling.shares_slots(rounds[-1]))):
         return None
     best = _fastest(rounds)
-    configuration, found = rounds[best].configuration, filling.better(rounds, rounds[best])
-    if found is None:
+    configuration, fill = rounds[best].configuration, filling.better(rounds, rounds[best])
+    if fill is None:
         return None
-    rows = _HEADROOM * found.rows_per_s * settings.latency_target_s  # Little's law
+    rows = _HEADROOM * fill.rows_per_s * settings.latency_target_s  # Little's law
     source_tasks = max(1, round(rows / settings.rows_per_source_task))
     if rounds[best].meets(settings.latency_target_s):
         source_tasks = max(source_tasks, configuration.source_tasks)
-    filled = replace(configuration.with_counts(found.tasks), source_tasks=source_tasks)
+    filled = replace(configuration.with_counts(fill.tasks), source_tasks=source_tasks)
     if any(round_.configuration == filled for round_ in rounds):
         return None
-    return NextTrial(configuration=filled, change=TrialChange.FILL, reference=best, reason=found.reason)
+    return NextTrial(configuration=filled, change=TrialChange.FILL, reference=best, reason=fill.reason)
 
 
 def _fastest(rounds: Sequence[Round]) -> int:

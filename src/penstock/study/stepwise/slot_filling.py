@@ -90,12 +90,12 @@ class SlotFilling:
 
         The times come from these rounds.
         """
-        found = self.best(rounds)
+        best = self.best(rounds)
         now_per_s = fitted(self.cores, rounds).rows_per_s(present.configuration.tasks, self.latency_s)
-        if found is None or found.rows_per_s < _USEFUL * now_per_s:
+        if best is None or best.rows_per_s < _USEFUL * now_per_s:
             return None
-        reason = f"the measured times predict {found.rows_per_s:,.0f} rows/s with these tasks, which use the slots best"
-        return Filling(tasks=found.tasks, rows_per_s=found.rows_per_s, reason=reason)
+        reason = f"the measured times predict {best.rows_per_s:,.0f} rows/s with these tasks, which use the slots best"
+        return Filling(tasks=best.tasks, rows_per_s=best.rows_per_s, reason=reason)
 
     def best(self, rounds: Sequence[Round]) -> _Prediction | None:
         """Return the tasks with the highest predicted throughput; None if no operator may have other tasks."""

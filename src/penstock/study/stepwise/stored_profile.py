@@ -43,7 +43,7 @@ class StoredProfile:
 
     def slots_for(self, rows_per_s: float) -> int | None:
         """Return the smallest profiled size that sustains a rate; None if no size does."""
-        return next((one.plan.slots for one in self.plans if one.rows_per_s >= rows_per_s), None)
+        return next((profiled.plan.slots for profiled in self.plans if profiled.rows_per_s >= rows_per_s), None)
 
 
 def stored_profile(directory: Path, *, dataflow: str) -> StoredProfile:

@@ -112,14 +112,14 @@ def test_allocations_are_the_best_of_all_with_as_many_slots(micro_batch: bool) -
     path = allocations(model, 100.0, most_slots=12)
     for step in range(len(path)):
         counts, slots = path.counts(step), path.slots(step)
-        found = model.node_s(counts[:, None], 100.0).sum()
+        latency_s = model.node_s(counts[:, None], 100.0).sum()
         every = [
             np.array(other, float)
             for other in product(range(1, slots), repeat=3)
             if sum(other) == slots and (np.array(other) >= model.fewest(100.0)).all()
         ]
         best = min(model.node_s(other[:, None], 100.0).sum() for other in every)
-        assert found <= best * (1.0 + 1e-9)
+        assert latency_s <= best * (1.0 + 1e-9)
 
 
 def test_a_plan_with_more_slots_is_late_less_often() -> None:
@@ -131,5 +131,5 @@ def test_a_plan_with_more_slots_is_late_less_often() -> None:
 def test_the_quantile_of_an_exponential_sojourn() -> None:
     """The time in an M/M/1 system is exponential: its 95 % quantile is ln 20 times the mean."""
     target = Target(seconds=1.0, quantile=0.95)
-    found = replay(network([0.01]), np.ones(1), steady(70.0), target, correction=1.0).latency_s
-    assert found == pytest.approx(math.log(20.0) * 0.01 / 0.3, rel=0.1)
+    latency_s = replay(network([0.01]), np.ones(1), steady(70.0), target, correction=1.0).latency_s
+    assert latency_s == pytest.approx(math.log(20.0) * 0.01 / 0.3, rel=0.1)

@@ -30,9 +30,9 @@ def window(start_s: float, rate: float | None, *, span_s: float = 10.0) -> Windo
 
 def test_poisson_noise_is_no_trend() -> None:
     draws = np.random.default_rng(1)
-    found = [forecast(record(list(draws.poisson(1000, 200) / 10.0)), lead_s=120.0) for _ in range(40)]
-    assert sum(one.slope_per_s2 != 0 for one in found) <= 4
-    assert np.mean([one.level_per_s for one in found]) == pytest.approx(100.0, rel=0.02)
+    forecasts = [forecast(record(list(draws.poisson(1000, 200) / 10.0)), lead_s=120.0) for _ in range(40)]
+    assert sum(each.slope_per_s2 != 0 for each in forecasts) <= 4
+    assert np.mean([each.level_per_s for each in forecasts]) == pytest.approx(100.0, rel=0.02)
 
 
 def test_a_step_is_used_once_two_windows_confirm_it() -> None:

@@ -59,8 +59,8 @@ def test_fixed_cost_is_no_load() -> None:
     for known, expected in ((fixed, 0.96 / 0.0005), (None, (1 - 0.15 / 10) / 0.003)):
         seen = replace(query, batches=4, rows_in=400, batch_s=0.45, busy_s=4 * 0.3 * 2, fixed_s=known)
         memory = with_window({}, waiting(), replace(window, pipelines=(seen,)), 1, slots=2)
-        found = capacities(memory, 1, batch_most_s=10.0, running={"out"})
-        assert found is not None and found[0] == pytest.approx(expected)
+        known = capacities(memory, 1, batch_most_s=10.0, running={"out"})
+        assert known is not None and known[0] == pytest.approx(expected)
 
 
 def test_queries_share_the_slots() -> None:

@@ -96,11 +96,11 @@ def test_a_variant_with_one_kind_of_change_does_not_try_the_other(variant: Varia
 
 
 def test_the_limit_of_replicas_and_of_slots_holds() -> None:
-    one = region(pipeline({"a": 1.0}))
+    profile = region(pipeline({"a": 1.0}))
     limited = Script({"a": KEYED}, parameters=replace(STRICT, max_replicas=3), replicas={"a": 3})
-    assert limited.period(one).action is Action.NOTHING
+    assert limited.period(profile).action is Action.NOTHING
     full = Script({"a": KEYED}, slots=3, replicas={"a": 3})
-    result = full.period(one)
+    result = full.period(profile)
     assert result.action is Action.NOTHING
     assert result.bottlenecks is not None and str(result.bottlenecks["a"].beyond_slots) == "4 replicas"
 

@@ -98,7 +98,7 @@ def candidates(operators: Chain) -> list[Plan]:
     topology = Topology.of(flow)
     counts = [range(1, SLOTS + 1) if region.replicable else [1] for region in topology.regions]
     names = [operator.name for operator in flow.operators if operator.kind not in (Kind.SOURCE, Kind.SINK)]
-    found: list[Plan] = []
+    fastest: list[Plan] = []
     for cuts in chain.from_iterable(combinations(names, size) for size in range(len(names) + 1)):
         plans = []
         for replicas in product(*counts):
@@ -106,8 +106,8 @@ def candidates(operators: Chain) -> list[Plan]:
             plan = Plan(dataflow=flow.name, cuts=frozenset(cuts), replicas=given, slots=SLOTS)
             if topology.cuts_for(given) <= plan.cuts and topology.slots(plan, micro_batch=True) <= SLOTS:
                 plans.append(plan)
-        found += sorted(plans, key=lambda plan: -by_formula(operators, plan))[:3]
-    return sorted(found, key=lambda plan: -by_formula(operators, plan))
+        fastest += sorted(plans, key=lambda plan: -by_formula(operators, plan))[:3]
+    return sorted(fastest, key=lambda plan: -by_formula(operators, plan))
 
 
 def adapted(operators: Chain, rate: float) -> Plan:
@@ -145,6 +145,6 @@ def test_it_reaches_the_best_of_all_cuts_and_replicas(operators: Chain) -> None:
     plans = candidates(operators)
     rate = 2.0 * by_formula(operators, plans[0])
     best = max(rows_per_s(operators, plan, rate) for plan in plans[:6])
-    found = adapted(operators, rate)
-    assert Topology.of(flow_of(operators)).slots(found, micro_batch=True) <= SLOTS
-    assert rows_per_s(operators, found, rate) >= 0.9 * best, found
+    plan = adapted(operators, rate)
+    assert Topology.of(flow_of(operators)).slots(plan, micro_batch=True) <= SLOTS
+    assert rows_per_s(operators, plan, rate) >= 0.9 * best, plan

@@ -128,13 +128,13 @@ def test_no_plan_for_the_same_slots_is_faster(micro_batch: bool, data: st.DataOb
     assert isinstance(demand, Demand)
     best_s = min(slowest_s(flow, each, costs, micro_batch=micro_batch) for each in plans)
     now_s = slowest_s(flow, plan, costs, micro_batch=micro_batch)
-    found = redistribution(situation, demand, EXTENDED)
+    redistributed = redistribution(situation, demand, EXTENDED)
     reached_s = now_s
-    if found is not None:
-        new = plan_with(situation.topology, plan, found.configurations, micro_batch=micro_batch)
+    if redistributed is not None:
+        new = plan_with(situation.topology, plan, redistributed.configurations, micro_batch=micro_batch)
         assert situation.topology.slots(new, micro_batch=micro_batch) <= SLOTS
         reached_s = slowest_s(flow, new, costs, micro_batch=micro_batch)
-        assert found.gain == pytest.approx(now_s / reached_s - 1.0)
+        assert redistributed.gain == pytest.approx(now_s / reached_s - 1.0)
     assert reached_s == pytest.approx(best_s, rel=0.02)
 
 
@@ -145,8 +145,8 @@ def test_replicas_alone_keep_the_cuts(variant: Variant, cuts: set[str]) -> None:
     situation = measured(flow, plan, (9, 1), micro_batch=True)
     demand = demand_of(situation)
     assert isinstance(demand, Demand)
-    found = redistribution(situation, demand, AdaptationParameters(variant=variant))
-    assert found is not None and found.configurations["o0"].cuts == tuple(cuts)
+    redistributed = redistribution(situation, demand, AdaptationParameters(variant=variant))
+    assert redistributed is not None and redistributed.configurations["o0"].cuts == tuple(cuts)
     assert redistribution(situation, demand, AdaptationParameters(variant=Variant.FUSION_ONLY)) is None
 
 

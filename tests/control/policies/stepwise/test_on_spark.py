@@ -57,11 +57,11 @@ def test_the_profiled_plan_and_longer_lines(spark: object, tmp_path: Path) -> No
         at=tmp_path / "study",
     )
     assert profile.rows_per_s > 50.0
-    one = profile.plan.replace(replicas=dict.fromkeys(profile.plan.replicas, 1))
+    smallest = profile.plan.replace(replicas=dict.fromkeys(profile.plan.replicas, 1))
     with penstock.run(
         words(),
         at=tmp_path / "run",
-        plan=one,
+        plan=smallest,
         policy="stepwise",
         profile=tmp_path / "study",
         mode="active",
@@ -72,7 +72,7 @@ def test_the_profiled_plan_and_longer_lines(spark: object, tmp_path: Path) -> No
         cooldown_s=1.0,
     ) as run:
         deadline_s = time.monotonic() + 400.0
-        while not (found := [row for row in _reasons(run) if "data has changed" in row]):
+        while not (drifts := [row for row in _reasons(run) if "data has changed" in row]):
             assert time.monotonic() < deadline_s and run.is_running, _reasons(run)
             time.sleep(0.2)
         decisions = run.decisions()
@@ -80,7 +80,7 @@ def test_the_profiled_plan_and_longer_lines(spark: object, tmp_path: Path) -> No
     changes = decisions[decisions.kind == "change"]
     assert changes.iloc[0].reason_code == "profiled"
     assert run.plan is not None and run.plan.replicas == profile.plan.replicas
-    assert found and rows is not None and rows >= LONGER_FROM
+    assert drifts and rows is not None and rows >= LONGER_FROM
 
 
 def _reasons(run: penstock.Run) -> list[str]:

@@ -120,8 +120,8 @@ def test_longer_lines_are_detected_within_the_time_limit(studies: Studies, tmp_p
     before_s = running.now_s
     running.engine.become(LONG_LINES)
     running.engine.set_rate(0.95 * studies.rate(mode))
-    found = [decision for decision in running.run(600.0) if "data has changed" in decision.reason]
-    assert found and found[0].at_s - before_s <= DETECTED_WITHIN_S
+    drifts = [decision for decision in running.run(600.0) if "data has changed" in decision.reason]
+    assert drifts and drifts[0].at_s - before_s <= DETECTED_WITHIN_S
 
 
 def test_a_recalibrated_plan_processes_the_load_again(studies: Studies, tmp_path: Path) -> None:
@@ -202,8 +202,8 @@ def test_recommendations_change_nothing(studies: Studies, tmp_path: Path, mode: 
     before = running.engine.plan
     running.engine.become(LONG_LINES)
     running.engine.set_rate(0.95 * studies.rate(mode))
-    found = [decision for decision in running.run(600.0) if "data has changed" in decision.reason]
-    assert found
+    drifts = [decision for decision in running.run(600.0) if "data has changed" in decision.reason]
+    assert drifts
     assert running.engine.plan == before and not running.store.applied_changes()
 
 

@@ -109,9 +109,9 @@ def test_a_used_up_platform_takes_the_task_from_the_idlest_operator(limit: int, 
     planned = NextTrial(
         configuration=Configuration(tasks={"split": 7, "count": 6}), change=TrialChange.OPERATOR, reference=0, reason=""
     )
-    fitted = without_idlest(planned, reference, ["split", "count"], lambda one: sum(one.tasks.values()) <= limit)
+    fitted = without_idlest(planned, reference, ["split", "count"], lambda each: sum(each.tasks.values()) <= limit)
     assert fitted is not None and fitted.configuration.tasks == tasks
-    assert without_idlest(planned, reference, ["count"], lambda one: sum(one.tasks.values()) <= 12) is None
+    assert without_idlest(planned, reference, ["count"], lambda each: sum(each.tasks.values()) <= 12) is None
 
 
 def test_the_memory_of_a_recalibration_survives_its_json_form() -> None:

@@ -130,8 +130,8 @@ def situations(draw: st.DrawFn) -> Any:
     ports, count = draw(st.sampled_from(kinds))
     each = draw(st.integers(1, 4))
     rows = [each] * inputs if count == "equal" else draw(st.lists(st.integers(1, 4), min_size=inputs, max_size=inputs))
-    one = st.tuples(st.integers(0, inputs - 1), st.integers(0, KEYS - 1))
-    arrivals = draw(st.lists(st.lists(one, max_size=20), max_size=5))
+    arrival = st.tuples(st.integers(0, inputs - 1), st.integers(0, KEYS - 1))
+    arrivals = draw(st.lists(st.lists(arrival, max_size=20), max_size=5))
     number = iter(range(10_000))
     batches = [[(port, key, next(number)) for port, key in batch] for batch in arrivals]
     return ports, count, rows, batches, draw(st.integers(1, 3))

@@ -143,12 +143,12 @@ def _redistributed(
 ) -> tuple[list[AdaptingRegion], dict[str, RegionConfiguration]]:
     """Return all regions with their configurations, if another distribution of the slots is predicted to be faster."""
     nothing: tuple[list[AdaptingRegion], dict[str, RegionConfiguration]] = [], dict(state.configurations)
-    found = None if parameters.strict else network.redistributed()
-    if found is None or found.gain <= parameters.throughput_increase:
+    redistribution = None if parameters.strict else network.redistributed()
+    if redistribution is None or redistribution.gain <= parameters.throughput_increase:
         return nothing
     adapting = []
     for name, profile in profiles.items():
-        current, wanted = state.configurations[name], found.configurations[name]
+        current, wanted = state.configurations[name], redistribution.configurations[name]
         banned = state.blacklists.get(name, {})
         if wanted != current and any(wanted in banned.get(pipeline.name, ()) for pipeline in profile.pipelines):
             return nothing
@@ -156,7 +156,7 @@ def _redistributed(
         adapting.append(
             AdaptingRegion(region=name, base=current, by_pipeline=changed, profile=profile, kind="redistribution")
         )
-    return adapting, dict(found.configurations)
+    return adapting, dict(redistribution.configurations)
 
 
 def _resolution(

@@ -55,10 +55,10 @@ def redistribution(situation: Situation, demand: Demand, parameters: AdaptationP
     now_s = _seconds(situation, regions, plan, costs)
     best: tuple[float, Plan] | None = None
     for option in options:
-        found = best_plan([_joined(situation, chain) for chain in option], situation.max_slots, costs)
-        if found is None:
+        distribution = best_plan([_joined(situation, chain) for chain in option], situation.max_slots, costs)
+        if distribution is None:
             continue
-        candidate = _plan(situation, option, found)
+        candidate = _plan(situation, option, distribution)
         if topology.slots(candidate, micro_batch=situation.micro_batch) > situation.max_slots:
             continue
         seconds = _seconds(situation, regions, candidate, costs)
@@ -139,14 +139,14 @@ def _joined(situation: Situation, chain: Sequence[FissionRegion]) -> FissionRegi
     )
 
 
-def _plan(situation: Situation, chains: Sequence[Sequence[FissionRegion]], found: FissionPlan) -> Plan:
+def _plan(situation: Situation, chains: Sequence[Sequence[FissionRegion]], distribution: FissionPlan) -> Plan:
     """Return the plan of a distribution of the slots over these chains."""
     topology, plan = situation.topology, situation.plan
     replicas = dict(plan.replicas)
     inner: set[str] = set()  # operators within a chain, where cuts are chosen
     chosen: set[str] = set()
     for chain in chains:
-        choice = found.choices[chain[0].name]
+        choice = distribution.choices[chain[0].name]
         operators = [name for region in chain for name in region.operators]
         inner.update(operators[:-1])
         chosen.update(operators[cut - 1] for cut in choice.cuts)

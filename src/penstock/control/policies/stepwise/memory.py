@@ -80,8 +80,12 @@ def _recalibration_numbers(state: Recalibration) -> Iterator[tuple[str, float]]:
             yield f"{prefix}.verdict", _VERDICTS.index(round_.verdict)
         yield from _named(f"{prefix}.tasks", round_.configuration.tasks)
         yield from _listed(f"{prefix}.sample", round_.rows_per_s)
-        yield from _named(f"{prefix}.waiting", {name: one.latency_s for name, one in round_.operators.items()})
-        yield from _named(f"{prefix}.capacity", {name: one.capacity for name, one in round_.operators.items()})
+        yield from _named(
+            f"{prefix}.waiting", {name: operator.latency_s for name, operator in round_.operators.items()}
+        )
+        yield from _named(
+            f"{prefix}.capacity", {name: operator.capacity for name, operator in round_.operators.items()}
+        )
 
 
 def _recalibration(own: Mapping[str, float]) -> Recalibration | None:

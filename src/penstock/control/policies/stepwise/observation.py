@@ -114,7 +114,11 @@ def live_operators(
 
 def costs_s(window: Window) -> dict[str, float]:
     """Return the seconds per row of each operator with a known cost."""
-    return {one.operator: one.seconds_per_row for one in window.operators if one.seconds_per_row is not None}
+    return {
+        operator.operator: operator.seconds_per_row
+        for operator in window.operators
+        if operator.seconds_per_row is not None
+    }
 
 
 def region_measurements(situation: Situation, demand: Demand) -> dict[str, OperatorMeasurement]:

@@ -96,7 +96,7 @@ class OnlineTrials:
             costs = notes.costs or {name: (cost,) for name, cost in costs_s(turn.window).items()}
             minimal_s = {name: minimal_latency_s(values) for name, values in costs.items()}
             known = () if turn.is_changed else turn.profile.operators
-            types = {one.operator: one.type for one in known}
+            types = {features.operator: features.type for features in known}
             operators = live_operators(self._situation, self._demand, minimal_s, types)
         return region_features(self._situation.topology.flow, operators)
 

@@ -61,7 +61,7 @@ class Turn:
         return self.situation.topology.slots(plan, micro_batch=self.situation.micro_batch)
 
     def thresholds(self, sustained_per_s: float) -> Thresholds:
-        profiled_s = max((one.latency_s for one in self.profile.plans), default=0.0)
+        profiled_s = max((profiled.latency_s for profiled in self.profile.plans), default=0.0)
         latency_s = max(self.profile.latency_target_s, profiled_s)
         return Thresholds(sustained_per_s=sustained_per_s, latency_s=latency_s, lasting_s=self._drift_s)
 
@@ -106,7 +106,7 @@ class Turn:
 
     def cause_text(self, cause: Cause) -> str:
         if cause is Cause.PLATFORM:
-            sizes = ", ".join(str(one.plan.slots) for one in self.profile.plans)
+            sizes = ", ".join(str(profiled.plan.slots) for profiled in self.profile.plans)
             return f"The platform has {self.slots} slots, and the profile has plans for {sizes}"
         if cause is Cause.PROGRAM:
             return "The program has changed since it was profiled"
@@ -120,6 +120,7 @@ def _fits(profile: StoredProfile, situation: Situation) -> bool:
     """Return whether the profiled plans and features are for these operators."""
     topology = situation.topology
     regions = {region.name for region in topology.regions}
-    return {one.operator for one in profile.operators} == set(topology.operators) and all(
-        one.plan.replicas.keys() == regions and one.plan.dataflow == situation.plan.dataflow for one in profile.plans
+    return {operator.operator for operator in profile.operators} == set(topology.operators) and all(
+        profiled.plan.replicas.keys() == regions and profiled.plan.dataflow == situation.plan.dataflow
+        for profiled in profile.plans
     )

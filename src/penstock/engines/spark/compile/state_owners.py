@@ -38,10 +38,10 @@ def state_owners(
         nodes = [plans[operator]]
         while nodes:
             node = nodes.pop()
-            found = next((name for name in missing if _is_output(node, plans[name])), None)
-            if found is not None:
-                missing.remove(found)
-                if not visit(found):
+            input_ = next((name for name in missing if _is_output(node, plans[name])), None)
+            if input_ is not None:
+                missing.remove(input_)
+                if not visit(input_):
                     return False
                 continue
             if is_stateful(node):

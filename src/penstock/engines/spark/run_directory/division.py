@@ -23,10 +23,10 @@ from penstock.engines.spark.run_directory.checkpoint import Checkpoint, rewrite
 
 def check_states(checkpoint: Checkpoint, states: int) -> None:
     """Raise PenstockError unless a committed checkpoint has exactly this number of states."""
-    found = sorted(path.name for path in (checkpoint.folder / "state").glob("[0-9]*"))
-    if checkpoint.committed() is not None and found != sorted(map(str, range(states))):
+    names = sorted(path.name for path in (checkpoint.folder / "state").glob("[0-9]*"))
+    if checkpoint.committed() is not None and names != sorted(map(str, range(states))):
         raise PenstockError(
-            f"The checkpoint '{checkpoint.folder.name}' has the states {', '.join(found) or 'none'}, but the plan of "
+            f"The checkpoint '{checkpoint.folder.name}' has the states {', '.join(names) or 'none'}, but the plan of "
             f"its query has {states}, so that it cannot be divided; keep the operators with state in one query."
         )
 
