@@ -269,7 +269,7 @@ def figure_32() -> list[ResultRow]:
         0.2: "about equal",
         0.4: "organic is faster",
         0.8: "organic is faster",
-        1.0: "about equal: the stateful region limits both",
+        1.0: "about equal: the region with global state limits both",
     }
     rows = []
     for factor in FACTORS:

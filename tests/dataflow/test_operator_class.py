@@ -65,7 +65,7 @@ def test_properties_may_be_given_when_the_dataflow_is_built() -> None:
 
 @pytest.mark.parametrize(
     ("options", "kind"),
-    [({}, Kind.STATELESS), ({"stateful": True}, Kind.GLOBAL_STATE), ({"keys": ["num"]}, Kind.KEYED)],
+    [({}, Kind.STATELESS), ({"global_state": True}, Kind.GLOBAL_STATE), ({"keys": ["num"]}, Kind.KEYED)],
 )
 def test_keys_and_state_decide_the_kind(options: dict[str, Any], kind: Kind) -> None:
     flow, inputs = streams()
@@ -124,7 +124,7 @@ KEYED = {"keys": ["key"]}
         (scheduled(penstock.when_all()), KEYED | {"overflow": "drop"}, "give 'error', 'drop oldest' or 'drop newest'"),
         (scheduled(penstock.when_all()), {"keys": ["user"]}, "keyed by 'user', which its input 'in0' does not have"),
         (scheduled(penstock.when_all()), {"keys": []}, "has no keys"),
-        (scheduled(penstock.when_all()), KEYED | {"stateful": False}, "remove one of them"),
+        (scheduled(penstock.when_all()), KEYED | {"global_state": False}, "remove one of them"),
         (scheduled(penstock.when_all()), KEYED | {"order": ["ts"]}, "'ts'"),
         (
             scheduled(penstock.when_all()),

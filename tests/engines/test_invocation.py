@@ -83,7 +83,7 @@ def test_exact_barriers_do_not_depend_on_batches(situation: Any, data: st.DataOb
 
 
 def total(schedule: Any, **options: Any) -> penstock.OperatorRunner:
-    @penstock.operator(inputs=2, stateful=True, schema="n int")
+    @penstock.operator(inputs=2, global_state=True, schema="n int")
     class Rows:
         def schedule(self, config: Any) -> Any:
             return schedule
@@ -138,7 +138,7 @@ def test_rows_leave_through_the_port_that_is_given() -> None:
 
 
 def test_an_emitted_row_does_not_change_afterwards() -> None:
-    @penstock.operator(inputs=1, stateful=True, schema="all array<int>")
+    @penstock.operator(inputs=1, global_state=True, schema="all array<int>")
     class Collecting:
         def invoke(self, ctx: Any) -> None:
             ctx.state.setdefault("all", []).append(ctx.row["n"])
@@ -161,7 +161,7 @@ def test_an_emitted_row_does_not_change_afterwards() -> None:
 def test_a_wrong_use_of_the_context_is_explained(use: Any, message: str) -> None:
     is_stateless = "stateless" in message
 
-    @penstock.operator(inputs=2, stateful=not is_stateless, schema="n int")
+    @penstock.operator(inputs=2, global_state=not is_stateless, schema="n int")
     class Wrong:
         def schedule(self, config: Any) -> Any:
             return penstock.when_any(rows=1) if is_stateless else penstock.when_all(rows=1)
@@ -196,7 +196,7 @@ def test_a_state_that_cannot_be_stored_names_the_operator_and_the_key() -> None:
 
 
 def test_a_state_that_becomes_empty_is_removed() -> None:
-    @penstock.operator(inputs=1, stateful=True, schema="n int")
+    @penstock.operator(inputs=1, global_state=True, schema="n int")
     class Clearing:
         def invoke(self, ctx: Any) -> None:
             ctx.state["n"] = ctx.row["n"]

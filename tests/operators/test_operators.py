@@ -72,7 +72,7 @@ def test_an_exponential_average_is_the_weighted_sum_of_all_values(batches: Any, 
 
 
 def test_an_exponential_average_ignores_missing_values() -> None:
-    runner = penstock.OperatorRunner(operators.ExponentialAverage("n", 0.5), stateful=True, schema="n double")
+    runner = penstock.OperatorRunner(operators.ExponentialAverage("n", 0.5), global_state=True, schema="n double")
     values = [None, 4.0, None, float("nan"), 2.0]
     assert [row["average"] for row in runner.feed([{"n": n} for n in values])] == [None, 4.0, 4.0, 4.0, 3.0]
 

@@ -26,7 +26,7 @@ class OperatorRunner:
         inputs: Number of input ports, if the class does not have it.
         keys: Columns that partition the state, if the class does not have them.
         outputs: Output ports, if the class does not have them.
-        stateful: Whether an operator without keys has a state, if the class does not say so.
+        global_state: Whether an operator without keys has one state for all rows, if the class does not say so.
         schema: Schema of the output, if the class does not have it.
         limit: Rows that may wait per key and port.
         overflow: What happens if more rows wait, as for `Dataflow.operator`.
@@ -53,14 +53,14 @@ class OperatorRunner:
         inputs: int | None = None,
         keys: Sequence[str] | None = None,
         outputs: int | Sequence[str] | None = None,
-        stateful: bool | None = None,
+        global_state: bool | None = None,
         schema: str | Struct | Sequence[str | Struct] | None = None,
         limit: int = DEFAULT_LIMIT,
         overflow: str = "error",
         **config: Any,
     ) -> None:
         given = spec_of_properties(
-            "OperatorRunner", inputs=inputs, outputs=outputs, keys=keys, stateful=stateful, schema=schema
+            "OperatorRunner", inputs=inputs, outputs=outputs, keys=keys, global_state=global_state, schema=schema
         )
         of_class = getattr(type(instance), "__penstock_operator__", None)
         ports = inputs or (of_class.inputs if of_class is not None and of_class.inputs else 1)

@@ -357,7 +357,7 @@ class Dataflow:
         inputs: Sequence[Stream],
         keys: Sequence[str] | None = None,
         outputs: int | Sequence[str] | None = None,
-        stateful: bool | None = None,
+        global_state: bool | None = None,
         schema: Schemas | None = None,
         input_schemas: Schemas | None = None,
         limit: int = DEFAULT_LIMIT,
@@ -369,7 +369,8 @@ class Dataflow:
         """Declare an operator with ports: an instance of a class that is decorated with `penstock.operator`.
 
         The properties that the class does not have are given here. With keys, the operator has a state for each key and
-        any number of replicas. Without keys, it has one state and one replica if it is stateful, else any number.
+        any number of replicas. Without keys, it is stateless; with `global_state=True`, it has one state and one
+        replica.
 
         Args:
             name: Name of the operator.
@@ -377,7 +378,7 @@ class Dataflow:
             inputs: The streams of the input ports, port 0 first.
             keys: Columns that partition the state. They have the same names on all inputs.
             outputs: Number of output ports, or a list with their names.
-            stateful: Whether an operator without keys has one state for all rows.
+            global_state: Whether an operator without keys has one state for all rows.
             schema: Columns of the output, as DDL text or as a StructType; a list with one schema per output port.
             input_schemas: Columns that the input ports need, as a list with one schema per port.
             limit: Rows that may wait per key and port.
@@ -397,7 +398,7 @@ class Dataflow:
             f"Operator '{name}'",
             outputs=outputs,
             keys=keys,
-            stateful=stateful,
+            global_state=global_state,
             schema=schema,
             input_schemas=input_schemas,
         )

@@ -48,7 +48,7 @@ class OperatorSpec:
     inputs: int | None = None
     outputs: int | tuple[str, ...] | None = None
     keys: tuple[str, ...] | None = None
-    stateful: bool | None = None
+    global_state: bool | None = None
     schema: tuple[str, ...] | None = None  # of one output for all ports, or of each output port
     input_schemas: tuple[str, ...] | None = None
 
@@ -87,7 +87,7 @@ def operator(
     inputs: int | None = None,
     outputs: int | Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
-    stateful: bool | None = None,
+    global_state: bool | None = None,
     schema: Schemas | None = None,
     input_schemas: Schemas | None = None,
 ) -> Any:
@@ -101,7 +101,7 @@ def operator(
         inputs: Number of input ports.
         outputs: Number of output ports, or a list with their names. The default is 1.
         keys: Columns that partition the state, on all inputs.
-        stateful: Whether an operator without keys has one state for all rows. Otherwise it is stateless.
+        global_state: Whether an operator without keys has one state for all rows. Otherwise it is stateless.
         schema: Columns of the output, as DDL text or as a StructType; a list with one schema per output port.
         input_schemas: Columns that the input ports need, as a list with one schema per port.
 
@@ -111,7 +111,7 @@ def operator(
     Raises:
         DataflowError: A property is not valid.
 
-    >>> @operator(inputs=1, schema="total bigint", stateful=True)
+    >>> @operator(inputs=1, schema="total bigint", global_state=True)
     ... class Total:
     ...     def invoke(self, ctx):
     ...         ctx.state["total"] = ctx.state.get("total", 0) + ctx.row["n"]
@@ -122,7 +122,7 @@ def operator(
         inputs=inputs,
         outputs=outputs,
         keys=keys,
-        stateful=stateful,
+        global_state=global_state,
         schema=schema,
         input_schemas=input_schemas,
     )
@@ -144,7 +144,7 @@ def spec_of_properties(
     inputs: int | None = None,
     outputs: int | Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
-    stateful: bool | None = None,
+    global_state: bool | None = None,
     schema: Schemas | None = None,
     input_schemas: Schemas | None = None,
 ) -> OperatorSpec:
@@ -160,15 +160,15 @@ def spec_of_properties(
             raise DataflowError(f"{subject} has outputs={list(names)}; give each name once.")
     elif outputs is not None:
         _check_count(subject, "outputs", outputs)
-    if stateful is not None and not isinstance(stateful, bool):
-        raise DataflowError(f"{subject} has stateful={stateful!r}; give True or False.")
+    if global_state is not None and not isinstance(global_state, bool):
+        raise DataflowError(f"{subject} has global_state={global_state!r}; give True or False.")
     if keys is not None:
         check_keys(subject, keys)
     return OperatorSpec(
         inputs=inputs,
         outputs=names if names is not None else outputs,  # type: ignore[arg-type]
         keys=None if keys is None else tuple(keys),
-        stateful=stateful,
+        global_state=global_state,
         schema=None if schema is None else _schemas(schema),
         input_schemas=None if input_schemas is None else _schemas(input_schemas),
     )
@@ -208,11 +208,11 @@ def port_operator(
         raise DataflowError(
             f"Operator '{name}' has no schema of its output; give schema='name type, ...' in its decorator or here."
         )
-    if spec.keys and spec.stateful is False:
-        raise DataflowError(f"Operator '{name}' has keys={list(spec.keys)} and stateful=False; remove one of them.")
+    if spec.keys and spec.global_state is False:
+        raise DataflowError(f"Operator '{name}' has keys={list(spec.keys)} and global_state=False; remove one of them.")
     frozen = MappingProxyType(dict(config))
     schedule = _schedule(name, instance, frozen)
-    stateful = bool(spec.keys or spec.stateful)
+    stateful = bool(spec.keys or spec.global_state)
     required = schedule.required(name, inputs) if isinstance(schedule, RowSchedule) else ()
     _check_stateless(name, stateful, schedule, required)
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
@@ -317,7 +317,7 @@ def _check_stateless(name: str, stateful: bool, schedule: Schedule, required: tu
     if waits:
         raise DataflowError(
             f"Operator '{name}' {waits}, but it is stateless, so that no row can wait; give keys=[...], or "
-            "stateful=True for one state without keys."
+            "global_state=True for one state without keys."
         )
 
 

@@ -98,7 +98,7 @@ class Context:
     def state(self) -> dict[str, Any]:
         """The state of the key: a dict that the operator changes. An empty state takes no space."""
         if self._state is None:
-            raise InvocationError("ctx.state: the operator is stateless; give keys=[...], or stateful=True.")
+            raise InvocationError("ctx.state: the operator is stateless; give keys=[...], or global_state=True.")
         return self._state.mapping()
 
     @property

@@ -14,7 +14,7 @@ class ExponentialAverage:
     """Emits each row with the exponential moving average of a column up to this row.
 
     The average starts with the first value. It then becomes `weight * value + (1 - weight) * average`. A row without a
-    value leaves it unchanged. Declare the operator with keys (an average per key) or with `stateful=True`.
+    value leaves it unchanged. Declare the operator with keys (an average per key) or with `global_state=True`.
 
     Args:
         column: The column with the values.
@@ -26,7 +26,7 @@ class ExponentialAverage:
 
     >>> import penstock
     >>> average = ExponentialAverage("price", weight=0.5)
-    >>> runner = penstock.OperatorRunner(average, stateful=True, schema="price double, average double")
+    >>> runner = penstock.OperatorRunner(average, global_state=True, schema="price double, average double")
     >>> runner.feed([{"price": 8.0}, {"price": 4.0}])
     [{'price': 8.0, 'average': 8.0}, {'price': 4.0, 'average': 6.0}]
     """

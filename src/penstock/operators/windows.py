@@ -14,7 +14,7 @@ from penstock.dataflow.schedule import Schedule, when_all
 class TumblingWindow:
     """Emits one result for each `rows` consecutive rows.
 
-    Declare it with keys (windows per key) or with `stateful=True`. Rows of an incomplete window wait.
+    Declare it with keys (windows per key) or with `global_state=True`. Rows of an incomplete window wait.
 
     Args:
         rows: Rows of a window.
@@ -25,7 +25,7 @@ class TumblingWindow:
 
     >>> import penstock
     >>> total = TumblingWindow(rows=2, result=lambda rows: {"total": sum(row["n"] for row in rows)})
-    >>> runner = penstock.OperatorRunner(total, stateful=True, schema="total int")
+    >>> runner = penstock.OperatorRunner(total, global_state=True, schema="total int")
     >>> runner.feed([{"n": n} for n in range(5)])
     [{'total': 1}, {'total': 5}]
     """
@@ -47,8 +47,8 @@ class TumblingWindow:
 class SlidingWindow:
     """Emits a result for the last `rows` rows after each `slide` new rows, as soon as the first window is complete.
 
-    Declare it with keys (windows per key) or with `stateful=True`. The rows that the next window needs are state, so
-    their values must be such that `ctx.state` can store them.
+    Declare it with keys (windows per key) or with `global_state=True`. The rows that the next window needs are state,
+    so their values must be such that `ctx.state` can store them.
 
     Args:
         rows: Rows of a window.
@@ -60,7 +60,7 @@ class SlidingWindow:
 
     >>> import penstock
     >>> total = SlidingWindow(rows=3, slide=1, result=lambda rows: {"total": sum(row["n"] for row in rows)})
-    >>> runner = penstock.OperatorRunner(total, stateful=True, schema="total int")
+    >>> runner = penstock.OperatorRunner(total, global_state=True, schema="total int")
     >>> runner.feed([{"n": n} for n in range(5)])
     [{'total': 3}, {'total': 6}, {'total': 9}]
     """

@@ -175,11 +175,13 @@ def test_output_ports_timers_and_a_global_state(spark: SparkSession, tmp_path: P
     even, odd = flow.operator("divided", Divided(), inputs=[numbers])
     assert (even.name, odd.name) == ("divided_even", "divided_odd")
     flow.operator("clock", Clock(), inputs=[even], keys=["key"], seconds=0.2).sink("ticks", penstock.memory())
-    recorder = flow.operator("all", Recorder(), inputs=[odd], stateful=True, ports="any", count="exact", rows=5)
+    recorder = flow.operator("all", Recorder(), inputs=[odd], global_state=True, ports="any", count="exact", rows=5)
     recorder.sink("fives", penstock.memory())
     nothing = even.stateless("nothing", lambda df: df.where("false").select("n"))
     starved = {"ports": "all", "count": "exact", "rows": 1, "limit": 3, "overflow": "drop oldest"}
-    flow.operator("starved", Recorder(), inputs=[odd, nothing], stateful=True, **starved).sink("none", penstock.noop())
+    flow.operator("starved", Recorder(), inputs=[odd, nothing], global_state=True, **starved).sink(
+        "none", penstock.noop()
+    )
     engine = engine_for(flow, spark, tmp_path / "run")
     try:
         engine.start()
@@ -239,7 +241,7 @@ def test_two_operators_in_one_query_under_changes_of_replicas_and_cuts(spark: Sp
         (Storing(), {"keys": ["n"]}, "ctx.state['seen'] is of type builtins.set"),
         (
             Recorder(),
-            {"stateful": True, "limit": 5, "ports": "all", "count": "exact", "rows": 5},
+            {"global_state": True, "limit": 5, "ports": "all", "count": "exact", "rows": 5},
             "rows wait at port 0 of operator 'fails', but limit=5",
         ),
     ],

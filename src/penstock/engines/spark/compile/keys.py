@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from penstock.dataflow import DataflowError
-from penstock.engines.spark.compile.refusals import nodes_above
-from penstock.engines.spark.jvm import PlanNode, analyzed_plan
+from penstock.engines.spark.compile.refusals import is_stateful, nodes_above
+from penstock.engines.spark.jvm import analyzed_plan
 
 
 def check_grouping(name: str, keys: Sequence[str], inputs: Sequence[DataFrame], output: DataFrame) -> None:
@@ -19,7 +19,7 @@ def check_grouping(name: str, keys: Sequence[str], inputs: Sequence[DataFrame], 
     time of a window. A function that keeps no state by key is not checked.
     """
     nodes = nodes_above(analyzed_plan(output), [analyzed_plan(df) for df in inputs])
-    state_keys = [node.state_keys() for node in nodes if _is_stateful(node)]
+    state_keys = [node.state_keys() for node in nodes if is_stateful(node)]
     known_keys = [columns for columns in state_keys if columns is not None]
     if not known_keys:
         return
@@ -41,7 +41,3 @@ def check_grouping(name: str, keys: Sequence[str], inputs: Sequence[DataFrame], 
                 f"by {', '.join(grouping) or 'no column'}; declare the columns that it groups by as keys, or use "
                 "global_state if there is none"
             )
-
-
-def _is_stateful(node: PlanNode) -> bool:
-    return node.is_streaming and (node.name != "Join" or sum(child.is_streaming for child in node.children) > 1)
