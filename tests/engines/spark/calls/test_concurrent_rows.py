@@ -24,7 +24,7 @@ from penstock.dataflow.function_errors import UserFunctionError
 from penstock.dataflow.operators import RowFunction
 from penstock.engines.spark.calls import clients, dispatcher, event_loop
 from penstock.engines.spark.calls.call_sums import CallSums
-from penstock.engines.spark.calls.call_threads import THREAD_NAME
+from penstock.engines.spark.calls.call_threads import THREAD_NAME, CallThreads
 from penstock.engines.spark.calls.row_calls import over_concurrent_rows
 from penstock.engines.spark.compile.row_functions import over_rows
 
@@ -139,6 +139,36 @@ def test_retries_hide_failures_and_keep_the_order(order: Order) -> None:
     check_order(output, [{"k": n % 3, "n": n} for n in range(40)], order)
     assert attempts == {n: n % 3 + 1 for n in range(40)}
     assert (sums[0].rows, sums[0].retries, sums[0].calls) == (40, sum(n % 3 for n in range(40)), attempts.total())
+
+
+def test_a_due_retry_waits_for_a_free_thread_without_a_busy_loop() -> None:
+    begun = threading.Event()
+    attempts: Counter[int] = Counter()
+    rounds = 0
+
+    def fail_first(row: dict[str, Any]) -> dict[str, Any]:
+        attempts[row["n"]] += 1
+        if row["n"] == 0 and attempts[0] == 1:
+            raise ConnectionError("try again")
+        if row["n"] == 1:  # occupies the only thread after the retry of row 0 is due
+            begun.set()
+            time.sleep(0.5)
+        return row
+
+    def threads() -> int:
+        nonlocal rounds
+        rounds += 1
+        return 1
+
+    calls = ConcurrentCalls(threads=1, retries=1, backoff_s=0.02, order=Order.NONE)
+    caller = CallThreads(fail_first)
+    waiting = dispatcher.Dispatcher(caller, calls, threads, str)
+    try:
+        answers = list(waiting.answers(({"n": n}, 0.0) for n in range(2)))
+    finally:
+        caller.close()
+    assert begun.is_set() and sorted(answer.row["n"] for answer in answers) == [0, 1]
+    assert rounds < 50  # a busy loop makes thousands in half a second
 
 
 @pytest.mark.parametrize("order", [Order.ALL, Order.NONE])

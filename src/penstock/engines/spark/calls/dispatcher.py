@@ -96,7 +96,7 @@ class Dispatcher:
             if not self._unfinished and not has_more:
                 return
             if self._unfinished:
-                self._await_outcomes()
+                self._await_event(limit)
 
     # ---- which row is next
 
@@ -141,15 +141,19 @@ class Dispatcher:
             self._deadlines.append((now + self._calls.timeout_s, number))
         self._caller.start(number, answer.row)
 
-    def _await_outcomes(self) -> None:
-        """Process the outcomes that are there, or wait for the next event."""
+    def _await_event(self, limit: int) -> None:
+        """Process the outcomes that are there, or wait for the next event.
+
+        A retry is an event only if a call may start: otherwise it waits for an outcome, like all other rows.
+        """
         now = time.monotonic()
         while self._deadlines and self._deadlines[0][1] not in self._in_flight:
             self._deadlines.popleft()
         until_s = now + _POLL_S
-        for events in (self._deadlines, self._retries):
-            if events:
-                until_s = min(until_s, events[0][0])
+        if self._deadlines:
+            until_s = min(until_s, self._deadlines[0][0])
+        if self._retries and len(self._in_flight) < limit:
+            until_s = min(until_s, self._retries[0][0])
         with contextlib.suppress(queue.Empty):
             self._end(self._caller.outcomes.get(timeout=max(0.0, until_s - now)))
         while not self._caller.outcomes.empty():
@@ -163,7 +167,7 @@ class Dispatcher:
         self.sums.calls += 1
         self.sums.call_s += outcome.seconds
         answer.result, answer.error, answer.line = outcome.result, outcome.error, None
-        self._settle(answer)
+        self._retry_or_finish(answer)
 
     def _give_up(self) -> None:
         """Give up the calls whose deadline has passed."""
@@ -178,7 +182,7 @@ class Dispatcher:
             self.sums.calls += 1
             self.sums.call_s += timeout_s
             self.sums.timeouts += 1
-            self._settle(answer)
+            self._retry_or_finish(answer)
             allowed = _ABANDONED_PER_THREAD * max(self._calls.threads, self._threads())
             if self._caller.abandoned > allowed:
                 raise AbandonedCallsError(
@@ -186,7 +190,7 @@ class Dispatcher:
                     "keeps a thread; give the client of the service a timeout of its own"
                 )
 
-    def _settle(self, answer: CallAnswer) -> None:
+    def _retry_or_finish(self, answer: CallAnswer) -> None:
         """Retry a failed row, or finish the row and free its key."""
         is_final = not isinstance(answer.error, Exception)  # such as SystemExit; or there is no error
         if not is_final and answer.attempts <= self._calls.retries:
