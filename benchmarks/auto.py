@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.api.policy_options import PolicyOptions, controller_settings, create_policy
 from penstock.control.arena.cases import WINDOW_S, Case, Cell
-from penstock.control.arena.fixed_plans import FixedPlans, Reference
+from penstock.control.arena.fixed_plans import FixedPlans, HindsightPlans
 from penstock.control.arena.generated import SHAPES
 from penstock.control.arena.loads import LOADS
 from penstock.control.arena.matches import Match, play
@@ -31,7 +31,7 @@ ENGINES = (str(Mode.ROW_BY_ROW), str(Mode.MICRO_BATCH))
 STEADY, CHANGING = ("flat", "noise", "sine", "day"), ("step", "ramp", "spike", "bursts")
 
 
-def options_of(policy: str, case: Case, reference: Reference) -> PolicyOptions:
+def options_of(policy: str, case: Case, reference: HindsightPlans) -> PolicyOptions:
     """Return the options of a policy: the target and the limit, or the one of them that it accepts."""
     entry = POLICIES[policy]
     return PolicyOptions(
@@ -48,7 +48,7 @@ def matches_of(cell: Cell, policies: Sequence[str], at: Path) -> list[Match]:
     case = Case(cell=cell)
     file = at / f"{cell.shape}-{cell.seed}-{cell.load}-{cell.engine}.json"
     if file.exists():
-        reference = msgspec.json.decode(file.read_bytes(), type=Reference)
+        reference = msgspec.json.decode(file.read_bytes(), type=HindsightPlans)
     else:
         reference = FixedPlans(case).reference()
         file.write_bytes(msgspec.json.encode(reference))

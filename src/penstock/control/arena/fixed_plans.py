@@ -95,7 +95,7 @@ class FixedPlans:
     def _fastest(self) -> tuple[Plan, float]:
         limit = self.case.slots
         budgets = sorted({limit, *(round(limit * share) for share in (0.9, 0.75, 0.6))})
-        plans = [self._plan(cuts, budget) for cuts in self._cut_sets() for budget in budgets]
+        plans = [self._within(cuts, budget) for cuts in self._cut_sets() for budget in budgets]
         affordable = {plan.to_json(): plan for plan in plans if self.slots(plan) <= limit}
         fastest = min(affordable.values(), key=self._quantile_s)
         return fastest, self._quantile_s(fastest)
@@ -149,6 +149,15 @@ class FixedPlans:
         plan = case.first_plan.replace(cuts=cuts)
         single = {region.name for region in topology.regions if not region.replicable}
         return topology.rescaled(plan, {name: 1 if name in single else count for name, count in counts.items()})
+
+    def _within(self, cuts: frozenset[str], budget: int) -> Plan:
+        """Return the plan for a budget; regions that are cut inside use more slots than the model counts."""
+        plan = self._plan(cuts, budget)
+        for smaller in range(budget - 1, 0, -1):
+            if self.slots(plan) <= budget:
+                break
+            plan = self._plan(cuts, smaller)
+        return plan
 
     def _works(self, group: tuple[str, ...]) -> bool:
         return any(name in self.case.dataflow.work for name in group)
