@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import penstock
 from penstock.cli.main import cli
 from penstock.dataflow import Dataflow
+from penstock.dataflow.errors import PlanError
 from penstock.engines.simulated import Behaviour, Fixed, Mode, OperatorBehaviour, SimulatedEngine, SourceBehaviour
 from penstock.models.curve import Curve, curves_from_json
 from penstock.plan import Plan
@@ -132,3 +133,27 @@ def test_the_command_writes_a_plan_and_says_what_it_cannot_express(tmp_path: Pat
         cli, ["allocate", str(document), "--rate", "1", "--curves", str(tmp_path), "--plan", "plan.json"]
     )
     assert refused.exit_code == 2 and "A plan requires a dataflow of operators" in refused.output
+
+
+def test_a_plan_that_does_not_sustain_the_rate_is_not_written(tmp_path: Path) -> None:
+    """Global state has one replica. The published parser processes 310 rows/s with one thread."""
+    (tmp_path / "curves.json").write_text(curves_text())
+    flow = penstock.Dataflow("shop")
+    events = flow.source("events", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=100))
+    events.global_state("parse", lambda df: df.groupBy().count()).sink("out", penstock.noop())
+    file = tmp_path / "plan.json"
+    with pytest.raises(PlanError, match=r"sustains 310 of the 500 rows/s, limited by 'parse'.*lower rate"):
+        penstock.allocate(flow, rate=500, curves=tmp_path, plan=file)
+    assert not file.exists()
+    report = penstock.allocate(flow, rate=500, curves=tmp_path)
+    assert report.plan_binding == "parse"
+    assert report.plan_notes[0] == "the plan sustains 310 of the 500 rows/s, limited by 'parse'"
+    penstock.allocate(flow, rate=310, curves=tmp_path, plan=file)
+    assert Plan.from_json(file.read_text()).replicas == {"parse": 1}
+
+
+def test_linear_scaling_of_a_falling_curve_is_not_written(tmp_path: Path) -> None:
+    """LSA assumes 3 rows/s for each thread of the table lookup, but 60 threads on a slot sustain 40 rows/s."""
+    (tmp_path / "curves.json").write_text(curves_text())
+    with pytest.raises(PlanError, match="limited by 'table'"):
+        penstock.allocate(shop(), rate=100, curves=tmp_path, method="lsa", plan=tmp_path / "plan.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,12 +16,13 @@ from penstock.dataflow import Dataflow, Operator
 from penstock.dataflow.argument_types import checked_types
 from penstock.dataflow.local_paths import local_directory
 from penstock.dataflow.operator_class import PortOperator
-from penstock.dataflow.operators import RowFunction
 
 if TYPE_CHECKING:
     from penstock.engines.simulated import Behaviour
     from penstock.study.curves.measured_curve import MeasuredCurve
     from penstock.study.curves.study import CurveProgress, CurveSettings
+
+_STUDIES, _SUFFIX = Path("studies"), "-curves"  # the default directories: studies/<name of the dataflow>-curves
 
 
 @checked_types(OptionError)
@@ -33,7 +35,7 @@ def measure_curves(
     window_s: float = 2.0,
     behaviour: Behaviour | str | Path | None = None,
     spark: Any = None,
-    reuse: Iterable[str | Path] = (),
+    reuse: Iterable[str | Path] | None = None,
     at: str | Path | None = None,
     seed: int = 0,
     on_progress: Callable[[CurveProgress], None] | None = None,
@@ -54,7 +56,8 @@ def measure_curves(
         window_s: Length of a measurement window; a trial has eight.
         behaviour: Simulated costs of the operators, as a value or a JSON file. Without it, trials run on Spark.
         spark: An existing Spark session with one slot, which stays open. By default one is created.
-        reuse: Directories of other studies. A complete curve of the same function there is copied instead of measured.
+        reuse: Directories of other studies; default: all `studies/*-curves`. A complete curve of the same function
+            there, measured with the same settings, is copied instead of measured. An empty list measures all.
         at: Directory of the study; default `studies/<name of the dataflow>-curves`.
         seed: Seed of the random numbers of a simulation.
         on_progress: Called before each trial.
@@ -67,15 +70,18 @@ def measure_curves(
         CurveStudyError: An operator cannot be measured, or the directory contains trials of another version of its
             function or with other settings.
     """
-    from penstock.study.curves.function_fingerprint import function_fingerprint
-    from penstock.study.curves.measured_curve import save, stored_curves, write_curves
+    from penstock.study.curves.function_fingerprint import operator_fingerprint
+    from penstock.study.curves.measured_curve import load, save, stored_curves, write_curves
     from penstock.study.curves.study import CurveStudy, reusable
 
     dataflow = dataflow_from(flow)
     chosen = _chosen(dataflow, operators)
-    directory = Path("studies") / f"{dataflow.name}-curves" if at is None else local_directory(at)
+    directory = _STUDIES / f"{dataflow.name}{_SUFFIX}" if at is None else local_directory(at)
     costs = None if behaviour is None else operator_costs(dataflow, behaviour, None)
-    known = [curve for other in reuse for curve in stored_curves(local_directory(other))]
+    if reuse is None:
+        known = _known_curves()
+    else:
+        known = [curve for other in reuse for curve in stored_curves(local_directory(other))]
     curves = []
     for operator in chosen:
         settings = _settings(operator, threads, resolution, window_s, is_simulated=costs is not None)
@@ -89,10 +95,9 @@ def measure_curves(
         if costs is not None:
             text = f"{costs.of(operator.name)!r} {seed}"
             conditions["behaviour"] = hashlib.sha256(text.encode()).hexdigest()[:16]
-        fn = operator.fn.fn if isinstance(operator.fn, RowFunction) else operator.fn
-        assert fn is not None and not isinstance(fn, PortOperator)
-        function = function_fingerprint(fn)
-        if (earlier := reusable(known, function)) is not None and earlier.conditions == conditions:
+        function = operator_fingerprint(operator)
+        earlier = reusable(known, function, conditions)
+        if earlier is not None and load(directory, operator.name) is None:
             save(directory, earlier.replace(operator=operator.name))
         study = CurveStudy(
             operator=operator.name,
@@ -110,32 +115,42 @@ def measure_curves(
     return curves
 
 
-def measured_curves(at: str | Path) -> list[MeasuredCurve]:
-    """Return the curves in the directory of a study, complete or not.
+def measured_curves(at: str | Path | None = None) -> list[MeasuredCurve]:
+    """Return the curves in the directory of a study, complete or not. Default: those of all `studies/*-curves`.
 
     Raises:
-        CurveStudyError: The directory contains no curves.
+        CurveStudyError: There are no curves.
     """
-    from penstock.study.curves.measured_curve import stored_curves
+    from penstock.study.curves.measured_curve import CurveStudyError, stored_curves
 
-    return stored_curves(local_directory(at))
+    if at is not None:
+        return stored_curves(local_directory(at))
+    curves = _known_curves()
+    if not curves:
+        raise CurveStudyError(
+            f"'{_STUDIES}/*{_SUFFIX}' contains no measured curves; give the directory of a study, or measure curves "
+            "with 'penstock curves measure'."
+        )
+    return curves
+
+
+def _known_curves() -> list[MeasuredCurve]:
+    """Return the curves of all studies in the default place, without those of another version of Penstock."""
+    from penstock.study.curves.measured_curve import CurveStudyError, stored_curves
+
+    curves: list[MeasuredCurve] = []
+    for study in sorted(_STUDIES.glob(f"*{_SUFFIX}")):
+        with contextlib.suppress(CurveStudyError):
+            curves += stored_curves(study)
+    return curves
 
 
 def plot_curves(curves: Sequence[MeasuredCurve], file: str | Path) -> Path:
-    """Write the peak rates by number of threads as an HTML page, and return its path."""
-    from penstock.report.mst_curve import MstCurve, MstPoint
-    from penstock.report.page import mst_page, write_page
+    """Write peak rate, CPU and memory by number of threads as an HTML page, and return its path."""
+    from penstock.report.page import curves_page, write_page
 
-    shown = [
-        MstCurve(
-            app=curve.operator,
-            points=tuple(MstPoint(executors=peak.threads, rows_per_s=peak.rows_per_s) for peak in curve.peaks),
-            machines="threads",
-        )
-        for curve in curves
-    ]
     path = Path(file)
-    write_page(path, mst_page(shown))
+    write_page(path, curves_page(curves))
     return path
 
 

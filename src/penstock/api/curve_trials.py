@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.dataflow import Dataflow, Operator
+from penstock.dataflow.concurrent_calls import ConcurrentCalls, Order
 from penstock.dataflow.operator_class import PortOperator
 from penstock.dataflow.operators import Kind, RowFunction
 from penstock.dataflow.sinks import noop
@@ -20,9 +22,8 @@ if TYPE_CHECKING:
     from penstock.control.loop import Clock
     from penstock.engines.ports import RunnableEngine
     from penstock.engines.simulated import Behaviour, SimulatedEngine
-    from penstock.study.curves.study import TrialEngine
+    from penstock.study.curves.rate_trial import TrialEngine
 
-_SOURCE, _SINK = "source", "sink"
 _DRAIN_STEP_S, _DRAIN_STEPS = 0.5, 600
 _SAMPLE_ROWS = 200
 _TRIALS = "trials"  # in the directory of the study
@@ -38,14 +39,14 @@ def simulated_trials(operator: Operator, costs: Behaviour, seed: int) -> Callabl
         from penstock.plan import default_plan
 
         flow = Dataflow("curve")
-        source = flow.source(_SOURCE, generate(_unchanged, schema="n bigint", rows_per_s=1.0))
-        source.rows(operator.name, _unchanged, "n bigint", threads=1).sink(_SINK, noop())
+        source = flow.source(f"{operator.name}_input", generate(_unchanged, schema="n bigint", rows_per_s=1.0))
+        source.rows(operator.name, _unchanged, "n bigint", threads=1).sink(f"{operator.name}_output", noop())
         own = msgspec.structs.replace(costs.of(operator.name), routes={}, buffer_rows=None, pairs=False)
         behaviour = Behaviour(
             operators={operator.name: own},
             # Rows at equal intervals, as on Spark: random ones would need long trials.
             sources={
-                _SOURCE: SourceBehaviour(
+                f"{operator.name}_input": SourceBehaviour(
                     rates=((0.0, 0.0),), rows=UNLIMITED_ROWS, interarrival=Fixed(value=1.0), batch=Fixed(value=1.0)
                 )
             },
@@ -111,31 +112,34 @@ def alone_with(operator: Operator, schema: Any, rows: list[dict[str, Any]]) -> D
     flow = Dataflow("curve")
     columns = [field.name for field in schema.fields]
     values = rows if len(columns) > 1 else [{columns[0]: row[columns[0]]} for row in rows]
-    source = flow.source(_SOURCE, generate(lambda n: values[n % len(values)], schema=schema, rows_per_s=1.0))
+    source = flow.source(
+        f"{operator.name}_input", generate(lambda n: values[n % len(values)], schema=schema, rows_per_s=1.0)
+    )
     fn = operator.fn
     if isinstance(fn, RowFunction):
-        calls = fn.calls
-        options: dict[str, Any] = {}
-        if calls is not None:
-            options = {
-                "threads": 1,
-                "timeout_s": calls.timeout_s,
-                "ordered": {"all": True, "none": False}.get(calls.order.value, "key"),
-                "keys": list(calls.keys) or None,
-                "retries": calls.retries,
-                "backoff_s": calls.backoff_s,
-                "client": calls.client,
-            }
-        source.rows(operator.name, fn.fn, fn.schema, **options).sink(_SINK, noop())
+        results = source.rows(operator.name, fn.fn, fn.schema, **_call_options(fn.calls))
+        results.sink(f"{operator.name}_output", noop())
+        if fn.calls is not None and fn.calls.dead_letters:
+            results.dead_letters.sink(f"{operator.name}_failed", noop())
         return flow
     assert fn is not None and not isinstance(fn, PortOperator)
     if operator.kind is Kind.STATELESS:
-        source.stateless(operator.name, fn, columns=operator.columns).sink(_SINK, noop())
+        results = source.stateless(operator.name, fn, columns=operator.columns)
     elif operator.kind is Kind.KEYED:
-        source.keyed(operator.name, fn, keys=operator.keys, output_mode=operator.output_mode).sink(_SINK, noop())
+        results = source.keyed(operator.name, fn, keys=operator.keys, output_mode=operator.output_mode)
     else:
-        source.global_state(operator.name, fn, output_mode=operator.output_mode).sink(_SINK, noop())
+        results = source.global_state(operator.name, fn, output_mode=operator.output_mode)
+    results.sink(f"{operator.name}_output", noop())
     return flow
+
+
+def _call_options(calls: ConcurrentCalls | None) -> dict[str, Any]:
+    """Return the arguments that declare these calls, with one thread: a trial sets the number itself."""
+    if calls is None:
+        return {}
+    declared = {field.name: getattr(calls, field.name) for field in fields(calls) if field.name != "order"}
+    ordered = {Order.ALL: True, Order.KEY: "key", Order.NONE: False}[calls.order]
+    return declared | {"threads": 1, "ordered": ordered, "keys": calls.keys or None}
 
 
 def _unchanged(row: Any) -> Any:
@@ -150,8 +154,7 @@ def _trial_engine(
 ) -> TrialEngine:
     from penstock.plan import rescaled
     from penstock.study.curves.measured_curve import CurveStudyError
-    from penstock.study.curves.rate_trial import set_rate
-    from penstock.study.curves.study import TrialEngine
+    from penstock.study.curves.rate_trial import TrialEngine, set_rate
     from penstock.study.mst.trial_engine import recovered
 
     def set_threads(threads: int) -> None:

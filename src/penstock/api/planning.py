@@ -11,6 +11,7 @@ from penstock.api.input_files import dataflow_from, read_file
 from penstock.api.policy_options import OptionError
 from penstock.api.record import RunRecord, open_run
 from penstock.dataflow import Dataflow
+from penstock.dataflow.errors import PlanError
 from penstock.plan import default_plan
 
 if TYPE_CHECKING:
@@ -91,9 +92,10 @@ def allocate(
         mapping: Placement of threads on slots: "dsm", "rsm" or "sam".
         vms: JSON file with the sizes of VMs that can be rented. By default each slot is a VM.
         like: A record, or the directory of a run, whose measured selectivities are used.
-        plan: File to write the plan to, for `penstock.run`.
+        plan: File to write the plan to, for `penstock.run`. A plan that does not sustain the rate is not written.
 
     Raises:
+        PlanError: The plan does not sustain the rate, and a file for it is given.
         PenstockError: A file cannot be read, or the rate cannot be reached.
     """
     from penstock.models.curve import curves_from_json
@@ -118,13 +120,20 @@ def allocate(
     tasks, used = tasks_of(declared, measured, _selectivities(like))
     schedule = schedule_threads(tasks, rate, used, method=method, mapping=mapping, sizes=sizes)
     planned = thread_plan(declared, schedule, used, measured)
+    shortfall = planned.shortfall(rate)
     if plan is not None:
+        if shortfall is not None:
+            raise PlanError(
+                f"No plan is written, because {shortfall}. Use method 'mba', declare '{planned.binding}' so that it "
+                "can have more replicas or threads, or give a lower rate."
+            )
         Path(plan).write_text(planned.plan.to_json())
     return msgspec.structs.replace(
         schedule_report(schedule, used, sizes),
         plan=planned.plan,
         plan_rows_per_s=planned.rows_per_s,
-        plan_notes=planned.notes,
+        plan_binding=planned.binding or None,
+        plan_notes=planned.notes if shortfall is None else (shortfall, *planned.notes),
     )
 
 

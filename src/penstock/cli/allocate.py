@@ -50,7 +50,8 @@ def command(
 ) -> None:
     """Allocate threads, slots and VMs for a dataflow at a rate, and predict the rate that they sustain.
 
-    For a dataflow of operators, --plan writes a plan with replicas, threads and cuts.
+    For a dataflow of operators, --plan writes a plan with replicas, threads and cuts. A plan that does not sustain the
+    rate is not written.
 
     \b
     Example:
@@ -68,54 +69,12 @@ def command(
 
 
 def _print(result: ScheduleReport) -> None:
-    from collections import Counter
-
     from rich.console import Console
-    from rich.table import Table
+
+    from penstock.report.thread_schedule_tables import operator_table, schedule_lines, vm_table
 
     console = Console()
-    operators = Table(title=f"{result.method} + {result.map} at {result.rate_rows_per_s:g} rows/s")
-    for column in ("operator", "rows/s in", "threads", "CPU %", "memory %", "threads on slots"):
-        operators.add_column(column, justify="left" if column in ("operator", "threads on slots") else "right")
-    for name, operator in result.operators.items():
-        threads = Counter(result.placement[name])
-        slots = ", ".join(f"{slot} x{count}" for slot, count in list(threads.items())[:6])
-        operators.add_row(
-            name,
-            f"{operator.input_rows_per_s:g}",
-            str(operator.threads),
-            f"{operator.cpu:.2f}",
-            f"{operator.memory:.2f}",
-            slots + (f", and {len(threads) - 6} more slots" if len(threads) > 6 else ""),
-        )
-    console.print(operators)
-    vms = Table(title="VMs")
-    for column in ("VM", "slots", "rack", "price/h", "CPU %", "memory %"):
-        vms.add_column(column, justify="left" if column == "VM" else "right")
-    for vm in result.vms[:40]:
-        price = "unknown" if vm.price_per_h is None else f"{vm.price_per_h:g}"
-        vms.add_row(vm.name, str(vm.slots), str(vm.rack), price, f"{vm.cpu:.1f}", f"{vm.memory:.1f}")
-    if len(result.vms) > 40:
-        vms.add_row(f"and {len(result.vms) - 40} more", "", "", "", "", "")
-    console.print(vms)
-    console.print(
-        f"slots: {result.slots} allocated, {result.extra_slots} added for the mapping, {result.vm_slots} in the VMs; "
-        f"lower bound {result.lower_bound}, lower bound for sustaining the rate {result.sustaining_lower_bound}"
-    )
-    if result.price_per_h is not None and result.cheapest_price_per_h is not None:
-        console.print(
-            f"price: {result.price_per_h:.4g} per hour (cheapest mix of sizes: {result.cheapest_price_per_h:.4g})"
-        )
-    for routing, predicted in result.predicted.items():
-        console.print(
-            f"{routing} routing sustains {predicted.rows_per_s:.4g} rows/s, limited by {predicted.binding} "
-            f"({predicted.within_slots_rows_per_s:.4g} with no slot above 100% CPU or memory)"
-        )
-        for name in predicted.beyond_measured:
-            console.print(f"  extrapolated: more threads of {name} share a slot than its curve was measured with")
-    if result.plan is not None:
-        replicas = ", ".join(f"{name} x{count}" for name, count in result.plan.replicas.items())
-        calls = "".join(f", {name} with {count} threads" for name, count in result.plan.threads.items())
-        console.print(f"plan: {replicas}{calls}; sustains {result.plan_rows_per_s:.4g} rows/s with even routing")
-        for note in result.plan_notes:
-            console.print(f"  {note}")
+    console.print(operator_table(result))
+    console.print(vm_table(result))
+    for line in schedule_lines(result):
+        console.print(line)

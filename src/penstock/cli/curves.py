@@ -21,7 +21,7 @@ def command() -> None:
     \b
     Example:
       penstock curves measure shop.py --operator lookup --threads 1,2,4,8,16,32
-      penstock curves list studies/shop-curves
+      penstock curves list
       penstock allocate shop.json --rate 500 --curves studies/shop-curves
     """
 
@@ -43,8 +43,9 @@ def command() -> None:
     "--reuse",
     type=click.Path(path_type=Path, exists=True),
     multiple=True,
-    help="Study whose curves of the same functions are used; may be repeated.",
+    help="Study whose curves of the same functions are used; may be repeated.  [default: all studies/*-curves]",
 )
+@click.option("--no-reuse", is_flag=True, help="Measure all operators, also those with a known curve.")
 @click.option(
     "--at", type=click.Path(path_type=Path, file_okay=False), help="Study directory.  [default: studies/<flow>-curves]"
 )
@@ -59,6 +60,7 @@ def measure(
     window_s: float,
     behaviour: Path | None,
     reuse: tuple[Path, ...],
+    no_reuse: bool,
     at: Path | None,
     seed: int,
     plot: Path | None,
@@ -82,7 +84,7 @@ def measure(
         resolution=resolution,
         window_s=window_s,
         behaviour=behaviour,
-        reuse=reuse,
+        reuse=() if no_reuse else reuse or None,
         at=at,
         seed=seed,
         on_progress=None if as_json else _show,
@@ -93,14 +95,15 @@ def measure(
 
 
 @command.command("list")
-@click.argument("study", type=click.Path(path_type=Path))
+@click.argument("study", type=click.Path(path_type=Path), required=False)
 @PLOT
 @json_option("Print the curves as JSON.")
-def list_(study: Path, plot: Path | None, as_json: bool) -> None:
-    """Print the measured curves in a study directory.
+def list_(study: Path | None, plot: Path | None, as_json: bool) -> None:
+    """Print the measured curves in a study directory, or in all of studies/*-curves.
 
     \b
     Example:
+      penstock curves list
       penstock curves list studies/shop-curves --json
     """
     import penstock

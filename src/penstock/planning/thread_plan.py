@@ -17,6 +17,7 @@ from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import regions
 from penstock.models.curve import Curve, CurvePoint
 from penstock.models.flow import Flow, FlowStream, gains
+from penstock.models.queueing.errors import distinguishable
 from penstock.plan import Plan, required_cuts, validated
 from penstock.plan.cuts import forbidden_cuts
 from penstock.planning.allocation import SLACK, SLOT, OperatorAllocation
@@ -33,6 +34,13 @@ class ThreadPlan:
     rows_per_s: float
     binding: str  # the operator that limits the rate
     notes: tuple[str, ...]
+
+    def shortfall(self, rows_per_s: float) -> str | None:
+        """Return why the plan does not sustain a rate of the sources, or None if it does."""
+        if self.rows_per_s >= rows_per_s * (1.0 - SLACK):
+            return None
+        sustained, required = distinguishable(self.rows_per_s, rows_per_s)
+        return f"the plan sustains {sustained} of the {required} rows/s, limited by '{self.binding}'"
 
 
 def tasks_of(

@@ -29,11 +29,19 @@ def curve_table(curve: MeasuredCurve) -> Table:
             f"{peak.rows_per_s:.4g}",
             UNKNOWN if peak.unstable_rows_per_s is None else f"{peak.unstable_rows_per_s:.4g}",
             seconds(peak.latency_s),
-            f"{peak.cpu:.1f}",
-            f"{peak.memory:.1f}",
+            _with_interval(peak.cpu, peak.cpu_interval),
+            _with_interval(peak.memory, peak.memory_interval),
             str(trials),
         )
     return table
+
+
+def _with_interval(percent: float, interval: tuple[float, float] | None) -> str:
+    """
+    >>> _with_interval(12.34, (10.0, 14.68)), _with_interval(12.34, None)
+    ('12.3 (10.0 to 14.7)', '12.3')
+    """
+    return f"{percent:.1f}" + (f" ({interval[0]:.1f} to {interval[1]:.1f})" if interval is not None else "")
 
 
 def progress_line(progress: CurveProgress) -> str:

@@ -91,6 +91,7 @@ class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
     on_same_vm: float
     plan: Plan | None = None  # only for a dataflow of operators
     plan_rows_per_s: float | None = None  # that the plan sustains with even routing
+    plan_binding: str | None = None  # the operator that limits this rate
     plan_notes: tuple[str, ...] = ()  # what the plan cannot express
 
     def to_json(self) -> str:

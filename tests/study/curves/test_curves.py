@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.cli.main import cli
 from penstock.dataflow import Dataflow
 from penstock.engines.simulated import (
     Behaviour,
@@ -73,6 +78,7 @@ def test_the_peaks_of_known_curves(shape: str, counts: tuple[int, ...], ends: st
         assert peak.unstable_rows_per_s is not None
         assert peak.unstable_rows_per_s - peak.rows_per_s <= 0.05 * peak.unstable_rows_per_s
         assert peak.cpu == pytest.approx(2.0 * peak.threads, rel=0.1)
+        assert peak.cpu_interval is not None and peak.cpu_interval[0] <= peak.cpu <= peak.cpu_interval[1]
     best = max(peak.rows_per_s for peak in curve.peaks)
     assert best == pytest.approx(max(rate(threads) for threads in COUNTS), rel=0.05)
     trials_per_peak = len(curve.trials) / len(curve.peaks)
@@ -104,7 +110,24 @@ def test_the_file_is_the_input_of_allocate(tmp_path: Path) -> None:
     assert report.plan is not None and report.plan.threads["lookup"] == 9  # 100 rows/s need 8.3 threads
     assert penstock.measured_curves(tmp_path / "study") == [curve]
     page = penstock.plot_curves([curve], tmp_path / "curves.html").read_text()
-    assert "lookup" in page and "threads" in page
+    for title in ("peak rate, rows/s", "CPU at the peak", "memory at the peak", "95 % interval"):
+        assert title in page
+
+
+def test_a_trial_keeps_its_windows_and_the_peak_their_intervals(tmp_path: Path) -> None:
+    """The interval of the mean of six windows: mean +- t(0.975, 5) s / sqrt(6), with t = 2.571 from a table."""
+    behaviour = Behaviour(operators={"lookup": OperatorBehaviour(service_s=Exponential(mean=0.01), cpu_share=0.5)})
+    (curve,) = penstock.measure_curves(
+        flow_with(), threads=(1,), behaviour=behaviour, at=tmp_path, window_s=5.0, resolution=0.2, seed=5
+    )
+    peak = curve.peaks[0]
+    trial = next(trial for trial in curve.trials if trial.is_stable and trial.rows_per_s == peak.rows_per_s)
+    values = [window.cpu for window in trial.windows]
+    assert len(values) == 6 and trial.cpu == pytest.approx(fmean(values)) and stdev(values) > 0
+    half = 2.571 * stdev(values) / math.sqrt(6)
+    assert peak.cpu_interval == pytest.approx((peak.cpu - half, peak.cpu + half), rel=1e-3)
+    assert peak.latency_interval_s is not None and peak.latency_s is not None
+    assert peak.latency_interval_s[0] < peak.latency_s < peak.latency_interval_s[1]
 
 
 def test_an_interrupted_study_continues_with_the_same_result(tmp_path: Path) -> None:
@@ -146,6 +169,26 @@ def test_a_curve_of_the_same_function_is_reused(tmp_path: Path) -> None:
     made: list[CurveProgress] = []
     second = measured(SHAPES["flat"], tmp_path / "second", reuse=[tmp_path / "first"], on_progress=made.append)
     assert not made and second.peaks == first.peaks
+
+
+def test_curves_in_the_default_place_are_listed_and_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CurveStudyError, match=r"'studies/\*-curves' contains no measured curves"):
+        penstock.measured_curves()
+    behaviour = with_curve(SHAPES["flat"])
+    (first,) = penstock.measure_curves(flow_with(), threads=(1, 2), behaviour=behaviour)
+    assert penstock.measured_curves() == [first]
+    made: list[CurveProgress] = []
+    options: dict[str, Any] = {"threads": (1, 2), "behaviour": behaviour, "on_progress": made.append}
+    (second,) = penstock.measure_curves(flow_with(), **options, at="other")
+    assert not made and second == first
+    (again,) = penstock.measure_curves(flow_with(), **options, at="again", reuse=())
+    assert made and again == first
+    Path("studies/old-curves/operators").mkdir(parents=True)
+    Path("studies/old-curves/operators/x.json").write_text("{}")
+    assert penstock.measured_curves() == [first]
+    listed = CliRunner().invoke(cli, ["curves", "list", "--json"])
+    assert [curve["operator"] for curve in json.loads(listed.output)] == ["lookup"]
 
 
 @pytest.mark.parametrize("counts", [(2, 4), (1, 4, 2), ()])

@@ -1,5 +1,5 @@
 """HTML pages: one self-contained file each, without scripts and without requests to the network."""
 
-from penstock.report.page.render import elastic_page, mst_page, run_page, write_page
+from penstock.report.page.render import curves_page, elastic_page, mst_page, run_page, write_page
 
-__all__ = ["elastic_page", "mst_page", "run_page", "write_page"]
+__all__ = ["curves_page", "elastic_page", "mst_page", "run_page", "write_page"]

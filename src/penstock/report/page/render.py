@@ -23,10 +23,12 @@ from penstock.report.page.graph import layout
 from penstock.report.page.marks import distinct_lines, labels, marks
 from penstock.report.page.plots import Plot, StepSeries, TimePlots, mst_plot, step_plot
 from penstock.report.page.profile_plots import latency_by_round, throughput_by_platform, throughput_by_round
+from penstock.report.page.thread_plots import curve_plots
 from penstock.report.profile_graph import profile_operators
 from penstock.report.profile_report import ProfileReport
 from penstock.report.run_report import RunReport
 from penstock.report.watched import capacity_note, capacity_text
+from penstock.study.curves.measured_curve import MeasuredCurve
 
 _FOLDER = Path(__file__).parent
 _MAX_LAYERS_SIDE_BY_SIDE = 6
@@ -95,6 +97,11 @@ def _profile_page(report: RunReport, profile: ProfileReport) -> str:
 def mst_page(curves: Sequence[MstCurve]) -> str:
     """Return a page with one plot per curve."""
     return _plots_page("Maximum sustainable throughput", [mst_plot(curve) for curve in curves])
+
+
+def curves_page(curves: Sequence[MeasuredCurve]) -> str:
+    """Return a page with the peak rate, CPU and memory of each operator by number of threads."""
+    return _plots_page("Performance curves", [plot for curve in curves for plot in curve_plots(curve)])
 
 
 def elastic_page(trace: Trace, comparison: ElasticComparison) -> str:

@@ -1,81 +1,172 @@
-"""A fingerprint of one function, so that a curve is reused exactly as long as the function stays the same."""
+"""Fingerprints of an operator and of a function: a curve is reused exactly as long as its operator stays the same."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
-from penstock.dataflow.code_location import is_installed
+from penstock.dataflow.operators import Operator, RowFunction
+from penstock.study.curves.code_names import code_names, imported_modules, is_of_package
+
+_MEMBERS_OF_EVERY_CLASS = frozenset({"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__"})
+
+
+def operator_fingerprint(operator: Operator) -> str:
+    """Return a hash of an operator's function and of its declaration, without the number of threads."""
+    declared = [("kind", operator.kind), ("keys", operator.keys), ("output_mode", operator.output_mode)]
+    function: Any = operator.fn
+    if isinstance(function, RowFunction):
+        declared.append(("schema", function.schema))
+        if function.calls is not None:
+            names = [field.name for field in fields(function.calls) if field.name != "threads"]
+            declared += [(name, getattr(function.calls, name)) for name in names]
+        function = function.fn
+    seen = _Parts(function)
+    parts = [*seen.of(function), *(part for pair in declared for part in seen.of(pair))]
+    return _hash(parts)
 
 
 def function_fingerprint(function: Callable[..., Any]) -> str:
     """Return a hash of the code of a function, of the values that it encloses, and of the functions that it uses.
 
-    Functions of installed packages, comments and line numbers do not count.
+    Functions of other installed packages, comments and line numbers do not count.
     """
-    return hashlib.sha256("\n".join(_parts(function, set())).encode()).hexdigest()[:16]
+    return _hash(_Parts(function).of(function))
 
 
-def _parts(value: Any, seen: set[int]) -> Iterator[str]:
-    """Yield texts that describe a value completely and are the same in every process."""
-    value = getattr(value, "__func__", value)  # a method
-    if id(value) in seen:
-        return
-    if isinstance(value, types.FunctionType):
-        seen.add(id(value))
-        yield from _code_parts(value.__code__)
-        yield f"{value.__defaults__!r} {value.__kwdefaults__!r}"
-        for cell in value.__closure__ or ():
-            yield from _parts(cell.cell_contents, seen)
-        for name in sorted(_names(value.__code__)):
-            used = value.__globals__.get(name)
-            if used is not None and not isinstance(used, types.ModuleType):
+def _hash(parts: Iterator[str] | list[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+class _Parts:
+    """Texts that describe values completely and are the same in every process."""
+
+    def __init__(self, function: Any) -> None:
+        self._package = (getattr(function, "__module__", None) or "").partition(".")[0]
+        self._seen: dict[int, Any] = {}  # by id; holds the values, so that no id is used again
+        self._open: set[int] = set()  # ids of the containers around the current value
+
+    def of(self, value: Any) -> Iterator[str]:
+        if isinstance(value, list | tuple | set | frozenset | Mapping | types.CodeType):
+            yield from self._content(value)
+            return
+        if isinstance(value, str | bytes | int | float | complex | None):
+            yield repr(value)
+            return
+        if id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, types.MethodType):
+            yield from self._all(value.__func__, value.__self__)
+        elif isinstance(value, staticmethod | classmethod):
+            yield from self.of(value.__func__)
+        elif isinstance(value, property):
+            yield from self._all(value.fget, value.fset)
+        elif isinstance(value, types.FunctionType):
+            yield from self._function(value)
+        elif isinstance(value, functools.partial):
+            yield from self._all(value.func, value.args, value.keywords)
+        elif isinstance(value, types.ModuleType):
+            yield value.__name__
+        elif isinstance(value, type):
+            yield from self._class(value)
+        elif self._is_own(type(value)):  # an object of the user, perhaps callable
+            yield from self._all(type(value), _attributes(value))
+        else:
+            yield _shown(value)
+
+    def _content(self, value: Any) -> Iterator[str]:
+        """Yield the parts of a value that may be equal to another one and then be the same object, or not."""
+        if id(value) in self._open:  # it contains itself
+            return
+        self._open.add(id(value))
+        yield f"{type(value).__qualname__}"
+        if isinstance(value, types.CodeType):
+            yield f"{value.co_code.hex()} {value.co_names!r} {value.co_varnames!r}"
+            yield from self._all(*value.co_consts)
+        elif isinstance(value, Mapping):
+            yield from self._all(*(part for item in value.items() for part in item))
+        elif isinstance(value, set | frozenset):
+            yield from sorted(" ".join(self.of(item)) for item in value)
+        else:
+            yield f"{len(value)}"
+            yield from self._all(*value)
+        self._open.discard(id(value))
+
+    def _all(self, *values: Any) -> Iterator[str]:
+        for value in values:
+            yield from self.of(value)
+
+    def _function(self, function: types.FunctionType) -> Iterator[str]:
+        if not is_of_package(function.__code__.co_filename, function.__module__, self._package):
+            yield f"{function.__module__}.{function.__qualname__}"
+            return
+        yield from self.of(function.__code__)
+        yield from self._all(function.__defaults__, function.__kwdefaults__)
+        for cell in function.__closure__ or ():
+            yield from self.of(cell.cell_contents)
+        names = code_names(function.__code__)
+        for name in sorted(names):
+            if name in function.__globals__:
                 yield name
-                yield from _parts(used, seen)
-    elif isinstance(value, functools.partial):
-        yield from _parts(value.func, seen)
-        yield f"{value.args!r} {sorted(value.keywords.items())!r}"
-    elif isinstance(value, type):
-        seen.add(id(value))
-        yield value.__qualname__
-        if _is_own(value):
-            for name, member in sorted(vars(value).items()):
-                if isinstance(member, types.FunctionType):
+                yield from self._used(function.__globals__[name], names)
+        for name in imported_modules(function.__code__, function.__globals__.get("__package__")):
+            if is_of_package(None, name, self._package):
+                yield from self._used(_imported(name), names)
+
+    def _used(self, value: Any, names: frozenset[str]) -> Iterator[str]:
+        """Yield a global value, or of a module the values with names that the code contains."""
+        if not isinstance(value, types.ModuleType):
+            yield from self.of(value)
+            return
+        yield value.__name__
+        if is_of_package(getattr(value, "__file__", None), value.__name__, self._package):
+            for name in sorted(names & vars(value).keys()):
+                member = vars(value)[name]
+                if isinstance(member, types.ModuleType) and member.__name__.startswith(f"{value.__name__}."):
+                    yield from self._used(member, names)
+                elif not isinstance(member, types.ModuleType):
                     yield name
-                    yield from _parts(member, seen)
-    elif _is_own(type(value)):  # an object of the user, perhaps callable
-        seen.add(id(value))
-        yield from _parts(type(value), seen)
-        for name, attribute in sorted(getattr(value, "__dict__", {}).items()):
-            yield name
-            yield from _parts(attribute, seen)
-    else:
-        yield _shown(value)
+                    yield from self.of(member)
+
+    def _class(self, kind: type) -> Iterator[str]:
+        yield f"{kind.__module__}.{kind.__qualname__}"
+        if self._is_own(kind):
+            for name, member in sorted(vars(kind).items()):
+                if name not in _MEMBERS_OF_EVERY_CLASS and not isinstance(member, types.MemberDescriptorType):
+                    yield name
+                    yield from self.of(member)
+            yield from self._all(*kind.__bases__)
+
+    def _is_own(self, kind: type) -> bool:
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        return is_of_package(file, kind.__module__, self._package)
 
 
-def _code_parts(code: types.CodeType) -> Iterator[str]:
-    yield f"{code.co_code.hex()} {code.co_names!r} {code.co_varnames!r}"
-    for constant in code.co_consts:
-        yield from _code_parts(constant) if isinstance(constant, types.CodeType) else [_shown(constant)]
+def _imported(name: str) -> types.ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:  # the function itself may expect that
+        return None
 
 
-def _names(code: types.CodeType) -> set[str]:
-    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return set(code.co_names).union(*map(_names, inner))
-
-
-def _is_own(kind: type) -> bool:
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return file is not None and not is_installed(file)
+def _attributes(value: Any) -> dict[str, Any]:
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()) if hasattr(value, name)]
+    named = {name: getattr(value, name) for name in slots if name not in ("__dict__", "__weakref__")}
+    return dict(sorted((named | getattr(value, "__dict__", {})).items()))
 
 
 def _shown(value: Any) -> str:
-    """Return a text without addresses in memory, and with sets in a fixed order."""
-    if isinstance(value, set | frozenset):
-        return f"{{{', '.join(sorted(map(_shown, value)))}}}"
+    """Return a text without addresses in memory; a value with a buffer, such as an array, by all its bytes."""
+    try:
+        content = hashlib.sha256(memoryview(value).tobytes()).hexdigest()
+    except (TypeError, ValueError, NotImplementedError):
+        content = ""
     text = repr(value)
-    return type(value).__qualname__ if " at 0x" in text else text
+    return f"{type(value).__qualname__} {content}" if content or " at 0x" in text else text

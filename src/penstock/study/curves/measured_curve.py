@@ -19,6 +19,14 @@ class CurveStudyError(PenstockError):
     """An operator cannot be measured, or the directory contains trials that do not fit."""
 
 
+class TrialWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """One window of a trial. CPU and memory are in percent of the slot above the idle load."""
+
+    latency_s: float | None  # mean over its rows; None: no row was processed
+    cpu: float
+    memory: float
+
+
 class CurveTrial(msgspec.Struct, frozen=True, kw_only=True):
     """One trial: an operator on one slot, with a number of threads and an input rate."""
 
@@ -32,10 +40,14 @@ class CurveTrial(msgspec.Struct, frozen=True, kw_only=True):
     cpu: float  # percent of the slot above the idle load
     memory: float
     seconds: float  # duration of the trial
+    windows: tuple[TrialWindow, ...] = ()  # those that count
 
 
 class PeakRate(msgspec.Struct, frozen=True, kw_only=True):
-    """The peak rate of a number of threads: the highest stable rate, and the lowest unstable one above it."""
+    """The peak rate of a number of threads: the highest stable rate, and the lowest unstable one above it.
+
+    The intervals contain the mean at the peak with a probability of 95 %, if the windows are independent.
+    """
 
     threads: int
     rows_per_s: float
@@ -43,6 +55,9 @@ class PeakRate(msgspec.Struct, frozen=True, kw_only=True):
     latency_s: float | None
     cpu: float
     memory: float
+    latency_interval_s: tuple[float, float] | None = None  # None: fewer than two windows have the value
+    cpu_interval: tuple[float, float] | None = None
+    memory_interval: tuple[float, float] | None = None
 
 
 class MeasuredCurve(msgspec.Struct, JsonDocument, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.study.curves.measured_curve import CurveStudyError, CurveTrial, PeakRate
+from penstock.study.stepwise.sequential_test import confidence_interval
 
 LOWEST_ROWS_PER_S = 1e-3
 _MAX_TRIALS = 60
@@ -75,4 +76,20 @@ def peak_rate(trials: Sequence[CurveTrial]) -> PeakRate:
         latency_s=best.latency_s,
         cpu=best.cpu,
         memory=best.memory,
+        latency_interval_s=_interval([window.latency_s for window in best.windows]),
+        cpu_interval=_interval([window.cpu for window in best.windows]),
+        memory_interval=_interval([window.memory for window in best.windows]),
     )
+
+
+def _interval(values: Sequence[float | None]) -> tuple[float, float] | None:
+    """Return the confidence interval of the mean; no value of a window is negative.
+
+    >>> _interval([1.0]), _interval([4.0, None, 4.0]), [round(end, 2) for end in _interval([9.0, 10.0, 11.0])]
+    (None, (4.0, 4.0), [7.52, 12.48])
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return None
+    low, high = confidence_interval(known)
+    return max(0.0, low), high

@@ -15,7 +15,7 @@ from penstock.control.loop import Clock
 from penstock.engines.ports import RunnableEngine
 from penstock.measure.stationarity import latency_grows, latency_slope
 from penstock.measure.window import Window
-from penstock.study.curves.measured_curve import CurveTrial
+from penstock.study.curves.measured_curve import CurveTrial, TrialWindow
 from penstock.study.mst.throughput import mix, sustained
 from penstock.study.mst.trial_engine import recovered
 
@@ -34,37 +34,44 @@ class RateTrialSettings:
     largest_slope: float = 0.02  # of the latency, in seconds per second
 
 
-def run_trial(
-    engine: RunnableEngine,
-    clock: Clock,
-    usage: Usage,
-    *,
-    operator: str,
-    threads: int,
-    rows_per_s: float,
-    settings: RateTrialSettings,
-) -> CurveTrial:
-    """Run the engine at a rate and return the result. The engine has the plan of the trial and no waiting rows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEngine:
+    """An engine that runs the operator alone on one slot, the clock of its time, and the usage of the slot."""
+
+    engine: RunnableEngine
+    clock: Clock
+    usage: Usage
+    set_threads: Callable[[int], None]
+    drain: Callable[[], None]  # ends the input and waits until no row is left
+    stop: Callable[[], None]
+
+    def window(self, seconds: float) -> Window:
+        """Let the engine run for this time and return what it did."""
+        self.clock.sleep(seconds)
+        recovered(self.engine, "in a trial")
+        return self.engine.observe()
+
+
+def run_trial(running: TrialEngine, threads: int, rows_per_s: float, settings: RateTrialSettings) -> CurveTrial:
+    """Run the engine at a rate and return the result. It has the plan of the trial and no waiting rows."""
+    clock = running.clock
     began_s = clock.monotonic()
-    set_rate(engine, rows_per_s)
-
-    def observed(seconds: float) -> Window:
-        clock.sleep(seconds)
-        recovered(engine, f"with {threads} threads at {rows_per_s:.4g} rows/s")
-        return engine.observe()
-
-    window_s = max(settings.window_s, min(_LONGEST_WINDOW_S, _ROWS_PER_WINDOW / rows_per_s))
-    warm_up = [observed(window_s) for _ in range(settings.warm_up)]
-    while not any(_rows(window) for window in warm_up) and clock.monotonic() - began_s < _LONGEST_WARM_UP_S:
-        warm_up.append(observed(window_s))  # the first batch has not ended
+    set_rate(running.engine, rows_per_s)
+    warm_up = _warm_up(running, rows_per_s, settings)
     longest_s = max((query.batch_max_s or 0.0 for window in warm_up for query in window.pipelines), default=0.0)
-    window_s = max(window_s, min(_LONGEST_WINDOW_S, _BATCHES_PER_WINDOW * longest_s))
-    usage()  # begins to count
-    counted = [observed(window_s) for _ in range(settings.windows)]
-    cpu, memory = usage()
+    window_s = max(_window_s(rows_per_s, settings), min(_LONGEST_WINDOW_S, _BATCHES_PER_WINDOW * longest_s))
+    running.usage()  # begins to count
+    counted, uses = [], []
+    for _ in range(settings.windows):
+        counted.append(running.window(window_s))
+        uses.append(running.usage())
+    windows = tuple(
+        TrialWindow(latency_s=window.latency.mean_s if window.latency is not None else None, cpu=cpu, memory=memory)
+        for window, (cpu, memory) in zip(counted, uses, strict=True)
+    )
     latencies = [(window.end_s, window.latency.mean_s) for window in counted if window.latency is not None]
     slope, _ = latency_slope(*zip(*latencies, strict=True)) if latencies else (0.0, 1.0)
-    taken = [sustained(engine.flow, window, before) for before, window in pairwise([warm_up[-1], *counted])]
+    taken = [sustained(running.engine.flow, window, before) for before, window in pairwise([warm_up[-1], *counted])]
     known = [rate for rate in taken if rate is not None]
     return CurveTrial(
         threads=threads,
@@ -74,10 +81,24 @@ def run_trial(
         processed_rows_per_s=fmean(known) if known else None,
         latency_s=fmean(latency for _, latency in latencies) if latencies else None,
         latency_slope=slope,
-        cpu=cpu,
-        memory=memory,
+        cpu=fmean(window.cpu for window in windows),
+        memory=fmean(window.memory for window in windows),
         seconds=clock.monotonic() - began_s,
+        windows=windows,
     )
+
+
+def _warm_up(running: TrialEngine, rows_per_s: float, settings: RateTrialSettings) -> list[Window]:
+    """Return the windows until the first batch has ended."""
+    began_s, window_s = running.clock.monotonic(), _window_s(rows_per_s, settings)
+    windows = [running.window(window_s) for _ in range(settings.warm_up)]
+    while not any(map(_rows, windows)) and running.clock.monotonic() - began_s < _LONGEST_WARM_UP_S:
+        windows.append(running.window(window_s))
+    return windows
+
+
+def _window_s(rows_per_s: float, settings: RateTrialSettings) -> float:
+    return max(settings.window_s, min(_LONGEST_WINDOW_S, _ROWS_PER_WINDOW / rows_per_s))
 
 
 def _rows(window: Window) -> int:

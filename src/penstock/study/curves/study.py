@@ -8,11 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.control.loop import Clock
-from penstock.engines.ports import RunnableEngine
 from penstock.study.curves.measured_curve import CurveStudyError, CurveTrial, MeasuredCurve, load, save
 from penstock.study.curves.peak_search import next_rate, peak_rate
-from penstock.study.curves.rate_trial import RateTrialSettings, Usage, run_trial
+from penstock.study.curves.rate_trial import RateTrialSettings, TrialEngine, run_trial
 from penstock.study.curves.thread_search import next_threads
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -48,18 +46,6 @@ class CurveProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialEngine:
-    """An engine that runs the operator alone on one slot, the clock of its time, and the usage of the slot."""
-
-    engine: RunnableEngine
-    clock: Clock
-    usage: Usage
-    set_threads: Callable[[int], None]
-    drain: Callable[[], None]  # ends the input and waits until no row is left
-    stop: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CurveStudy:
     operator: str
     dataflow: str
@@ -82,7 +68,7 @@ class CurveStudy:
                     save(self.directory, curve)
                     break
                 own = [trial for trial in curve.trials if trial.threads == threads]
-                rate = next_rate(own, self._first_rate(curve, threads), self.settings.resolution)
+                rate = next_rate(own, self._first_rate(curve), self.settings.resolution)
                 if rate is None:
                     curve = msgspec.structs.replace(curve, peaks=(*curve.peaks, peak_rate(own)))
                     save(self.directory, curve)
@@ -100,15 +86,7 @@ class CurveStudy:
 
     def _trial(self, running: TrialEngine, threads: int, rows_per_s: float) -> CurveTrial:
         running.set_threads(threads)
-        trial = run_trial(
-            running.engine,
-            running.clock,
-            running.usage,
-            operator=self.operator,
-            threads=threads,
-            rows_per_s=rows_per_s,
-            settings=self.settings.trial,
-        )
+        trial = run_trial(running, threads, rows_per_s, self.settings.trial)
         running.drain()
         return trial
 
@@ -142,7 +120,7 @@ class CurveStudy:
             )
         return curve
 
-    def _first_rate(self, curve: MeasuredCurve, threads: int) -> float:
+    def _first_rate(self, curve: MeasuredCurve) -> float:
         """Return where the search begins: at the peak rate of the previous number of threads."""
         return curve.peaks[-1].rows_per_s if curve.peaks else self.settings.first_rows_per_s
 
@@ -155,6 +133,13 @@ class CurveStudy:
         return max(1.0, left) * mean_s
 
 
-def reusable(curves: Sequence[MeasuredCurve], function: str) -> MeasuredCurve | None:
-    """Return a complete curve of the same function, measured for any dataflow."""
-    return next((curve for curve in curves if curve.function == function and curve.ended is not None), None)
+def reusable(curves: Sequence[MeasuredCurve], function: str, conditions: Mapping[str, str]) -> MeasuredCurve | None:
+    """Return a complete curve of the same function and settings, measured for any dataflow."""
+    return next(
+        (
+            curve
+            for curve in curves
+            if curve.function == function and curve.conditions == conditions and curve.ended is not None
+        ),
+        None,
+    )
