@@ -15,7 +15,7 @@ from tests.support.spark_runs import engine_for, play
 ROWS = 60
 
 
-@pytest.mark.parametrize(("detector", "found", "wrong"), [("orb", 0.85, 0.08), ("sift", 0.95, 0.05)])
+@pytest.mark.parametrize(("detector", "detected", "wrong"), [("orb", 0.85, 0.08), ("sift", 0.95, 0.05)])
 def test_the_logos_drawn_on_a_frame_are_detected(detector: logos.Detector, detected: float, wrong: float) -> None:
     """The expected logos are the ones that were drawn on the frames; they do not come from the chain under test."""
     seen = {(frame, name) for frame, name, _ in logos.oracle(ROWS, detector=detector)}
