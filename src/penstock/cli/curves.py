@@ -43,7 +43,7 @@ def command() -> None:
     "--reuse",
     type=click.Path(path_type=Path, exists=True),
     multiple=True,
-    help="Study whose curves of the same functions are used; may be repeated.  [default: all studies/*-curves]",
+    help="Study whose curves of the same functions are used; may be repeated.  [default: all studies/<flow>-curves]",
 )
 @click.option("--no-reuse", is_flag=True, help="Measure all operators, also those with a known curve.")
 @click.option(
@@ -99,7 +99,7 @@ def measure(
 @PLOT
 @json_option("Print the curves as JSON.")
 def list_(study: Path | None, plot: Path | None, as_json: bool) -> None:
-    """Print the measured curves in a study directory, or in all of studies/*-curves.
+    """Print the measured curves in a study directory, or in all directories studies/<flow>-curves.
 
     \b
     Example:
