@@ -10,6 +10,7 @@ import penstock
 from penstock.apps import finance, netmon, wordcount
 from penstock.dataflow import Dataflow, PlanError
 from penstock.plan import (
+    ExecutorGroup,
     Plan,
     check_successor,
     default_plan,
@@ -158,12 +159,40 @@ def test_a_loop_needs_its_cut() -> None:
         ({"slots": 0}, "slots = 0"),
         ({"cuts": frozenset({"nowhere"})}, "cuts after 'nowhere', which is not an operator"),
         ({"cuts": frozenset({"out"})}, "cuts after sink 'out'"),
+        (
+            {"groups": {"a": ExecutorGroup(operators=("x",), slots=1)}},
+            "Group 'a' contains 'x', which is not an operator",
+        ),
+        ({"groups": {"a": ExecutorGroup(operators=(), slots=1)}}, "Group 'a' has no operators"),
+        ({"groups": {"a b": ExecutorGroup(operators=("map",), slots=1)}}, "'a b' is not a name of a group"),
+        ({"groups": {"a": ExecutorGroup(operators=("map",), slots=0)}}, "slots of group 'a' = 0"),
+        ({"groups": {"a": ExecutorGroup(operators=("map",), slots=2)}}, '2 slots, and its groups have 2.*"slots": 3'),
+        (
+            {
+                "slots": 3,
+                "groups": {
+                    "a": ExecutorGroup(operators=("map",), slots=1),
+                    "b": ExecutorGroup(operators=("count", "map"), slots=1),
+                },
+            },
+            "'map' is in the groups 'a' and 'b'",
+        ),
     ],
 )
 def test_an_invalid_plan_is_refused_with_the_correction(change: dict[str, object], says: str) -> None:
     flow = counting()
     with pytest.raises(PlanError, match=says):
         validated(flow, default_plan(flow).replace(**change))
+
+
+def test_groups_are_validated_in_the_order_of_the_dataflow_and_described() -> None:
+    flow = counting()
+    plan = default_plan(flow, slots=4)
+    grouped = validated(flow, plan.replace(groups={"a": ExecutorGroup(operators=("count", "map"), slots=3)}))
+    assert grouped.groups["a"].operators == ("map", "count")
+    assert grouped.group_slots == 3 and grouped.group_of == {"map": "a", "count": "a"}
+    assert str(diff(plan, grouped)) == "group a: none -> 3 slots for map, count"
+    assert rescaled(flow, grouped, {"count": 2}).groups == grouped.groups
 
 
 def test_an_operator_with_global_state_has_one_replica() -> None:
@@ -237,6 +266,10 @@ plans = st.builds(
     cuts=st.frozensets(st.sampled_from(["s", "map", "count"])),
     replicas=st.fixed_dictionaries({"map": st.integers(1, 9), "count": st.integers(1, 9)}),
     slots=st.integers(1, 9),
+    groups=st.dictionaries(
+        st.sampled_from(["a", "b"]),
+        st.builds(ExecutorGroup, operators=st.just(("map",)), slots=st.integers(1, 3)),
+    ),
 )
 
 
@@ -255,6 +288,11 @@ def test_a_difference_says_what_to_change(old: Plan, new: Plan) -> None:
         cuts=(old.cuts - set(difference.cuts_removed)) | set(difference.cuts_added),
         replicas=old.replicas | {name: after for name, (_, after) in difference.replicas.items() if after is not None},
         slots=difference.slots[1] if difference.slots else old.slots,
+        groups={
+            name: group
+            for name in old.groups.keys() | difference.groups.keys()
+            if (group := difference.groups.get(name, (None, old.groups.get(name)))[1]) is not None
+        },
     )
     assert again == new
 

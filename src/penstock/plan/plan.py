@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, TypeVar
 
 import msgspec
 
 from penstock.dataflow.errors import PenstockError, PlanError
 from penstock.dataflow.json_document import JsonDocument
+from penstock.plan.counts import slots_text
+
+Value = TypeVar("Value")
+
+
+class ExecutorGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Executors that run only the tasks of some operators, and no other tasks."""
+
+    operators: tuple[str, ...]
+    slots: int
+
+    def __str__(self) -> str:
+        return f"{slots_text(self.slots)} for {', '.join(self.operators)}"
 
 
 class Plan(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a dataflow runs: where it is cut into queries, and how many replicas and threads its operators have.
+    """How a dataflow runs: its cuts into queries, its replicas and threads, and the executors of its operators.
 
     Attributes:
         dataflow: Name of the dataflow that the plan is for.
@@ -20,7 +34,9 @@ class Plan(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unkno
             of them, and a validated plan names the first.
         threads: Calls in flight per replica, by name of an operator that is declared with threads. A validated plan
             contains all of them.
-        slots: Number of tasks that run at the same time.
+        slots: Number of tasks that run at the same time, in all groups and outside of them.
+        groups: Groups of executors by name. Operators without a group run on the other executors, or in the group of
+            an operator with which they share a stage.
     """
 
     noun: ClassVar[str] = "a plan"
@@ -32,6 +48,17 @@ class Plan(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unkno
     replicas: dict[str, int] = {}
     threads: dict[str, int] = {}
     slots: int
+    groups: dict[str, ExecutorGroup] = {}
+
+    @property
+    def group_slots(self) -> int:
+        """The slots of all groups."""
+        return sum(group.slots for group in self.groups.values())
+
+    @property
+    def group_of(self) -> dict[str, str]:
+        """The name of the group of each operator that has one."""
+        return {operator: name for name, group in self.groups.items() for operator in group.operators}
 
 
 class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +69,13 @@ class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
     replicas: dict[str, tuple[int | None, int | None]]  # operator -> (before, after)
     slots: tuple[int, int] | None
     threads: dict[str, tuple[int | None, int | None]] = {}  # operator -> (before, after)
+    groups: dict[str, tuple[ExecutorGroup | None, ExecutorGroup | None]] = {}  # name -> (before, after)
 
     @property
     def empty(self) -> bool:
         """Whether the two plans are equal."""
-        return not (self.cuts_added or self.cuts_removed or self.replicas or self.threads or self.slots)
+        changes = (self.cuts_added, self.cuts_removed, self.replicas, self.threads, self.slots, self.groups)
+        return not any(changes)
 
     def __str__(self) -> str:
         parts = [f"cut after {name}" for name in self.cuts_added]
@@ -55,6 +84,9 @@ class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
         parts += [f"{operator}: {before} -> {after} threads" for operator, (before, after) in self.threads.items()]
         if self.slots:
             parts.append(f"slots: {self.slots[0]} -> {self.slots[1]}")
+        parts += [
+            f"group {name}: {before or 'none'} -> {after or 'none'}" for name, (before, after) in self.groups.items()
+        ]
         return ", ".join(parts) or "no change"
 
 
@@ -79,13 +111,14 @@ def diff(old: Plan, new: Plan) -> PlanDiff:
         replicas=_changed(old.replicas, new.replicas),
         slots=(old.slots, new.slots) if old.slots != new.slots else None,
         threads=_changed(old.threads, new.threads),
+        groups=_changed(old.groups, new.groups),
     )
 
 
-def _changed(old: dict[str, int], new: dict[str, int]) -> dict[str, tuple[int | None, int | None]]:
-    """Return the counts that differ, as (before, after) by operator."""
+def _changed(old: Mapping[str, Value], new: Mapping[str, Value]) -> dict[str, tuple[Value | None, Value | None]]:
+    """Return the values that differ, as (before, after) by name."""
     return {
-        operator: (old.get(operator), new.get(operator))
-        for operator in sorted(old.keys() | new.keys())
-        if old.get(operator) != new.get(operator)
+        name: (old.get(name), new.get(name))
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
     }

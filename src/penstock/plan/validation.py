@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from penstock.dataflow.concurrent_calls import check_threads
@@ -10,8 +11,9 @@ from penstock.dataflow.errors import PlanError
 from penstock.dataflow.operators import Kind
 from penstock.dataflow.regions import Region, regions
 from penstock.plan.cuts import forbidden_cuts, required_cuts
-from penstock.plan.plan import Plan
+from penstock.plan.plan import ExecutorGroup, Plan
 
+_GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 MAX_REPLICAS = 10_000  # per operator: a typing error must not keep a run busy for hours
 
 
@@ -37,6 +39,7 @@ def validated(flow: Dataflow, plan: Plan) -> Plan:
         )
     check_count("slots", plan.slots)
     _check_cuts(flow, plan)
+    groups = _checked_groups(flow, plan)
     replicas = counts_by_first_operator(flow, plan.replicas)
     for region in _replicated(flow):
         if region.name not in replicas:
@@ -48,7 +51,7 @@ def validated(flow: Dataflow, plan: Plan) -> Plan:
         if name not in plan.cuts:
             raise PlanError(f'The plan must cut after \'{name}\' ({reason}); add "{name}" to "cuts".')
     in_order = {region.name: replicas[region.name] for region in _replicated(flow)}
-    return plan.replace(replicas=in_order, threads=_threads_by_operator(flow, plan.threads))
+    return plan.replace(replicas=in_order, threads=_threads_by_operator(flow, plan.threads), groups=groups)
 
 
 def counts_by_first_operator(flow: Dataflow, replicas: Mapping[str, int]) -> dict[str, int]:
@@ -99,6 +102,38 @@ def _threads_by_operator(flow: Dataflow, threads: Mapping[str, int]) -> dict[str
             )
         check_threads(name, count, PlanError)
     return {name: threads.get(name, count) for name, count in declared.items()}
+
+
+def _checked_groups(flow: Dataflow, plan: Plan) -> dict[str, ExecutorGroup]:
+    """Return the groups by name, each with its operators in the order of the dataflow."""
+    order = [operator.name for operator in flow.operators]
+    group_of: dict[str, str] = {}
+    for name, group in plan.groups.items():
+        if not _GROUP_NAME.fullmatch(name):
+            raise PlanError(f"'{name}' is not a name of a group; use 1 to 60 letters, digits, '_' and '-'.")
+        check_count(f"slots of group '{name}'", group.slots)
+        if not group.operators:
+            raise PlanError(f"Group '{name}' has no operators; name one or more, or remove the group.")
+        for operator in group.operators:
+            if operator not in flow:
+                raise PlanError(
+                    f"Group '{name}' contains '{operator}', which is not an operator of dataflow '{flow.name}'; its "
+                    f"operators are {_names(order)}."
+                )
+            if operator in group_of:
+                raise PlanError(
+                    f"Operator '{operator}' is in the groups '{group_of[operator]}' and '{name}'; name it once."
+                )
+            group_of[operator] = name
+    if plan.groups and plan.slots <= plan.group_slots:
+        raise PlanError(
+            f"The plan has {plan.slots} slots, and its groups have {plan.group_slots}; at least 1 more is needed for "
+            f'Spark\'s own tasks and the operators without a group. Set "slots": {plan.group_slots + 1} or more.'
+        )
+    return {
+        name: ExecutorGroup(operators=tuple(sorted(group.operators, key=order.index)), slots=group.slots)
+        for name, group in sorted(plan.groups.items())
+    }
 
 
 def check_count(name: str, count: object) -> None:

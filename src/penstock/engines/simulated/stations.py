@@ -136,8 +136,7 @@ def replica_slots(
     threads on a slot are busy. This is exact for one thread per slot and pessimistic otherwise.
     """
     order = [(operator, threads, share) for operator, replicas, threads, share in working for _ in range(replicas)]
-    counts = [(operator, replicas) for operator, replicas, _, _ in working]
-    places = PLACEMENTS[behaviour.cluster.placement](counts, plan.slots)
+    places = _places(working, plan, behaviour.cluster.placement)
     on_slot: list[list[float]] = [[] for _ in range(plan.slots)]
     for slot, (_, threads, share) in zip(places, order, strict=True):
         on_slot[slot] += [share] * threads
@@ -152,6 +151,22 @@ def replica_slots(
         executor = slot // behaviour.cluster.slots_per_executor
         result[operator] += [ReplicaSlot(executor=executor, slowdown=slowdowns[key])] * threads
     return {operator: tuple(slots) for operator, slots in result.items()}
+
+
+def _places(working: Sequence[tuple[str, int, int, float]], plan: Plan, strategy: str) -> list[int]:
+    """Return the slot of each replica. Each group has slots of its own, behind those for the operators without one."""
+    group_of = plan.group_of
+    first: dict[str | None, int] = {None: 0}
+    slots_of: dict[str | None, int] = {None: plan.slots - plan.group_slots}
+    for name, group in plan.groups.items():
+        first[name], slots_of[name] = sum(slots_of.values()), group.slots
+    places: dict[str, list[int]] = {}  # by the first operator of a station
+    for group_name, slots in slots_of.items():
+        counts = [(operator, replicas) for operator, replicas, _, _ in working if group_of.get(operator) == group_name]
+        placed = iter(PLACEMENTS[strategy](counts, slots) if counts else [])
+        for operator, replicas in counts:
+            places[operator] = [first[group_name] + next(placed) for _ in range(replicas)]
+    return [slot for operator, *_ in working for slot in places[operator]]
 
 
 def pace(flow: Dataflow, behaviour: Behaviour, station: SimulatedStation) -> float:

@@ -186,6 +186,8 @@ class SparkEngine:
         phases.end(_SESSION)
         note_jvm(self.run, self._spark)
         self._executors = negotiator_of(self._spark, patience_s=self._settings.executor_patience_s, directory=self.run)
+        if self._requested_plan is not None:
+            self._executors.check_groups(self._requested_plan.groups)
         if previous is None:
             self._start_new(self._spark, self._executors)
         else:
@@ -308,6 +310,7 @@ class SparkEngine:
             plan = validated(self.flow, plan)
             check_successor(self.flow, committed.plan, plan)
             self.executors.check(plan.slots)
+            self.executors.check_groups(plan.groups)
             requested_slots = plan.slots
             grows = requested_slots > committed.plan.slots
             if grows:  # obtain executors first: the old plan continues while they start

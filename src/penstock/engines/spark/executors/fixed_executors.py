@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.dataflow.errors import PlanError
 from penstock.engines.spark.executors.negotiator import ExecutorCounts, ExecutorsError
+from penstock.plan import ExecutorGroup
 
 _USE_CLUSTER = (
     "Run the dataflow on a cluster to change executors ('penstock cluster start', then 'penstock run --cluster ...')."
@@ -25,6 +26,13 @@ class FixedExecutors:
             raise PlanError(
                 f"The plan has {slots} slots, but this run has {self.slots_per_executor}, which its master fixes. "
                 f'Set "slots": {self.slots_per_executor}, or restart the run with another master.'
+            )
+
+    def check_groups(self, groups: Mapping[str, ExecutorGroup]) -> None:
+        if groups:
+            raise PlanError(
+                f"The plan has groups of executors ({', '.join(groups)}), but a local master is a single process. "
+                f"{_USE_CLUSTER}"
             )
 
     def request(self, count: int) -> None:

@@ -6,12 +6,13 @@ the cluster manager that owns them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from penstock.dataflow.errors import PenstockError
+from penstock.plan import ExecutorGroup
 
 
 class ExecutorsError(PenstockError):
@@ -37,6 +38,9 @@ class Negotiator(Protocol):
 
     def check(self, slots: int) -> None:
         """Raise PenstockError if this number of slots can never be obtained here."""
+
+    def check_groups(self, groups: Mapping[str, ExecutorGroup]) -> None:
+        """Raise PenstockError if executors can never be grouped here."""
 
     def request(self, count: int) -> None:
         """Request this total number of executors. They arrive later, or never; lost ones are replaced."""

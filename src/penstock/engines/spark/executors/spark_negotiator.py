@@ -15,7 +15,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -27,6 +27,7 @@ from penstock.engines.spark.executors.negotiator import ExecutorCounts, Executor
 from penstock.engines.spark.executors.warm_up import warm_up
 from penstock.engines.spark.jvm import ExecutorAllocation, JvmError, list_executors
 from penstock.engines.spark.properties import PASSIVE_ALLOCATION
+from penstock.plan import ExecutorGroup
 
 _POLL_S = 0.2
 
@@ -77,6 +78,10 @@ class SparkNegotiator:
 
     def check(self, slots: int) -> None:
         """Accept any number: only a request shows how many executors the cluster has."""
+
+    def check_groups(self, groups: Mapping[str, ExecutorGroup]) -> None:
+        if groups:
+            raise ExecutorsError('Groups of executors are not supported yet; remove "groups" from the plan.')
 
     def request(self, count: int) -> None:
         if count < 1:
