@@ -210,6 +210,23 @@ def test_intervals_of_few_single_samples_are_wide_enough() -> None:
     assert np.mean(hits) >= 0.8
 
 
+def test_intervals_between_measured_counts_are_narrow_although_small_counts_say_little_about_large_ones() -> None:
+    """Single samples with scatter of 5 % on 3, 4, 6, 8 and 24 VMs: two deviations are a factor of 1.2."""
+    rng = np.random.default_rng(12)
+    hits: list[bool] = []
+    factors = []
+    truths = (TRUTHS["usl"], TRUTHS["amdahl"], lambda m: m / (1 + 0.1 * (m - 1) + 0.02 * m * (m - 1)), np.sqrt)
+    for truth in truths:
+        for seed in range(6):
+            model = fit_mst(measured(truth, TRAIN, rng, samples=1), max_vms=48, resamples=100, seed=seed)
+            new = measured(truth, (5, 12, 24, 48), rng, samples=1)
+            predicted = model.predict(new.vms)
+            hits += [p.low <= y[0] <= p.high for p, y in zip(predicted, new.throughput, strict=True)]
+            factors.append(predicted[1].high / predicted[1].low)
+    assert np.mean(hits) >= 0.85
+    assert max(factors) < 2.5
+
+
 @pytest.mark.parametrize("by_vms", [{1: [2.0], 2: [3.0]}, {1: [2.0, 2.1], 2: [3.0, 3.1]}])
 def test_a_curve_through_all_its_points_still_has_an_interval(by_vms: dict[int, list[float]]) -> None:
     near, far = fit_mst(ThroughputSamples.of("a", by_vms), max_vms=16).predict([2, 16])

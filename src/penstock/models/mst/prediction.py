@@ -12,6 +12,7 @@ from penstock.models.mst.curve_selection import (
     Choose,
     CurveSelection,
     family_shares,
+    fold_error,
     folds_without_validation,
     select_curve,
 )
@@ -135,7 +136,7 @@ def fit_mst(
     selection = select_curve(samples, validation=validation, steps=steps, families=families, choose=choose)
     grid = np.arange(1.0, max(max_vms, *samples.vms) + 1)
     curve = selection.predict(grid)
-    scatter = _scatter(samples, curve, selection.chosen.family.parameters, selection.errors[selection.chosen.name])
+    scatter = _scatter(samples, curve, selection.chosen.family.parameters, _held_out_error(samples, selection))
 
     rng = np.random.default_rng(seed)
     within, between = _drawn_deviations(scatter, resamples, rng)
@@ -205,6 +206,20 @@ def _near_measured(samples: ThroughputSamples, curve: Floats, grid: Floats, scat
     ]
     correlation = np.exp(-np.abs(counts[:, None] - measured).min(-1) / _CORRELATION_DOUBLINGS)
     return np.interp(counts, measured, corrections) * correlation, 1.0 - correlation**2
+
+
+def _held_out_error(samples: ThroughputSamples, selection: CurveSelection) -> float:
+    """Return the relative error of the selected family at measured counts that were not used for fitting.
+
+    With four or more counts, each count between two others is predicted from all others. The error of the selection is
+    that of a prediction far beyond the fitted counts, which says little about the samples.
+    """
+    inner = range(1, len(samples.vms) - 1)
+    if selection.validated or len(samples.vms) < 4:
+        return selection.errors[selection.chosen.name]
+    folds = [(tuple(other for other in range(len(samples.vms)) if other != left), (left,)) for left in inner]
+    chosen = selection.chosen
+    return fold_error(chosen.family, samples, folds, step=chosen.step, weighting=Weighting.RELATIVE)
 
 
 def _scatter(samples: ThroughputSamples, curve: Floats, parameters: int, held_out: float) -> Scatter:
