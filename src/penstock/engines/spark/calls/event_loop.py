@@ -111,9 +111,12 @@ class Coroutines:
             task = self._tasks[number] = self._loop.create_task(self._call(row))
         task.add_done_callback(functools.partial(self._end, number, time.perf_counter()))
 
-    async def _call(self, row: dict[str, Any]) -> Any:
-        result = await self._function(row, *self._arguments)
-        return result if result is None or isinstance(result, dict) else list(result)
+    async def _call(self, row: dict[str, Any]) -> tuple[Any, BaseException | None]:
+        try:
+            result = await self._function(row, *self._arguments)
+            return result if result is None or isinstance(result, dict) else list(result), None
+        except (KeyboardInterrupt, SystemExit) as error:  # raised here, they would end the event loop
+            return None, error
 
     def _end(self, number: int, began_s: float, task: asyncio.Task[Any]) -> None:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
@@ -123,7 +126,9 @@ class Coroutines:
             if number in self._abandoned:
                 self._abandoned.discard(number)
                 return
-        result = task.result() if error is None else None
+        result = None
+        if error is None:
+            result, error = task.result()
         self.outcomes.put(Outcome(number, result, error, time.perf_counter() - began_s))
 
 
