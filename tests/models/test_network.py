@@ -266,6 +266,22 @@ def test_simulated_network(name: str) -> None:
     assert (seen > deadline).mean() == pytest.approx(latency.miss_probability(deadline), abs=0.01)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("again", [0.3, 0.6])
+def test_a_row_that_returns_waits_as_long_as_before(again: float) -> None:
+    """Loops through two stations with 3 servers at 70 %. With independent waits, p99 was 11 to 13 % too low."""
+    arcs = streams((None, "a", 1.0), ("a", "b", 1.0), ("b", "a", again))
+    traffic = solve_traffic(["a", "b"], arcs, 1.0)
+    service = [rate / (0.7 * 3) for rate in traffic.arrival_per_s.values()]
+    table = {0: [(1.0, [1])], 1: [(again, [0])]}
+    rng = np.random.default_rng(3)
+    seen = network_latencies_s(rng, 1.0, service, [3, 3], 0, choose(rng, table), 100_000)
+    latency = modelled(traffic, service, [3, 3])
+    assert seen.mean() == pytest.approx(latency.mean_s, rel=0.03)
+    assert seen.std() == pytest.approx(np.sqrt(latency.variance_s2), rel=0.045)
+    assert np.quantile(seen, 0.99) == pytest.approx(latency.quantile_s(0.99), rel=0.08)
+
+
 @pytest.mark.parametrize(("gain", "off"), [(2, 0.12), (6, 0.25)])
 def test_simulated_fan_out(gain: int, off: float) -> None:
     """Rows of one parent arrive in batches and wait together.

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+# Correlation of the waits of two visits of one row to the same station at different times. Simulated loops of two M/M/k
+# stations with 3 and 5 servers at 70 to 80 % utilisation and 30 to 80 % returning rows give 0.58 to 0.62.
+REPEATED_WAITS = 0.6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visits:
@@ -14,6 +18,15 @@ class Visits:
     mean: np.ndarray
     covariance: np.ndarray
     siblings: np.ndarray  # expected ordered pairs of rows that one row sends to the station together
+
+    @property
+    def equal_waits(self) -> np.ndarray:
+        """Return the expected ordered pairs of visits to each station, weighted by the correlation of their waits.
+
+        Siblings wait together. Other visits of one external row, such as those of a loop, find nearly the same queue.
+        """
+        pairs = np.diag(self.covariance) + self.mean * (self.mean - 1.0)
+        return np.asarray(self.siblings + REPEATED_WAITS * np.maximum(0.0, pairs - self.siblings))
 
     @staticmethod
     def of_means(mean: np.ndarray) -> Visits:

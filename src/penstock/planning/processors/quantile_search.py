@@ -107,11 +107,11 @@ class _Search:
         return greedy_pass(self._workload, self._start, budget, [1.0] * len(gains), gains)
 
     def _gains(self, i: int, by_mean: float, by_variance: float) -> Iterator[float]:
-        visits, siblings = float(self._visits.mean[i]), float(self._visits.siblings[i])
+        visits, pairs = float(self._visits.mean[i]), float(self._visits.equal_waits[i])
         for k in count(self._start[i]):
             here, there = self._moments(i, k), self._moments(i, k + 1)
             narrower = visits * (here.variance_s2 - there.variance_s2)
-            narrower += siblings * (here.wait_variance_s2 - there.wait_variance_s2)
+            narrower += pairs * (here.wait_variance_s2 - there.wait_variance_s2)
             yield by_mean * (here.mean_s - there.mean_s) + by_variance * narrower
 
     def _improved(self, counts: list[int], reached: float) -> list[int]:
