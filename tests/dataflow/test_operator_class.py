@@ -11,6 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import penstock
 from penstock.dataflow import DataflowError, Kind, OutputMode, regions
+from penstock.operators import ExponentialAverage, SlidingWindow
 from penstock.plan import required_cuts
 from tests.support.port_operators import Divided, Recorder
 
@@ -97,6 +98,14 @@ def test_a_declared_operator_can_be_sent_to_workers() -> None:
     assert (again.required, dict(again.config)) == ((3, 3), {"rows": 3})
 
 
+def invoked(method: Any) -> Any:
+    """Return an operator with this method, without a decorator."""
+    return type("Invoked", (), {"invoke": method})()
+
+
+async def asynchronous(self: Any, ctx: Any) -> None: ...
+
+
 KEYED = {"keys": ["key"]}
 
 
@@ -146,6 +155,16 @@ KEYED = {"keys": ["key"]}
         (scheduled(penstock.when_all()), {"outputs": 0} | KEYED, "give the number of ports, 1 or more"),
         (scheduled(penstock.when_all()), {"outputs": ["a", "a"]} | KEYED, "give each name once"),
         (scheduled(penstock.when_all()), {"outputs": "ab"} | KEYED, "give a number, or a list of names"),
+        (scheduled(penstock.when_all()), KEYED | {"global_state": True}, "give keys for a state per key, or"),
+        (scheduled(penstock.when_all()), {"keys": "key"}, "^Operator 'op' has keys='key'; give a list"),
+        (scheduled(penstock.when_any()), {"limit": 5}, "has limit, which concerns rows that wait, but it is stateless"),
+        (scheduled(penstock.when_any()), {"overflow": "drop oldest"}, "has overflow, which concerns rows that wait"),
+        (scheduled(penstock.when_any()), {"order": ["num"]}, "has order, which concerns rows that wait"),
+        (scheduled(penstock.when_any()), KEYED | {"order": "num"}, r"give a list, order=\['num'\]"),
+        (scheduled(penstock.when_any(), needs_state=True), {}, "is a Scheduled, which needs state; give keys"),
+        (invoked(lambda self, ctx: (yield ctx)), KEYED, r"invoke \(.*line \d+\) that is a generator; use ctx.emit"),
+        (invoked(asynchronous), KEYED, r"that is asynchronous; use ctx.emit"),
+        (invoked(lambda self: None), KEYED, r"does not take one argument; write invoke\(self, ctx\)"),
     ],
 )
 def test_combinations_that_are_not_possible_are_refused(instance: Any, options: dict[str, Any], message: str) -> None:
@@ -155,6 +174,22 @@ def test_combinations_that_are_not_possible_are_refused(instance: Any, options: 
     assert "op" not in flow
 
 
+@pytest.mark.parametrize("instance", [ExponentialAverage("num", 0.5), SlidingWindow(2, dict)])
+def test_operators_of_the_library_that_need_state_are_refused_without_it(instance: Any) -> None:
+    flow, (numbers,) = streams(1)
+    with pytest.raises(DataflowError, match=f"is a {type(instance).__name__}, which needs state; give keys"):
+        flow.operator("op", instance, inputs=[numbers], schema="n int")
+
+
+def test_a_refused_operator_leaves_nothing_behind() -> None:
+    flow, (numbers,) = streams(1)
+    numbers.stateless("op_1", lambda df: df)
+    before = [operator.name for operator in flow.operators]
+    with pytest.raises(DataflowError, match="already uses the name 'op_1'"):
+        flow.operator("op", scheduled(penstock.when_any(), outputs=2), inputs=[numbers])
+    assert [operator.name for operator in flow.operators] == before
+
+
 def test_the_decorator_refuses_a_class_that_cannot_be_invoked() -> None:
     with pytest.raises(DataflowError, match="has no method invoke"):
         penstock.operator(inputs=1)(type("Empty", (), {}))
@@ -162,6 +197,10 @@ def test_the_decorator_refuses_a_class_that_cannot_be_invoked() -> None:
         penstock.operator(inputs=1)(print)
     with pytest.raises(DataflowError, match="inputs=0"):
         penstock.operator(inputs=0)
+    with pytest.raises(DataflowError, match="that is a generator; use ctx.emit"):
+        penstock.operator(inputs=1)(type("Yields", (), {"invoke": lambda self, ctx: (yield ctx)}))
+    with pytest.raises(DataflowError, match="needs_state=1; give True or False"):
+        penstock.operator(needs_state=1)
 
 
 def test_a_recorder_without_its_configuration_names_the_line() -> None:

@@ -195,6 +195,27 @@ def test_a_state_that_cannot_be_stored_names_the_operator_and_the_key() -> None:
         runner_for(Storing(), keys=["n"], inputs=1).feed(numbered(3))
 
 
+def test_a_state_that_contains_itself_is_refused() -> None:
+    @penstock.operator(inputs=1, global_state=True, schema="n int")
+    class Circular:
+        def invoke(self, ctx: Any) -> None:
+            ctx.state["all"] = ctx.state
+
+    with pytest.raises(StateError, match="cannot store its state: a value contains itself"):
+        runner_for(Circular()).feed(numbered(1))
+
+
+def test_a_returned_row_is_not_lost_silently() -> None:
+    @penstock.operator(inputs=1, schema="n int")
+    class Returning:
+        def invoke(self, ctx: Any) -> Any:
+            return ctx.row
+
+    pattern = r"operator 'operator' \(.*line \d+\) returns \{'n': 1\}; a method invoke returns nothing and emits"
+    with pytest.raises(InvocationError, match=pattern):
+        runner_for(Returning()).feed(numbered(1))
+
+
 def test_a_state_that_becomes_empty_is_removed() -> None:
     @penstock.operator(inputs=1, global_state=True, schema="n int")
     class Clearing:

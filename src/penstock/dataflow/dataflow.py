@@ -406,7 +406,12 @@ class Dataflow:
         ports = port_operator(
             name, instance, given, inputs=len(inputs), limit=limit, overflow=overflow, order=order, config=config
         )
-        self._check_key_columns(name, (*ports.keys, *ports.order), inputs)
+        if len(ports.outputs) > 1:
+            for output in ports.outputs:
+                self._check_unused(check_name("operator", output))
+        self._check_key_columns(name, ports.keys, inputs)
+        for stream in inputs:
+            self._check_order_columns(name, ports.order, stream)
         for port, (stream, needed) in enumerate(zip(inputs, ports.input_schemas or (), strict=False)):
             check_input_columns(name, port, stream.name, self._columns(stream), needed)
         kind = Kind.KEYED if ports.keys else Kind.GLOBAL_STATE if ports.stateful else Kind.STATELESS
@@ -539,6 +544,15 @@ class Dataflow:
     def _check_unused(self, name: str) -> None:
         if name in self._operators or name in self._loops:
             raise DataflowError(f"Dataflow '{self.name}' already uses the name '{name}'; give another name.")
+
+    def _check_order_columns(self, name: str, order: Sequence[str], stream: Stream) -> None:
+        columns = self._columns(stream)
+        missing = [column for column in order if columns is not None and column not in columns]
+        if missing:
+            raise DataflowError(
+                f"Operator '{name}' has order={list(order)}, but its input '{stream.name}' has no column "
+                f"'{missing[0]}'; its columns are {', '.join(columns or ())}."
+            )
 
     def _check_key_columns(self, name: str, keys: Sequence[str], inputs: Sequence[Stream]) -> None:
         for stream in inputs:

@@ -59,19 +59,20 @@ def schema_columns(schema: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def check_keys(operator: str, keys: Sequence[str]) -> None:
+def check_keys(operator: str, keys: Sequence[str], subject: str | None = None) -> None:
     """Raise DataflowError unless the keys of a keyed operator are a list of distinct names."""
+    subject = subject or f"Keyed operator '{operator}'"
     if isinstance(keys, str):
-        raise DataflowError(f"Keyed operator '{operator}' has keys={keys!r}; give a list, keys=[{keys!r}].")
+        raise DataflowError(f"{subject} has keys={keys!r}; give a list, keys=[{keys!r}].")
     if not keys:
         raise DataflowError(
-            f"Keyed operator '{operator}' has no keys; give the columns that partition its state, such as "
+            f"{subject} has no keys; give the columns that partition its state, such as "
             "keys=['user'], or declare it with global_state if its state cannot be partitioned."
         )
     if not all(isinstance(key, str) for key in keys):
-        raise DataflowError(f"Keyed operator '{operator}' has keys={list(keys)!r}; give a list of column names.")
+        raise DataflowError(f"{subject} has keys={list(keys)!r}; give a list of column names.")
     if len(set(keys)) != len(keys):
-        raise DataflowError(f"Keyed operator '{operator}' has keys={list(keys)}; give each key once.")
+        raise DataflowError(f"{subject} has keys={list(keys)}; give each key once.")
 
 
 def takes_each_input(operator: str, fn: Callable[..., Any], inputs: int) -> bool:

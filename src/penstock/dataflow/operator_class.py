@@ -6,6 +6,7 @@ is built, with `Dataflow.operator`. A property that is given in both places must
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -49,6 +50,7 @@ class OperatorSpec:
     outputs: int | tuple[str, ...] | None = None
     keys: tuple[str, ...] | None = None
     global_state: bool | None = None
+    needs_state: bool | None = None
     schema: tuple[str, ...] | None = None  # of one output for all ports, or of each output port
     input_schemas: tuple[str, ...] | None = None
 
@@ -88,6 +90,7 @@ def operator(
     outputs: int | Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
     global_state: bool | None = None,
+    needs_state: bool | None = None,
     schema: Schemas | None = None,
     input_schemas: Schemas | None = None,
 ) -> Any:
@@ -102,6 +105,8 @@ def operator(
         outputs: Number of output ports, or a list with their names. The default is 1.
         keys: Columns that partition the state, on all inputs.
         global_state: Whether an operator without keys has one state for all rows. Otherwise it is stateless.
+        needs_state: Whether the class uses `ctx.state`, so that it cannot be declared without keys and without
+            `global_state=True`.
         schema: Columns of the output, as DDL text or as a StructType; a list with one schema per output port.
         input_schemas: Columns that the input ports need, as a list with one schema per port.
 
@@ -123,6 +128,7 @@ def operator(
         outputs=outputs,
         keys=keys,
         global_state=global_state,
+        needs_state=needs_state,
         schema=schema,
         input_schemas=input_schemas,
     )
@@ -132,10 +138,28 @@ def operator(
 def _decorated(cls: Any, spec: OperatorSpec) -> Any:
     if not isinstance(cls, type):
         raise DataflowError(f"@penstock.operator decorates {cls!r}; use it with a class.")
-    if not callable(getattr(cls, "invoke", None)):
+    invoke = getattr(cls, "invoke", None)
+    if not callable(invoke):
         raise DataflowError(f"Operator class '{cls.__name__}' has no method invoke(self, ctx); write one.")
+    _check_invoke(f"Operator class '{cls.__name__}'", invoke, unbound=True)
     setattr(cls, _SPEC, spec)
     return cls
+
+
+def _check_invoke(subject: str, invoke: Any, *, unbound: bool = False) -> None:
+    """Raise DataflowError if the method cannot be called with a context, or if its body does not run when called."""
+    if inspect.isgeneratorfunction(invoke) or inspect.iscoroutinefunction(invoke) or inspect.isasyncgenfunction(invoke):
+        kind = "a generator" if inspect.isgeneratorfunction(invoke) else "asynchronous"
+        raise DataflowError(f"{subject} has a method invoke{written_at(invoke)} that is {kind}; use ctx.emit(row).")
+    try:
+        inspect.signature(invoke).bind(*(None,) * (1 + unbound))
+    except TypeError:
+        raise DataflowError(
+            f"{subject} has a method invoke{written_at(invoke)} that does not take one argument; write "
+            "invoke(self, ctx)."
+        ) from None
+    except ValueError:
+        return  # a callable without a signature
 
 
 def spec_of_properties(
@@ -145,6 +169,7 @@ def spec_of_properties(
     outputs: int | Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
     global_state: bool | None = None,
+    needs_state: bool | None = None,
     schema: Schemas | None = None,
     input_schemas: Schemas | None = None,
 ) -> OperatorSpec:
@@ -163,12 +188,15 @@ def spec_of_properties(
     if global_state is not None and not isinstance(global_state, bool):
         raise DataflowError(f"{subject} has global_state={global_state!r}; give True or False.")
     if keys is not None:
-        check_keys(subject, keys)
+        check_keys("", keys, subject)
+    if needs_state is not None and not isinstance(needs_state, bool):
+        raise DataflowError(f"{subject} has needs_state={needs_state!r}; give True or False.")
     return OperatorSpec(
         inputs=inputs,
         outputs=names if names is not None else outputs,  # type: ignore[arg-type]
         keys=None if keys is None else tuple(keys),
         global_state=global_state,
+        needs_state=needs_state,
         schema=None if schema is None else _schemas(schema),
         input_schemas=None if input_schemas is None else _schemas(input_schemas),
     )
@@ -197,6 +225,7 @@ def port_operator(
             f"Operator '{name}' is given {instance!r}, which has no method invoke(self, ctx); give an instance of an "
             "operator class."
         )
+    _check_invoke(f"Operator '{name}'", instance.invoke)
     spec = _combined(name, getattr(type(instance), _SPEC, OperatorSpec()), given)
     if spec.inputs is not None and spec.inputs != inputs:
         raise DataflowError(
@@ -210,10 +239,22 @@ def port_operator(
         )
     if spec.keys and spec.global_state is False:
         raise DataflowError(f"Operator '{name}' has keys={list(spec.keys)} and global_state=False; remove one of them.")
+    if spec.keys and spec.global_state:
+        raise DataflowError(
+            f"Operator '{name}' has keys={list(spec.keys)} and global_state=True; give keys for a state per key, or "
+            "global_state=True for one state."
+        )
+    if isinstance(order, str):
+        raise DataflowError(f"Operator '{name}' has order={order!r}; give a list, order=[{order!r}].")
     frozen = MappingProxyType(dict(config))
     schedule = _schedule(name, instance, frozen)
     stateful = bool(spec.keys or spec.global_state)
     required = schedule.required(name, inputs) if isinstance(schedule, RowSchedule) else ()
+    if spec.needs_state and not stateful:
+        raise DataflowError(
+            f"Operator '{name}' is a {type(instance).__name__}, which needs state; give keys=[...], or "
+            "global_state=True for one state without keys."
+        )
     _check_stateless(name, stateful, schedule, required)
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise DataflowError(f"Operator '{name}' has limit={limit!r}; give the rows that may wait, 1 or more.")
@@ -228,6 +269,12 @@ def port_operator(
         raise DataflowError(
             f"Operator '{name}' has overflow={overflow!r}; give 'error', 'drop oldest' or 'drop newest'."
         ) from None
+    if not stateful and (order or limit != DEFAULT_LIMIT or overflows is not Overflow.ERROR):
+        option = "order" if order else "limit" if limit != DEFAULT_LIMIT else "overflow"
+        raise DataflowError(
+            f"Operator '{name}' has {option}, which concerns rows that wait, but it is stateless, so that no row can "
+            f"wait; remove {option}, or give keys=[...] or global_state=True."
+        )
     return PortOperator(
         instance=instance,
         schedule=schedule,

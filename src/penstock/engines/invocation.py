@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
+from penstock.dataflow.code_location import written_at
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.function_errors import user_function_error
 from penstock.dataflow.operator_class import Overflow, PortOperator
@@ -52,6 +53,10 @@ class KeyState:
             text = state_text(self._state) if self._state else None
         except StateError as error:
             raise StateError(f"{subject} cannot store its state: {error}") from None
+        except RecursionError:
+            raise StateError(
+                f"{subject} cannot store its state: a value contains itself, or values are nested too deeply"
+            ) from None
         if text != self._text:
             store(text)
             self._text = text
@@ -235,13 +240,18 @@ class Invocations:
 
     def _call(self, context: Context) -> None:
         try:
-            self._invoke(context)
+            returned = self._invoke(context)
         except Exception as error:
             row: Any = {port: rows for port, rows in enumerate(context._rows) if rows}
             if len(row) == 1:
                 (rows,) = row.values()
                 row = rows[0] if len(rows) == 1 else rows
             raise user_function_error(self.subject(context.key), self._invoke, error, row=row or None) from error
+        if returned is not None:
+            raise InvocationError(
+                f"{self.subject(context.key)}{written_at(self._invoke)} returns {returned!r:.60}; a method invoke "
+                "returns nothing and emits rows with ctx.emit(row)"
+            )
 
     def _apply_limit(self, key: Mapping[str, Any], waiting: Sequence[RowQueue]) -> int:
         operator, dropped = self._operator, 0

@@ -9,7 +9,7 @@ from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.operator_class import operator
 
 
-@operator(inputs=1)
+@operator(inputs=1, needs_state=True)
 class ExponentialAverage:
     """Emits each row with the exponential moving average of a column up to this row.
 

@@ -43,7 +43,7 @@ class TumblingWindow:
             ctx.emit(emitted)
 
 
-@operator(inputs=1)
+@operator(inputs=1, needs_state=True)
 class SlidingWindow:
     """Emits a result for the last `rows` rows after each `slide` new rows, as soon as the first window is complete.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,10 @@ class KeyedState:
     def __init__(self) -> None:
         self.values: dict[tuple[str, Any], Any] = {}
         self.key: Any = None
+        self.timers: set[int] = set()
+
+    def registerTimer(self, at_ms: int) -> None:  # noqa: N802 - Spark's name
+        self.timers.add(at_ms)
 
     def getListState(self, name: str, schema: str) -> ListVariable:  # noqa: N802 - Spark's name
         return ListVariable(self, name)
@@ -69,6 +74,9 @@ class ListVariable(Variable):
 class ValueVariable(Variable):
     def get(self) -> Any:
         return self._state.values.get(self.at)
+
+    def exists(self) -> bool:
+        return self.at in self._state.values
 
     def update(self, value: tuple[Any, ...]) -> None:
         self._state.values[self.at] = value
@@ -143,6 +151,43 @@ def test_invocations_are_those_of_the_reference(situation: Any) -> None:
     output = run(declared(ports=ports, count=count, rows=rows), batches, tasks)
     calls = sorted((row["key"], row["call"], row["port"], row["ports"]) for row in output)
     assert calls == naive_calls(ports, count, rows, batches)
+
+
+@penstock.operator(schema="rows bigint")
+class Counted:
+    """Emits the number of rows of each periodic invocation, and keeps no state."""
+
+    def schedule(self, config: Any) -> Any:
+        return penstock.every(1.0)
+
+    def invoke(self, ctx: Any) -> None:
+        ctx.emit({"rows": len(ctx.rows())})
+
+
+def test_a_key_without_rows_and_state_is_not_invoked() -> None:
+    """Rows arrive when a timer is due: they are received by its invocation, and the next timer finds nothing."""
+    flow = penstock.Dataflow("periodic")
+    source = flow.source("rows", penstock.generate(lambda n: (n, n), schema="key bigint, n bigint", rows=9))
+    flow.operator("counted", Counted(), inputs=[source], keys=["key"])
+    operator = flow["counted"].fn
+    assert isinstance(operator, PortOperator)
+    output = pa.schema([("rows", pa.int64())])
+    processor = PortProcessor("counted", operator, [ChunkFormat("port", SCHEMA)], [output], [False], False, None)
+    state = KeyedState()
+    state.key = (1,)
+    processor.init(state)  # type: ignore[arg-type]
+    emitted: list[dict[str, Any]] = []
+    for now_ms, rows in ((100, 2), (1200, 3), (2500, 0)):  # Spark passes the rows of a batch first, and timers then
+        times = SimpleNamespace(getCurrentProcessingTimeInMs=lambda now_ms=now_ms: now_ms)
+        chunks = packed(0, [{"key": 1, "n": n} for n in range(rows)], tasks=1)
+        if chunks:
+            processor.handleInputRows((1,), iter(chunks), times)
+        for due_ms in sorted(at_ms for at_ms in state.timers if at_ms <= now_ms):
+            state.timers.remove(due_ms)
+            due = SimpleNamespace(getExpiryTimeInMs=lambda due_ms=due_ms: due_ms)
+            emitted += [row.asDict(True) for row in processor.handleExpiredTimer((1,), times, due)]
+    assert emitted == [{"rows": 5}]
+    assert not state.timers
 
 
 def test_many_waiting_chunks_are_merged() -> None:

@@ -202,6 +202,8 @@ class PortProcessor(StatefulProcessor):
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N802, N803
         began = time.perf_counter()
         waiting = [PortRows(self._formats[port], self._stored(port), []) for port in range(len(self._formats))]
+        if not any(map(len, waiting)) and not self._state.exists():
+            return iter(())  # an earlier timer of the same batch has received the rows for which this one was set
         emitted = self._turn(key, waiting, expiredTimerInfo.getExpiryTimeInMs())
         if self._state.exists():  # a key without state is forgotten until its next row
             now_ms = timerValues.getCurrentProcessingTimeInMs()
