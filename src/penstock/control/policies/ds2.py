@@ -44,28 +44,10 @@ class Ds2(DemandPolicy):
     def decide_for(self, demand: Demand, situation: Situation) -> Decision:
         assert situation.window is not None
         inputs = demand.inputs(situation.window)
-        work = {name: load.work for name, load in demand.loads.items()}
-        if situation.micro_batch:  # the stages of a query take turns: each has only its part of the time
-            for query in situation.topology.queries(situation.plan.cuts):
-                stages = [name for name in query if name in work]
-                work |= dict.fromkeys(stages, sum(demand.loads[name].work for name in stages) / _BUSY)
-        present = {name: load.replicas for name, load in demand.loads.items()}
-        span_s = situation.window.end_s - situation.window.start_s
-        wanted = {
-            name: _replicas(amount * self.target_ratio, present[name], _spare(demand.loads[name], span_s))
-            for name, amount in work.items()
-        }
+        wanted = self._wanted_replicas(demand, situation)
         limiting = next((name for name, load in demand.loads.items() if load.max_replicas == 1 < wanted[name]), None)
         counts = {name: 1 if demand.loads[name].max_replicas == 1 else count for name, count in wanted.items()}
-        # A region without work needs one replica; in a query with others it shares their count.
-        working = {
-            name
-            for query in situation.topology.queries(situation.plan.cuts)
-            if work.keys() & set(query)
-            for name in query
-        }
-        idle = {name: 1 for name in demand.idle if not (situation.micro_batch and name in working)}
-        plan = situation.topology.rescaled(situation.plan, counts | idle)
+        plan = situation.topology.rescaled(situation.plan, counts | _idle_replicas(demand, situation))
         slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
         limit = "" if limiting is None else f"; '{limiting}' needs {wanted[limiting]} replicas but can have only one"
         if plan == situation.plan:
@@ -86,6 +68,7 @@ class Ds2(DemandPolicy):
                 needs_slots=slots,
             )
         all_counts = plan.replicas
+        present = {name: load.replicas for name, load in demand.loads.items()}
         changed = ", ".join(
             f"'{name}' {count} -> {all_counts[name]} replicas"
             for name, count in situation.plan.replicas.items()
@@ -100,6 +83,30 @@ class Ds2(DemandPolicy):
             inputs=inputs,
             binding=limiting,
         )
+
+    def _wanted_replicas(self, demand: Demand, situation: Situation) -> dict[str, int]:
+        """Return the replicas that the true rates require, also of regions that can have only one."""
+        assert situation.window is not None
+        work = {name: load.work for name, load in demand.loads.items()}
+        if situation.micro_batch:  # the stages of a query take turns: each has only its part of the time
+            for query in situation.topology.queries(situation.plan.cuts):
+                stages = [name for name in query if name in work]
+                work |= dict.fromkeys(stages, sum(demand.loads[name].work for name in stages) / _BUSY)
+        span_s = situation.window.end_s - situation.window.start_s
+        return {
+            name: _replicas(work[name] * self.target_ratio, load.replicas, _spare(load, span_s))
+            for name, load in demand.loads.items()
+        }
+
+
+def _idle_replicas(demand: Demand, situation: Situation) -> dict[str, int]:
+    """Return one replica for each region without work. In a query with others it shares their count instead."""
+    working: set[str] = set()
+    if situation.micro_batch:
+        for query in situation.topology.queries(situation.plan.cuts):
+            if demand.loads.keys() & set(query):
+                working |= set(query)
+    return {name: 1 for name in demand.idle if name not in working}
 
 
 def _spare(load: RegionLoad, span_s: float) -> float:

@@ -305,7 +305,7 @@ def _unknown(running: Sequence[PipelineWindow], queries: Sequence[PipelineWindow
 
 
 def _best(estimate: Estimate) -> float:
-    """Return the estimate; the geometric mean of both ends if it is not known; the lower end if that is all."""
+    """Return the estimate. If it is unknown, return the geometric mean of both ends, or the only known end."""
     if estimate.value is not None:
         return estimate.value
     return estimate.low if estimate.high is None else math.sqrt(estimate.low * estimate.high)
