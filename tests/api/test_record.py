@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import penstock
+from penstock.apps.stepwise import word_count
 from penstock.control.requests import RequestError
 from penstock.plan import Plan
 from penstock.store import RunStart, Store, StoreError, Trial
@@ -62,7 +63,30 @@ def test_trials(tmp_path: Path) -> None:
         )
     trials = penstock.open_run(tmp_path).trials()
     assert list(trials.executors) == [2] and list(trials.rows_per_s) == [120.0] and list(trials.converged) == [True]
-    assert len(penstock.open_run(tmp_path).windows()) == 0
+    record = penstock.open_run(tmp_path)
+    assert len(record.windows()) == 0
+    assert "1 trials" in repr(record) and "<td>120</td>" in record._repr_html_()
+
+
+def test_the_trials_of_a_profile_have_their_plans_and_verdicts(tmp_path: Path) -> None:
+    profile = penstock.profile(
+        word_count.flow(), slots=2, behaviour=word_count.behaviour(), engine="micro-batch", latency_s=5.0, at=tmp_path
+    )
+    record = penstock.open_run(tmp_path)
+    trials = record.trials()
+    rounds = trials[trials.step != "features"]
+    assert list(rounds.replicas) == [round.plan.replicas for round in profile.rounds] and set(rounds.slots) == {2}
+    assert list(rounds.change) == [round.change for round in profile.rounds]
+    assert f"<th>trials</th><td>{len(trials)}</td>" in record._repr_html_()
+    assert record.status().study == "profile" and record.report().exists()
+
+
+def test_a_directory_with_curves_is_named(tmp_path: Path) -> None:
+    penstock.measure_curves(
+        word_count.flow(), operators=["count"], threads=[1], behaviour=word_count.behaviour(), at=tmp_path
+    )
+    with pytest.raises(StoreError, match="measured_curves"):
+        penstock.open_run(tmp_path)
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:

@@ -110,6 +110,14 @@ _TRIAL_COLUMNS = (
     "reason",
     "replicas_by",
     "memory_mb",
+    "slots",
+    "replicas",
+    "cuts",
+    "threads",
+    "step",
+    "change",
+    "latency_s",
+    "verdict",
 )
 
 
@@ -206,7 +214,7 @@ def errors_frame(errors: Iterable[ErrorRecord]) -> pd.DataFrame:
 
 
 def trials_frame(trials: Iterable[Trial]) -> pd.DataFrame:
-    """One row per trial of a study, also for trials without a result."""
+    """One row per trial of a study, also for trials without a result. The last four columns are those of a profile."""
     rows = [
         (
             trial.study,
@@ -220,6 +228,12 @@ def trials_frame(trials: Iterable[Trial]) -> pd.DataFrame:
             trial.reason,
             trial.replicas_by,
             trial.memory_mb,
+            *_plan_cells(trial.plan),
+            *(
+                (None, None, None, None)
+                if (profile := trial.profile) is None
+                else (profile.step, profile.change or None, profile.latency_s, profile.verdict)
+            ),
         )
         for trial in trials
     ]

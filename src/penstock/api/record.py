@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.store import DecisionRecord
 
 REQUEST_TIMEOUT_S = 120.0
+_LATEST_TRIALS = 10  # shown in a notebook
 
 
 def open_run(at: str | Path, *, largest_platform: bool = False) -> RunRecord:
@@ -52,8 +53,22 @@ def open_run(at: str | Path, *, largest_platform: bool = False) -> RunRecord:
                 return open_run(study)
             except StoreError:
                 continue  # its study has not begun
+    if not (directory / FILE).exists() and _has_curves(directory):
+        raise StoreError(
+            f"'{at}' contains measured curves and no record of a run; read them with 'penstock curves list {at}' or "
+            f"penstock.measured_curves({str(at)!r})."
+        )
     StoreReader(directory).close()
     return RunRecord(at)
+
+
+def _has_curves(directory: Path) -> bool:
+    from penstock.study.curves.measured_curve import CurveStudyError, stored_curves
+
+    try:
+        return bool(stored_curves(directory))
+    except CurveStudyError:
+        return False
 
 
 class RunRecord:
@@ -134,7 +149,7 @@ class RunRecord:
             return errors_frame(reader.errors())
 
     def trials(self) -> pd.DataFrame:
-        """Return one row per trial of a study ('penstock mst measure')."""
+        """Return one row per trial of a study ('penstock mst measure', 'penstock profile'), with its plan and rate."""
         from penstock.api.frames import trials_frame
         from penstock.store import StoreReader
 
@@ -294,10 +309,7 @@ class RunRecord:
         except PenstockError as error:
             return f"<{type(self).__name__} '{self.directory}': {error}>"
         dataflow = "no dataflow" if status.run is None else status.run.dataflow
-        return (
-            f"<{type(self).__name__} '{self.directory}': {dataflow}, {status.state}, {status.windows} windows, "
-            f"plan {_plan_text(status.plan)}>"
-        )
+        return f"<{type(self).__name__} '{self.directory}': {dataflow}, {status.state}, {_content(status)}>"
 
     def _repr_html_(self) -> str:
         from penstock.report.formatting import count, seconds
@@ -309,9 +321,13 @@ class RunRecord:
             return html_table(str(self.directory), [("error", error)])
         window = status.window
         latency = None if window is None else window.latency
-        summary = [
+        summary: list[tuple[str, object]] = [
             ("dataflow", "-" if status.run is None else status.run.dataflow),
             ("state", status.state),
+        ]
+        if status.run is not None and status.run.kind == "study":
+            return html_table(str(self.directory), [*summary, ("trials", status.trials)]) + self._trials_html()
+        summary += [
             ("windows", status.windows),
             ("plan", _plan_text(status.plan)),
             ("rows/s", count(None if window is None else window.external_rows_per_s)),
@@ -327,6 +343,23 @@ class RunRecord:
                 "latest window", headings, [operator_cells(operator, span_s) for operator in window.operators]
             )
         return html
+
+    def _trials_html(self) -> str:
+        from penstock.report.formatting import count
+        from penstock.store import StoreReader
+
+        with StoreReader(self.directory) as reader:
+            trials = reader.trials()[-_LATEST_TRIALS:]
+        rows = [
+            (trial.executors, _plan_text(trial.plan), count(trial.rows_per_s), trial.reason or "-") for trial in trials
+        ]
+        return html_grid("latest trials", ("executors", "plan", "rows/s", "remark"), rows)
+
+
+def _content(status: RunStatus) -> str:
+    if status.run is not None and status.run.kind == "study":
+        return f"{status.trials} trials"
+    return f"{status.windows} windows, plan {_plan_text(status.plan)}"
 
 
 def _plan_text(plan: Plan | None) -> str:

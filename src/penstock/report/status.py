@@ -28,6 +28,8 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     run: RunStart | None
     plan: Plan | None
     windows: int  # number of windows
+    trials: int  # number of trials that have ended, only of a study
+    study: str | None  # the kind of these trials: "mst", "mst paced" or "profile"
     window: Window | None  # the latest
     plan_changes: tuple[PlanChange, ...]  # the latest
     errors: tuple[ErrorRecord, ...]  # the latest
@@ -36,6 +38,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 def run_status(run_dir: Path, reader: StoreReader) -> RunStatus:
     run = reader.last_run()
     last = reader.windows(last=1)
+    trials = reader.trials() if run is not None and run.kind == "study" else []
     running = owner(run_dir)
     if run is None:
         state = "not started"
@@ -49,6 +52,8 @@ def run_status(run_dir: Path, reader: StoreReader) -> RunStatus:
         run=run,
         plan=reader.plan(),
         windows=last[0][0] if last else 0,
+        trials=len(trials),
+        study=trials[-1].study if trials else None,
         window=last[0][1] if last else None,
         plan_changes=tuple(reader.plan_changes(last=LATEST)),
         errors=tuple(reader.errors(last=LATEST)),
@@ -97,7 +102,8 @@ def _headline(status: RunStatus) -> str:
     if run.kind == "watch":
         return headline
     if run.kind == "study":
-        return f"{headline}; see 'penstock report {status.directory}', or continue with 'penstock mst measure'"
+        command = "profile" if status.study == "profile" else "mst measure"
+        return f"{headline}; see 'penstock report {status.directory}', or continue with 'penstock {command}'"
     if run.flow_file == "-":
         return f"{headline}; resume it with the Python program that declares it"
     where = "" if run.master.startswith("local") else f" --master {run.master}"
