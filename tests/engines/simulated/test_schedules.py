@@ -79,6 +79,31 @@ def test_rows_per_invocation(mode: str) -> None:
     assert finished(flow, mode, calls=emitting)["rows_out"] == 30
 
 
+@penstock.operator(schema="n bigint")
+class Scheduled:
+    """An operator with any schedule."""
+
+    def schedule(self, config: Any) -> Any:
+        return config["when"]
+
+    def invoke(self, ctx: Any) -> None: ...
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("when", "rows_out"), [(penstock.never(), [0]), (penstock.every(0.5), [7, 8])])
+def test_a_periodic_operator_emits_by_time_and_one_without_a_schedule_nothing(
+    mode: str, when: Any, rows_out: list[int]
+) -> None:
+    """200 rows in 4 s are 8 periods of 0.5 s; rows of a period leave with the next row."""
+    flow = penstock.Dataflow("schedules")
+    source = flow.source("s0", penstock.generate(int, schema="key bigint, n bigint", rows=200, rows_per_s=50.0))
+    calls = flow.operator("calls", Scheduled(), inputs=[source], keys=["key"], when=when)
+    calls.sink("out", penstock.noop())
+    counts = finished(flow, mode)
+    assert counts["rows_in"] == 200
+    assert counts["rows_out"] in rows_out
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_selectivity_replaces_the_schedule(mode: str) -> None:
     flow = barrier([100], "all", "exact", [10])

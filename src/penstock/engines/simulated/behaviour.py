@@ -16,7 +16,7 @@ import msgspec
 from penstock.dataflow import Dataflow, Kind, PenstockError
 from penstock.dataflow.json_document import JsonDocument
 from penstock.dataflow.operator_class import PortOperator
-from penstock.dataflow.schedule import Ports, RowSchedule
+from penstock.dataflow.schedule import NoSchedule, PeriodicSchedule, Ports, RowSchedule
 from penstock.engines.simulated.distributions import LARGEST, BehaviourError, Distribution, Exponential, Fixed
 from penstock.engines.simulated.placement import PLACEMENTS
 from penstock.models.curve import CurvePoint
@@ -48,8 +48,8 @@ class OperatorBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     # Share of the service time in which a replica uses its core; it waits for the rest. In micro-batch mode a task
     # occupies its slot also while it waits.
     cpu_share: float = 1.0
-    # Rows out per invocation of an operator class whose schedule counts rows. The schedule determines the invocations
-    # (row-by-row and micro-batch modes), unless `selectivity` is given.
+    # Rows out per invocation of an operator class. Its schedule determines the invocations (row-by-row and micro-batch
+    # modes), unless `selectivity` is given. All keys count as one.
     emitted: Distribution = Fixed(value=1.0)
     row_bytes: float | None = None  # mean size of a row that it emits; None: unknown
     curve: dict[str, CurvePoint] = {}  # threads on one slot -> their peak rate together
@@ -150,14 +150,32 @@ class Behaviour(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_
 
     def schedule(self, flow: Dataflow, name: str) -> PortOperator | None:
         """Return the operator class whose schedule is simulated; None if the output follows from the selectivity."""
+        function = self._operator_class(flow, name)
+        return function if function is not None and isinstance(function.schedule, RowSchedule) else None
+
+    def _operator_class(self, flow: Dataflow, name: str) -> PortOperator | None:
+        """Return the operator class whose output follows from its schedule; None if the behaviour replaces it."""
         function, own = flow[name].fn, self.of(name)
         is_replaced = own.selectivity is not None or own.pairs or own.period_s is not None or bool(own.workload)
-        if is_replaced or not isinstance(function, PortOperator) or not isinstance(function.schedule, RowSchedule):
-            return None
-        return function
+        return None if is_replaced or not isinstance(function, PortOperator) else function
+
+    def period_s(self, flow: Dataflow, name: str) -> float | None:
+        """Return the period of an operator whose output does not depend on its input; None for other operators."""
+        function = self._operator_class(flow, name)
+        if function is not None and isinstance(function.schedule, PeriodicSchedule):
+            return function.schedule.seconds
+        return self.of(name).period_s
 
     def selectivity(self, flow: Dataflow, name: str) -> Distribution:
-        """Return rows out per row in; for an operator class whose schedule is simulated, their mean."""
+        """Return rows out per row in; for an operator class whose schedule is simulated, their mean.
+
+        For an operator with a period, it is the number of rows per period.
+        """
+        function = self._operator_class(flow, name)
+        if function is not None and isinstance(function.schedule, NoSchedule):
+            return Fixed(value=0.0)
+        if function is not None and isinstance(function.schedule, PeriodicSchedule):
+            return self.of(name).emitted
         scheduled = self.schedule(flow, name)
         if scheduled is not None:
             required = scheduled.required

@@ -190,6 +190,20 @@ def test_a_key_without_rows_and_state_is_not_invoked() -> None:
     assert not state.timers
 
 
+def test_rows_with_null_keys_share_a_chunk() -> None:
+    rows = [{"key": key, "n": n} for n, key in enumerate([None, 1, None, 1, None, 2])]
+    columns = {name: [row[name] for row in rows] for name in ("key", "n")}
+    hashes = pa.array([0 if row["key"] is None else row["key"] for row in rows], pa.int64())
+    batches = pa.table({"key": pa.array(columns["key"], pa.int64()), "n": columns["n"], "hash": hashes}).to_batches()
+    format = ChunkFormat("port", SCHEMA)
+    (made,) = pack(0, [0], format)(batches)
+    of_keys = [
+        (row["__penstock_key_0"], [each["n"] for each in format.rows(format.decode(row["__penstock_rows"]))])
+        for row in made.to_pylist()
+    ]
+    assert of_keys == [(None, [0, 2, 4]), (1, [1, 3]), (2, [5])]
+
+
 def test_many_waiting_chunks_are_merged() -> None:
     operator = declared(ports="all", count="exact", rows=[150])
     batches = [[(0, 1, n)] for n in range(301)]

@@ -54,7 +54,8 @@ def new_outputs(flow: Dataflow, behaviour: Behaviour) -> Outputs:
     records, factors, required = [], list[float](), list[int]()
     for name in [operator.name for operator in flow.operators]:
         own, scheduled = behaviour.of(name), behaviour.schedule(flow, name)
-        record = [own.period_s or 0.0, 0, len(factors), len(own.workload), own.workload_rows, 0, len(required), 0, 0, 0]
+        period_s = behaviour.period_s(flow, name) or 0.0
+        record = [period_s, 0, len(factors), len(own.workload), own.workload_rows, 0, len(required), 0, 0, 0]
         if scheduled is not None and isinstance(scheduled.schedule, RowSchedule):
             record[-3:] = [len(scheduled.required), *codes(scheduled.schedule)]
             required += scheduled.required

@@ -56,7 +56,7 @@ class FluidSimulation:
     def __init__(self, flow: Dataflow, behaviour: Behaviour, plan: Plan) -> None:
         for operator in flow.operators:
             own = behaviour.of(operator.name)
-            if own.pairs or own.period_s is not None or own.workload:
+            if own.pairs or behaviour.period_s(flow, operator.name) is not None or own.workload:
                 does = "pairs rows" if own.pairs else "has an output that is not proportional to its input"
                 raise BehaviourError(
                     f"Operator '{operator.name}' {does}, which mode 'fluid' does not simulate; use mode 'row-by-row'."

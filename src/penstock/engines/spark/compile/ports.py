@@ -100,6 +100,12 @@ def _format(name: str, port: int, df: DataFrame, operator: PortOperator) -> Chun
                 f"{subject} needs the column '{column}', which its input does not have; the columns are "
                 f"{', '.join(given)}"
             )
+    for column in operator.order:
+        if given[column].typeName() in ("struct", "array", "map", "variant"):
+            raise DataflowError(
+                f"{subject} is ordered by '{column}' of type {given[column].simpleString()}, which has no order; give "
+                "columns with numbers, texts or times in order=[...]"
+            )
     for field in parse_schema(subject, needed) if needed else ():
         if given[field.name] != field.dataType:
             raise DataflowError(

@@ -72,7 +72,9 @@ def _starts(columns: list[pa.Array]) -> list[int]:
     differs = None
     for column in columns:
         try:
-            other = pc.fill_null(pc.not_equal(column[1:], column[:-1]), True)
+            other = pc.fill_null(pc.not_equal(column[1:], column[:-1]), False)  # null if one of them is null
+            if column.null_count:
+                other = pc.or_(other, pc.xor(column[1:].is_null(), column[:-1].is_null()))
         except pa.ArrowNotImplementedError:  # a nested type: its hash decides
             continue
         differs = other if differs is None else pc.or_(differs, other)
