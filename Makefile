@@ -58,6 +58,8 @@ WHEEL       := tests/packaging
 CLASSES     := $(abspath $(VENV))/spark-classes.jsa
 SHORT_JVM   := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC
 SPARK_TESTS := -m "spark and not soak"
+marked       = $(sort $(shell grep -rlE --include='test_*.py' 'mark\.$1\b' tests))  # imports of all other files take long
+SESSIONS     = $(filter-out $(MEASUREMENT) $(CLUSTER)/% $(WHEEL)/% tests/soak/%,$(call marked,spark))
 .PHONY: test-measurement test-cluster test-sessions test-packaging test-long test-pages
 test-cluster test-sessions: private export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:SharedArchiveFile=$(CLASSES)
 test-measurement:           private export JDK_JAVA_OPTIONS = $(SHORT_JVM) -XX:ArchiveClassesAtExit=$(CLASSES)
@@ -66,12 +68,11 @@ test-measurement:
 test-cluster: | test-measurement
 	@echo $@ && $(PYTEST)/cluster.xml $(SPARK_TESTS) $(CLUSTER)
 test-sessions: | test-measurement
-	@echo $@ && $(PYTEST)/sessions.xml $(SPARK_TESTS) -n 3 --dist loadfile --no-loadscope-reorder tests \
-	  $(patsubst %,--ignore=%,$(MEASUREMENT) $(CLUSTER) $(WHEEL) tests/soak)
+	@echo $@ && $(PYTEST)/sessions.xml $(SPARK_TESTS) -n 3 --dist loadfile --no-loadscope-reorder $(SESSIONS)
 test-packaging:
 	@echo $@ && $(PYTEST)/packaging.xml $(SPARK_TESTS) $(WHEEL)
 test-long:
-	@echo $@ && $(PYTEST)/long.xml -m long tests
+	@echo $@ && $(PYTEST)/long.xml -m long $(call marked,long)
 test-pages:
 	@echo $@ && $(PYTEST)/pages.xml -m browser tests/report
 
