@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -21,13 +22,16 @@ from penstock.planning.elastic_schedule import (
     RentalTerms,
     needed_vms,
     reactive,
+    rental,
     simulate,
 )
 from penstock.planning.forecast import upper_forecasts
 from penstock.planning.trace import Trace
 
 CONFIDENCES = (None, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99)
-SPARE_PERCENTS = (0, 1, 5)
+SPARE_PERCENTS = (0, 1, 5, 10, 15, 20, 30)
+QUANTILES = (0.95, 0.8, 0.5, None)  # of the forecast
+LESS_CAREFUL = 0.97  # share of the cost below which a lower quantile is preferred
 REHEARSALS = 6
 PLATEAU = 0.99  # share of the highest capacity that counts as its plateau
 
@@ -90,31 +94,41 @@ class CarefulPolicy:
     the forecast load of the next interval are ordered one delay ahead, and corrected when the load is observed. If no
     number of VMs sustains the load with that confidence, the fewest VMs on the plateau of the predicted curve are used.
 
-    `quantile` is the quantile of the forecast, `planned_peak` its upper bound. `spare_percent` adds VMs for errors that
-    the intervals do not cover: at least one VM unless it is 0.
+    `quantile` is the quantile of the forecast, `planned_peak` its upper bound. Without a quantile VMs are ordered when
+    the load is observed: a forecast of a load that jumps costs more than it saves. `spare_percent` adds VMs for errors
+    that the intervals do not cover: at least one VM unless it is 0.
     """
 
     confidence: float | None
     planned_peak: float
     spare_percent: int = 0
-    quantile: float = 0.95
+    quantile: float | None = 0.95
     season_s: float = 86_400.0
 
     @property
     def name(self) -> str:
         level = ", as predicted" if self.confidence is None else f" {self.confidence:g}"
-        return f"careful{level}" + (f" +{self.spare_percent}%" if self.spare_percent else "")
+        spare = f" +{self.spare_percent}%" if self.spare_percent else ""
+        return f"careful{level}{spare}" + (", no forecast" if self.quantile is None else "")
 
     def forecast(self, trace: Trace) -> Floats:
-        """Return the upper forecast of each interval, from the earlier intervals."""
+        """Return the upper forecast of each interval, from the earlier intervals; 0 without a quantile."""
+        if self.quantile is None:
+            return np.zeros(len(trace.rates))
         season = max(1, round(self.season_s / trace.interval_s))
         upper = upper_forecasts(trace.array(), season=season, quantile=self.quantile)
         return np.minimum(upper, self.planned_peak)
 
-    def schedule(self, trace: Trace, model: MstModel, *, forecast: Floats | None = None) -> ElasticSchedule:
-        """Return the schedule for a trace. `forecast` may pass a known result of `forecast(trace)` to save time."""
+    def capacity(self, model: MstModel) -> Floats:
+        """Return the throughput that the policy expects of 1, 2, ... VMs."""
+        return running_maximum(model.curve) if self.confidence is None else model.capacity(confidence=self.confidence)
+
+    def schedule(
+        self, trace: Trace, model: MstModel, *, forecast: Floats | None = None, capacity: Floats | None = None
+    ) -> ElasticSchedule:
+        """Return the schedule for a trace. `forecast` and `capacity` may pass known results to save time."""
         predicted = running_maximum(model.curve)
-        capacity = predicted if self.confidence is None else model.capacity(confidence=self.confidence)
+        capacity = self.capacity(model) if capacity is None else capacity
         plateau = int(np.argmax(predicted >= PLATEAU * predicted[-1])) + 1
         vms = self._vms(capacity, plateau, trace.array())
         ahead = self._vms(capacity, plateau, self.forecast(trace) if forecast is None else forecast)
@@ -151,24 +165,35 @@ def choose_careful(
 ) -> CarefulPolicy:
     """Return the cheapest policy whose mean violations over the traces are at most `violations`.
 
-    All pairs of `CONFIDENCES` and `SPARE_PERCENTS` are tried. If none qualifies, the last pair is returned.
+    All combinations of `CONFIDENCES`, `SPARE_PERCENTS` and `QUANTILES` are tried. If none qualifies, the cheapest one
+    of those with the fewest violations is returned. A lower quantile must save `1 - LESS_CAREFUL` of the cost, because
+    violations on later days differ. Without a forecast and with the predicted MST, it is the rule of the paper with
+    another model.
     """
-    policies = [
-        CarefulPolicy(confidence=confidence, planned_peak=planned_peak, spare_percent=percent)
+    capacities = {
+        confidence: CarefulPolicy(confidence=confidence, planned_peak=planned_peak).capacity(model)
         for confidence in CONFIDENCES
-        for percent in SPARE_PERCENTS
-    ]
-    forecasts = [policies[0].forecast(trace) for trace in traces]
-    best, best_cost = policies[-1], np.inf
-    for policy in policies:
-        outcomes = [
-            simulate(trace, policy.schedule(trace, model, forecast=forecast), truth, terms)
-            for trace, forecast in zip(traces, forecasts, strict=True)
-        ]
-        cost = float(np.mean([outcome.cost_per_h for outcome in outcomes]))
-        if cost < best_cost and np.mean([outcome.violations for outcome in outcomes]) <= violations:
-            best, best_cost = policy, cost
-    return best
+    }
+    best: tuple[float, float, CarefulPolicy] | None = None  # violations above the limit, cost
+    for quantile in QUANTILES:
+        forecaster = CarefulPolicy(confidence=None, planned_peak=planned_peak, quantile=quantile)
+        forecasts = [forecaster.forecast(trace) for trace in traces]
+        tried = []
+        for confidence, percent in product(CONFIDENCES, SPARE_PERCENTS):
+            policy = replace(forecaster, confidence=confidence, spare_percent=percent)
+            rentals = [
+                rental(
+                    trace, policy.schedule(trace, model, forecast=upper, capacity=capacities[confidence]), truth, terms
+                )
+                for trace, upper in zip(traces, forecasts, strict=True)
+            ]
+            violated = max(violations, float(np.mean([each.violations for each in rentals])))
+            tried.append((violated, float(np.mean([each.cost_per_h for each in rentals])), policy))
+        found = min(tried, key=lambda one: one[:2])
+        if best is None or found[0] < best[0] or (found[0] == best[0] and found[1] < LESS_CAREFUL * best[1]):
+            best = found
+    assert best is not None
+    return best[2]
 
 
 def outcome_from(

@@ -110,19 +110,18 @@ def reactive(policy: str, vms: Counts) -> ElasticSchedule:
     return ElasticSchedule(policy=policy, vms=vms, ready=np.concatenate([vms[:1], vms[:-1]]))
 
 
-def simulate(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: RentalTerms) -> ElasticOutcome:
-    """Evaluate a schedule. Every VM is paid from its order to its release, including the time in which it starts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rental:
+    """Cost and violations of a schedule."""
 
-    Raises:
-        ElasticError: The delay is longer than an interval of the trace, so that VMs of several orders start at once.
-    """
+    cost_per_h: float
+    violations: float  # share of time with a load above the MST
+
+
+def rental(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: RentalTerms) -> Rental:
+    """Return the cost and violations of a schedule; see `simulate`."""
     rates, interval_s = trace.array(), trace.interval_s
-    delay_s = 0.0 if schedule.instant else terms.delay_s
-    if delay_s > interval_s:
-        raise ElasticError(
-            f"The delay of a change is {delay_s:g} s, but an interval of the trace is {interval_s:g} s, so a new order "
-            f"would follow before the last one is ready; give a shorter delay, or a trace with longer intervals."
-        )
+    delay_s = _delay_s(trace, schedule, terms)
     vms, ready = schedule.vms, schedule.ready
     early, late = truth[ready - 1], truth[vms - 1]
     violated_s = (early < rates).sum() * delay_s + (late < rates).sum() * (interval_s - delay_s)
@@ -131,20 +130,41 @@ def simulate(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: Rent
         0, ready[1:] - vms[:-1]
     ).sum()  # VMs that are ready at the start were ordered `delay_s` earlier
     vm_s = (np.maximum(vms, ready).sum() + ordered_before) * delay_s + vms.sum() * (interval_s - delay_s)
-
-    capacities = np.stack([early, late], axis=-1).ravel()
-    spans_s = np.tile([delay_s, interval_s - delay_s], len(rates))
-    behind_s, lag_s = _backlog(np.repeat(rates, 2), capacities, spans_s)
     total_s = interval_s * len(rates)
+    return Rental(cost_per_h=float(vm_s) / total_s * terms.price_per_h, violations=float(violated_s) / total_s)
+
+
+def simulate(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: RentalTerms) -> ElasticOutcome:
+    """Evaluate a schedule. Every VM is paid from its order to its release, including the time in which it starts.
+
+    Raises:
+        ElasticError: The delay is longer than an interval of the trace, so that VMs of several orders start at once.
+    """
+    rented = rental(trace, schedule, truth, terms)
+    delay_s, interval_s = _delay_s(trace, schedule, terms), trace.interval_s
+    capacities = np.stack([truth[schedule.ready - 1], truth[schedule.vms - 1]], axis=-1).ravel()
+    spans_s = np.tile([delay_s, interval_s - delay_s], len(trace.rates))
+    behind_s, lag_s = _backlog(np.repeat(trace.array(), 2), capacities, spans_s)
     return ElasticOutcome(
         policy=schedule.policy,
-        cost_per_h=float(vm_s) / total_s * terms.price_per_h,
-        violations=float(violated_s) / total_s,
-        behind=behind_s / total_s,
+        cost_per_h=rented.cost_per_h,
+        violations=rented.violations,
+        behind=behind_s / (interval_s * len(trace.rates)),
         worst_lag_s=lag_s,
-        mean_vms=float(vms.mean()),
-        peak_vms=int(vms.max()),
+        mean_vms=float(schedule.vms.mean()),
+        peak_vms=int(schedule.vms.max()),
     )
+
+
+def _delay_s(trace: Trace, schedule: ElasticSchedule, terms: RentalTerms) -> float:
+    """Return the delay of a change; raise an ElasticError if it is longer than an interval."""
+    delay_s = 0.0 if schedule.instant else terms.delay_s
+    if delay_s > trace.interval_s:
+        raise ElasticError(
+            f"The delay of a change is {delay_s:g} s, but an interval of the trace is {trace.interval_s:g} s, so a new "
+            "order would follow before the last one is ready; give a shorter delay, or a trace with longer intervals."
+        )
+    return delay_s
 
 
 def _backlog(rates: Floats, capacities: Floats, spans_s: Floats) -> tuple[float, float]:
