@@ -9,6 +9,7 @@ the ratios, the variability and the rows per row do not.
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -23,33 +24,39 @@ from penstock.measure.estimators import scv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCost:
-    """Seconds per row of an operator, their variability, and the rows that it emits per row."""
+    """Seconds per row of an operator, their variability, and the rows that it emits."""
 
     operator: str
     rows: int
     seconds_per_row: float
     scv: float | None
-    selectivity: float
-    selectivity_range: tuple[int, int]  # of a single row
+    emitted: tuple[int, ...]  # rows out of each row
+
+    @property
+    def selectivity(self) -> float:
+        return float(np.mean(self.emitted))
 
 
 def timed(operator: str, function: Callable[[Any], Sequence[Any]], rows: Iterable[Any]) -> tuple[OperatorCost, list]:
     """Return the cost of a function and all rows that it emits."""
     seconds, counts, emitted = [], [], []
-    for row in rows:
-        began = time.thread_time()
-        out = function(row)
-        seconds.append(time.thread_time() - began)
-        counts.append(len(out))
-        emitted += out
+    gc.disable()  # a collection takes as long as thousands of rows
+    try:
+        for row in rows:
+            began = time.thread_time()
+            out = function(row)
+            seconds.append(time.thread_time() - began)
+            counts.append(len(out))
+            emitted += out
+    finally:
+        gc.enable()
     times = np.array(seconds)
     cost = OperatorCost(
         operator=operator,
         rows=len(times),
         seconds_per_row=float(times.mean()),
         scv=scv(len(times), float(times.sum()), float((times**2).sum())),
-        selectivity=float(np.mean(counts)),
-        selectivity_range=(min(counts), max(counts)),
+        emitted=tuple(counts),
     )
     return cost, emitted
 
@@ -105,7 +112,7 @@ def main() -> None:
     parts["patterns"] = pattern_costs(options.messages, options.window, options.threshold)
     for application, costs in parts.items():
         for cost in costs:
-            low, high = cost.selectivity_range
+            low, high = min(cost.emitted), max(cost.emitted)
             variability = "" if cost.scv is None else f"{cost.scv:.2f}"
             numbers = (f"{1e6 * cost.seconds_per_row:.1f}", variability, f"{cost.selectivity:.3g}", f"{low} to {high}")
             table.add_row(application, cost.operator, f"{cost.rows:,}", *numbers)

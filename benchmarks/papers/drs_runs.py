@@ -148,10 +148,10 @@ def passive(application: str, counts: Counts, seed: int = 0) -> Passive:
     whole.advance(10 * MINUTE_S)
     latency = whole.observe().latency
     assert latency is not None
-    return Passive(latency=latency, predicted_s=_by_the_model(last), recommended=counts_of(best, behaviour))
+    return Passive(latency=latency, predicted_s=by_the_model(last), recommended=counts_of(best, behaviour))
 
 
-def _by_the_model(row: DecisionRecord) -> float | None:
+def by_the_model(row: DecisionRecord) -> float | None:
     """Return the predicted latency without the factor that DRS learns from measured latencies."""
     predicted, correction = row.inputs.get("predicted_latency_s"), row.inputs.get("correction")
     return None if predicted is None or not correction else float(predicted) / float(correction)
@@ -280,7 +280,7 @@ def bulk(frames_per_s: float, counts: Counts, seed: int = 5) -> Bulk:
         policy = Drs(DrsSettings(goal=LeastLatency(), queue=queue))
         rows, _ = decided(engine, policy, windows=4, window_s=1_000.0, smoothed=3, mode="recommend")
         last = rows[-1]
-        predicted[queue] = _by_the_model(last) or math.inf
+        predicted[queue] = by_the_model(last) or math.inf
         replicas = last.new.replicas if last.new is not None else engine.plan.replicas
         chosen[queue] = counts_of(replicas, behaviour)
     return Bulk(measured_s=latency.mean_s, predicted_s=predicted, chosen=chosen)
