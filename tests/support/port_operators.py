@@ -23,13 +23,22 @@ class Recorder:
         ctx.emit({"key": ctx.key.get("key"), "call": ctx.state["calls"], "port": port, "ports": str(received)})
 
 
-def naive_calls(
-    ports: str, count: str, rows: Sequence[int], batches: Sequence[Sequence[tuple[int, int, int]]]
-) -> list[tuple[int, int, int, str]]:
+Batches = Sequence[Sequence[tuple[int, int, int]]]
+
+
+def naive_calls(ports: str, count: str, rows: Sequence[int], batches: Batches) -> list[tuple[int, int, int, str]]:
     """Return (key, number of the call, port, rows) of all invocations for batches of (port, key, n), in order of keys.
 
     After each batch, rows are taken one invocation at a time, until too few are left.
     """
+    return naive_calls_within(ports, count, rows, batches, limit=10_000, drops_oldest=False)[0]
+
+
+def naive_calls_within(
+    ports: str, count: str, rows: Sequence[int], batches: Batches, *, limit: int, drops_oldest: bool
+) -> tuple[list[tuple[int, int, int, str]], int]:
+    """Return the invocations and the number of dropped rows, if `limit` rows may wait per key and port."""
+    dropped = 0
     keys = sorted({key for batch in batches for _, key, _ in batch})
     calls = []
     for key in keys:
@@ -53,7 +62,9 @@ def naive_calls(
                     received[port], queues[port] = queues[port][:take], queues[port][take:]
                 number += 1
                 calls.append((key, number, served[0] if ports == "any" else -1, str(received)))
-    return calls
+            dropped += sum(max(0, len(queue) - limit) for queue in queues)
+            queues = [queue[-limit:] if drops_oldest else queue[:limit] for queue in queues]
+    return calls, dropped
 
 
 @penstock.operator(inputs=2, schema="key bigint, row string")

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.dataflow import PlanError
-from penstock.dataflow.operator_class import PortOperator
+from penstock.dataflow.operator_class import Overflow, PortOperator
 from penstock.engines.spark.compile.ports import PortProcessor
 from penstock.engines.spark.compile.row_packing import pack
 from penstock.engines.spark.storage.waiting_rows import ChunkFormat
-from tests.support.port_operators import Recorder, naive_calls
+from tests.support.port_operators import Recorder, naive_calls, naive_calls_within
 
 SCHEMA = pa.schema([("key", pa.int64()), ("n", pa.int64())])
 OUTPUT = pa.schema([("key", pa.int64()), ("call", pa.int64()), ("port", pa.int32()), ("ports", pa.string())])
@@ -115,7 +115,8 @@ def run(operator: PortOperator, batches: list[list[tuple[int, int, int]]], tasks
     emitted: list[dict[str, Any]] = []
     for batch in batches:
         # Each batch has a new processor, as after a restart: nothing survives but the state.
-        processor = PortProcessor("calls", operator, formats, [OUTPUT], [False] * inputs, False, None)
+        counts_dropped = operator.overflow is not Overflow.ERROR
+        processor = PortProcessor("calls", operator, formats, [OUTPUT], [False] * inputs, counts_dropped, None)
         processor.init(state)  # type: ignore[arg-type]
         of_key: dict[int, list[Any]] = defaultdict(list)
         for port in range(inputs):
@@ -133,7 +134,7 @@ def run(operator: PortOperator, batches: list[list[tuple[int, int, int]]], tasks
 
 @st.composite
 def situations(draw: st.DrawFn) -> Any:
-    inputs = draw(st.integers(1, 2))
+    inputs = draw(st.integers(1, 3))
     kinds = [("all", "exact"), ("all", "at least"), ("all", "equal"), ("any", "exact"), ("any", "at least")]
     ports, count = draw(st.sampled_from(kinds))
     each = draw(st.integers(1, 4))
@@ -143,6 +144,17 @@ def situations(draw: st.DrawFn) -> Any:
     number = iter(range(10_000))
     batches = [[(port, key, next(number)) for port, key in batch] for batch in arrivals]
     return ports, count, rows, batches, draw(st.integers(1, 3))
+
+
+@given(situations(), st.sampled_from(["drop oldest", "drop newest"]), st.integers(4, 9))
+def test_rows_above_the_limit_are_dropped_and_counted(situation: Any, overflow: str, limit: int) -> None:
+    ports, count, rows, batches, tasks = situation
+    operator = declared(ports=ports, count=count, rows=rows, limit=limit, overflow=overflow)
+    output = run(operator, batches, tasks)
+    calls = sorted((row["key"], row["call"], row["port"], row["ports"]) for row in output if "call" in row)
+    dropped = sum(row["__penstock_dropped"] or 0 for row in output)
+    drops_oldest = overflow == "drop oldest"
+    assert (calls, dropped) == naive_calls_within(ports, count, rows, batches, limit=limit, drops_oldest=drops_oldest)
 
 
 @given(situations())
