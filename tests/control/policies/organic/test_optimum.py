@@ -138,8 +138,19 @@ def adapted(operators: Chain, rate: float) -> Plan:
         (("stateless", 8.0, 1.0), ("n", 3.0, 1.0), ("stateless", 2.0, 1.0)),
         (("stateless", 2.0, 1.0), ("n", 8.0, 0.5), ("stateless", 10.0, 1.0)),
         (("stateless", 1.0, 2.0), ("n", 2.0, 1.0), ("global", 0.5, 1.0)),
+        (("n", 4.0, 0.5), ("n", 0.5, 1.0), ("global", 0.8, 0.5), ("stateless", 0.5, 0.5)),
+        (("n", 4.0, 2.0), ("global", 0.1, 1.0), ("stateless", 4.0, 0.5), ("m", 0.5, 2.0)),
     ],
-    ids=["one", "two keys", "global", "stateless first", "selective", "duplicating"],
+    ids=[
+        "one",
+        "two keys",
+        "global",
+        "stateless first",
+        "selective",
+        "duplicating",
+        "cheap behind a cut",
+        "slots for the end",
+    ],
 )
 def test_it_reaches_the_best_of_all_cuts_and_replicas(operators: Chain) -> None:
     plans = candidates(operators)

@@ -230,6 +230,38 @@ def test_the_slowest_pipeline_is_the_throughput_of_a_region() -> None:
     assert profiles_of(now, demand)["a"].rows_per_s == 60.0
 
 
+@pytest.mark.parametrize(("busy", "rows_per_s"), [(0.5, 100.0), (0.9, 90.0 / 0.9), (0.95, 90.0 / 0.95)])
+def test_a_query_behind_a_cut_that_is_not_busy_does_not_limit_its_region(busy: float, rows_per_s: float) -> None:
+    """After a change, 'b' and 'c' were idle until the first batch of 'a' ended, and processed 90 rows/s since."""
+    now = situation(
+        first_plan().replace(cuts=frozenset({"a"})),
+        {"a": 1.0, "b": busy / 2, "c": busy / 2},
+        rate=100.0,
+        at_s=100.0,
+        micro_batch=True,
+    )
+    assert now.window is not None
+    late = tuple(
+        msgspec.structs.replace(operator, processed_rows_per_s=90.0) if operator.operator in "bc" else operator
+        for operator in now.window.operators
+    )
+    now = replace(now, window=msgspec.structs.replace(now.window, operators=late))
+    demand = demand_of(now)
+    assert isinstance(demand, Demand)
+    assert profiles_of(now, demand)["a"].rows_per_s == pytest.approx(rows_per_s)
+
+
+def test_the_completed_rows_are_those_of_the_last_operator_with_a_cost() -> None:
+    """The rows of a sink count when a batch ends, and a batch of 8 s ended in a window of 1 s."""
+    now = situation(first_plan(), BUSY, rate=100.0, at_s=100.0, micro_batch=True)
+    assert now.window is not None
+    sink = OperatorWindow.knowing("out", "out", replicas=1, processed_rows_per_s=800.0)
+    now = replace(now, window=msgspec.structs.replace(now.window, operators=(*now.window.operators, sink)))
+    demand = demand_of(now)
+    assert isinstance(demand, Demand)
+    assert profiles_of(now, demand)["a"].completed_per_s == pytest.approx(100.0)
+
+
 def test_the_controller_records_the_verdict_of_the_policy(tmp_path: Path) -> None:
     """A simulated run: the region is split or expanded until it processes 350 rows/s; each change has a verdict."""
     flow = three_operators()

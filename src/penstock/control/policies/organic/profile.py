@@ -11,6 +11,8 @@
 - *Throughput of a region*: rows/s that its slowest pipeline processed, in rows that enter the region. A cut is a log
   without a limit, so a pipeline may be faster than the next one. In micro-batches, it is the utilisation times the
   replicas / the cost of a row: all rows of a batch count when it ends, so that the rows of a few windows say little.
+  A pipeline behind a cut then counts with the rows/s that it would process if it were busy all the time. After a
+  change it is idle until the first batch before it ends, which says nothing about its speed.
 
 The paper samples every second and averages exponentially over 30 s. Here each window is a sample, and the controller
 averages the windows of 30 s exponentially (`api/policy_options.py`).
@@ -83,24 +85,29 @@ def profiles_of(situation: Situation, demand: Demand) -> dict[str, RegionProfile
     parts = _query_parts if situation.micro_batch else _thread_parts
     result = {}
     for region in situation.topology.regions:
+        own = tuple(parts(situation, region, seen))
+        busy = {pipeline.name: pipeline.utilisation for pipeline in own} if situation.micro_batch else {}
         result[region.name] = RegionProfile(
             region=region.name,
-            rows_per_s=_rows_per_s(region, situation.plan.cuts, seen),
+            rows_per_s=_rows_per_s(region, situation.plan.cuts, seen, busy),
             offered_per_s=demand.arrivals.get(region.name, 0.0),
-            completed_per_s=_completed_per_s(region, seen),
-            pipelines=tuple(parts(situation, region, seen)),
+            completed_per_s=_completed_per_s(_without_sink(situation, region), seen),
+            pipelines=own,
         )
     return result
 
 
-def _rows_per_s(region: Region, cuts: frozenset[str], seen: Mapping[str, OperatorWindow]) -> float:
-    rates = []
+def _rows_per_s(
+    region: Region, cuts: frozenset[str], seen: Mapping[str, OperatorWindow], busy: Mapping[str, float]
+) -> float:
+    rates: list[float] = []
     gain = 1.0
     for names in _parts(region, cuts):
         first = seen.get(names[0])
         processed = None if first is None else processed_rows_per_s(first)
         if processed is not None and gain > 0.0:
-            rates.append(processed / gain)
+            share = busy.get(names[0], 1.0) if rates else 1.0
+            rates.append(processed / gain / share if share > 0.0 else math.inf)
         for name in names:
             selectivity = seen[name].selectivity if name in seen else None
             gain *= 1.0 if selectivity is None else selectivity
@@ -115,8 +122,15 @@ def processed_rows_per_s(operator: OperatorWindow) -> float | None:
     return operator.processed_rows_per_s
 
 
-def _completed_per_s(region: Region, seen: Mapping[str, OperatorWindow]) -> float:
-    *before, last = (seen.get(name) for name in region.operators)
+def _without_sink(situation: Situation, region: Region) -> tuple[str, ...]:
+    """Return the operators of a region without a sink at its end, which has no cost from which whole batches follow."""
+    *before, last = region.operators
+    is_sink = situation.topology.operators[last].kind is Kind.SINK
+    return tuple(before) if is_sink and before else region.operators
+
+
+def _completed_per_s(names: Sequence[str], seen: Mapping[str, OperatorWindow]) -> float:
+    *before, last = (seen.get(name) for name in names)
     gain = math.prod(1.0 if operator is None else operator.selectivity or 0.0 for operator in before)
     processed = None if last is None else processed_rows_per_s(last)
     return processed / gain if processed is not None and gain > 0.0 else 0.0
