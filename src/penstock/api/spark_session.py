@@ -53,7 +53,7 @@ class SessionOnDemand:
             line = failing_line(error)
             where = "" if line is None else f"'{line.filename}', line {line.lineno}: {line.line}: "
             raise PenstockError(
-                f"{where}This needs Spark while the file is loaded, unless it is moved into a function. {refusal}"
+                f"{where}This statement needs Spark when the file is loaded; move it into a function. {refusal}"
             ) from None
         return True
 

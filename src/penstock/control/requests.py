@@ -87,9 +87,18 @@ Request = Apply | Rescale | Recut | Rate | SetPolicy | Stop
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The answer of a run to a request.
+
+    >>> Answer(ok=True, text="count: 2 -> 4 replicas (paused 0.81 s)")
+    <Answer: count: 2 -> 4 replicas (paused 0.81 s)>
+    """
+
     ok: bool
     text: str  # the result, or why the request was refused
     applied: Applied | None = None  # details of a successful plan change
+
+    def __repr__(self) -> str:  # an interactive shell shows it
+        return f"<Answer: {self.text}>" if self.ok else f"<Answer, refused: {self.text}>"
 
 
 class Requests:

@@ -157,7 +157,7 @@ def open_stream(spark: SparkSession, source: type[DataSource], options: ReaderOp
 
 
 def _without_module(spark: SparkSession, error: AnalysisException) -> PenstockError | None:
-    """Return a clear error if the interpreter of the workers lacks a module, which a session of the user determines."""
+    """Return a clear error if the interpreter of the workers lacks a module. The user's session may have chosen it."""
     missing = _MISSING_MODULE.search(str(error))
     if missing is None:
         return None
