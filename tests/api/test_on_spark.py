@@ -27,6 +27,7 @@ def test_run_rescale_record_and_simulate(tmp_path: Path, monkeypatch: pytest.Mon
     words = lines.stateless("split", lambda df: df.select(F.explode(F.split("value", r"\s+")).alias("word")))
     counts = words.keyed("count", lambda df: df.groupBy("word").count(), keys=["word"])
     counts.sink("out", penstock.parquet("out"))
+    words.sink("words", penstock.memory())
 
     with penstock.run(flow, at="runs/wc", policy="drs", latency_s=2.0, mode="active") as run:
         # The first batch warms up and its cost does not count, so most rows follow in later batches.
@@ -45,6 +46,9 @@ def test_run_rescale_record_and_simulate(tmp_path: Path, monkeypatch: pytest.Mon
         for row in pyarrow.parquet.read_table(path).to_pylist():
             counted[row["word"]] = max(counted[row["word"]], row["count"])
     assert counted == Counter(word for line in text for word in line.split())
+    assert Counter(row["word"] for row in record.rows("words")) == counted  # read by somebody who did not start the run
+    with pytest.raises(penstock.PenstockError, match="no rows of a memory sink 'wrds'; its memory sinks are words"):
+        record.rows("wrds")
     assert record.plan is not None and record.plan.replicas["count"] == 4
     assert record.windows().latency_rows.sum() > 0 and len(record.decisions()) > 0 and len(record.trials()) == 0
     assert "wordcount" in (tmp_path / "wc.html").read_text()

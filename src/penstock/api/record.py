@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.api.input_files import plan_from
 from penstock.api.notebook import html_grid, html_table
@@ -111,6 +111,22 @@ class RunRecord:
 
         with StoreReader(self.directory) as reader:
             return operators_frame(reader.iter_windows() if last is None else reader.windows(last=last))
+
+    def rows(self, sink: str) -> list[dict[str, Any]]:
+        """Return the rows of a memory sink.
+
+        Raises:
+            PenstockError: The run has no memory sink of this name, or has not started it yet.
+        """
+        from penstock.engines.spark.sinks.writers import memory_rows
+
+        sinks = sorted(folder.name for folder in self.directory.glob("memory/*"))
+        if sink not in sinks:
+            raise PenstockError(
+                f"The run in '{self.directory}' has no rows of a memory sink '{sink}'; its memory sinks are "
+                f"{', '.join(sinks) or 'none'}."
+            )
+        return memory_rows(self.directory.resolve(), sink)
 
     def decisions(self, *, changes_only: bool = False, last: int | None = None) -> pd.DataFrame:
         """Return one row per decision of the policy, with the reason, the expected and the observed latency."""

@@ -356,12 +356,6 @@ class Run(RunRecord):
         """Whether the run has not ended."""
         return not self._ended_event.is_set()
 
-    def rows(self, sink: str) -> list[dict[str, Any]]:
-        """Return the rows of a memory sink."""
-        from penstock.engines.spark.sinks.writers import memory_rows
-
-        return memory_rows(self.directory.resolve(), sink)
-
     def __enter__(self) -> Run:
         return self
 

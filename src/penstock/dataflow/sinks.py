@@ -59,7 +59,10 @@ def parquet(path: str | Path, *, existing: Existing = "error") -> Parquet:
 
 
 def memory() -> Memory:
-    """Return a sink that keeps all rows in the run, for tests and small results. Read them with `run.rows(name)`."""
+    """Return a sink that keeps all rows in the run, for tests and small results. Read them with `run.rows(name)`.
+
+    `penstock.open_run(directory).rows(name)` reads them in another process, also after the run.
+    """
     return Memory()
 
 

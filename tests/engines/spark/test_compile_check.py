@@ -67,6 +67,12 @@ def flow_of(declare: Callable[[penstock.Stream], penstock.Stream]) -> penstock.D
             r"Spark refuses 'some' .*: Sampling is not supported on [^;]*; filter by a hash of a column, as [^;]*$",
         ),
         (
+            lambda rows: rows.stateless("same", lambda df: df).keyed(
+                "kinds", lambda df: df.groupBy("k").pivot("k", [1, 2]).count(), keys=["k"], output_mode="complete"
+            ),
+            r"Spark refuses 'kinds' with output_mode='complete': pivot aggregates twice; use one conditional aggregate",
+        ),
+        (
             lambda rows: rows.stateless(
                 "tops", lambda df: df.groupBy("k").applyInPandas(lambda pdf: pdf[:1], df.schema)
             ),
@@ -92,6 +98,7 @@ def flow_of(declare: Callable[[penstock.Stream], penstock.Stream]) -> penstock.D
         "computed_time",
         "two_watermarks",
         "sample",
+        "pivot",
         "groups_of_a_batch",
         "repeated_column_at_a_sink",
         "repeated_column_of_rows",

@@ -70,6 +70,26 @@ def test_batches_without_rows_do_not_count_as_cost_per_row(tmp_path: Path, monke
     assert tallies["in"].seconds_per_row() == pytest.approx(0.025)
 
 
+def test_few_rows_behind_a_state_do_not_bear_the_time_of_all_rows_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An aggregate of 1,000 rows emits 10: a projection behind it is charged with 10 of 1,010 rows."""
+    monkeypatch.setattr(costs, "StageTimes", lambda spark, from_now: SimpleNamespace(busy_s=lambda run_id, batch: 1.01))
+    flow = penstock.Dataflow("windows")
+    rows = flow.source("in", penstock.generate(int, schema="n bigint", rows=10))
+    rows.keyed("kept", lambda df: df, keys=["n"]).stateless("same", lambda df: df).sink("out", penstock.noop())
+    tallies: defaultdict[str, costs.OperatorSamples] = defaultdict(costs.OperatorSamples)
+    measured = costs.OperatorCosts(context_of(flow, tmp_path), tallies)
+    running: Any = SimpleNamespace(run_id="a", compiled=SimpleNamespace(timings={}))
+    few = batch(rows=1_000)
+    few.rows_out = {"kept": 10, "same": 10}
+    query = query_of("in", "kept", "same", "out")
+    measured.query_started(query)
+    for _ in range(2):  # the first window is left out
+        measured.add(query, running, [few])
+    assert tallies["same"].seconds_per_row() == pytest.approx(0.001)
+
+
 def context_of(flow: penstock.Dataflow, run: Path) -> RunContext:
     directory: Any = SimpleNamespace(path=run)
     spark: Any = None

@@ -21,6 +21,7 @@ BUGS = [
     "operator 'parse' failed in /home/me/flow.py, line 7: KeyError: 'm'; row: {'n': 7}",
     "the function of source 'in' (flow.py, line 3) returns a value in column 'n' that is not a valid int64: 'x'",
     "TypeError: unsupported operand (/home/me/flow.py, line 7)",
+    "SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide` instead. SQLSTATE: 22012",
 ]
 
 

@@ -16,6 +16,10 @@ _ALTERNATIVES = {
     "Distinct aggregations": "or remove duplicates in a keyed operator before this one, with dropDuplicates",
     "correctness": "declare each aggregation as a keyed operator of its own",
 }
+PIVOT = "pivot aggregates twice"
+CONDITIONAL_AGGREGATES = (
+    "use one conditional aggregate per value instead, as in F.sum(F.when(F.col('kind') == 'a', F.col('n'))).alias('a')"
+)
 _ABOUT_MODES = ("output mode", "watermark")
 
 
@@ -45,3 +49,12 @@ def advice(error: str, mode: str, event_times: Sequence[str]) -> str:
         "its input has no event time: declare a watermark on a stream before it, as in stream.watermark('ts', '10 "
         "minutes'), whose column is still there, or use output_mode='update'"
     )
+
+
+def first_sentence(message: str) -> str:
+    """Return the first sentence of a message of Spark. The others explain properties that a run determines itself.
+
+    >>> first_sentence("Detected a pattern in 'a.b'. Please refer to the guide")
+    "Detected a pattern in 'a.b'"
+    """
+    return message.split(". ")[0]

@@ -16,8 +16,10 @@ from pyspark.sql.types import StructField
 from penstock.dataflow import Dataflow, DataflowError, Kind, Operator, OutputMode, PenstockError, PlanError, RowFunction
 from penstock.dataflow.code_location import failing_line, source_file
 from penstock.dataflow.edge import Edge
+from penstock.dataflow.kafka import Kafka
 from penstock.dataflow.operator_class import PortOperator
-from penstock.engines.spark.compile.advice import advice
+from penstock.dataflow.sources import Files, SparkSource
+from penstock.engines.spark.compile.advice import CONDITIONAL_AGGREGATES, PIVOT, advice, first_sentence
 from penstock.engines.spark.compile.clocks import Timing, python_functions_timed
 from penstock.engines.spark.compile.event_time import (
     EventTimes,
@@ -26,6 +28,8 @@ from penstock.engines.spark.compile.event_time import (
 from penstock.engines.spark.compile.keys import check_grouping
 from penstock.engines.spark.compile.ports import apply_ports
 from penstock.engines.spark.compile.refusals import (
+    calls_pivot,
+    keeps_row_count,
     refuse_dependence_on_batches,
     refuse_hidden_state,
     refuse_repeated_input,
@@ -63,6 +67,7 @@ class Compiled:
     stateful: tuple[str, ...] = ()  # the operators with state
     state_owners: StateOwners | None = None  # the operator of each of Spark's states; None if it is uncertain
     emits_closed_windows: frozenset[str] = frozenset()  # aggregates in append mode: each row of state is an open window
+    row_by_row: dict[str, str] = field(default_factory=dict)  # operators that emit one row per row -> their input
 
 
 class SharedQueryError(PlanError):
@@ -103,11 +108,13 @@ class Compiler:
         self._replicas = dict(pipeline.replicas)
         self._dfs: dict[str, DataFrame] = {}
         self._partitions: dict[str, int] = {}
-        self._event_times = EventTimes()
+        self._event_times = EventTimes(is_carried_on=flow[pipeline.output].sink is None)
         # Operators whose rows have the same order within each partition when a batch is repeated.
         self._ordered: set[str] = set()
         self._has_ports = any(isinstance(flow[name].fn, PortOperator) for name in pipeline.operators)
         self._counted = self._find_counted()
+        self._known_counts = self._find_known_counts()
+        self._row_by_row: dict[str, str] = {}
         self._around_state: dict[str, DataFrame] = {}
         self._emits_closed_windows: set[str] = set()
         self._timings: dict[str, Timing] = {}
@@ -137,6 +144,7 @@ class Compiler:
             timings=self._timings,
             stateful=self._pipeline.state,
             emits_closed_windows=frozenset(self._emits_closed_windows),
+            row_by_row=self._row_by_row,
         )
         self._check(compiled)
         if len(self._pipeline.state) > 1:
@@ -158,6 +166,18 @@ class Compiler:
         (name, *more) = output.inputs
         return name if not more and counts_rows(output.sink) and name in self._pipeline.operators else None
 
+    def _find_known_counts(self) -> set[str]:
+        """Return the inputs whose rows are known exactly for each batch.
+
+        Spark counts the rows of all inputs of a query together. The offsets of some sources do not count rows, and
+        those of Kafka also count the markers of transactions.
+        """
+        operators = [self._flow[name] for name in self._pipeline.operators]
+        sources = {operator.name for operator in operators if operator.source is not None}
+        channels = {name for operator in operators for name in operator.inputs if name not in self._pipeline.operators}
+        uncounted = Kafka if len(sources) + len(channels) == 1 else Kafka | Files | SparkSource
+        return channels | {name for name in sources if not isinstance(self._flow[name].source, uncounted)}
+
     def _add_source(self, operator: Operator) -> None:
         if operator.name == self._pipeline.output:  # a cut follows, so no reader in this query has replicas
             replicas = self._spark.sparkContext.defaultParallelism
@@ -178,7 +198,7 @@ class Compiler:
             self._add_state(operator, inputs, df)
         if operator.sink is not None:
             check_columns(operator.name, operator.sink, df)
-        elif operator.name != self._counted and (metrics := self._metrics(operator, df)):
+        elif operator.name != self._counted and (metrics := self._metrics(operator, inputs, df)):
             df = df.observe(f"{ROWS if self._sample_every else _COLUMNS}{operator.name}", *metrics)
         self._partitions[operator.name] = partitions
         self._dfs[operator.name] = self._event_times.add(operator, df, event_times)
@@ -202,17 +222,31 @@ class Compiler:
         """Return whether the rows of an input have a defined order; those of a channel have."""
         return name not in self._dfs or name in self._ordered
 
-    def _metrics(self, operator: Operator, df: DataFrame) -> list[Column]:
+    def _metrics(self, operator: Operator, inputs: list[_Input], df: DataFrame) -> list[Column]:
         """Return what is observed of the output of an operator.
+
+        The rows of an operator that emits one row per row are those of its input. An observation would cost each row
+        some time, and would separate operators that Spark compiles to one loop.
 
         Spark removes columns that nobody uses, from state too, and pushes filters below state. An observation that
         reads all columns prevents both, so that the state of an operator does not depend on those behind it.
         """
-        metrics = [F.count(F.lit(1)).alias("rows")] if self._sample_every else []
+        metrics = []
+        if self._sample_every and not self._find_row_by_row(operator, inputs, df):
+            metrics.append(F.count(F.lit(1)).alias("rows"))
         if operator.kind.has_state and operator.name != self._pipeline.output and self._keeps_all_columns:
             columns = [_hashable(field) for field in df.schema]
             metrics.append(F.max(F.hash(*columns)).alias("columns"))
         return metrics
+
+    def _find_row_by_row(self, operator: Operator, inputs: list[_Input], df: DataFrame) -> bool:
+        """Return whether the rows of an operator are known without an observation, and record this."""
+        is_known = len(inputs) == 1 and operator.inputs[0] in self._known_counts
+        is_needed = self._counted is None and operator.name in self._flow[self._pipeline.output].inputs
+        if is_known and not is_needed and operator.kind is Kind.STATELESS and keeps_row_count(inputs[0].df, df):
+            self._row_by_row[operator.name] = operator.inputs[0]
+        self._known_counts.add(operator.name)  # by an observation otherwise
+        return operator.name in self._row_by_row
 
     def _add_state(self, operator: Operator, inputs: list[_Input], output: DataFrame) -> None:
         """Record the streams around a state.
@@ -326,23 +360,30 @@ class Compiler:
                 names = ", ".join(self._pipeline.state)
                 cuts = ", ".join(f'"{name}"' for name in self._pipeline.state[:-1])
                 raise SharedQueryError(
-                    f"Spark refuses '{names}' in one query: {reason}; give each of them a query of its own: add {cuts} "
-                    'to "cuts" of the plan'
+                    f"Spark refuses '{names}' in one query: {first_sentence(reason)}; give each of them a query of "
+                    f'its own: add {cuts} to "cuts" of the plan'
                 ) from error
             columns = {column.name for df in self._around_state.values() for column in event_time_columns(df.schema)}
-            what_to_do = advice(reason, compiled.mode, sorted(columns))
+            if calls_pivot(compiled.df):
+                reason, what_to_do = PIVOT, CONDITIONAL_AGGREGATES
+            else:
+                what_to_do = advice(reason, compiled.mode, sorted(columns))
             raise PlanError(
-                f"Spark refuses '{self._refused(compiled.mode)}' with output_mode={compiled.mode!r}: {reason}"
-                f"{what_to_do and '; '}{what_to_do}"
+                f"Spark refuses '{self._refused(compiled.mode, _first_line(error))}' with output_mode="
+                f"{compiled.mode!r}: {first_sentence(reason)}{what_to_do and '; '}{what_to_do}"
             ) from error
 
-    def _refused(self, mode: str) -> str:
-        """Return the first operator whose output Spark refuses."""
+    def _refused(self, mode: str, message: str) -> str:
+        """Return the first operator whose output Spark refuses with this message.
+
+        Operators before the state are refused for another reason, because complete mode needs an aggregation.
+        """
         for name, df in self._dfs.items():
             try:
                 check_for_streaming(self._spark, df, mode=mode)
-            except AnalysisException:
-                return name
+            except AnalysisException as error:
+                if _first_line(error) == message:
+                    return name
         return self._pipeline.output
 
 
@@ -369,7 +410,8 @@ def _check_keys(operator: Operator, df: DataFrame) -> None:
     if missing:
         raise DataflowError(
             f"operator '{operator.name}' is keyed by '{missing[0]}', which is not a column of its input; the columns "
-            f"are {', '.join(df.columns)}; compute it in a stateless operator before this one, with that name"
+            f"are {', '.join(df.columns)}; compute it in a stateless operator before this one, with that name, or use "
+            "global_state if no column of the input is a key"
         )
 
 

@@ -55,7 +55,9 @@ class TrackedEventTime:
 class EventTimes:
     """The event times of all streams of one query, filled by the compiler from upstream to downstream."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_carried_on: bool = True) -> None:
+        """`is_carried_on`: a channel carries the event time of the output on, so that its advance has to be known."""
+        self._is_carried_on = is_carried_on
         self._times: dict[str, TrackedEventTime | None] = {}
         self._after_state: set[str] = set()
 
@@ -97,6 +99,9 @@ class EventTimes:
 
     def _observe(self, name: str, df: DataFrame, column: StructField) -> DataFrame:
         """Record an event time whose advance is observed in a column."""
+        if not self._is_carried_on:
+            self._times[name] = TrackedEventTime(columns=event_time_columns(df.schema))
+            return df
         observation = event_observation(name)
         self._times[name] = TrackedEventTime(
             columns=event_time_columns(df.schema), observation=observation, delay_ms=column.metadata[EVENT_TIME]

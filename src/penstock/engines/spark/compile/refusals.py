@@ -36,6 +36,15 @@ _NARROW_NODES = {
     "Union",
     _WATERMARK,
 }
+# Nodes of a plan that emit one row for each row.
+_ROW_BY_ROW_NODES = {
+    "CollectMetrics",
+    "Project",
+    "Repartition",
+    "RepartitionByExpression",
+    "SubqueryAlias",
+    _WATERMARK,
+}
 # Nodes of the plan that process groups of rows without state, and the methods of PySpark that create them.
 _WITHIN_BATCHES = {
     "FlatMapGroupsInPandas": "applyInPandas",
@@ -152,6 +161,16 @@ def stateful_nodes(output: PlanNode, inputs: list[PlanNode]) -> set[str]:
 def shuffles(output: PlanNode, inputs: list[PlanNode]) -> bool:
     """Return whether a function may change the order of the rows within a partition."""
     return any(node.name not in _NARROW_NODES for node in nodes_above(output, inputs))
+
+
+def calls_pivot(output: DataFrame) -> bool:
+    """Return whether the plan contains a pivot, which is an aggregate of an aggregate."""
+    return "pivotfirst(" in analyzed_plan(output).text().lower()
+
+
+def keeps_row_count(source: DataFrame, output: DataFrame) -> bool:
+    """Return whether a function emits exactly one row for each row of its input."""
+    return all(node.name in _ROW_BY_ROW_NODES for node in nodes_above(analyzed_plan(output), [analyzed_plan(source)]))
 
 
 def is_stateful(node: PlanNode) -> bool:

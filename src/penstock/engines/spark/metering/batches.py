@@ -73,6 +73,7 @@ class CommittedBatches:
             rows = rows_written.get(progress.batch_id, progress.rows_written)
             if counted_operator is not None and rows is not None:
                 batch.rows_out[counted_operator] = rows
+            _add_row_by_row(batch, running.compiled.row_by_row)
             batches.append(batch)
             # Compute and cache the append times now, while the upstream channels still hold the appends.
             self._lineage.append_times(query.checkpoint, progress.batch_id)
@@ -110,6 +111,15 @@ class CommittedBatches:
             # Spark's count serves for a source. For a channel it would include the markers that carry event time.
             rows[origin] = None if isinstance(origin, Edge) else progress.num_input_rows
         return rows
+
+
+def _add_row_by_row(batch: Batch, row_by_row: dict[str, str]) -> None:
+    """Add the rows of operators that emit one row per row, upstream ones first."""
+    for name, before in row_by_row.items():
+        edge = Edge(before, name)
+        rows = batch.rows_read.get(edge if edge in batch.rows_read else before, batch.rows_out.get(before))
+        if rows is not None:
+            batch.rows_out.setdefault(name, rows)
 
 
 def _states_by_operator(

@@ -6,12 +6,14 @@ remains after subtracting the first three belongs to the native operators and th
 
 Spark fuses native operators and runs them row by row, so no metric separates them: the duration that Spark reports for
 a physical operator includes the time of the operators before and after it. Their cost is therefore measured as that of
-a group. For the models each native operator has a part of it in proportion to its rows.
+a group. For the models each native operator has a part of it in proportion to its rows. Rows that reach an operator
+with state directly have a part, too, which belongs to no operator.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from penstock.dataflow import Kind, Operator
@@ -153,12 +155,27 @@ class OperatorCosts:
             if isinstance(source, ChannelInput):
                 task_time.subtract(self._reading_since_last_window_s(source.name))
         native_rows = sum(native.values())
+        all_rows = native_rows + self._rows_without_native_operator(query, native, batches)
         group = self._group(query, (*native, *sinks) if native else ())
         if task_time.share > 0 and native_rows and not is_first:  # the first batches start workers
             for name, rows in native.items():
-                self._samples[name].busy.append((rows, task_time.total_s() * rows / native_rows))
+                self._samples[name].busy.append((rows, task_time.total_s() * rows / all_rows))
             if group is not None:
-                group.busy.append((native[group.operators[0]], task_time.total_s()))
+                group.busy.append((native[group.operators[0]], task_time.total_s() * native_rows / all_rows))
+
+    def _rows_without_native_operator(self, query: Query, native: Iterable[str], batches: list[Batch]) -> int:
+        """Return the rows of operators with state that no native operator of the query precedes.
+
+        Their rows are shuffled and deserialised. Operators behind the state, which may emit few rows, do not cause it.
+        """
+        behind_native, rows = set(native), 0
+        for name in query.operators:
+            operator = self._flow[name]
+            if not behind_native.isdisjoint(operator.inputs):
+                behind_native.add(name)
+            elif operator.kind.has_state:
+                rows += rows_through(operator, query, batches).rows_in or 0
+        return rows
 
     def _group(self, query: Query, members: tuple[str, ...]) -> CostGroup | None:
         """Return the group of these operators and assign it to them; None if there are fewer than two."""

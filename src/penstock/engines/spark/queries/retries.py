@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 # Waiting times before the first, second and third restart at the same batch. Afterwards the failure is final.
 RETRY_DELAYS_S = (0.0, 2.0, 8.0)
 
-# Errors of a user's function that its code or its rows cause. Errors of files, networks and services may pass.
+# Errors of a user's function that its code or its rows cause, and Spark's data exceptions, such as a division by zero
+# or a failed cast. Errors of files, networks and services may pass.
 _BUG = re.compile(
-    r"^the function of |\b(Value|Type|Key|Index|Attribute|Name|UnboundLocal|ZeroDivision|Overflow|Assertion|Import|"
-    r"ModuleNotFound|NotImplemented|Recursion|UnicodeDecode|UnicodeEncode|JSONDecode)Error\b"
+    r"^the function of |\bSQLSTATE: 22|"
+    r"\b(Value|Type|Key|Index|Attribute|Name|UnboundLocal|ZeroDivision|Overflow|Assertion|Import|ModuleNotFound|"
+    r"NotImplemented|Recursion|UnicodeDecode|UnicodeEncode|JSONDecode)Error\b"
 )
 
 
