@@ -43,6 +43,8 @@ SINGLE = {
     "more_columns": (lambda df: df.groupBy("auction", "k").count(), ["auction"]),
     "window": (windows, ["auction"]),
     "time_of_window": (lambda df: df.groupBy(F.window("at", "5 seconds")).count(), ["at"]),
+    "time_of_sliding_window": (lambda df: df.groupBy(F.window("at", "10 seconds", "5 seconds")).count(), ["at"]),
+    "time_of_session": (lambda df: df.groupBy(F.session_window("at", "5 seconds")).count(), ["at"]),
     "computed": (renamed, ["auction"]),
     "renamed": (lambda df: df.withColumnRenamed("auction", "a").groupBy("a").count(), ["auction"]),
     "dropDuplicates": (lambda df: df.dropDuplicates(["auction", "at"]), ["auction"]),

@@ -410,8 +410,8 @@ def _check_keys(operator: Operator, df: DataFrame) -> None:
     if missing:
         raise DataflowError(
             f"operator '{operator.name}' is keyed by '{missing[0]}', which is not a column of its input; the columns "
-            f"are {', '.join(df.columns)}; compute it in a stateless operator before this one, with that name, or use "
-            "global_state if no column of the input is a key"
+            f"are {', '.join(df.columns)}; compute it in a stateless operator before this one, with that name; for a "
+            "window that the function computes, the key is its time column"
         )
 
 
