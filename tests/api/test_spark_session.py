@@ -18,7 +18,7 @@ from tests.support.memory_engine import MemoryEngine
 @pytest.fixture(autouse=True)
 def no_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sessions here have no JVM, so that there are no loggers to silence."""
-    monkeypatch.setattr("penstock.engines.spark.session.silence_aborts", lambda spark: None)
+    monkeypatch.setattr("penstock.engines.spark.session.silence_loggers", lambda spark: None)
 
 
 class Conf:

@@ -104,10 +104,10 @@ def prepared_session(spark: Any) -> Any:
     user's session are not visible in the new one.
     """
     from penstock.engines.spark.properties import CONFS
-    from penstock.engines.spark.session import silence_aborts
+    from penstock.engines.spark.session import silence_loggers
 
     required = {name: value for name, value in CONFS.items() if name.startswith("spark.sql.")}
-    silence_aborts(spark)
+    silence_loggers(spark)
     session = spark.newSession()
     for name, value in (spark.conf.getAll | required).items():
         if session.conf.isModifiable(name):

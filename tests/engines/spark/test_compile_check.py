@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
+import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -26,6 +28,13 @@ def flow_of(declare: Callable[[penstock.Stream], penstock.Stream]) -> penstock.D
     files = penstock.files("no/such/folder/*.json", schema="at timestamp, k bigint")
     declare(flow.source("rows", files, watermark=("at", "1 second"))).sink("out", penstock.memory())
     return flow
+
+
+LOCK = threading.Lock()
+
+
+def mean(values: pd.Series) -> float:
+    return float(values.mean())
 
 
 @pytest.mark.parametrize(
@@ -79,6 +88,24 @@ def flow_of(declare: Callable[[penstock.Stream], penstock.Stream]) -> penstock.D
             "the function of 'tops' calls applyInPandas on a stream, .* depends on the sizes of batches; use groupBy",
         ),
         (
+            lambda rows: rows.stateless("same", lambda df: df).keyed(
+                "means", lambda df: df.groupBy("k").agg(F.pandas_udf("double")(mean)("k").alias("m")), keys=["k"]
+            ),
+            "the function of 'means' aggregates with a Python function, which Spark cannot do in a stream; use func",
+        ),
+        (
+            lambda rows: rows.rows("locked", lambda row: (LOCK, row)[1], schema="k bigint"),
+            "^the function of operator 'locked' uses an object that cannot be sent to Python workers: .*lock.*; create",
+        ),
+        (
+            lambda rows: rows.stateless("locked", lambda df: df.select(F.udf("long")(lambda k: (LOCK, k)[1])("k"))),
+            "the function of operator 'locked' uses an object that cannot be sent to Python workers: .*lock.*; create",
+        ),
+        (
+            lambda rows: rows.stateless("months", lambda df: df.select("k", F.expr("interval 3 month").alias("m"))),
+            r"sink 'out' receives column 'm' of type interval month, which PyArrow cannot read; convert it before",
+        ),
+        (
             lambda rows: rows.stateless("twice", lambda df: df.select("k", F.col("at").alias("k"))),
             "sink 'out' receives two columns named 'k', .*; rename one of them before the sink",
         ),
@@ -100,6 +127,10 @@ def flow_of(declare: Callable[[penstock.Stream], penstock.Stream]) -> penstock.D
         "sample",
         "pivot",
         "groups_of_a_batch",
+        "python_aggregate",
+        "unserialisable_row_function",
+        "unserialisable_udf",
+        "interval_of_months",
         "repeated_column_at_a_sink",
         "repeated_column_of_rows",
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import subprocess
 import sys
@@ -9,11 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.dataflow import PenstockError
 from penstock.engines.spark.error_text import first_line
-from penstock.engines.spark.session import session
+from penstock.engines.spark.session import session, silence_loggers
 
 
 def outcome(program: str, **environment: str) -> str:
@@ -27,7 +32,7 @@ def outcome(program: str, **environment: str) -> str:
 
 START = """
 from penstock.dataflow import PenstockError
-from penstock.engines.spark.session import session
+from penstock.engines.spark.session import session, silence_loggers
 try:
     session({master!r})
 except PenstockError as error:
@@ -53,6 +58,20 @@ def test_an_unreachable_master_is_one_sentence_and_needs_no_jvm() -> None:
 def test_a_session_with_another_master_is_not_mistaken_for_the_one_that_is_asked_for(spark: SparkSession) -> None:
     with pytest.raises(PenstockError, match=r"has a Spark session with master 'local\[2\]', so .* master 'local\[3\]'"):
         session("local[3]")
+
+
+@pytest.mark.spark
+def test_an_unresolved_column_is_not_logged_with_stack_traces(spark: SparkSession) -> None:
+    """PySpark logs such errors itself, beside the exception."""
+    silence_loggers(spark)
+    logger, printed = PySparkLogger.getLogger("DataFrameQueryContextLogger"), io.StringIO()
+    logger.addHandler(handler := logging.StreamHandler(printed))
+    try:
+        with pytest.raises(AnalysisException, match="nope"):
+            spark.range(1).select(F.col("nope"))
+    finally:
+        logger.removeHandler(handler)
+    assert printed.getvalue() == ""
 
 
 def test_errors_of_java_are_reported_without_the_failed_call() -> None:

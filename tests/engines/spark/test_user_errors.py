@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,22 @@ def test_a_generated_row(spark: SparkSession, tmp_path: Path, monkeypatch: pytes
     message = failure_of(flow, spark, tmp_path, monkeypatch)
     where = f"source 'numbers' failed in {__file__}, line {line_of(number, '//')}: ZeroDivisionError: "
     assert where in message and "; row number 7 (" in message
+
+
+def halves(df: DataFrame) -> DataFrame:
+    return df.select((F.lit(1) / F.col("n")).alias("n"))
+
+
+def test_an_expression_of_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries are compiled in a thread of the run, in which no session is active."""
+    flow = Dataflow("failing")
+    source = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=10))
+    source.stateless("halves", halves).sink("out", penstock.memory())
+    with ThreadPoolExecutor(1) as thread:
+        message = thread.submit(failure_of, flow, spark, tmp_path, monkeypatch).result()
+    line = line_of(halves, "F.lit(1)")
+    assert "ArithmeticException: [DIVIDE_BY_ZERO] " in message and f" ({__file__}, line {line})" in message
+    assert "pyspark.errors" not in message and "\n" not in message
 
 
 def failure_of(flow: Dataflow, spark: SparkSession, at: Path, monkeypatch: pytest.MonkeyPatch) -> str:

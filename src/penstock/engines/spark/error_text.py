@@ -9,6 +9,8 @@ from penstock.engines.spark.jvm import java_message
 
 _MAX_CAUSE = 800  # characters
 _PENSTOCK_ERROR = re.compile(r"^penstock\.[\w.]+: (.*)$", re.MULTILINE)
+_CALLED_FROM = re.compile(r"^\"[^\"]*\" was called from\s+(\S.*\.py):(\d+)$", re.MULTILINE)  # of an expression
+_SPARK_CLASS = re.compile(r"^(?:pyspark|org\.apache\.spark)\.[\w.]*?(\w+(?:Exception|Error): )")
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 
 
@@ -25,6 +27,8 @@ def root_cause(error: object) -> str:
     'ZeroDivisionError: division by zero'
     >>> root_cause('Job aborted\n  File "/home/me/flow.py", line 7, in parse\nKeyError: 3\n  at o.a.s.Task.run')
     'KeyError: 3 (/home/me/flow.py, line 7)'
+    >>> root_cause('org.apache.spark.MathException: 1 / 0\n== DataFrame ==\n"div" was called from\n/home/flow.py:7')
+    'MathException: 1 / 0 (/home/flow.py, line 7)'
     """
     text = str(error)
     if own := _PENSTOCK_ERROR.findall(text):
@@ -32,6 +36,7 @@ def root_cause(error: object) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # The frames of a Java stack trace also contain names of error classes.
     errors = [line for line in lines if ("Error" in line or "Exception" in line) and not line.startswith("at ")]
-    message = (errors[-1] if errors else lines[0] if lines else "no message")[:_MAX_CAUSE]
-    frames = [(file, line) for file, line in _FRAME.findall(text) if not is_installed(file)]
+    message = _SPARK_CLASS.sub(r"\1", errors[-1] if errors else lines[0] if lines else "no message")[:_MAX_CAUSE]
+    found = _CALLED_FROM.findall(text) or _FRAME.findall(text)
+    frames = [(file, line) for file, line in found if not is_installed(file)]
     return f"{message} ({frames[-1][0]}, line {frames[-1][1]})" if frames else message

@@ -10,6 +10,7 @@ marked `spark` call all of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
+from pyspark.errors import utils as pyspark_errors
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -145,6 +147,28 @@ def skip_data_source_lookup(spark: SparkSession) -> None:
     if manager.dataSourceBuilders().isEmpty():
         empty = jvm.scala.collection.immutable.HashMap()
         getattr(manager, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(empty))
+
+
+@contextlib.contextmanager
+def active_session(spark: SparkSession) -> Iterator[None]:
+    """Make a session the active one of this thread for a while.
+
+    PySpark then keeps the line of the user's code with each expression, and an error of the expression contains it. It
+    makes a session active only in the thread that creates it, and remembers the first answer to whether there is one.
+    """
+    jvm: Any = spark._jvm
+    sessions: Any = jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    debugging: Any = pyspark_errors
+    debugging._enable_debugging_cache = None
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 # ---- executors
@@ -374,6 +398,18 @@ class PlanNode:
         if name in ("FlatMapGroupsInPandasWithState", "FlatMapGroupsWithState", "TransformWithState"):
             return set().union(*map(_references, _items(node.groupingAttributes())))
         return None
+
+    def calls_python_aggregate(self) -> bool:
+        """Return whether this node aggregates with a pandas or Arrow function of the user."""
+        if self.name != "Aggregate":
+            return False
+        expressions = _items(self._node.aggregateExpressions())
+        while expressions:
+            expression = expressions.pop()
+            if str(expression.nodeName()) == "PythonUDAF":
+                return True
+            expressions += _items(expression.children())
+        return False
 
     def input_event_times(self) -> list[str]:
         """Return the names of the event-time columns that this node receives."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pkgutil
 import signal
@@ -10,6 +11,7 @@ import threading
 from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.dataflow.errors import PenstockError, SparkUnavailableError
@@ -32,6 +34,9 @@ from penstock.engines.spark.properties import jvm_environment, session_propertie
 
 # Loggers that report an abort on the console when a query is stopped within a batch, which is then run again.
 _SILENCED_LOGGERS = ("org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",)
+# Loggers of PySpark that print each error of a query with the stack traces of Python and Java. The exception that
+# follows has the same content.
+_SILENCED_PYTHON_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def session(
@@ -74,17 +79,19 @@ def session(
         if threading.current_thread() is threading.main_thread():
             # PySpark installs a handler that cancels the jobs of running queries. Restore the previous one.
             signal.signal(signal.SIGINT, on_ctrl_c if callable(on_ctrl_c) else signal.default_int_handler)
-    silence_aborts(spark)
+    silence_loggers(spark)
     if os.environ["PYSPARK_PYTHON"] == environment["PYSPARK_PYTHON"] and not _has_installed_sources():
         with contextlib.suppress(JvmError):  # another version of Spark
             skip_data_source_lookup(spark)
     return spark
 
 
-def silence_aborts(spark: SparkSession) -> None:
-    """Do not print the stack trace of a batch that a stop interrupts."""
+def silence_loggers(spark: SparkSession) -> None:
+    """Do not print the stack trace of a batch that a stop interrupts, or of an error that is reported in one line."""
     for logger in _SILENCED_LOGGERS:
         silence_logger(spark, logger)
+    for name in _SILENCED_PYTHON_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _has_installed_sources() -> bool:

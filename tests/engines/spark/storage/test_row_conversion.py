@@ -126,6 +126,10 @@ def test_a_row_function_gives_rows_of_its_schema() -> None:
             DataflowError, match=rf"the function of 'f' \(.*\) returns {message} but its columns are n, s"
         ):
             over(lambda row, given=given: given, rows, TWO)
+    with pytest.raises(
+        DataflowError, match=r"the function of 'f' \(.*\) returns 5; return a dict, several dicts, or None$"
+    ):
+        over(lambda row: 5, rows, TWO)
 
 
 def test_a_row_function_sees_maps_as_dicts() -> None:

@@ -22,7 +22,7 @@ from penstock.engines.spark.calls.event_loop import Coroutines
 from penstock.engines.spark.calls.outcome import Caller
 from penstock.engines.spark.calls.planned_threads import planned_threads
 from penstock.engines.spark.storage.column_names import ArrowFunction
-from penstock.engines.spark.storage.row_conversion import batch_from_dicts
+from penstock.engines.spark.storage.row_conversion import batch_from_dicts, several_rows
 
 _ROWS_PER_OUTPUT = 10_000
 Record = Callable[[float, CallSums], None]  # (busy seconds, sums) of a task
@@ -134,14 +134,15 @@ def _output(
     """Return the results as a batch, and the dead letters as another one."""
     made: list[dict[str, Any]] = []
     failed: list[CallAnswer] = []
+    producer = f"the function of '{name}'{written_at(function.fn)}"
     for answer in answers:
         if answer.error is not None:
             failed.append(answer)
         elif isinstance(answer.result, dict):
             made.append(answer.result)
         elif answer.result is not None:
-            made.extend(answer.result)
-    results = batch_from_dicts(made, result_schema, f"the function of '{name}'{written_at(function.fn)}")
+            made.extend(several_rows(answer.result, producer))
+    results = batch_from_dicts(made, result_schema, producer)
     missing = [pa.nulls(results.num_rows, field.type) for field in list(output_schema)[len(result_schema) :]]
     yield pa.RecordBatch.from_arrays([*results.columns, *missing], schema=output_schema)
     if failed:

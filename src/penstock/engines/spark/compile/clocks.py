@@ -24,6 +24,7 @@ from pyspark.util import PythonEvalType
 
 from penstock.dataflow.function_errors import UserFunctionError, user_function_error
 from penstock.engines.spark.calls.call_sums import CallSums
+from penstock.engines.spark.storage.serialisation import check_serialisable
 from penstock.measure.estimators import ServiceSample
 
 
@@ -102,7 +103,7 @@ def python_functions_timed(timing: Timing) -> Iterator[None]:
         if issubclass(owner, base) and name in owner.__dict__
     ]
     for owner, name, original, wrap in originals:
-        setattr(owner, name, _wrapping(original, wrap))
+        setattr(owner, name, _wrapping(original, timing.operator, wrap))
     called = UserDefinedFunction.__call__
     timed_call = lambda udf, *args, **kwargs: called(_timed_udf(udf, timing), *args, **kwargs)  # noqa: E731
     setattr(UserDefinedFunction, "__call__", timed_call)  # noqa: B010
@@ -114,12 +115,13 @@ def python_functions_timed(timing: Timing) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _wrapping(original: Any, wrap: Callable[[Any], Any]) -> Any:
+def _wrapping(original: Any, operator: str, wrap: Callable[[Any], Any]) -> Any:
     @functools.wraps(original)
     def method(self: Any, func: Any = None, *args: Any, **kwargs: Any) -> Any:
         for keyword in ("func", "statefulProcessor"):
             if func is None and keyword in kwargs:
                 func = kwargs.pop(keyword)
+        check_serialisable(f"operator '{operator}'", func)
         return original(self, wrap(func), *args, **kwargs)
 
     return method
@@ -191,6 +193,7 @@ def _timed_udf(udf: UserDefinedFunction, timing: Timing) -> UserDefinedFunction:
     wrap = _UDFS.get(udf.evalType)
     if wrap is None or udf.transpiled:  # it does not run in Python
         return udf
+    check_serialisable(f"operator '{timing.operator}'", udf.func)
     timed = functools.wraps(udf.func)(wrap(timing, udf.func))
     return UserDefinedFunction(
         timed,

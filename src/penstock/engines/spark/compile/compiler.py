@@ -32,6 +32,7 @@ from penstock.engines.spark.compile.refusals import (
     keeps_row_count,
     refuse_dependence_on_batches,
     refuse_hidden_state,
+    refuse_python_aggregates,
     refuse_repeated_input,
     refuse_second_watermark,
     refuse_two_event_times,
@@ -41,7 +42,7 @@ from penstock.engines.spark.compile.refusals import (
 from penstock.engines.spark.compile.row_functions import apply_row_function
 from penstock.engines.spark.compile.state_owners import StateOwners, state_owners
 from penstock.engines.spark.error_text import root_cause
-from penstock.engines.spark.jvm import analyzed_plan, check_for_streaming
+from penstock.engines.spark.jvm import active_session, analyzed_plan, check_for_streaming
 from penstock.engines.spark.run_directory.committed import Origin
 from penstock.engines.spark.sinks.writers import check_columns, counts_rows
 from penstock.engines.spark.storage.column_names import quoted
@@ -126,6 +127,10 @@ class Compiler:
 
         Raises DataflowError or PlanError if a function fails or Spark would refuse the query.
         """
+        with active_session(self._spark) if self._spark is not None else nullcontext():
+            return self._compile()
+
+    def _compile(self) -> Compiled:
         for name in self._pipeline.operators:
             operator = self._flow[name]
             try:
@@ -334,6 +339,8 @@ class Compiler:
             )
         refuse_repeated_input(operator.name, frames, df)
         refuse_dependence_on_batches(operator.name, frames, df)
+        if operator.kind.has_state:
+            refuse_python_aggregates(operator.name, frames, df)
         if operator.kind is Kind.STATELESS:
             # Behind a result in complete mode, a limit applies to the result of each batch and keeps no state.
             harmless = {"GlobalLimit"} if self._is_behind_complete_result(operator) else set()

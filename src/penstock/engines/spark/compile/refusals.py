@@ -72,6 +72,16 @@ def refuse_dependence_on_batches(name: str, inputs: Iterable[DataFrame], output:
             )
 
 
+def refuse_python_aggregates(name: str, inputs: Iterable[DataFrame], output: DataFrame) -> None:
+    """Raise DataflowError if a function aggregates with a Python function. Spark refuses this in the first batch."""
+    for node in nodes_above(analyzed_plan(output), [analyzed_plan(df) for df in inputs]):
+        if node.is_streaming and node.calls_python_aggregate():
+            raise DataflowError(
+                f"the function of '{name}' aggregates with a Python function, which Spark cannot do in a stream; use "
+                "functions of Spark, applyInPandasWithState or transformWithState"
+            )
+
+
 def refuse_hidden_state(
     name: str, inputs: Iterable[DataFrame], output: DataFrame, harmless: Set[str] = frozenset()
 ) -> None:

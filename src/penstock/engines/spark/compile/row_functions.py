@@ -24,9 +24,10 @@ from penstock.dataflow.operators import RowFunction
 from penstock.engines.spark.calls.row_calls import over_concurrent_rows
 from penstock.engines.spark.compile.clocks import Timing, rows_until_drawn
 from penstock.engines.spark.storage.column_names import ArrowFunction, map_in_arrow, repeated_name
-from penstock.engines.spark.storage.row_conversion import batch_from_dicts
+from penstock.engines.spark.storage.row_conversion import batch_from_dicts, several_rows
 from penstock.engines.spark.storage.row_files import arrow_schema
-from penstock.engines.spark.storage.schemas import parse_schema
+from penstock.engines.spark.storage.schemas import parse_schema, refuse_intervals_of_months
+from penstock.engines.spark.storage.serialisation import check_serialisable
 
 Function = Callable[[dict[str, Any]], Any]  # returns a row, several rows, or None
 
@@ -42,6 +43,8 @@ def apply_rows(df: DataFrame, name: str, function: Function, schema: str, timing
             f"operator '{name}' receives two columns named '{repeated}', and a row is a dict; rename one of them "
             "before it"
         )
+    check_serialisable(f"operator '{name}'", function)
+    refuse_intervals_of_months(f"operator '{name}'", df.schema)
     arrow = arrow_schema(parse_schema(f"operator '{name}'", schema))
     return map_in_arrow(df, over_rows(name, function, arrow, timing), schema)
 
@@ -55,6 +58,7 @@ def apply_row_function(
     """
     if function.calls is None:
         return apply_rows(df, name, function.fn, function.schema, timing)
+    check_serialisable(f"operator '{name}'", (function.fn, function.calls.client))
     schema = function.output_schema(name)
     over = over_concurrent_rows(
         name,
@@ -73,6 +77,7 @@ def over_rows(name: str, function: Function, schema: pa.Schema, timing: Timing |
 
     def over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         clock = time.perf_counter
+        producer = f"the function of '{name}'{written_at(function)}"
         until_next = -1 if timing is None else rows_until_drawn(timing.every)
         for batch in batches:
             # Only for maps, because this option makes the conversion to rows several times slower.
@@ -87,7 +92,7 @@ def over_rows(name: str, function: Function, schema: pa.Schema, timing: Timing |
                         row_began = clock()
                         result = function(row)
                         if result is not None and not isinstance(result, dict):
-                            result = list(result)  # a generator does its work here
+                            result = list(several_rows(result, producer))  # a generator does its work here
                         row_s = clock() - row_began
                         sampled, sampled_s, sampled_s2 = sampled + 1, sampled_s + row_s, sampled_s2 + row_s * row_s
                         until_next = rows_until_drawn(timing.every)
@@ -97,10 +102,12 @@ def over_rows(name: str, function: Function, schema: pa.Schema, timing: Timing |
                     if isinstance(result, dict):
                         made.append(result)
                     elif result is not None:
-                        made.extend(result)
+                        made.extend(several_rows(result, producer))
+            except DataflowError:
+                raise
             except Exception as error:
                 raise user_function_error(f"operator '{name}'", function, error, row=row) from error
-            output = batch_from_dicts(made, schema, f"the function of '{name}'{written_at(function)}")
+            output = batch_from_dicts(made, schema, producer)
             if timing is not None:
                 timing.seconds.add(clock() - began)
                 timing.sampled.add(sampled)

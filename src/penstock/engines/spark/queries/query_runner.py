@@ -21,7 +21,7 @@ from penstock.engines.spark.reading.offsets import Offset
 from penstock.engines.spark.reading.reader import ReaderOptions
 from penstock.engines.spark.run_directory.committed import ChannelInput, Origin, Query, QueryInput, SourceInput
 from penstock.engines.spark.sinks import writers
-from penstock.engines.spark.storage.schemas import to_channel_schema, to_loop_schema
+from penstock.engines.spark.storage.schemas import refuse_intervals_of_months, to_channel_schema, to_loop_schema
 from penstock.plan import Pipeline, Plan, pipelines
 
 _STALLED_S = 120.0
@@ -99,6 +99,8 @@ class QueryRunner:
         declared = self._flow[name].feedback_schema
         if declared is not None:
             df = to_loop_schema(df, name, declared)
+        if folder is not None:
+            refuse_intervals_of_months(f"the cut after '{name}'", df.schema)
         if folder is not None and self._directory.has_channel(folder):
             df = to_channel_schema(df, name, StructType.fromJson(json.loads(self._directory.channel(folder).schema)))
         return df

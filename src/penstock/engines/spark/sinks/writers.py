@@ -25,6 +25,7 @@ from penstock.engines.spark.sinks.topic_output import TopicOutput
 from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.engines.spark.storage.column_names import repeated_name
 from penstock.engines.spark.storage.row_files import RowFile, write_dataframe
+from penstock.engines.spark.storage.schemas import refuse_intervals_of_months
 
 Write = Callable[[DataFrame, str], int | None]  # (batch, key) -> rows written, or None if the writer does not count
 Output = FolderOutput | TopicOutput
@@ -93,6 +94,8 @@ def check_columns(name: str, sink: Sink, df: DataFrame) -> None:
                 f"sink '{name}' receives two columns named '{repeated}', of which a reader would find only one; rename "
                 "one of them before the sink"
             )
+    if isinstance(sink, Memory | Parquet):
+        refuse_intervals_of_months(f"sink '{name}'", df.schema)
     if isinstance(sink, Kafka):
         df.select(*record_columns(df, sink))
 

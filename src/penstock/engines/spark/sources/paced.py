@@ -25,6 +25,7 @@ from penstock.engines.spark.sources.contract import SampleSize
 from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.engines.spark.storage.row_conversion import batch_from_columns, batch_from_rows
 from penstock.engines.spark.storage.row_files import arrow_schema
+from penstock.engines.spark.storage.serialisation import check_serialisable
 
 NumberedRows = Callable[[int, int], Iterator[pa.RecordBatch]]  # the rows with numbers from start to stop
 _GENERATED_PER_BATCH = 10_000
@@ -144,6 +145,7 @@ class PacedReader(StreamReader):
 
 def generated_rows(name: str, function: Callable[[int], Any], schema: StructType) -> NumberedRows:
     """Return rows that a user's function makes from their numbers."""
+    check_serialisable(f"source '{name}'", function)
     arrow = arrow_schema(schema)
 
     def rows(start: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -160,6 +162,7 @@ def generated_rows(name: str, function: Callable[[int], Any], schema: StructType
 
 def vectorised_rows(name: str, function: Callable[[Any], Any], schema: StructType) -> NumberedRows:
     """Return rows that a user's function makes from arrays of row numbers."""
+    check_serialisable(f"source '{name}'", function)
     arrow = arrow_schema(schema)
 
     def rows(start: int, stop: int) -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,20 @@ from penstock.dataflow.errors import DataflowError
 _INVALID_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
+def several_rows(result: Any, producer: str) -> Iterable[Any]:
+    """Return what a row function returned if it can be several rows; raise DataflowError otherwise.
+
+    >>> several_rows(3, "the function of 'parse'")
+    Traceback (most recent call last):
+    ...
+    penstock.dataflow.errors.DataflowError: the function of 'parse' returns 3; return a dict, several dicts, or None
+    """
+    if not hasattr(type(result), "__iter__"):
+        raise DataflowError(f"{producer} returns {repr(result)[:80]}; return a dict, several dicts, or None")
+    rows: Iterable[Any] = result
+    return rows
+
+
 def batch_from_dicts(rows: Sequence[Any], schema: pa.Schema, producer: str) -> pa.RecordBatch:
     """Return a batch of rows that are dicts with exactly the columns of the schema.
 

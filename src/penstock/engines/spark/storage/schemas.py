@@ -57,6 +57,20 @@ def to_channel_schema(df: DataFrame, name: str, channel: StructType) -> DataFram
     return _in_order(df, channel)
 
 
+def refuse_intervals_of_months(owner: str, schema: StructType) -> None:
+    """Raise DataflowError for a column that PyArrow cannot read: Arrow has intervals of months, PyArrow has none.
+
+    owner: what receives the rows, such as "sink 'out'".
+    """
+    for field in schema:
+        kind = field.dataType.simpleString()
+        if "interval year" in kind or "interval month" in kind:
+            raise DataflowError(
+                f"{owner} receives column '{field.name}' of type {kind}, which PyArrow cannot read; convert it before, "
+                "as with cast('string')"
+            )
+
+
 def event_time_columns(schema: StructType) -> tuple[StructField, ...]:
     """Return the columns that Spark takes for event time: timestamps, and window structs."""
     return tuple(field for field in schema if EVENT_TIME in field.metadata)
