@@ -36,7 +36,8 @@ def root_cause(error: object) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # The frames of a Java stack trace also contain names of error classes.
     errors = [line for line in lines if ("Error" in line or "Exception" in line) and not line.startswith("at ")]
-    message = _SPARK_CLASS.sub(r"\1", errors[-1] if errors else lines[0] if lines else "no message")[:_MAX_CAUSE]
+    first = errors[-1] if errors else lines[0] if lines else "no message"
+    message = _SPARK_CLASS.sub(r"\1", first)[:_MAX_CAUSE].rstrip(" ;")
     found = _CALLED_FROM.findall(text) or _FRAME.findall(text)
     frames = [(file, line) for file, line in found if not is_installed(file)]
     return f"{message} ({frames[-1][0]}, line {frames[-1][1]})" if frames else message
