@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from penstock.dataflow.code_location import written_at
 from penstock.dataflow.ddl import Struct
-from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.errors import DataflowError, PenstockError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -113,3 +114,19 @@ def _fits(value: object, kind: Any) -> bool:
     if kind is collections.abc.Mapping:
         return isinstance(value, Mapping)
     return isinstance(value, kind)
+
+
+def check_parameters(function: Callable[..., Any], subject: str, *given: str) -> None:
+    """Raise DataflowError if a function of the user cannot be called with these positional arguments.
+
+    Otherwise the error would occur in a worker, after the start.
+    """
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError:
+        raise DataflowError(
+            f"{subject} is given a function{written_at(function)} that takes other arguments; it must take "
+            f"{' and '.join(given)}."
+        ) from None
+    except ValueError:  # a builtin without a signature
+        return

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow import complete_results, graph
-from penstock.dataflow.argument_types import checked_types
+from penstock.dataflow.argument_types import check_parameters, checked_types
 from penstock.dataflow.concurrent_calls import DEAD_LETTER, DEAD_LETTER_SCHEMA, concurrent_calls
 from penstock.dataflow.ddl import Struct, ddl
 from penstock.dataflow.declaration import check_keys, check_name, column_names, schema_columns, takes_each_input
@@ -231,6 +231,7 @@ class Dataflow:
         operator = self._connected(operator, inputs)
         if not callable(fn):
             raise DataflowError(f"Operator '{name}' has fn={fn!r}; it needs a function of one row.")
+        check_parameters(fn, f"Operator '{name}'", "a row", *(["a client"] if client is not None else []))
         calls = concurrent_calls(
             name,
             fn,

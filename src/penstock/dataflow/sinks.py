@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.argument_types import checked_types
+from penstock.dataflow.argument_types import check_parameters, checked_types
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.existing import Existing, checked_existing
 from penstock.dataflow.kafka import Kafka
@@ -81,4 +81,5 @@ def foreach_batch(fn: Callable[[Any, int], None]) -> ForeachBatch:
             be called again with the last number and the same rows, so it must write idempotently under that number.
             A batch may have no rows; the first one after a start usually has none.
     """
+    check_parameters(fn, "foreach_batch()", "a DataFrame", "a batch number")
     return ForeachBatch(fn=fn)

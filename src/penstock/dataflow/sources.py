@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.argument_types import checked_types
+from penstock.dataflow.argument_types import check_parameters, checked_types
 from penstock.dataflow.ddl import Struct, ddl
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.kafka import Kafka
@@ -196,6 +196,7 @@ def generate(
         raise DataflowError("A generator without a rate needs an end; give rows_per_s=... or rows=...")
     if rows is not None and rows < 0:
         raise DataflowError(f"rows={rows} is not a number of rows; give 0 or more.")
+    check_parameters(fn, "generate()", "an array of row numbers" if vectorised else "a row number")
     return Generate(fn=fn, schema=ddl(schema), rows_per_s=_rate(rows_per_s), rows=rows, vectorised=vectorised)
 
 
@@ -207,6 +208,7 @@ def spark_source(fn: Callable[[Any], Any]) -> SparkSource:
         fn: Function from a SparkSession to a streaming DataFrame, such as
             `lambda spark: spark.readStream.format("rate").load()`.
     """
+    check_parameters(fn, "spark_source()", "a SparkSession")
     return SparkSource(fn=fn)
 
 
