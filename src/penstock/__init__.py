@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.api.arena import arena
     from penstock.api.check import check
     from penstock.api.comparison import compare
     from penstock.api.curve_measurement import measure_curves, measured_curves, plot_curves
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.api.simulation import Simulation, simulate
     from penstock.api.spark_cluster import cluster_status, start_cluster, stop_cluster
     from penstock.api.watching import watch
+    from penstock.api.whatif import whatif
     from penstock.control.policies.adaptation_parameters import AdaptationParameters
     from penstock.control.requests import RequestError
     from penstock.dataflow import Dataflow, DataflowError, PenstockError, PlanError, SparkUnavailableError, Stream
@@ -65,6 +67,7 @@ __all__ = [
     "StoreError",
     "Stream",
     "allocate",
+    "arena",
     "assign",
     "backlog",
     "broker_status",
@@ -114,11 +117,13 @@ __all__ = [
     "stop_broker",
     "stop_cluster",
     "watch",
+    "whatif",
     "when_all",
     "when_any",
 ]
 
 _NAMES = {  # module -> names
+    "penstock.api.arena": "arena",
     "penstock.api.check": "check",
     "penstock.api.comparison": "compare",
     "penstock.api.curve_measurement": "measure_curves measured_curves plot_curves",
@@ -140,6 +145,7 @@ _NAMES = {  # module -> names
     "penstock.api.simulation": "Simulation simulate",
     "penstock.api.spark_cluster": "cluster_status start_cluster stop_cluster",
     "penstock.api.watching": "watch",
+    "penstock.api.whatif": "whatif",
     "penstock.control.policies.adaptation_parameters": "AdaptationParameters",
     "penstock.control.requests": "RequestError",
     "penstock.dataflow": "Dataflow DataflowError PenstockError PlanError SparkUnavailableError Stream",

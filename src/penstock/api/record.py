@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from penstock.control.requests import Answer, Request
+    from penstock.control.whatif import WhatIf
+    from penstock.dataflow import Dataflow
     from penstock.measure.window import Window
     from penstock.report.mst_curve import MstCurve
     from penstock.report.run_report import RunReport
@@ -230,6 +232,31 @@ class RunRecord:
             return run_report(
                 self.directory, reader, now_s=time.time(), price_per_slot_hour=price_per_slot_hour, mst=curves
             )
+
+    def whatif(
+        self,
+        *,
+        plan: Plan | str | Path | None = None,
+        rate: float = 1.0,
+        max_slots: int | None = None,
+        latency_s: float | None = None,
+        quantile: float | None = None,
+        flow: Dataflow | str | None = None,
+        seed: int = 0,
+    ) -> WhatIf:
+        """Replay this run in the simulator under another plan, load or limit; see `penstock.whatif`."""
+        from penstock.api.whatif import whatif
+
+        return whatif(
+            self,
+            plan=plan,
+            rate=rate,
+            max_slots=max_slots,
+            latency_s=latency_s,
+            quantile=quantile,
+            flow=flow,
+            seed=seed,
+        )
 
     # ---- requests
 

@@ -1,82 +1,84 @@
-"""`penstock arena`: compare all policies on the same simulated applications."""
+"""`penstock arena`: compare all policies on generated dataflows, loads and both simulated engines."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from penstock.api.policy_comparison import APPLICATIONS, ENGINES
-from penstock.cli.parameters import Finite
-
-if TYPE_CHECKING:
-    from penstock.control.arena.comparison import ArenaResult
+from penstock.api.arena import ARENA_POLICIES, DEVELOPMENT_SEEDS, ENGINES, LOADS, SHAPES
+from penstock.cli.parameters import HtmlFile, Names
 
 
 @click.command()
 @click.option(
-    "--app", "apps", type=click.Choice(APPLICATIONS), multiple=True, help="Application; repeatable.  [default: all]"
+    "--at",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("arena"),
+    show_default=True,
+    help="Directory of the results; cells that it contains are not simulated again.",
 )
+@click.option("--policies", type=Names(ARENA_POLICIES), default=ARENA_POLICIES, help="Policies.  [default: all]")
+@click.option("--shapes", type=Names(SHAPES), default=SHAPES, help="Shapes of dataflows.  [default: all]")
+@click.option("--loads", type=Names(LOADS), default=LOADS, help="Loads.  [default: all]")
+@click.option("--engines", type=Names(ENGINES), default=ENGINES, help="Simulated engines.  [default: both]")
 @click.option(
-    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="Engine; repeatable.  [default: both]"
+    "--seed",
+    "seeds",
+    type=click.IntRange(min=0),
+    multiple=True,
+    default=DEVELOPMENT_SEEDS,
+    show_default=True,
+    help="Seed of the dataflows; repeatable.",
 )
-@click.option("--slots", type=click.IntRange(min=3), default=22, show_default=True, help="Slots that a plan may use.")
-@click.option("--starts", type=click.IntRange(min=1), default=5, show_default=True, help="Number of initial plans.")
-@click.option("--windows", type=click.IntRange(min=1), default=150, show_default=True, help="Windows per policy.")
-@click.option("--window-s", type=Finite(min=1), default=30.0, show_default=True, help="Length of a window in seconds.")
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    help="CSV: time_s,rate; scaled so that the last rate is the application's own.  [default: constant rate]",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Number of processes.")
+@click.option("--html", type=HtmlFile(), help="Write a page.  [default: arena.html in the directory]")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 def command(
-    apps: tuple[str, ...],
+    at: Path,
+    policies: tuple[str, ...],
+    shapes: tuple[str, ...],
+    loads: tuple[str, ...],
     engines: tuple[str, ...],
-    slots: int,
-    starts: int,
-    windows: int,
-    window_s: float,
-    trace: Path | None,
-    seed: int,
+    seeds: tuple[int, ...],
+    jobs: int,
+    html: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare policies with the best plan: how close they come, after how many changes, and at what cost.
+    """Simulate policies for two hours on generated dataflows, and compare them with plans in hindsight.
 
-    The first plans are one replica per operator, and random plans. The best plan is found by simulating all plans.
+    Each dataflow runs under each load on each engine. The page lists the best policy of each cell, the worst cases
+    and their decisions. Ctrl-C keeps the results of complete cells.
 
     \b
     Example:
-      penstock arena
-      penstock arena --engine micro-batch --app video --starts 20 --json
-      penstock arena --trace day.csv --window-s 60
+      penstock arena --jobs 8
+      penstock arena --policies auto,drs --shapes chain,loop --loads flat,step --seed 7
     """
-    from functools import partial
-
     import msgspec
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import Progress
 
-    from penstock.api.policy_comparison import compare_policies
-    from penstock.report.simulation_tables import league_table
+    import penstock
+    from penstock.report.arena_tables import standings_text
+    from penstock.report.page import arena_page, write_page
 
-    def show(result: ArenaResult) -> None:
-        if not as_json:
-            Console().print(league_table(str(result), result.league))
-
-    results = compare_policies(
-        applications=apps or APPLICATIONS,
-        engines=engines or ENGINES,
-        slots=slots,
-        starts=starts,
-        windows=windows,
-        window_s=window_s,
-        trace=trace,
-        seed=seed,
-        progress=partial(track, console=Console(stderr=True)),
-        on_result=show,
-    )
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("cells", total=None)
+        matches = penstock.arena(
+            at,
+            policies=policies,
+            shapes=shapes,
+            loads=loads,
+            engines=engines,
+            seeds=seeds,
+            jobs=jobs,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    page = at / "arena.html" if html is None else html
+    write_page(page, arena_page(matches))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(results)).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(matches)).decode())
+    else:
+        click.echo(standings_text(matches))
+        click.echo(f"The page is {page}.")

@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("run", "Run a dataflow, or resume it."),
     "status": ("status", "Print the state of a run."),
     "decisions": ("decisions", "Print the decisions of a policy, their reasons and results."),
+    "whatif": ("whatif", "Replay a run in the simulator with another plan, load or limit."),
     "report": ("report", "Write a run as one HTML file: load, latency, cost, decisions."),
     "apply": ("apply", "Change the plan of a run."),
     "rescale": ("rescale", "Change the replicas and threads of a run."),
@@ -38,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "calibrate": ("calibrate", "Measure the costs of an engine for policy fission-model."),
     "elastic": ("elastic", "Compare schedules of VMs for a changing load."),
     "simulate": ("simulate", "Simulate a dataflow under a policy and a trace of the load."),
-    "arena": ("arena", "Compare all policies on the same simulated applications."),
+    "arena": ("arena", "Compare all policies on generated dataflows, loads and engines."),
     "schema": ("schema", "Print the JSON schema of a format."),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,39 @@ class Counts(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
         if self.required and not counts:
             self.fail(f"'{value}' contains no number; give one or more, such as 1,2,3", param, ctx)
         return counts
+
+
+class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.3 on
+    """Known names separated by commas, such as chain,loop."""
+
+    name = "names"
+
+    def __init__(self, known: Sequence[str]) -> None:
+        self.known = known
+
+    def convert(
+        self, value: str | tuple[str, ...], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        names = value if isinstance(value, tuple) else tuple(name.strip() for name in value.split(",") if name.strip())
+        unknown = [name for name in names if name not in self.known]
+        if unknown or not names:
+            self.fail(f"'{', '.join(unknown)}' is unknown; use some of {', '.join(self.known)}", param, ctx)
+        return names
+
+
+class Factor(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.3 on
+    """A factor above 0, such as 2x or 0.5."""
+
+    name = "factor"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            factor = float(value.removesuffix("x")) if isinstance(value, str) else value
+        except ValueError:
+            factor = math.nan
+        if not 0 < factor < math.inf:
+            self.fail(f"'{value}' is not a factor above 0, such as 2x or 0.5x", param, ctx)
+        return factor
 
 
 class HtmlFile(click.Path):

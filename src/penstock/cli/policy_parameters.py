@@ -54,7 +54,8 @@ def policy_parameters(*, mode: Mode) -> Option:
                 type=Finite(min=0),
                 default=60.0,
                 show_default=True,
-                help="Smallest time between two plan changes, and between the start and the first one.",
+                help="Smallest time between two plan changes, and between the start and the first one. Policy auto "
+                "adds missing slots sooner.",
             ),
             click.option(
                 "--windows",

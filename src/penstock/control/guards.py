@@ -85,11 +85,13 @@ def forbidden(policy: Policy, plan: Plan, situation: Situation) -> tuple[Reason,
 class Cooldown:
     """Require a minimum time between two changes, and between the start of the run and the first one (T_ra of DRS).
 
-    The time counts from the end of the last change, including changes by users, or from the later start.
+    The time counts from the end of the last change, including changes by users, or from the later start. It does not
+    apply to the reason codes in `urgent`.
     """
 
     policy: Policy
     seconds: float = field(kw_only=True)
+    urgent: frozenset[str] = field(default=frozenset(), kw_only=True)
 
     @property
     def name(self) -> str:
@@ -97,7 +99,7 @@ class Cooldown:
 
     def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
         decision, memory = self.policy.decide(situation, memory)
-        if isinstance(decision, Change):
+        if isinstance(decision, Change) and decision.reason_code not in self.urgent:
             events = [("last change", change.at_s) for change in situation.changes[-1:]]
             if situation.started_s is not None:
                 events.append(("start", situation.started_s))

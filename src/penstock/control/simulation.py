@@ -53,7 +53,15 @@ def simulate(
     it is longer, so there are fewer windows then. The last window ends with the total time.
     """
     store.begin_run(
-        RunStart(dataflow=engine.flow.name, kind="simulation", flow_file="-", pid=0, master="-", started_s=clock.time())
+        RunStart(
+            dataflow=engine.flow.name,
+            kind="simulation",
+            flow_file="-",
+            pid=0,
+            master="-",
+            started_s=clock.time(),
+            latency_target=target,
+        )
     )
     totals = _Totals(Topology.of(engine.flow), settings, target)
     controller = Controller(policy, settings, engine, store)

@@ -62,13 +62,18 @@ class Case:
     @cached_property
     def first_plan(self) -> Plan:
         """Return the plan of someone who knows no cost: the slots are spread evenly over the operators."""
-        regions = [region for region in self.topology.regions if region.replicable]
-        working = [region.name for region in regions if region.name.startswith("op")]
-        share = self.slots if self.micro_batch else max(1, (self.slots - len(self.topology.regions)) // len(working))
-        if self.micro_batch:  # queries run at the same time and share the slots
-            share = max(1, self.slots // max(1, len(self.topology.queries(self.topology.required_cuts))))
-        counts = {region.name: 1 for region in self.topology.regions} | dict.fromkeys(working, share)
-        return default_plan(self.dataflow.flow, slots=self.slots, replicas=counts)
+        working = [
+            region.name
+            for region in self.topology.regions
+            if region.replicable and not self.dataflow.work.keys().isdisjoint(region.operators)
+        ]
+        ones = {region.name: 1 for region in self.topology.regions}
+        plan = default_plan(self.dataflow.flow, slots=self.slots, replicas=ones)
+        for share in range(self.slots, 1, -1):
+            even = default_plan(self.dataflow.flow, slots=self.slots, replicas=ones | dict.fromkeys(working, share))
+            if self.topology.slots(even, micro_batch=self.micro_batch) <= self.slots:
+                return even
+        return plan
 
     def engine(self, plan: Plan) -> SimulatedEngine:
         """Return an engine that has not started. All plans of a case see the same arrivals as far as possible."""

@@ -95,7 +95,7 @@ class FixedPlans:
     def _fastest(self) -> tuple[Plan, float]:
         limit = self.case.slots
         budgets = sorted({limit, *(round(limit * share) for share in (0.9, 0.75, 0.6))})
-        plans = [self._within(cuts, budget) for cuts in self._cut_sets() for budget in budgets]
+        plans = [self.planned(cuts, budget, share=1.0) for cuts in self._cut_sets() for budget in budgets]
         affordable = {plan.to_json(): plan for plan in plans if self.slots(plan) <= limit}
         fastest = min(affordable.values(), key=self._quantile_s)
         return fastest, self._quantile_s(fastest)
@@ -136,42 +136,58 @@ class FixedPlans:
         every = (inner | topology.required_cuts) - topology.forbidden_cuts
         return list(dict.fromkeys([topology.required_cuts, frozenset(every)]))
 
-    def _plan(self, cuts: frozenset[str], budget: int) -> Plan:
-        """Return the plan with the lowest mean latency at the peak by the model."""
+    def _plan(self, cuts: frozenset[str], budget: int, *, share: float = 1.0) -> Plan:
+        """Return the plan with the lowest mean latency by the model, at a share of the peak load."""
         topology, case = self.case.topology, self.case
-        groups = topology.queries(cuts) if case.micro_batch else tuple((region.name,) for region in topology.regions)
-        operators = tuple(self._station(group) for group in groups if self._works(group))
+        groups = self._groups(cuts)
+        network = self._network(cuts, share)
         idle = [group for group in groups if not self._works(group)]
-        network = OperatorNetwork(external_per_s=case.dataflow.peak_per_s, operators=operators)
-        budget = max(len(operators), budget - len(idle))
+        budget = max(len(network.operators), budget - len(idle))
         assigned = assign_processors(network, budget).processors
         counts = {name: assigned.get(group[0], 1) for group in groups for name in group}
         plan = case.first_plan.replace(cuts=cuts)
         single = {region.name for region in topology.regions if not region.replicable}
         return topology.rescaled(plan, {name: 1 if name in single else count for name, count in counts.items()})
 
-    def _within(self, cuts: frozenset[str], budget: int) -> Plan:
-        """Return the plan for a budget; regions that are cut inside use more slots than the model counts."""
-        plan = self._plan(cuts, budget)
+    def planned(self, cuts: frozenset[str], budget: int, *, share: float) -> Plan:
+        """Return the best plan by the model within a budget, at a share of the peak load."""
+        plan = self._plan(cuts, budget, share=share)
         for smaller in range(budget - 1, 0, -1):
             if self.slots(plan) <= budget:
                 break
-            plan = self._plan(cuts, smaller)
+            plan = self._plan(cuts, smaller, share=share)
         return plan
+
+    def model_latency_s(self, plan: Plan, *, share: float) -> float:
+        """Return the mean latency of a plan by the model, at a share of the peak load; infinite if it is unstable."""
+        network = self._network(plan.cuts, share)
+        counts = [plan.replicas[station.name] for station in network.operators]
+        least = network.least_stable()
+        if least is None or any(count < fewest for count, fewest in zip(counts, least, strict=True)):
+            return math.inf
+        return network.mean_s(counts)
+
+    def _groups(self, cuts: frozenset[str]) -> tuple[tuple[str, ...], ...]:
+        topology = self.case.topology
+        return topology.queries(cuts) if self.case.micro_batch else tuple((own.name,) for own in topology.regions)
+
+    def _network(self, cuts: frozenset[str], share: float) -> OperatorNetwork:
+        operators = tuple(self._station(group, share) for group in self._groups(cuts) if self._works(group))
+        return OperatorNetwork(external_per_s=share * self.case.dataflow.peak_per_s, operators=operators)
 
     def _works(self, group: tuple[str, ...]) -> bool:
         return any(name in self.case.dataflow.work for name in group)
 
-    def _station(self, group: tuple[str, ...]) -> OperatorStation:
+    def _station(self, group: tuple[str, ...], share: float) -> OperatorStation:
         dataflow, behaviour = self.case.dataflow, self.case.behaviour
         members = [name for name in self._operators(group) if name in dataflow.work]
         work = sum(dataflow.work[name] for name in members)
         station: StationModel
         if self.case.micro_batch:
-            station = _batches(behaviour, len(group), dataflow.peak_per_s, work)
+            station = _batches(behaviour, len(group), dataflow.peak_per_s, work, share)
         else:
             arrival_per_s = dataflow.peak_per_s * dataflow.visits[members[0]]
-            station = MMk(arrival_per_s=arrival_per_s, service_per_s=arrival_per_s / work)
+            station = MMk(arrival_per_s=share * arrival_per_s, service_per_s=arrival_per_s / work)
         limit = 1 if not dataflow.single.isdisjoint(group) else None
         return OperatorStation(name=group[0], station=station, max_processors=limit)
 
@@ -179,8 +195,11 @@ class FixedPlans:
         return [name for region in self.case.topology.regions if region.name in group for name in region.operators]
 
 
-def _batches(behaviour: Behaviour, stages: int, rate_per_s: float, work: float) -> MicroBatch:
+def _batches(behaviour: Behaviour, stages: int, rate_per_s: float, work: float, share: float) -> MicroBatch:
     batch = behaviour.batch
     return MicroBatch(
-        arrival_per_s=rate_per_s, batch_s=batch.batch_s, row_s=work / rate_per_s, replica_s=batch.task_s * stages
+        arrival_per_s=share * rate_per_s,
+        batch_s=batch.batch_s,
+        row_s=work / rate_per_s,
+        replica_s=batch.task_s * stages,
     )

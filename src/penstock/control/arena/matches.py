@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from penstock.control.arena.cases import SETTLED_S, WINDOW_S, Case, Cell
-from penstock.control.arena.fixed_plans import HindsightPlans, window_latency_s
+from penstock.control.arena.clairvoyant import Schedule
+from penstock.control.arena.fixed_plans import ALLOWED_LATE, HindsightPlans, window_latency_s
+from penstock.control.arena.loads import LENGTH_S
 from penstock.control.controller import Settings
-from penstock.control.policy import Policy
+from penstock.control.policy import Decision, Memory, Policy, Situation
 from penstock.control.simulation import Duration, simulate
 from penstock.engines.simulated import SimulatedEngine
 from penstock.measure.window import Window
 from penstock.store import DecisionRecord, Store
 
 _GROWS = 0.8  # share of the rows of the last ten minutes that wait at the end, if a backlog is not bounded
+
+
+Sample = tuple[float, float, float, int, float]  # start, span, latency, slots in use, backlog in seconds
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,15 +39,21 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     late_changes: int  # after the first hour
     rolled_back: int
     most_backlog_s: float  # longest time in which the rows that wait arrived
+    recovery_s: float  # longest time in which all windows were late
     unbounded: bool  # the backlog grew until the end
     coverage: tuple[int, int]  # predictions of a change whose interval was correct, and all
     target_s: float
     fixed_slots: int
+    allowed_late: float  # that of the clairvoyant schedule, and at least the share that every plan may have
+    schedule_cost: float  # slot-hours relative to the clairvoyant schedule
+    decide_s: float  # longest time of a decision
+    decisions: tuple[str, ...] = ()  # the changes, in words
 
 
-def play(policy: Policy, case: Case, reference: HindsightPlans, settings: Settings) -> Match:
+def play(policy: Policy, case: Case, reference: HindsightPlans, schedule: Schedule, settings: Settings) -> Match:
     """Simulate the policy on a case from the case's first plan."""
     engine = _ObservedEngine(case)
+    policy = timed = _Timed(policy)
     with tempfile.TemporaryDirectory() as at, Store(Path(at)) as store:
         _, rows = simulate(
             policy,
@@ -67,11 +80,40 @@ def play(policy: Policy, case: Case, reference: HindsightPlans, settings: Settin
         late_changes=sum(row.at_s > 3600.0 for row in rows),
         rolled_back=sum(row.verdict == "rolled back" for row in rows),
         most_backlog_s=max(backlog_s),
+        recovery_s=_longest_late_s(counted, reference.target_s),
         unbounded=last[-1] > 300.0 and last[-1] > last[0] / _GROWS,
         coverage=(sum(_is_covered(engine, row.at_s, row) for row in judged), len(judged)),
         target_s=reference.target_s,
         fixed_slots=reference.cheapest_slots,
+        allowed_late=max(schedule.late, ALLOWED_LATE),
+        schedule_cost=slot_seconds / seconds * (LENGTH_S - SETTLED_S) / 3600.0 / schedule.slot_hours,
+        decide_s=timed.longest_s,
+        decisions=tuple(f"{row.at_s:.0f} s, {row.reason_code}, {row.verdict or '-'}: {row.reason}" for row in rows),
     )
+
+
+def _longest_late_s(samples: Sequence[Sample], target_s: float) -> float:
+    longest_s = late_s = 0.0
+    for sample in samples:
+        late_s = late_s + sample[1] if sample[2] > target_s else 0.0
+        longest_s = max(longest_s, late_s)
+    return longest_s
+
+
+class _Timed:
+    """A policy whose decisions are timed, in processor time: other processes do not count."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy  # under this name, guards and policies inside are found
+        self.name = policy.name
+        self.longest_s = 0.0
+
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        began_s = time.process_time()
+        try:
+            return self.policy.decide(situation, memory)
+        finally:
+            self.longest_s = max(self.longest_s, time.process_time() - began_s)
 
 
 def _is_covered(engine: _ObservedEngine, at_s: float, row: DecisionRecord) -> bool:
@@ -88,7 +130,7 @@ class _ObservedEngine(SimulatedEngine):
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self.samples: list[tuple[float, float, float, int, float]] = []
+        self.samples: list[Sample] = []
         self._rate = 1.0
         super().__init__(
             case.dataflow.flow,

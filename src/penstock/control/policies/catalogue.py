@@ -29,6 +29,7 @@ class PolicyEntry(NamedTuple):
     has_periods: bool = False  # it measures in periods of its own
     has_target_and_limit: bool = False  # it accepts `latency_s` and `max_slots` together
     averages_itself: bool = False  # it keeps averages of its own, and reads short windows
+    urgent: frozenset[str] = frozenset()  # reason codes for which it may change the plan within the cooldown
 
 
 POLICIES = {
@@ -38,6 +39,7 @@ POLICIES = {
         has_target_and_limit=True,
         evaluates_changes=True,
         averages_itself=True,
+        urgent=frozenset({"shortage"}),
     ),
     "drs": PolicyEntry("penstock.control.policies.drs", has_latency_target=True, distributes_replicas=True),
     "threshold": PolicyEntry("penstock.control.policies.threshold", distributes_replicas=True),
@@ -106,5 +108,6 @@ def guarded_policy(
     policy = build_policy(name, options)
     if not POLICIES[name].evaluates_changes:
         policy = PayBack(Hysteresis(policy, gain=0.05), within_s=600.0)
-    policy = Cooldown(Bounded(policy, max_slots=options.max_slots), seconds=cooldown_s)
+    bounded = Bounded(policy, max_slots=options.max_slots)
+    policy = Cooldown(bounded, seconds=cooldown_s, urgent=POLICIES[name].urgent)
     return policy if quiet_hours is None else Quiet(policy, hours=quiet_hours)

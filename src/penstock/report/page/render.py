@@ -53,7 +53,7 @@ def run_page(report: RunReport) -> str:
     ]
     all_marks = marks(report, timeline)
     graph = layout(report.operators)
-    environment = _environment()
+    environment = page_environment()
     environment.filters |= {"clock": clock.time, "iso": clock.iso, "full": clock.full}
     return environment.get_template("run.html.j2").render(
         report=report,
@@ -77,7 +77,7 @@ def run_page(report: RunReport) -> str:
 def _profile_page(report: RunReport, profile: ProfileReport) -> str:
     graph = layout(profile_operators(profile))
     clock = _Clock(report)
-    environment = _environment()
+    environment = page_environment()
     environment.filters |= {"clock": clock.time, "iso": clock.iso, "full": clock.full}
     plots = []
     if profile.rounds:
@@ -142,10 +142,11 @@ def write_page(path: Path, text: str) -> None:
 
 
 def _plots_page(title: str, plots: Sequence[Plot], *, note: str = "") -> str:
-    return _environment().get_template("plots.html.j2").render(title=title, plots=plots, note=note)
+    return page_environment().get_template("plots.html.j2").render(title=title, plots=plots, note=note)
 
 
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """Return the template engine of all pages."""
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,

@@ -37,3 +37,37 @@ def test_another_target_forgets_which_plans_were_late_and_keeps_the_correction()
     assert restored.target == (1.0, None)
     restored.use_target((1.0, 0.95))
     assert restored.target == (1.0, 0.95)
+
+
+def test_one_late_window_is_chance_and_two_of_few_are_not() -> None:
+    memory = Learned()
+
+    def add(late: bool) -> None:
+        memory.add_result("c", 4, level=7, late=late, measured_s=1.5, predicted_s=1.0, at_s=0.0, span_s=0.0)
+
+    add(True)
+    assert not memory.has_failed("c", 7)
+    add(True)
+    assert memory.has_failed("c", 7)
+    for _ in range(200):
+        add(False)
+    assert not memory.has_failed("c", 7)  # 1 % of the windows
+
+
+def test_the_backlog_is_the_highest_one_within_the_time_of_a_batch() -> None:
+    """In micro-batches no row waits directly after a batch has begun, although the backlog is still there."""
+    memory = Learned(batch_s=12.0)
+    sawtooth = [9_000.0, 0.0, 8_000.0, 0.0, 7_000.0, 0.0]
+    seen = [memory.add_waiting(10.0 * (at + 1), rows, 10.0) for at, rows in enumerate(sawtooth)]
+    assert seen == [9_000.0, 9_000.0, 9_000.0, 8_000.0, 8_000.0, 7_000.0]
+    assert not memory.grows
+    assert memory.add_waiting(70.0, 12_000.0, 10.0) == 12_000.0 and memory.grows
+
+
+def test_the_backlog_of_short_batches_is_that_of_the_window() -> None:
+    memory = Learned(batch_s=0.5)
+    assert [memory.add_waiting(10.0 * at, rows, 10.0) for at, rows in enumerate((50.0, 0.0, 20.0), 1)] == [
+        50.0,
+        0.0,
+        20.0,
+    ]

@@ -43,6 +43,7 @@ def network(
         service_scv=ones,
         arrival_scv=ones,
         limit=limit * ones,
+        width=ones,
         hot_share=hot * ones,
         fixed_s=fixed_s * ones,
         stages=ones,

@@ -1,4 +1,4 @@
-"""The recorded load and its forecast."""
+"""The recorded load."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.control.recorded_load import LoadRecord, RecordedRate, forecast, rates_of
+from penstock.control.recorded_load import LoadRecord, RecordedRate, rates_of
 from penstock.measure.window import Window
 from penstock.store import RunStart, Store
 
@@ -26,25 +26,6 @@ def window(start_s: float, rate: float | None, *, span_s: float = 10.0) -> Windo
         pipelines=(),
         operators=(),
     )
-
-
-def test_poisson_noise_is_no_trend() -> None:
-    draws = np.random.default_rng(1)
-    forecasts = [forecast(record(list(draws.poisson(1000, 200) / 10.0)), lead_s=120.0) for _ in range(40)]
-    assert sum(each.slope_per_s2 != 0 for each in forecasts) <= 4
-    assert np.mean([each.level_per_s for each in forecasts]) == pytest.approx(100.0, rel=0.02)
-
-
-def test_a_step_is_used_once_two_windows_confirm_it() -> None:
-    quiet = [100.0, 102.0, 98.0, 101.0, 99.0] * 12
-    assert forecast(record([*quiet, 140.0]), lead_s=100.0).level_per_s == pytest.approx(100.0, rel=0.03)
-    assert forecast(record([*quiet, 140.0, 200.0]), lead_s=100.0).level_per_s >= 199.0
-
-
-def test_a_steady_load_is_expected_with_all_its_variation() -> None:
-    noisy = [80.0, 120.0, 95.0, 105.0] * 60
-    expected = forecast(record(noisy), lead_s=100.0)
-    assert min(expected.rates_per_s) == 80.0 and max(expected.rates_per_s) == 120.0
 
 
 def test_rates_keep_the_number_of_rows() -> None:

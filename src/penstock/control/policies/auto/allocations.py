@@ -1,6 +1,6 @@
 """Allocations: replica counts of increasing cost, each the best for its number of slots by the model.
 
-Every slot goes to the node whose latency drops most, which is optimal for a sum of convex functions.
+Every replica goes to the node whose latency drops most per slot, which is optimal for a sum of convex functions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_STEPS = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocations:
-    """A path of replica counts; step i adds one slot to node `order[i]`."""
+    """A path of replica counts; step i adds one replica to node `order[i]`."""
 
     network: QueueNetwork
     start: Floats
@@ -31,7 +31,7 @@ class Allocations:
         return self.start + np.bincount(self.order[:step], minlength=len(self.start))
 
     def slots(self, step: int) -> int:
-        return self.network.slots(self.start) + step
+        return self.network.slots(self.counts(step))
 
     def first(self, fits: Callable[[Floats], bool], *, last: int | None = None) -> int | None:
         """Return the first step whose counts fit, by bisection; None if the step `last` does not fit either."""
@@ -46,7 +46,10 @@ class Allocations:
 
     def within(self, slots: int) -> int:
         """Return the last step that uses at most this number of slots; -1 if even the first one uses more."""
-        return min(len(self) - 1, slots - self.network.slots(self.start))
+        added = np.cumsum(self.network.width[list(self.order)])
+        return int(np.searchsorted(added, slots - self.network.slots(self.start), side="right")) - (
+            1 if self.network.slots(self.start) > slots else 0
+        )
 
 
 def allocations(network: QueueNetwork, rate_per_s: float, *, most_slots: int, beyond: bool = False) -> Allocations:
@@ -67,6 +70,7 @@ def allocations(network: QueueNetwork, rate_per_s: float, *, most_slots: int, be
     latency = network.node_s(counts, rate_per_s)
     gains = latency[:, :-1] - latency[:, 1:]
     gains = np.where(counts[:, 1:] > network.limit[:, None], -np.inf, gains)
+    gains = gains / network.width[:, None]
     gains = np.minimum.accumulate(gains, axis=1)  # a later slot of a node never comes before an earlier one
     flat = np.argsort(-gains, axis=None, kind="stable")[:steps]
     flat = flat[gains.ravel()[flat] > 0.0]

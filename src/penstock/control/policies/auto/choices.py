@@ -8,18 +8,23 @@ from statistics import median
 
 import numpy as np
 
+from penstock.control.forecast import Forecast
 from penstock.control.policies.auto.allocations import Allocations, allocations
 from penstock.control.policies.auto.learned import Learned, plan_key
 from penstock.control.policies.auto.learning import LearnedDemand, present_counts
 from penstock.control.policies.auto.network import Floats, QueueNetwork
 from penstock.control.policies.auto.replay import Loads, ReplayedPlan, Target, replay
 from penstock.control.policy import Inputs, Situation
-from penstock.control.recorded_load import Forecast
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 
 _CHOOSE_LATE = 0.005  # a plan is chosen with at most this share of late windows
-_CATCH_UP_S = 120.0  # time in which a backlog is to be processed
+_CATCH_UP_S = 30.0  # time in which a backlog is to be processed
+_NEXT_BATCH = 1.5  # a batch under a growing backlog relative to the one before it
+_BATCHES_IN_LATENCY = 1.5  # mean latency relative to the duration of a batch
+_SIZES = 8  # larger plans that are considered because they process waiting rows sooner
+_EXTRA_SLOTS_S = 600.0  # time until extra slots are released
+_LATE_COST = 6.0  # a second in which windows are late costs as much as so many seconds of all slots
 _LONG_LATE = 12  # consecutive late windows after which a growing backlog counts as unbounded
 _UNLIMITED = 10_000
 
@@ -107,7 +112,8 @@ class Chooser:
         return None
 
     def choice(self, view: View, network: QueueNetwork, counts: Floats) -> Choice:
-        slots = network.slots(counts)
+        plan = self.plan_of(view, network, counts)
+        slots = view.situation.topology.slots(plan, micro_batch=view.situation.micro_batch)
         if self.slots_per_executor > 1:
             slots = max(self.min_executors, math.ceil(slots / self.slots_per_executor)) * self.slots_per_executor
         return Choice(
@@ -129,8 +135,16 @@ class Chooser:
         return view.situation.topology.rescaled(plan.replace(cuts=network.cuts), replicas)
 
     def planning_rate(self, view: View) -> float:
-        """Return the rate to plan for: a high one of those expected, and enough to process the backlog."""
-        return float(np.quantile(view.later.rates_per_s, 0.9)) + view.backlog_rows / _CATCH_UP_S
+        """Return the rate to plan for: a high one of those expected, and enough to process the backlog.
+
+        While windows are late in micro-batches, the rows of the batch in progress and those that arrive until the next
+        one are a backlog too: that batch is begun again after the change.
+        """
+        backlog = view.backlog_rows
+        if view.situation.micro_batch and view.learned.late_in_a_row and self.target is not None:
+            next_s = _NEXT_BATCH * view.learned.batch_s + self.pause_s(view.situation)
+            backlog = max(backlog, view.expected.level_per_s * (next_s - self.target.seconds / _BATCHES_IN_LATENCY))
+        return float(np.quantile(view.later.rates_per_s, 0.9)) + backlog / _CATCH_UP_S
 
     def drain_s(self, view: View) -> float:
         """Return the time until the current plan has processed the backlog; infinite if it grows."""
@@ -141,6 +155,50 @@ class Chooser:
         if busy >= 1.0 or (view.learned.late_in_a_row >= _LONG_LATE and view.learned.grows):
             return math.inf
         return view.backlog_rows / max(1e-9, view.expected.level_per_s / max(busy, 1e-9) * (1.0 - busy))
+
+    def settling_sooner(self, view: View, path: Allocations, choice: Choice) -> Choice:
+        """Return the choice, or a larger one within the limit that processes the waiting rows sooner.
+
+        Slots that are not needed later are paid for until they can be released.
+        """
+        first, last = path.within(choice.slots), path.within(view.situation.max_slots)
+        if self.slots_per_executor > 1 or first < 0:
+            return choice
+        best, least = choice, math.inf
+        for step in sorted({round(first + (last - first) * part / _SIZES) for part in range(_SIZES + 1)}):
+            larger = choice if step == first else self.choice(view, choice.network, path.counts(step))
+            if larger.slots > view.situation.max_slots or self.is_refuted(view, larger):
+                continue
+            late_s = self.interruption_s(view, larger, grows=True)
+            cost = larger.slots / choice.slots * _EXTRA_SLOTS_S + _LATE_COST * late_s
+            if cost < least - 1.0:
+                best, least = larger, cost
+        return best
+
+    def is_refuted(self, view: View, choice: Choice) -> bool:
+        """Return whether this plan could not be applied, or has failed under this load."""
+        plan = self.plan_of(view, choice.network, choice.counts)
+        return plan in view.situation.refuted or view.learned.has_failed(plan_key(plan), view.level)
+
+    def interruption_s(self, view: View, choice: Choice, *, grows: bool = False) -> float:
+        """Return the time in which windows are late because of the pause of a change to these counts.
+
+        `grows`: the current plan does not suffice, so more rows than usual wait.
+        """
+        if self.target is None:
+            return 0.0
+        network, counts, rate = choice.network, choice.counts, view.expected.level_per_s
+        pause_s = self.pause_s(view.situation)
+        slack_s = max(0.0, self.target.seconds - choice.result.latency_s)
+        if not view.situation.micro_batch:
+            free = max(0.02, 1.0 - float(network.utilisation(counts, rate).max()))
+            waited_s = pause_s + (view.backlog_rows / max(rate, 1e-9) if grows else 0.0)
+            mean_s = waited_s**2 / (2.0 * view.loads.window_s * free)  # of all rows of a window
+            return 0.0 if mean_s <= slack_s else max(view.loads.window_s, (waited_s - slack_s) / free)
+        correction = view.learned.correction(plan_key(self.plan_of(view, network, counts)))
+        batch_s = view.learned.batch_s * (_NEXT_BATCH if grows else 1.0)
+        rows = rate * (batch_s + pause_s) + (view.backlog_rows if grows else 0.0)
+        return network.settling_s(counts, rate, rows=rows, latency_s=self.target.seconds / correction)
 
     def paid(self, situation: Situation) -> int:
         return situation.plan.slots if self.slots_per_executor > 1 else situation.slots
@@ -158,8 +216,11 @@ def _proportional(network: QueueNetwork, slots: int, rate_per_s: float) -> Float
     work = np.zeros(len(network.names))
     np.maximum.at(work, network.node, network.load(rate_per_s))
     work = np.where(network.limit > 1.0, work, 0.0)
-    exact = free * work / max(1e-12, float(work.sum()))
+    exact = free * work / max(1e-12, float(work @ network.width))
     counts = np.floor(exact)
-    for at in np.argsort(counts - exact, kind="stable")[: free - int(counts.sum())]:
-        counts[at] += 1.0 if work[at] > 0 else 0.0
+    free -= network.slots(counts)
+    for at in np.argsort(counts - exact, kind="stable"):
+        if work[at] > 0 and network.width[at] <= free:
+            counts[at] += 1.0
+            free -= int(network.width[at])
     return np.asarray(np.minimum(network.limit, counts + 1.0))

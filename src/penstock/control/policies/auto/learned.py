@@ -19,6 +19,10 @@ from penstock.plan.plan import Plan
 
 _COST_S = 600.0  # time in which old measurements of costs lose their weight
 _RECORD_S = 7200.0
+_WAITING = 60  # windows
+_GROWTH = 1.02
+_LATE_MEMORY_S = 3600.0
+_CHANCE = 1.0  # late windows that no plan is blamed for
 _PLANS = 40  # records that are kept
 _LEVELS = 20.0  # load levels per factor e: one level is 5 %
 _GLOBAL_WINDOWS = 6.0  # weight of the correction of all plans in that of one plan
@@ -139,9 +143,13 @@ class Learned(msgspec.Struct, kw_only=True):
     result_s: float = 0.0  # end of the latest window whose result was recorded
     plan: str = ""  # key of the plan of the latest window
     clean: bool = False  # no backlog from before the last change is left
-    backlog_rows: float = 0.0  # at the end of the latest window
-    grows: bool = False  # the backlog grew in the latest window
+    backlog_rows: float = 0.0  # at the latest result
+    waiting: list[tuple[float, float]] = []  # end of a window and the rows that waited then, of the latest windows
+    batch_s: float = 0.0  # longest batch of the latest window in which one ended
+    grows: bool = False  # the backlog grew until the latest window
     late_in_a_row: int = 0
+    latency_s: float | None = None  # of the latest result
+    late_s: float = 0.0  # time in late windows, of about the last hour
     out_s: float = 0.0  # end of the latest window in which rows came out
     pending: UnjudgedChange | None = None
     target: tuple[float, float | None] | None = None  # seconds and quantile that decide which windows are late
@@ -169,6 +177,23 @@ class Learned(msgspec.Struct, kw_only=True):
         keep = math.exp(-span_s / _COST_S)
         for seen in window.operators:
             self.operators.setdefault(seen.operator, OperatorSums()).add(seen, keep, slowdown)
+
+    def add_waiting(self, end_s: float, rows: float, span_s: float) -> float:
+        """Add the rows that wait at the end of a window; return the backlog and note whether it grows.
+
+        The rows of a batch do not wait, so the backlog is the highest value within the time of a batch.
+        """
+        together_s = span_s if self.batch_s < 0.5 * span_s else span_s + self.batch_s
+        known = [(at_s, value) for at_s, value in self.waiting if end_s - 2.0 * together_s < at_s < end_s]
+        self.waiting = [*known[-_WAITING:], (end_s, rows)]
+        backlog = max(value for at_s, value in self.waiting if at_s > end_s - together_s)
+        before = max((value for at_s, value in known if at_s <= end_s - together_s), default=0.0)
+        self.grows = backlog > _GROWTH * before
+        return backlog
+
+    def add_late(self, late_s: float, span_s: float) -> None:
+        """Add the time in late windows within a span."""
+        self.late_s = self.late_s * math.exp(-max(0.0, span_s) / _LATE_MEMORY_S) + late_s
 
     def with_learned(self, window: Window) -> Window:
         """Return the window with the learned costs and selectivities."""
@@ -226,7 +251,7 @@ class Learned(msgspec.Struct, kw_only=True):
         if record is None:
             return False
         windows, late = record.counts(known for known in map(int, record.levels) if known <= level + 1)
-        return late > 0.01 * windows + 1.64 * math.sqrt(0.01 * windows) + 0.6
+        return late > 0.01 * windows + 1.64 * math.sqrt(0.01 * windows) + _CHANCE
 
     def has_held(self, plan: str, level: int, *, windows: float = 30.0) -> bool:
         """Return whether the plan met the target at this load or a higher one for long enough."""

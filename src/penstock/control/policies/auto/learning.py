@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -109,12 +109,18 @@ def network_of(measured: LearnedDemand, learned: Learned, cuts: frozenset[str]) 
         service_scv=flows.service_scv,
         arrival_scv=np.ones(len(stations)) if situation.micro_batch else flows.arrival_scv,
         limit=limit,
+        width=_width(members, regions_of),
         hot_share=np.array([max(learned.hot.get(name, 0.0) for name in station) for station in stations]),
         fixed_s=np.zeros(len(stations)),
         stages=np.array([len(regions - single) for regions in regions_of], float),
         single_tasks=np.array([len(regions & single) for regions in regions_of], float),
     )
     return _with_batch_times(network, learned) if situation.micro_batch else network
+
+
+def _width(members: Sequence[tuple[str, ...]], regions_of: Sequence[set[str]]) -> Floats:
+    """Return how many stations of each node run at the same time."""
+    return np.array([max(1, sum(not own.isdisjoint(node) for own in regions_of)) for node in members], float)
 
 
 def _parts(operators: tuple[str, ...], cuts: frozenset[str]) -> list[tuple[str, ...]]:

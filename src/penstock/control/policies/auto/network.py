@@ -65,6 +65,7 @@ class QueueNetwork:
     service_scv: Floats
     arrival_scv: Floats
     limit: Floats  # by node: largest number of replicas
+    width: Floats  # by node: slots per replica; a region that is cut inside has several tasks per replica
     hot_share: Floats  # share of the rows that one replica gets in any case, because of skew
     fixed_s: Floats  # A without tasks
     stages: Floats  # tasks per replica
@@ -95,7 +96,7 @@ class QueueNetwork:
         return np.where(most > self.limit, np.inf, most)
 
     def slots(self, counts: Floats) -> int:
-        return int(counts.sum())
+        return int(counts @ self.width)
 
     def replicas(self, counts: Floats) -> dict[str, int]:
         """Return the replicas of each region."""
@@ -184,6 +185,17 @@ class QueueNetwork:
             result[step] = (backlog + after) / 2.0 / capacity
             backlog = after
         return result
+
+    def settling_s(self, counts: Floats, rate_per_s: float, *, rows: float, latency_s: float) -> float:
+        """Return the time until the latency falls below a limit, if the first batch has this number of rows."""
+        servers, fixed = self._servers(counts), self._fixed(counts[self.node])
+        busy = rate_per_s * self.row_s / servers
+        batch = fixed + rows * self.row_s / servers
+        time_s = 0.0
+        while 1.5 * float(batch @ self.weight) > latency_s and time_s < _LONGEST_S:
+            time_s += float(batch.max())
+            batch = fixed + busy * batch
+        return time_s
 
     def _batches(
         self, counts: Floats, rates: Floats, step_s: float, window_s: float, backlog_rows: Floats | None

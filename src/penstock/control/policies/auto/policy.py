@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from penstock.control.evaluation import normal_backlog_rows
-from penstock.control.policies.auto.allocations import allocations
+from penstock.control.forecast import forecast
+from penstock.control.policies.auto.allocations import Allocations, allocations
 from penstock.control.policies.auto.choices import Choice, Chooser, View
 from penstock.control.policies.auto.learned import Learned, UnjudgedChange, load_level, plan_key
 from penstock.control.policies.auto.learning import (
@@ -31,7 +32,7 @@ from penstock.control.policies.auto.learning import (
 from penstock.control.policies.auto.replay import Loads, ReplayedPlan, Target, replay
 from penstock.control.policies.auto.sentences import bottleneck, interval, limit_text, observed
 from penstock.control.policy import Change, Decision, Hold, Memory, Reason, Situation, Verdict, latency_s
-from penstock.control.recorded_load import RecordedRate, forecast, rates_of
+from penstock.control.recorded_load import RecordedRate, rates_of
 from penstock.measure.window import Window
 from penstock.plan.counts import slots_text
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
@@ -39,13 +40,20 @@ from penstock.planning.plan_outcome import Alternative, PlanOutcome
 _STAY_LATE = 0.03  # a plan is left from this share of late windows on; one is chosen with less
 _LEAD_S = 120.0  # time from a decision until the new plan has an effect, besides the pause
 _LASTS_S = 240.0  # a plan for a rising load is to last for this time
-_SLOW_DRAIN_S = 300.0
-_INTERRUPTION_S = 150.0  # a release with the saving x (a share) requires that the plan had held for this time / x
-_HORIZONS_S = (300.0, 900.0, 1800.0, 3600.0)
+_SLOW_DRAIN_S = 150.0
+# A release with the saving x (a share) requires that the plan had held for this time / x: a constant, and a multiple
+# of the time in which its windows are late.
+_INTERRUPTION_S = 100.0
+_LATE_WEIGHT = 10.0
+_LATE_ALLOWANCE_S = 36.0  # time in late windows per hour from which further ones count twice
+_IMPROVES = 0.97  # latency relative to the one before it, under a plan that still processes the rows of its pause
+_RECORDED = 1.3  # a plan may be said to have held for this multiple of the record
+_HORIZONS_S = (300.0, 420.0, 600.0, 900.0, 1350.0, 1800.0, 2700.0, 3600.0)
 _SETTLED_S = 600.0  # longest time without a change that a release requires
 _LEAST_SAVING = 0.04
 _LEAST_GAIN = 0.15  # smallest relative gain of latency, without a target
-_LATE_IN_A_ROW = 3
+_LATE_IN_A_ROW = 3  # windows after which a plan with a growing backlog counts as insufficient
+_LATE_BATCHES = 3.0  # in micro-batches, as many batches more
 _JUDGED_WINDOWS = 3
 _UNLIMITED = 10_000
 _SHORT_RECORD_S = 240.0
@@ -105,18 +113,23 @@ class Auto:
             add_batches(learned, present, situation, latest)
             present = network_of(measured, learned, situation.plan.cuts)
         lead_s = _LEAD_S + self._chooser.pause_s(situation)
-        expected = forecast(situation.recorded, lead_s=lead_s)
+        quantile = None if self.target is None else self.target.quantile
+        late_s = None if situation.window is None else latency_s(situation.window.latency, quantile)
+        is_late = self.target is not None and late_s is not None and late_s > self.target.seconds
+        expected = forecast(situation.recorded, lead_s=lead_s, is_late=is_late)
+        later = forecast(situation.recorded, lead_s=lead_s + _LASTS_S, is_late=is_late)
         window_s = max(_RESULT_S, latest.end_s - latest.start_s)
-        rates, later = (
-            np.resize(known, max(24, len(known)))
-            for known in (expected.rates_per_s, forecast(situation.recorded, lead_s=lead_s + _LASTS_S).rates_per_s)
+        rates, later_rates = (
+            np.resize(known, max(24, len(known))) for known in (expected.rates_per_s, later.rates_per_s)
         )
         if latest.latency is not None:
             learned.out_s = latest.end_s
         # Rows in a batch that has not ended do not wait any more, and have not been processed either.
         in_progress = (latest.external_rows_per_s or 0.0) * max(0.0, latest.end_s - learned.out_s - window_s)
         waiting = max(float(situation.backlog_rows(latest)), in_progress if learned.out_s else 0.0)
-        backlog = max(0.0, waiting - normal_backlog_rows(situation, latest))
+        learned.batch_s = max((query.batch_max_s or 0.0 for query in latest.pipelines), default=0.0) or learned.batch_s
+        excess = max(0.0, waiting - normal_backlog_rows(situation, latest))
+        backlog = learned.add_waiting(latest.end_s, excess, window_s)
         return View(
             situation=situation,
             measured=measured,
@@ -124,7 +137,7 @@ class Auto:
             latest=latest,
             expected=expected,
             loads=Loads(rates_per_s=rates, step_s=window_s, window_s=window_s),
-            later=Loads(rates_per_s=later, step_s=window_s, window_s=window_s),
+            later=Loads(rates_per_s=later_rates, step_s=window_s, window_s=window_s),
             level=load_level(expected.level_per_s * measured.work_per_row),
             present=present,
             backlog_rows=backlog,
@@ -139,17 +152,21 @@ class Auto:
         assert situation.window is not None
         if 0.0 <= latest.end_s - learned.result_s < 0.9 * _RESULT_S:
             return None
-        learned.result_s = latest.end_s
+        result_s, learned.result_s = learned.result_s, latest.end_s
         had_backlog = learned.backlog_rows > 0.0
-        grows = learned.grows = view.backlog_rows > learned.backlog_rows
+        grows = learned.grows
         learned.backlog_rows = view.backlog_rows
-        learned.clean = learned.clean or view.backlog_rows == 0.0
         measured_s = latency_s(situation.window.latency, None if self.target is None else self.target.quantile)
         is_stuck = measured_s is None and view.backlog_rows > 0.0
         late = is_stuck or (self.target is not None and measured_s is not None and measured_s > self.target.seconds)
         learned.late_in_a_row = learned.late_in_a_row + 1 if late else 0
+        learned.add_late(view.loads.window_s * late, latest.end_s - result_s)
+        before_s, learned.latency_s = learned.latency_s, measured_s
+        improves = before_s is not None and measured_s is not None and measured_s < _IMPROVES * before_s
+        learned.clean = learned.clean or (view.backlog_rows == 0.0 and not (late and improves))
+        patience = _LATE_IN_A_ROW + math.ceil(_LATE_BATCHES * learned.batch_s / view.loads.window_s)
         counts_as_result = learned.clean and (grows or not had_backlog or not late)
-        if counts_as_result or (not learned.clean and late and grows and learned.late_in_a_row >= _LATE_IN_A_ROW):
+        if counts_as_result or (not learned.clean and late and grows and learned.late_in_a_row >= patience):
             counts = present_counts(view.present, situation.plan)
             now = Loads(
                 rates_per_s=np.array([latest.external_rows_per_s or 0.0]),
@@ -213,6 +230,7 @@ class Auto:
         fewest = math.ceil(1.08 * situation.slots) if failed and situation.slots <= situation.max_slots else 0
         rate = self._chooser.planning_rate(view) * (1.0 + self._chooser.pause_s(situation) / _RECOVERY_S)
         best: Choice | None = None
+        best_path: Allocations | None = None
         fallback: Choice | None = None
         limiting: str | None = None
         different = networks(view.measured, view.learned)
@@ -221,11 +239,12 @@ class Auto:
             limiting = limiting or path.unstable
             choice = self._chooser.cheapest(view, network, path, [view.later], fewest=fewest)
             if choice is not None and (best is None or choice.slots < best.slots):
-                best = choice
+                best, best_path = choice, path
             within = self._chooser.best_within(view, network, path)
             if within is not None and (fallback is None or within.result.late < fallback.result.late - 0.01):
                 fallback = within
-        if best is not None:
+        if best is not None and best_path is not None:
+            best = self._chooser.settling_sooner(view, best_path, best)
             reason_code = Reason.SHORTAGE if best.slots > self._chooser.paid(situation) else Reason.REALLOCATION
             return self._change(view, staying, best, reason_code, "")
         needed = [self._chooser.needed_slots(view, network) for network in different]
@@ -253,7 +272,7 @@ class Auto:
         smallest = 0
         for horizon_s in _HORIZONS_S:
             start_s = situation.now_s - horizon_s
-            if situation.now_s - since_s < min(horizon_s, _SETTLED_S):
+            if situation.now_s - since_s < min(horizon_s, _SETTLED_S) or horizon_s > _RECORDED * recorded_s:
                 break
             rates, step_s = rates_of(situation.recorded, since_s=start_s)
             past = Loads(rates_per_s=rates, step_s=step_s, window_s=view.loads.window_s)
@@ -271,7 +290,10 @@ class Auto:
             saving = 1.0 - best.slots / paid
             if saving < _LEAST_SAVING:
                 break
-            if saving * horizon_s >= _INTERRUPTION_S or horizon_s == _HORIZONS_S[-1]:
+            late_s = self._chooser.interruption_s(view, best)
+            spent = view.learned.late_s / _LATE_ALLOWANCE_S
+            interruption_s = _INTERRUPTION_S + _LATE_WEIGHT * late_s * (1.0 + spent)
+            if saving * horizon_s >= interruption_s:
                 held = f"It would also have held for the last {min(horizon_s, recorded_s) / 60:.0f} minutes"
                 return self._change(view, staying, best, Reason.RELEASE, held)
         why = "no cheaper plan would have held long enough to pay for the interruption"

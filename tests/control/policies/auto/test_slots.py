@@ -1,0 +1,70 @@
+"""The slots that policy auto expects of its plans are those that the plans use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.api.policy_options import PolicyOptions, create_policy
+from penstock.control.arena.cases import WINDOW_S, Case, Cell
+from penstock.control.arena.generated import SHAPES
+from penstock.control.guards import Cooldown
+from penstock.control.policies.auto.learned import Learned
+from penstock.control.policies.auto.learning import measured_demand, network_of, networks, present_counts
+from penstock.control.policy import Change, Hold, Reason, Situation
+from tests.support.scripted import changing
+from tests.support.situations import situation_of
+
+
+def situation(case: Case) -> Situation:
+    engine = case.engine(case.first_plan)
+    engine.start()
+    engine.advance(3 * WINDOW_S)
+    window = engine.observe()
+    return Situation(
+        now_s=engine.clock.time(),
+        topology=case.topology,
+        plan=engine.plan,
+        window=window,
+        latest=window,
+        max_slots=case.slots,
+        micro_batch=case.micro_batch,
+    )
+
+
+@pytest.mark.parametrize("engine", ["row-by-row", "micro-batch"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_counts_use_the_slots_of_the_plan(shape: str, engine: str) -> None:
+    """A region that is cut inside, as in a loop, has several tasks per replica."""
+    case = Case(cell=Cell(shape=shape, load="flat", engine=engine, seed=1))
+    given = situation(case)
+    measured = measured_demand(given, Learned())
+    assert not isinstance(measured, Hold)
+    network = network_of(measured, Learned(), given.plan.cuts)
+    assert network.slots(present_counts(network, given.plan)) == given.slots
+    for other in networks(measured, Learned()):
+        counts = other.fewest(measured.rate_per_s) + 2.0
+        counts = counts.clip(max=other.limit)
+        plan = case.topology.rescaled(given.plan.replace(cuts=other.cuts), other.replicas(counts))
+        assert other.slots(counts) == case.topology.slots(plan, micro_batch=case.micro_batch)
+
+
+@pytest.mark.parametrize("shape", ["loop", "single"])
+def test_a_decision_names_the_slots_of_its_plan(shape: str) -> None:
+    case = Case(cell=Cell(shape=shape, load="flat", engine="row-by-row", seed=1))
+    options = PolicyOptions(policy="auto", mode="active", latency_s=0.001, max_slots=case.slots, micro_batch=False)
+    decision, _ = create_policy(options).decide(situation(case), {})
+    if isinstance(decision, Change):
+        assert decision.expected.slots == case.topology.slots(decision.plan, micro_batch=False) <= case.slots
+
+
+def test_a_shortage_does_not_wait_for_the_cooldown() -> None:
+    given = replace(situation_of("video", (1, 1, 1), 6.0, 12), started_s=0.0)
+    policy = changing(extract=2)  # its reason is a shortage
+    patient, _ = Cooldown(policy, seconds=1e6).decide(given, {})
+    assert isinstance(patient, Hold) and patient.reason_code is Reason.COOLDOWN
+    urgent, _ = Cooldown(policy, seconds=1e6, urgent=frozenset({"shortage"})).decide(given, {})
+    assert isinstance(urgent, Change)
+    other, _ = Cooldown(policy, seconds=1e6, urgent=frozenset({"release"})).decide(given, {})
+    assert isinstance(other, Hold)

@@ -1,0 +1,164 @@
+"""A recorded run under another plan, load or limit, compared with closed forms and with direct simulations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import penstock
+from penstock.api.policy_options import OptionError
+from penstock.cli.main import cli
+from penstock.control.loop import Loop
+from penstock.control.whatif import Planned, WhatIf, recording_of, what_if
+from penstock.dataflow import Dataflow
+from penstock.engines.simulated import Behaviour, Exponential, OperatorBehaviour, SimulatedEngine, SourceBehaviour
+from penstock.engines.simulated.behaviour import SimulatedBatchCosts
+from penstock.models.queueing import MMk
+from penstock.plan import Plan, default_plan
+from penstock.store import LatencyTarget, RunStart, Store, StoreReader
+
+SERVICE_PER_S = 10.0
+
+
+def flow() -> Dataflow:
+    subject = Dataflow("one")
+    rows = subject.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=1))
+    rows.keyed("work", lambda frame: frame, keys=["n"]).sink("out", penstock.noop())
+    return subject
+
+
+def plan(replicas: int, slots: int = 8) -> Plan:
+    return default_plan(flow(), slots=slots, replicas={"work": replicas})
+
+
+def behaviour(rate: float) -> Behaviour:
+    return Behaviour(
+        operators={"work": OperatorBehaviour(service_s=Exponential(mean=1.0 / SERVICE_PER_S))},
+        sources={"rows": SourceBehaviour(rates=((0.0, rate),))},
+        batch=SimulatedBatchCosts(batch_s=0.4, task_s=0.02, target_s=10.0),
+    )
+
+
+def record(at: Path, *, rate: float, replicas: int, mode: str, windows: int = 240, target_s: float = 0.5) -> None:
+    engine = SimulatedEngine(flow(), behaviour(rate), plan=plan(replicas), mode=mode, seed=3)
+    with Store(at) as store:
+        start = RunStart(
+            dataflow="one",
+            kind="simulation",
+            flow_file="-",
+            pid=1,
+            master="-",
+            started_s=0.0,
+            latency_target=LatencyTarget(seconds=target_s),
+        )
+        store.begin_run(start)
+        engine.start()
+        store.run_started(engine.plan, ())
+        loop = Loop(engine=engine, store=store, clock=engine.clock)
+        for _ in range(windows):
+            engine.clock.sleep(5.0)
+            loop.turn()
+
+
+def answer(at: Path, planned: Plan, rate: float = 1.0) -> WhatIf:
+    with StoreReader(at) as reader:
+        recording = recording_of(reader, flow())
+    return what_if(recording, Planned(((0.0, planned),)), question="?", rate=rate, seed=11)
+
+
+@pytest.mark.parametrize(("replicas", "factor"), [(2, 1.5), (1, 0.5), (3, 2.0)])
+def test_row_by_row_the_interval_contains_the_closed_form(tmp_path: Path, replicas: int, factor: float) -> None:
+    """Recorded: 10 rows/s on two replicas of 10 rows/s. Asked: other rates and replicas, which are M/M/k as well."""
+    record(tmp_path, rate=10.0, replicas=2, mode="row-by-row", windows=480)
+    found = answer(tmp_path, plan(replicas), factor)
+    recorded = MMk(arrival_per_s=10.0, service_per_s=SERVICE_PER_S).mean_s(2)
+    expected = MMk(arrival_per_s=10.0 * factor, service_per_s=SERVICE_PER_S).mean_s(replicas)
+    assert found.actual.latency is not None and found.actual.latency.value == pytest.approx(recorded, rel=0.1)
+    latency = found.answer.latency
+    assert latency is not None and latency.high is not None and latency.low <= expected <= latency.high
+    assert latency.high < 4 * expected  # an interval that contains everything says nothing
+    hours = 40 * 60 / 3600
+    assert found.answer.slot_hours.value == pytest.approx(replicas * hours, rel=0.01)
+
+
+def test_in_micro_batches_the_interval_contains_a_direct_simulation(tmp_path: Path) -> None:
+    record(tmp_path / "run", rate=20.0, replicas=4, mode="micro-batch")
+    record(tmp_path / "other", rate=30.0, replicas=5, mode="micro-batch")
+    found = answer(tmp_path / "run", plan(5), 1.5)
+    other = answer(tmp_path / "other", plan(5)).actual.latency
+    latency = found.answer.latency
+    assert other is not None and other.value is not None and latency is not None and latency.high is not None
+    assert 0.9 * latency.low <= other.value <= 1.1 * latency.high
+
+
+def test_late_windows_follow_from_an_overload(tmp_path: Path) -> None:
+    record(tmp_path, rate=10.0, replicas=2, mode="row-by-row", windows=120)
+    found = answer(tmp_path, plan(1), 1.5)  # 15 rows/s arrive and 10 are processed: the backlog grows from the start
+    assert found.answer.late is not None and found.actual.late is not None
+    assert found.answer.late.low > 0.9 and found.actual.late.value is not None and found.actual.late.value < 0.1
+
+
+def test_without_a_change_the_record_is_reproduced(tmp_path: Path) -> None:
+    record(tmp_path, rate=10.0, replicas=2, mode="row-by-row")
+    found = answer(tmp_path, plan(2))
+    latency = found.actual.latency
+    assert latency is not None and latency.value is not None
+    assert found.answer.latency is not None and found.answer.latency.high is not None
+    assert found.answer.latency.low <= latency.value <= found.answer.latency.high
+    assert found.actual.slot_hours == found.reproduced.slot_hours
+    assert found.correction == pytest.approx(1.0, abs=0.15)
+
+
+def test_time_in_which_the_run_was_stopped_is_left_out(tmp_path: Path) -> None:
+    record(tmp_path, rate=10.0, replicas=2, mode="row-by-row", windows=60)
+    with Store(tmp_path) as store:
+        start = RunStart(dataflow="one", kind="simulation", flow_file="-", pid=1, master="-", started_s=9_000.0)
+        store.begin_run(start)
+        store.run_started(plan(2), ())
+        engine = SimulatedEngine(flow(), behaviour(10.0), plan=plan(2), seed=4, epoch_s=9_000.0)
+        engine.start()
+        loop = Loop(engine=engine, store=store, clock=engine.clock)
+        for _ in range(60):
+            engine.clock.sleep(5.0)
+            loop.turn()
+    assert answer(tmp_path, plan(2)).seconds == pytest.approx(600.0)
+
+
+@pytest.mark.long
+def test_the_policy_chooses_plans_within_the_limit(tmp_path: Path) -> None:
+    record(tmp_path, rate=20.0, replicas=8, mode="row-by-row", windows=240)
+    found = penstock.whatif(tmp_path, max_slots=6, flow=flow())
+    assert found.answer.changes >= 1 and found.last_plan.replicas["work"] <= 5
+    assert found.answer.slot_hours.value is not None and found.actual.slot_hours.value is not None
+    assert found.answer.slot_hours.value < found.actual.slot_hours.value
+    assert found.answer.late is not None and found.answer.late.value is not None and found.answer.late.value < 0.1
+
+
+def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    record(tmp_path, rate=10.0, replicas=2, mode="row-by-row", windows=8)
+    with pytest.raises(OptionError, match="names no file of its dataflow"):
+        penstock.whatif(tmp_path)
+    with pytest.raises(OptionError, match="a limit for policy 'auto'"):
+        penstock.whatif(tmp_path, plan=plan(2), max_slots=4, flow=flow())
+    with pytest.raises(OptionError, match="rate is 0"):
+        penstock.whatif(tmp_path, rate=0.0, flow=flow())
+
+
+def test_the_command_prints_a_table_and_json(tmp_path: Path) -> None:
+    record(tmp_path / "run", rate=10.0, replicas=2, mode="row-by-row", windows=60)
+    (tmp_path / "flow.py").write_text(
+        'import penstock\nflow = penstock.Dataflow("one")\n'
+        'rows = flow.source("rows", penstock.generate(int, schema="n bigint", rows_per_s=1))\n'
+        'rows.keyed("work", lambda frame: frame, keys=["n"]).sink("out", penstock.noop())\n'
+    )
+    words = ["whatif", str(tmp_path / "run"), "--flow", f"{tmp_path}/flow.py", "--rate", "1.5x"]
+    printed = CliRunner().invoke(cli, [*words, "--price", "0.1"])
+    assert printed.exit_code == 0, printed.output
+    assert "recorded" in printed.output and "what if" in printed.output and "above 500 ms" in printed.output
+    values = json.loads(CliRunner().invoke(cli, [*words, "--json"]).output)
+    assert values["answer"]["latency"]["low"] <= values["answer"]["latency"]["value"]
+    refused = CliRunner().invoke(cli, ["whatif", str(tmp_path / "run"), "--rate", "fast"])
+    assert refused.exit_code == 2 and "'fast' is not a factor above 0" in refused.output
