@@ -102,6 +102,10 @@ bench-control: $(READY) ## Compare the policies in simulation and time their dec
 bench-auto: $(READY) ## Compare policy auto with the best fixed plans on generated dataflows and loads.
 	$(BIN)/python -m benchmarks.auto
 
+.PHONY: bench-auto-spark
+bench-auto-spark: $(READY) java ## Run policy auto on Spark: three applications, two traces of ten minutes.
+	$(BIN)/python -m benchmarks.auto_spark
+
 bench-elastic: $(READY) java ## Predict throughput on more executors and follow a load with few of them.
 	$(BIN)/python -m benchmarks.elastic
 

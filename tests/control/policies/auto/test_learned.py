@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.control.policies.auto.learned import Learned
+from penstock.measure.window import OperatorWindow, Window
 
 
 def learned() -> Learned:
@@ -71,3 +74,24 @@ def test_the_backlog_of_short_batches_is_that_of_the_window() -> None:
         0.0,
         20.0,
     ]
+
+
+def window(seconds_per_row: float) -> Window:
+    seen = OperatorWindow.knowing(
+        "work", "p", rows_in=1000, rows_out=1000, seconds_per_row=seconds_per_row, service_scv=1.0
+    )
+    return Window(
+        start_s=0.0, end_s=10.0, generation=1, external_rows_per_s=100.0, latency=None, pipelines=(), operators=(seen,)
+    )
+
+
+def test_a_cost_that_has_changed_replaces_the_earlier_one_and_noise_is_averaged() -> None:
+    memory = Learned()
+    for at in range(60):
+        memory.add_operators(window(0.010 * (1.05 if at % 2 else 0.95)), 10.0, slowdown=1.0)
+    assert memory.with_learned(window(1.0)).operator("work").seconds_per_row == pytest.approx(0.010, rel=0.02)
+    for _ in range(3):
+        memory.add_operators(window(0.014), 10.0, slowdown=1.0)
+    assert memory.with_learned(window(1.0)).operator("work").seconds_per_row == pytest.approx(0.014)
+    memory.add_operators(window(0.030), 10.0, slowdown=1.0)  # one window is no change
+    assert memory.with_learned(window(1.0)).operator("work").seconds_per_row < 0.025

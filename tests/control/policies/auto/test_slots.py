@@ -68,3 +68,29 @@ def test_a_shortage_does_not_wait_for_the_cooldown() -> None:
     assert isinstance(urgent, Change)
     other, _ = Cooldown(policy, seconds=1e6, urgent=frozenset({"release"})).decide(given, {})
     assert isinstance(other, Hold)
+
+
+def limited(max_slots: int, latency_s: float, *, rate: float = 6.0) -> Hold | Change:
+    given = situation_of("video", (2, 2, 1), rate, max_slots)
+    options = PolicyOptions(policy="auto", mode="active", latency_s=latency_s, max_slots=max_slots, micro_batch=False)
+    decision, _ = create_policy(options).decide(given, {})
+    return decision
+
+
+def test_an_infeasible_target_names_what_each_limit_would_have_to_be() -> None:
+    """The slots and the target that a decision names meet each other: with either of them there is a plan."""
+    hold = limited(5, 0.6)
+    assert hold.needs_slots is not None and hold.needs_slots > 5
+    assert f"{hold.needs_slots} slots would meet it" in hold.reason
+    words = hold.reason.split("a target of ")[1]
+    target_s = float(words.split(" s would be met within 5 slots")[0])
+    assert target_s > 0.6
+    relaxed = limited(5, target_s)
+    assert isinstance(relaxed, Hold) and relaxed.reason_code is not Reason.AT_LIMIT
+    assert isinstance(limited(hold.needs_slots, 0.6), Change)
+
+
+def test_a_load_beyond_all_slots_cannot_be_met_with_a_higher_target() -> None:
+    hold = limited(5, 2.0, rate=30.0)
+    assert hold.reason_code is Reason.AT_LIMIT and "no higher target helps within 5 slots" in hold.reason
+    assert hold.needs_slots is not None and hold.needs_slots >= 13  # 30/s x (1/5 + 1/4.5) s are 12.7 busy replicas

@@ -25,6 +25,7 @@ _BATCHES_IN_LATENCY = 1.5  # mean latency relative to the duration of a batch
 _SIZES = 8  # larger plans that are considered because they process waiting rows sooner
 _EXTRA_SLOTS_S = 600.0  # time until extra slots are released
 _LATE_COST = 6.0  # a second in which windows are late costs as much as so many seconds of all slots
+_LONGEST_TARGET_S = 600.0
 _LONG_LATE = 12  # consecutive late windows after which a growing backlog counts as unbounded
 _UNLIMITED = 10_000
 
@@ -144,7 +145,37 @@ class Chooser:
         if view.situation.micro_batch and view.learned.late_in_a_row and self.target is not None:
             next_s = _NEXT_BATCH * view.learned.batch_s + self.pause_s(view.situation)
             backlog = max(backlog, view.expected.level_per_s * (next_s - self.target.seconds / _BATCHES_IN_LATENCY))
-        return float(np.quantile(view.later.rates_per_s, 0.9)) + backlog / _CATCH_UP_S
+        return self.steady_rate(view) + backlog / _CATCH_UP_S
+
+    def steady_rate(self, view: View) -> float:
+        """Return a high rate of those expected."""
+        return float(np.quantile(view.later.rates_per_s, 0.9))
+
+    def reachable_s(self, view: View, choice: Choice) -> float | None:
+        """Return the lowest target that these counts meet under the expected load; None if none is below ten minutes.
+
+        It is rounded up to two digits.
+        """
+        assert self.target is not None
+        cautious = choice.network.cautious()
+        key = plan_key(self.plan_of(view, choice.network, choice.counts))
+        correction = view.learned.correction(key)
+
+        def late(seconds: float) -> float:
+            target = Target(seconds=seconds, quantile=self.target.quantile if self.target else None)
+            return replay(cautious, choice.counts, view.loads, target, correction=correction).late
+
+        low, high = self.target.seconds, _LONGEST_TARGET_S
+        if (
+            float(cautious.utilisation(choice.counts, view.expected.level_per_s).max()) >= 1.0
+            or late(high) > _CHOOSE_LATE
+        ):
+            return None
+        while high > 1.02 * low:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if late(middle) <= _CHOOSE_LATE else (middle, high)
+        digit = 10.0 ** (math.floor(math.log10(high)) - 1)
+        return math.ceil(high / digit) * digit
 
     def drain_s(self, view: View) -> float:
         """Return the time until the current plan has processed the backlog; infinite if it grows."""
@@ -156,20 +187,20 @@ class Chooser:
             return math.inf
         return view.backlog_rows / max(1e-9, view.expected.level_per_s / max(busy, 1e-9) * (1.0 - busy))
 
-    def settling_sooner(self, view: View, path: Allocations, choice: Choice) -> Choice:
-        """Return the choice, or a larger one within the limit that processes the waiting rows sooner.
+    def settling_sooner(self, view: View, path: Allocations, choice: Choice, *, most: int, grows: bool) -> Choice:
+        """Return the choice, or one of up to `most` slots that processes the rows that wait after the change sooner.
 
         Slots that are not needed later are paid for until they can be released.
         """
-        first, last = path.within(choice.slots), path.within(view.situation.max_slots)
-        if self.slots_per_executor > 1 or first < 0:
+        first, last = path.within(choice.slots), path.within(most)
+        if self.slots_per_executor > 1 or not 0 <= first <= last:
             return choice
         best, least = choice, math.inf
         for step in sorted({round(first + (last - first) * part / _SIZES) for part in range(_SIZES + 1)}):
             larger = choice if step == first else self.choice(view, choice.network, path.counts(step))
-            if larger.slots > view.situation.max_slots or self.is_refuted(view, larger):
+            if larger.slots > most or self.is_refuted(view, larger):
                 continue
-            late_s = self.interruption_s(view, larger, grows=True)
+            late_s = self.interruption_s(view, larger, grows=grows)
             cost = larger.slots / choice.slots * _EXTRA_SLOTS_S + _LATE_COST * late_s
             if cost < least - 1.0:
                 best, least = larger, cost

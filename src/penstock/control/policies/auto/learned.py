@@ -21,6 +21,8 @@ _COST_S = 600.0  # time in which old measurements of costs lose their weight
 _RECORD_S = 7200.0
 _WAITING = 60  # windows
 _GROWTH = 1.02
+_CHANGED = 0.15  # relative change of a cost that is more than a fluctuation
+_DEVIATING = 3  # windows
 _LATE_MEMORY_S = 3600.0
 _CHANCE = 1.0  # late windows that no plan is blamed for
 _PLANS = 40  # records that are kept
@@ -41,10 +43,29 @@ class OperatorSums(msgspec.Struct, kw_only=True):
     arrival_scv: float = 0.0  # times rows
     service_rows: float = 0.0
     arrival_rows: float = 0.0
+    deviating: int = 0  # consecutive windows whose cost differs from the mean by more than noise
 
-    def add(self, seen: OperatorWindow, keep: float, slowdown: float) -> None:
+    def add(self, seen: OperatorWindow, keep: float, slowdown: float) -> bool:
+        """Add a window; return whether the cost has changed, so that earlier windows do not count any more."""
+        self.deviating = self.deviating + 1 if self._deviates(seen, slowdown) else 0
+        has_changed = self.deviating >= _DEVIATING
+        if has_changed:
+            self.deviating, keep = 0, 0.0
         for field in self.__struct_fields__:
-            setattr(self, field, getattr(self, field) * keep)
+            if field != "deviating":
+                setattr(self, field, getattr(self, field) * keep)
+        self._add(seen, slowdown)
+        return has_changed
+
+    def _deviates(self, seen: OperatorWindow, slowdown: float) -> bool:
+        if not self.timed_rows or not self.busy_s or seen.seconds_per_row is None or not seen.rows_in:
+            return False
+        scv = self.service_scv / self.service_rows if self.service_rows else 1.0
+        noise = math.sqrt((scv + 0.2) / seen.rows_in)
+        ratio = seen.seconds_per_row / slowdown / (self.busy_s / self.timed_rows)
+        return abs(ratio - 1.0) > _CHANGED + 3.0 * noise
+
+    def _add(self, seen: OperatorWindow, slowdown: float) -> None:
         rows = float(seen.rows_in or 0)
         if not rows:
             return
@@ -176,7 +197,8 @@ class Learned(msgspec.Struct, kw_only=True):
         """Add a window; `slowdown` is the factor by which replicas that share slots take longer."""
         keep = math.exp(-span_s / _COST_S)
         for seen in window.operators:
-            self.operators.setdefault(seen.operator, OperatorSums()).add(seen, keep, slowdown)
+            if self.operators.setdefault(seen.operator, OperatorSums()).add(seen, keep, slowdown):
+                self.batches = {}  # their times contain the earlier cost
 
     def add_waiting(self, end_s: float, rows: float, span_s: float) -> float:
         """Add the rows that wait at the end of a window; return the backlog and note whether it grows.

@@ -29,6 +29,7 @@ from penstock.control.policies.auto.learning import (
     placed_replicas,
     present_counts,
 )
+from penstock.control.policies.auto.network import QueueNetwork
 from penstock.control.policies.auto.replay import Loads, ReplayedPlan, Target, replay
 from penstock.control.policies.auto.sentences import bottleneck, interval, limit_text, observed
 from penstock.control.policy import Change, Decision, Hold, Memory, Reason, Situation, Verdict, latency_s
@@ -228,28 +229,38 @@ class Auto:
         situation = view.situation
         # If the model finds the current plan sufficient and measurements do not, it takes more than the current slots.
         fewest = math.ceil(1.08 * situation.slots) if failed and situation.slots <= situation.max_slots else 0
-        rate = self._chooser.planning_rate(view) * (1.0 + self._chooser.pause_s(situation) / _RECOVERY_S)
-        best: Choice | None = None
-        best_path: Allocations | None = None
-        fallback: Choice | None = None
-        limiting: str | None = None
         different = networks(view.measured, view.learned)
-        for network in different:
-            path = allocations(network.cautious(), rate, most_slots=situation.max_slots)
-            limiting = limiting or path.unstable
-            choice = self._chooser.cheapest(view, network, path, [view.later], fewest=fewest)
-            if choice is not None and (best is None or choice.slots < best.slots):
-                best, best_path = choice, path
+        wanted = self._chooser.planning_rate(view) * (1.0 + self._chooser.pause_s(situation) / _RECOVERY_S)
+        for rate in (wanted, self._chooser.steady_rate(view)):  # without the backlog if that is too much for the limit
+            paths = [allocations(network.cautious(), rate, most_slots=situation.max_slots) for network in different]
+            choices = [
+                (choice, path)
+                for network, path in zip(different, paths, strict=True)
+                if (choice := self._chooser.cheapest(view, network, path, [view.later], fewest=fewest)) is not None
+            ]
+            if choices:
+                cheapest, path = min(choices, key=lambda known: known[0].slots)
+                best = self._chooser.settling_sooner(view, path, cheapest, most=situation.max_slots, grows=True)
+                reason_code = Reason.SHORTAGE if best.slots > self._chooser.paid(situation) else Reason.REALLOCATION
+                return self._change(view, staying, best, reason_code, "")
+        return self._beyond_limit(view, staying, list(zip(different, paths, strict=True)))
+
+    def _beyond_limit(
+        self, view: View, staying: ReplayedPlan, known: list[tuple[QueueNetwork, Allocations]]
+    ) -> Decision:
+        """Use the best plan within the limit, and report what limits it and what would meet the target."""
+        situation = view.situation
+        fallback: Choice | None = None
+        for network, path in known:
             within = self._chooser.best_within(view, network, path)
             if within is not None and (fallback is None or within.result.late < fallback.result.late - 0.01):
                 fallback = within
-        if best is not None and best_path is not None:
-            best = self._chooser.settling_sooner(view, best_path, best)
-            reason_code = Reason.SHORTAGE if best.slots > self._chooser.paid(situation) else Reason.REALLOCATION
-            return self._change(view, staying, best, reason_code, "")
-        needed = [self._chooser.needed_slots(view, network) for network in different]
+        unstable = [path.unstable for _, path in known]
+        limiting = unstable[0] if None not in unstable else None
+        needed = [self._chooser.needed_slots(view, network) for network, _ in known]
         needs = min((slots for slots in needed if slots is not None), default=None)
-        limit = limit_text(view, needs, limiting)
+        reachable_s = None if fallback is None else self._chooser.reachable_s(view, fallback)
+        limit = limit_text(view, needs, limiting, reachable_s)
         gain = fallback is not None and (
             fallback.result.late < staying.late - 0.02
             or fallback.result.latency_s < 0.9 * staying.latency_s
@@ -278,15 +289,17 @@ class Auto:
             past = Loads(rates_per_s=rates, step_s=step_s, window_s=view.loads.window_s)
             planning = max(self._chooser.planning_rate(view), float(np.quantile(rates, 0.97)))
             best: Choice | None = None
+            best_path: Allocations | None = None
             for network in networks(view.measured, view.learned):
                 path = allocations(network.cautious(), planning, most_slots=max(0, paid))
                 choice = self._chooser.cheapest(view, network, path, [view.later, past], fewest=smallest)
                 is_current = network.cuts == situation.plan.cuts
                 if choice is not None and (best is None or choice.slots < best.slots - (0 if is_current else 1)):
-                    best = choice
-            if best is None:
+                    best, best_path = choice, path
+            if best is None or best_path is None:
                 break
             smallest = best.slots
+            best = self._chooser.settling_sooner(view, best_path, best, most=paid - 1, grows=False)
             saving = 1.0 - best.slots / paid
             if saving < _LEAST_SAVING:
                 break

@@ -28,17 +28,19 @@ def observed(view: View, target: Target | None, paid_slots: int) -> str:
     return text
 
 
-def limit_text(view: View, needs: int | None, limiting: str | None) -> str:
-    """Return why no plan meets the target, and what would."""
+def limit_text(view: View, needs: int | None, limiting: str | None, reachable_s: float | None) -> str:
+    """Return which limit is binding, and what happens if each limit is relaxed."""
     limit = slots_text(view.situation.max_slots)
     if limiting is not None:
         return (
-            f"operator '{limiting}' cannot process the load with any allowed number of replicas, so more slots do "
-            "not help"
+            f"operator '{limiting}' cannot process the load with any allowed number of replicas, so neither more slots "
+            "nor a higher target helps"
         )
+    target = "" if reachable_s is None else f"a target of {reachable_s:.3g} s would be met within {limit}"
     if needs is None:
-        return f"no plan meets the target within {limit}, and more slots do not help; a higher target would"
-    return f"no plan meets the target within {limit}; {slots_text(needs)} would"
+        return f"no plan meets the target, and more slots do not help; {target or 'the load needs all slots'}"
+    more = f"no plan meets the target within {limit}; {slots_text(needs)} would meet it"
+    return f"{more}, and {target}" if target else f"{more}, and no higher target helps within {limit}"
 
 
 def bottleneck(view: View) -> str:
