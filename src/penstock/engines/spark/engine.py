@@ -185,7 +185,12 @@ class SparkEngine:
         link_jvm_log(self.run)
         phases.end(_SESSION)
         note_jvm(self.run, self._spark)
-        self._executors = negotiator_of(self._spark, patience_s=self._settings.executor_patience_s, directory=self.run)
+        self._executors = negotiator_of(
+            self._spark,
+            patience_s=self._settings.executor_patience_s,
+            directory=self.run,
+            cancelled=self._start_cancelled,
+        )
         if self._requested_plan is not None:
             self._executors.check_groups(self._requested_plan.groups)
         if previous is None:

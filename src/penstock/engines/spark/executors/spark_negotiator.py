@@ -33,14 +33,35 @@ _POLL_S = 0.2
 
 
 def negotiator_of(
-    spark: SparkSession, *, patience_s: float = 60.0, warms_up: bool = True, directory: Path | None = None
+    spark: SparkSession,
+    *,
+    patience_s: float = 60.0,
+    warms_up: bool = True,
+    directory: Path | None = None,
+    cancelled: threading.Event | None = None,
 ) -> Negotiator:
-    """Return the negotiator for the master of a session. All executors must be able to access `directory`."""
+    """Return the negotiator for the master of a session. All executors must be able to access `directory`.
+
+    `cancelled` ends the wait for executors.
+    """
     context = spark.sparkContext
     master = str(context.master)
     if master.startswith("local") and not master.startswith("local-cluster"):
         return FixedExecutors(int(context.defaultParallelism))
-    return SparkNegotiator(spark, patience_s=patience_s, warms_up=warms_up, directory=directory)
+    return SparkNegotiator(spark, patience_s=patience_s, warms_up=warms_up, directory=directory, cancelled=cancelled)
+
+
+def await_zero(missing: Callable[[], int], patience_s: float, cancelled: threading.Event) -> None:
+    """Wait until nothing is missing, or until the lowest count has not decreased for `patience_s`.
+
+    An executor that registers and is lost again is no progress. Raises ExecutorsError if the wait is cancelled.
+    """
+    lowest, deadline = missing(), time.monotonic() + patience_s
+    while lowest > 0 and time.monotonic() < deadline:
+        if cancelled.wait(_POLL_S):
+            raise ExecutorsError("The wait for executors was cancelled.")
+        if (now := missing()) < lowest:
+            lowest, deadline = now, time.monotonic() + patience_s
 
 
 class SparkNegotiator:
@@ -51,9 +72,16 @@ class SparkNegotiator:
     """
 
     def __init__(
-        self, spark: SparkSession, *, patience_s: float = 60.0, warms_up: bool = True, directory: Path | None = None
+        self,
+        spark: SparkSession,
+        *,
+        patience_s: float = 60.0,
+        warms_up: bool = True,
+        directory: Path | None = None,
+        cancelled: threading.Event | None = None,
     ) -> None:
         self._spark = spark
+        self._cancelled = threading.Event() if cancelled is None else cancelled
         self._master = spark.sparkContext.master
         self.patience_s = patience_s
         self._warms_up = warms_up
@@ -192,15 +220,7 @@ class SparkNegotiator:
     # ---- state of the cluster
 
     def _await_zero(self, missing: Callable[[], int]) -> None:
-        """Wait until nothing is missing, or until the lowest count has not decreased for `patience_s`.
-
-        An executor that registers and is lost again is no progress.
-        """
-        lowest, deadline = missing(), time.monotonic() + self.patience_s
-        while lowest > 0 and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-            if (now := missing()) < lowest:
-                lowest, deadline = now, time.monotonic() + self.patience_s
+        await_zero(missing, self.patience_s, self._cancelled)
 
     def _registered(self) -> list[str]:
         return self._allocation.registered_ids()
