@@ -1,7 +1,8 @@
-"""Organic adaptation in simulated micro-batches reaches the best of all cuts and replicas, from one replica on.
+"""Organic adaptation in simulation reaches the best of all cuts and replicas, from one replica on.
 
-The best plan is found by a search over all plans of 16 slots with the formula of a batch, and the fastest ones for each
-set of cuts are measured on the simulator as well.
+In micro-batches, the best plan is found by a search over all plans of 16 slots with the formula of a batch, and the
+fastest ones for each set of cuts are measured on the simulator as well. Row by row without costs of queues, the rows/s
+of a plan are those of its slowest thread.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from penstock.control.policies.organic import Organic
 from penstock.control.simulation import Duration, simulate
 from penstock.control.topology import Topology
 from penstock.dataflow import Dataflow, Kind
-from penstock.engines.simulated import Behaviour, Fixed, OperatorBehaviour, SimulatedEngine, SourceBehaviour
+from penstock.engines.simulated import (
+    Behaviour,
+    Fixed,
+    OperatorBehaviour,
+    SimulatedEngine,
+    SourceBehaviour,
+    ThreadCosts,
+)
 from penstock.engines.simulated.behaviour import SimulatedBatchCosts
 from penstock.measure.smoothing import ExponentialSmoothing
 from penstock.plan import Plan, default_plan, pipelines
@@ -59,22 +67,23 @@ def visits_of(operators: Chain) -> dict[str, float]:
     return visits
 
 
-def engine_of(operators: Chain, plan: Plan, rate: float) -> SimulatedEngine:
+def engine_of(operators: Chain, plan: Plan, rate: float, mode: str = "micro-batch") -> SimulatedEngine:
     costs = {
         f"o{number}": OperatorBehaviour(service_s=Fixed(value=ms / 1e3)) for number, (_, ms, _) in enumerate(operators)
     }
     sources = {"rows": SourceBehaviour(rates=((0.0, rate),), interarrival=Fixed(value=1.0))}
-    behaviour = Behaviour(operators=costs, sources=sources, batch=BATCH)
-    return SimulatedEngine(flow_of(operators), behaviour, plan=plan, mode="micro-batch")
+    queues = ThreadCosts(queue_rows=100) if mode == "row-by-row" else ThreadCosts()
+    behaviour = Behaviour(operators=costs, sources=sources, batch=BATCH, thread=queues)
+    return SimulatedEngine(flow_of(operators), behaviour, plan=plan, mode=mode)
 
 
-def rows_per_s(operators: Chain, plan: Plan, rate: float) -> float:
+def rows_per_s(operators: Chain, plan: Plan, rate: float, mode: str = "micro-batch") -> float:
     """Return the external rows/s of the slowest operator under an overload."""
-    engine = engine_of(operators, plan, rate)
+    engine = engine_of(operators, plan, rate, mode)
     engine.start()
     engine.clock.sleep(40.0)
     engine.observe()
-    engine.clock.sleep(120.0)
+    engine.clock.sleep(120.0 if mode == "micro-batch" else 20.0)
     window = engine.observe()
     visits = visits_of(operators)
     return min((window.operator(name).processed_rows_per_s or 0.0) / visits[name] for name in visits)
@@ -90,6 +99,35 @@ def by_formula(operators: Chain, plan: Plan) -> float:
         if row_s > 0:
             worst = min(worst, (BATCH.target_s - BATCH.batch_s - tasks_s) / row_s)
     return worst
+
+
+def by_threads(operators: Chain, plan: Plan) -> float:
+    visits, slowest_s = visits_of(operators), 0.0
+    for region in Topology.of(flow_of(operators)).regions:
+        thread_s = 0.0
+        for name in region.operators:
+            if name in visits:
+                thread_s += visits[name] * operators[int(name[1:])][1] / 1e3
+            slowest_s = max(slowest_s, thread_s / plan.replicas[region.name])
+            if name in plan.cuts:
+                thread_s = 0.0
+    return 1.0 / slowest_s
+
+
+def best_by_threads(operators: Chain) -> float:
+    """Return the external rows/s of the fastest of all plans."""
+    flow = flow_of(operators)
+    topology = Topology.of(flow)
+    counts = [range(1, SLOTS + 1) if region.replicable else [1] for region in topology.regions]
+    names = [name for region in topology.regions for name in region.operators[:-1]]
+    best = 0.0
+    for cuts in chain.from_iterable(combinations(names, size) for size in range(len(names) + 1)):
+        for replicas in product(*counts):
+            given = dict(zip([region.name for region in topology.regions], replicas, strict=True))
+            plan = Plan(dataflow=flow.name, cuts=topology.required_cuts | set(cuts), replicas=given, slots=SLOTS)
+            if topology.slots(plan, micro_batch=False) <= SLOTS:
+                best = max(best, by_threads(operators, plan))
+    return best
 
 
 def candidates(operators: Chain) -> list[Plan]:
@@ -110,21 +148,22 @@ def candidates(operators: Chain) -> list[Plan]:
     return sorted(fastest, key=lambda plan: -by_formula(operators, plan))
 
 
-def adapted(operators: Chain, rate: float) -> Plan:
+def adapted(operators: Chain, rate: float, mode: str = "micro-batch") -> Plan:
     """Return the plan that `organic` ends with, from one replica of each operator on."""
+    period_s, window_s, windows = (PERIOD_S, WINDOW_S, 240) if mode == "micro-batch" else (12.0, 2.0, 200)
     flow = flow_of(operators)
     ones = {region.name: 1 for region in Topology.of(flow).regions}
-    engine = engine_of(operators, default_plan(flow, slots=SLOTS, replicas=ones), rate)
-    samples = round(PERIOD_S / WINDOW_S)
+    engine = engine_of(operators, default_plan(flow, slots=SLOTS, replicas=ones), rate, mode)
+    samples = round(period_s / window_s)
     smoothing = ExponentialSmoothing(alpha=1.0 - 2.0 / (samples + 1), min_windows=samples)
     with tempfile.TemporaryDirectory() as folder, Store(folder) as store:
         simulate(
-            Bounded(Organic(AdaptationParameters()), max_slots=SLOTS),
+            Bounded(Organic(AdaptationParameters(period_s=period_s)), max_slots=SLOTS),
             engine,
             store,
-            Settings(mode="active", smoothing=smoothing, warm_up_s=3.0, micro_batch=True),
+            Settings(mode="active", smoothing=smoothing, warm_up_s=3.0, micro_batch=mode == "micro-batch"),
             clock=engine.clock,
-            duration=Duration(windows=240, window_s=WINDOW_S),
+            duration=Duration(windows=windows, window_s=window_s),
         )
     return engine.plan
 
@@ -159,3 +198,20 @@ def test_it_reaches_the_best_of_all_cuts_and_replicas(operators: Chain) -> None:
     plan = adapted(operators, rate)
     assert Topology.of(flow_of(operators)).slots(plan, micro_batch=True) <= SLOTS
     assert rows_per_s(operators, plan, rate) >= 0.9 * best, plan
+
+
+@pytest.mark.parametrize(
+    "operators",
+    [
+        (("m", 2.0, 1.0), ("stateless", 8.0, 1.0), ("n", 4.0, 2.0), ("n", 0.5, 1.0)),
+        (("stateless", 15.0, 0.5), ("global", 0.1, 2.0), ("m", 15.0, 1.0), ("m", 0.5, 0.5)),
+        (("n", 4.0, 2.0), ("global", 0.1, 1.0), ("stateless", 4.0, 0.5)),
+    ],
+    ids=["cut that is of no use any more", "equal regions", "two regions at the limit"],
+)
+def test_the_last_slots_are_given_to_all_bottlenecks(operators: Chain) -> None:
+    """Two regions in a row are bottlenecks, and the last slots help only if both get their part."""
+    best = best_by_threads(operators)
+    plan = adapted(operators, 2.0 * best, "row-by-row")
+    assert Topology.of(flow_of(operators)).slots(plan, micro_batch=False) <= SLOTS
+    assert rows_per_s(operators, plan, 2.0 * best, "row-by-row") >= 0.9 * best, plan

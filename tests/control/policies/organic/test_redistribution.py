@@ -200,6 +200,39 @@ def test_a_distribution_that_does_not_help_is_reverted_and_not_repeated() -> Non
     assert script.period(BUSY, IDLE).action is Action.NOTHING
 
 
+BOTH = region(pipeline({"a": 1.0}), offered=200.0), region(pipeline({"b": 1.0}), offered=200.0)
+
+
+def test_slots_are_distributed_anew_before_only_some_bottlenecks_are_resolved() -> None:
+    """One slot is left for two bottlenecks in a row: a replica of 'a' alone would not help."""
+    script = full()
+    script.slots = 5
+    assert script.period(*BOTH).action is Action.REDISTRIBUTE
+    script = full(strict=True)
+    script.slots = 5
+    result = script.period(*BOTH)
+    assert (result.action, result.regions) == (Action.ADAPT, ("a",))
+
+
+def test_a_replica_that_did_not_help_alone_may_be_part_of_a_distribution() -> None:
+    script = full()
+    script.slots, script.redistributed = 5, None
+    alone = [script.period(*BOTH).action for _ in range(4)]  # one region after the other
+    assert alone == [Action.ADAPT, Action.REVERT] * 2
+    assert (script.blacklist("a"), script.blacklist("b")) == ({"a": ["3 replicas"]}, {"b": ["3 replicas"]})
+    script.redistributed = Redistribution(configurations=OTHER | {"b": RegionConfiguration(replicas=2)}, gain=0.5)
+    assert script.period(*BOTH).action is Action.NOTHING  # this is the plan that has failed
+    script.redistributed = Redistribution(configurations=OTHER, gain=0.5)
+    assert script.period(*BOTH).action is Action.REDISTRIBUTE
+
+
+def test_a_failed_distribution_is_tried_again_when_the_load_has_changed() -> None:
+    script = full()
+    assert [script.period(*BOTH).action for _ in range(3)] == [Action.REDISTRIBUTE, Action.REVERT, Action.NOTHING]
+    less = region(pipeline({"a": 1.0}), rate=60.0, offered=200.0), region(pipeline({"b": 1.0}, busy=0.5), rate=60.0)
+    assert script.period(*less).action is Action.REDISTRIBUTE
+
+
 def test_the_completed_rows_decide_because_logs_hide_the_rest() -> None:
     """Region `a` processes rows of the log before `b` first, so fewer rows enter it, but more are completed."""
     script = full()

@@ -77,7 +77,7 @@ def adapt(
         return _evaluate(state, profiles, parameters, network)
     state, changed = _update_metrics(state, profiles, parameters)
     if changed:
-        state = msgspec.structs.replace(state, stable_periods=0)
+        state = msgspec.structs.replace(state.without_failures(), stable_periods=0)
     if state.stable_periods >= parameters.stable_periods:
         return Period(action=Action.STABLE, state=state)
     return _resolve_all(state, profiles, parameters, network, changed)
@@ -111,9 +111,12 @@ def _resolve_all(
         configurations[name] = resolution.candidate.configuration
     action = Action.ADAPT
     low_periods: dict[str, int] = {}
-    if not adapting and any(resolution.beyond_slots is not None for resolution in unresolved.values()):
-        adapting, configurations = _redistributed(state, profiles, parameters, network)
-        action = Action.REDISTRIBUTE
+    if any(resolution.beyond_slots is not None for resolution in unresolved.values()):
+        # The slots that are left would resolve some of the bottlenecks, and the others would limit the throughput.
+        distributed = _redistributed(state, profiles, parameters, network)
+        if distributed is not None:
+            adapting, configurations = distributed
+            action = Action.REDISTRIBUTE
     if not adapting and not unresolved and not parameters.strict:
         adapting, low_periods = release(state, profiles, parameters, network.removable, network.followers)
         configurations |= {
@@ -140,18 +143,25 @@ def _resolve_all(
 
 def _redistributed(
     state: OrganicState, profiles: Profiles, parameters: AdaptationParameters, network: AdaptationGraph
-) -> tuple[list[AdaptingRegion], dict[str, RegionConfiguration]]:
-    """Return all regions with their configurations, if another distribution of the slots is predicted to be faster."""
-    nothing: tuple[list[AdaptingRegion], dict[str, RegionConfiguration]] = [], dict(state.configurations)
+) -> tuple[list[AdaptingRegion], dict[str, RegionConfiguration]] | None:
+    """Return all regions with their configurations, if another distribution of the slots is predicted to be faster.
+
+    A configuration of a region may be on its blacklist, because it did not help alone. The whole plan must not have
+    failed, and no configuration may be part of a distribution that failed.
+    """
     redistribution = None if parameters.strict else network.redistributed()
     if redistribution is None or redistribution.gain <= parameters.throughput_increase:
-        return nothing
+        return None
+    changed_regions = [name for name in profiles if redistribution.configurations[name] != state.configurations[name]]
+    if redistribution.configurations in state.failed or any(
+        redistribution.configurations[name] == failed[name]
+        for failed in state.failed_distributions
+        for name in changed_regions
+    ):
+        return None
     adapting = []
     for name, profile in profiles.items():
         current, wanted = state.configurations[name], redistribution.configurations[name]
-        banned = state.blacklists.get(name, {})
-        if wanted != current and any(wanted in banned.get(pipeline.name, ()) for pipeline in profile.pipelines):
-            return nothing
         changed = {pipeline.name: wanted for pipeline in profile.pipelines} if wanted != current else {}
         adapting.append(
             AdaptingRegion(region=name, base=current, by_pipeline=changed, profile=profile, kind="redistribution")
@@ -184,7 +194,7 @@ def _evaluate(
     if failed is None:
         regions = tuple(region.region for region in state.adapting)
         return Period(action=Action.FINALISE, state=_finalised(state, profiles), regions=regions)
-    state = _reverted(state, failed)
+    state = _reverted(state.failing(), failed)
     resolution = None
     if failed.kind == "resolution":
         resolution = _resolution(failed.region, failed.profile, dict(state.configurations), state, parameters, network)
@@ -270,7 +280,7 @@ def _finalised(state: OrganicState, profiles: Profiles) -> OrganicState:
     for region in state.adapting:
         state = state.clearing(region.region, set(region.by_pipeline))
         references[region.region] = _reference(profiles[region.region])
-    return msgspec.structs.replace(state, adapting=(), references=references)
+    return msgspec.structs.replace(state.without_failures(), adapting=(), references=references)
 
 
 def _reverted(state: OrganicState, region: AdaptingRegion) -> OrganicState:

@@ -39,6 +39,8 @@ class OrganicState(msgspec.Struct, frozen=True, kw_only=True):
     references: dict[str, Reference] = {}  # by region
     blacklists: dict[str, dict[str, tuple[RegionConfiguration, ...]]] = {}  # by region and pipeline
     adapting: tuple[AdaptingRegion, ...] = ()  # upstream first
+    failed: tuple[dict[str, RegionConfiguration], ...] = ()  # complete plans, by region, that did not help
+    failed_distributions: tuple[dict[str, RegionConfiguration], ...] = ()  # those that distributed the slots anew
     stable_periods: int = 0  # consecutive periods without a change
     low_periods: dict[str, int] = {}  # region -> consecutive periods in which fewer resources would suffice
     period_end_s: float | None = None
@@ -52,6 +54,18 @@ class OrganicState(msgspec.Struct, frozen=True, kw_only=True):
             if change not in known.get(name, ())
         }
         return msgspec.structs.replace(self, blacklists=self.blacklists | {region.region: known | added})
+
+    def failing(self) -> OrganicState:
+        """Return the state with its configurations among the plans that did not help."""
+        plan = dict(self.configurations)
+        distributions = self.failed_distributions
+        if self.adapting[0].kind == "redistribution":
+            distributions = (*distributions, plan)
+        return msgspec.structs.replace(self, failed=(*self.failed, plan), failed_distributions=distributions)
+
+    def without_failures(self) -> OrganicState:
+        """Return the state in which each plan may be tried again, except changes on the blacklists of regions."""
+        return msgspec.structs.replace(self, failed=(), failed_distributions=())
 
     def clearing(self, region: str, pipelines: set[str]) -> OrganicState:
         """Return the state with empty blacklists of these pipelines."""
