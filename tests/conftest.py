@@ -29,7 +29,20 @@ os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "support" / "spark-co
 # The files that take longest. They run first, because processes that share all files would wait for them at the end.
 LONGEST = {
     f"test_{name}.py"
-    for name in ("kill", "kafka", "topics", "nexmark_on_spark", "mst_on_spark", "profile_on_spark", "programs_on_spark")
+    for name in (
+        "cli_on_spark",
+        "curves_on_spark",
+        "event_time_chain",
+        "exactness",
+        "kafka",
+        "kill",
+        "mst_on_spark",
+        "nexmark_on_spark",
+        "ports",
+        "profile_on_spark",
+        "programs_on_spark",
+        "topics",
+    )
 }
 
 

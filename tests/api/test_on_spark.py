@@ -29,9 +29,9 @@ def test_run_rescale_record_and_simulate(tmp_path: Path, monkeypatch: pytest.Mon
     counts.sink("out", penstock.parquet("out"))
     words.sink("words", penstock.memory())
 
-    with penstock.run(flow, at="runs/wc", policy="drs", latency_s=2.0, mode="active") as run:
-        # The first batch warms up and its cost does not count, so most rows follow in later batches.
-        while not list((tmp_path / "out").glob("*.parquet")):
+    with penstock.run(flow, at="runs/wc", policy="drs", latency_s=2.0, mode="active", window_s=0.5) as run:
+        # The cost of the first window with rows does not count, so most rows follow in later windows.
+        while not run.operators().query("operator == 'split'").rows_in.astype(float).gt(0).any():
             time.sleep(0.1)
         run.set_rate("lines", 5_000)
         run.wait_until_idle()

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from hypothesis import strategies as st
 
 from penstock.dataflow import Dataflow, Kind, regions
 from penstock.dataflow.sources import Generate, Replay
 from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.queries import retries
 from penstock.engines.spark.settings import EngineSettings
 from penstock.plan import Plan, required_cuts, with_permanent_cuts
 
@@ -54,6 +56,17 @@ def wait_until(condition: Callable[[], bool], engine: SparkEngine, timeout_s: fl
         assert failure is None, failure
         assert time.monotonic() < deadline, "the run takes too long"
         time.sleep(0.1)
+
+
+def wait_until_failed(engine: SparkEngine, timeout_s: float = 500.0) -> str:
+    """Restart failed queries, sooner than a run does, until the run has failed for good. Return the reason."""
+    deadline = time.monotonic() + timeout_s
+    with mock.patch.object(retries, "RETRY_DELAYS_S", tuple(delay_s / 40 for delay_s in retries.RETRY_DELAYS_S)):
+        while (reason := engine.failure()) is None:
+            engine.recover()
+            assert time.monotonic() < deadline, "the run does not fail"
+            time.sleep(0.1)
+    return reason
 
 
 def rows_read(engine: SparkEngine) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from operator import ne
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,7 @@ from penstock.apps.joker import sum_barrier
 from tests.support.spark_runs import engine_for, plans, play
 
 ROWS = 1_200
-EXAMPLES = int(os.environ.get("PENSTOCK_SEQUENCES", "2"))
+EXAMPLES = int(os.environ.get("PENSTOCK_SEQUENCES", "1"))
 # Rare losses show only if every address counts, hence no threshold.
 APPS = [(wordcount, {}), (netmon, {"threshold": 1}), (finance, {}), (sum_barrier, {"batch": 3})]
 
@@ -34,8 +35,11 @@ def test_output_is_exact_after_any_sequence_of_plan_changes(
 ) -> None:
     flow = app.flow(output=penstock.memory(), rows=ROWS, rows_per_s=2_000, **how)
 
+    # The simplest sequence, with which hypothesis begins, has no change.
+    sequences = st.lists(plans(flow), min_size=3, max_size=3).filter(lambda plans: all(map(ne, plans, plans[1:])))
+
     @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.lists(plans(flow), min_size=2, max_size=3))
+    @given(sequences)
     def check(sequence: list[penstock.Plan]) -> None:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as at:
             engine = engine_for(flow, spark, Path(at) / "run", sequence[0])

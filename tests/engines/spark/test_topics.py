@@ -40,7 +40,7 @@ from penstock.study.mst.design import PlannedTrial
 from penstock.study.mst.samples import Saturation
 from penstock.study.mst.study import MstStudy
 from tests.support.kafka_flows import counting, fill, rows_of, topics
-from tests.support.spark_runs import engine_for, plan_of, wait_until
+from tests.support.spark_runs import engine_for, plan_of, wait_until, wait_until_failed
 
 pytestmark = pytest.mark.spark
 
@@ -69,13 +69,9 @@ def test_a_poison_record_ends_the_run_or_goes_to_the_dead_letters(
     engine = engine_for(flow(), spark, tmp_path / "run")
     try:
         engine.start()
-        deadline = time.monotonic() + 500
-        while engine.failure() is None and time.monotonic() < deadline:
-            engine.recover()
-            time.sleep(0.1)
         # Either replica may reach its first poison record first.
         assert re.search(
-            r"record 1[0-3] of partition 0 of topic 'poison' cannot be read as json", str(engine.failure())
+            r"record 1[0-3] of partition 0 of topic 'poison' cannot be read as json", wait_until_failed(engine)
         )
     finally:
         engine.stop()

@@ -170,9 +170,10 @@ def _limit(problem: Problem, option: Option) -> str | None:
     needs, reached_s = option.assigned.needs, option.expected.latency_s
     if needs is None or not needs.in_the_way or reached_s is None or problem.at_most_s is None:
         return None if needs is None else needs.reason
+    if reached_s <= problem.at_most_s:  # the planner aims below the target
+        return f"a lower {_metric(problem)} is not possible {needs.in_the_way}"
     reached, target = distinguishable(reached_s, problem.at_most_s, digits=4)
-    relation = "above" if reached_s > problem.at_most_s else "only just below"
-    return f"the lowest possible {_metric(problem)} is {reached} s, {relation} {target} s, {needs.in_the_way}"
+    return f"the lowest possible {_metric(problem)} is {reached} s, above {target} s, {needs.in_the_way}"
 
 
 def _alternatives(problem: Problem, option: Option) -> tuple[Alternative, ...]:
