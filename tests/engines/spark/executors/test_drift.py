@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +42,7 @@ class UnstableExecutor(SparkNegotiator):
     def __init__(self) -> None:
         self.patience_s, self._slots_per_executor = 0.05, 1
         self._spark, self._warms_up, self._warm, self._rejected, self._planned = None, False, set(), {}, 1
+        self._cancelled = threading.Event()
         self._looks = iter(range(1000))  # at most 1000 looks; they take 5 s, a hundred times the patience
         self.asked: list[int] = []
 
