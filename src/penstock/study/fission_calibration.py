@@ -82,7 +82,7 @@ def _trial(fresh: FreshEngine, plan: Plan, window_s: float) -> CalibrationTrial:
         key=lambda region: _busy(window, region),
     )
     first = window.operator(slowest.name)
-    rate = processed_rows_per_s(first, window)
+    rate = processed_rows_per_s(first)
     if not rate or not first.rows_in:
         raise PenstockError(
             f"Region '{slowest.name}' processed no rows within {2.0 * window_s:g} s; use longer windows."
@@ -94,7 +94,7 @@ def _trial(fresh: FreshEngine, plan: Plan, window_s: float) -> CalibrationTrial:
     return CalibrationTrial(replicas=plan.replicas[slowest.name], rows_per_s=rate, work_s=work_s / first.rows_in)
 
 
-def processed_rows_per_s(operator: OperatorWindow, window: Window) -> float | None:
+def processed_rows_per_s(operator: OperatorWindow) -> float | None:
     """Return the processed rows/s, over whole batches if the engine measures their time."""
     if operator.utilisation_s:
         return (operator.rows_in or 0) / operator.utilisation_s

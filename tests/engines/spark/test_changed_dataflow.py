@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import penstock
 from penstock.dataflow import Dataflow
 from penstock.engines.spark.compile.refusals import refuse_hidden_state
 from tests.support.counting_processor import count_with_processor
-from tests.support.spark_runs import engine_for, wait_until
+from tests.support.spark_runs import engine_for, wait_until, wait_until_failed
 
 pytestmark = pytest.mark.spark
 
@@ -155,11 +154,8 @@ def test_a_changed_aggregate_is_refused_with_its_operator(spark: SparkSession, t
     engine = engine_for(flow(F.collect_list("n").alias("s"), 60), spark, tmp_path / "run")
     try:
         engine.start()
-        deadline = time.monotonic() + 200
-        while (failure := engine.failure()) is None and time.monotonic() < deadline:
-            engine.recover()
-            time.sleep(0.05)
-        assert failure is not None and "STATE_STORE" not in failure
+        failure = wait_until_failed(engine)
+        assert "STATE_STORE" not in failure
         assert "the state of 'sum' in the run directory has other columns than its function keeps now" in failure
         assert "restore the function, or begin a new run in another directory" in failure
     finally:

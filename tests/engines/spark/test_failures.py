@@ -22,7 +22,7 @@ from penstock.engines.spark.run_directory.directory import RunDirectory
 from penstock.engines.spark.storage.atomic_files import write_atomically
 from penstock.plan import default_plan
 from tests.support.number_flows import failing, numbers
-from tests.support.spark_runs import engine_for, rows_read, wait_until
+from tests.support.spark_runs import engine_for, rows_read, wait_until, wait_until_failed
 
 pytestmark = pytest.mark.spark
 
@@ -116,12 +116,8 @@ def test_a_function_that_fails_at_run_time_is_named(spark: SparkSession, tmp_pat
     engine = engine_for(flow, spark, tmp_path / "run")
     try:
         engine.start()
-        deadline = time.monotonic() + 400
-        while engine.failure() is None and time.monotonic() < deadline:
-            engine.recover()
-            time.sleep(0.1)
-        failure = engine.failure()
-        assert failure is not None and "Pipeline 'out' failed" in failure and "seven is not allowed" in failure
+        failure = wait_until_failed(engine)
+        assert "Pipeline 'out' failed" in failure and "seven is not allowed" in failure
     finally:
         engine.stop()
 

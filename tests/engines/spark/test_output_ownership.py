@@ -17,7 +17,7 @@ from penstock.brokers.topics import Topic
 from penstock.engines.spark.engine import SparkEngine
 from tests.support.kafka_flows import fill, rows_of
 from tests.support.number_flows import numbers
-from tests.support.spark_runs import engine_for, wait_until
+from tests.support.spark_runs import engine_for, wait_until, wait_until_failed
 
 pytestmark = pytest.mark.spark
 
@@ -86,9 +86,7 @@ def test_a_live_run_whose_folder_is_overwritten_stops(spark: SparkSession, tmp_p
         first.start()
         wait_until(lambda: any(out.glob("*.parquet")), first)
         run(engine_for(flow_to(penstock.parquet(out, existing="overwrite"), 50), spark, tmp_path / "second"))
-        while (reason := first.failure()) is None:
-            first.recover()
-        assert f"was overwritten by the run in '{tmp_path / 'second'}'" in reason
+        assert f"was overwritten by the run in '{tmp_path / 'second'}'" in wait_until_failed(first)
     finally:
         first.stop()
     assert written(spark, out) == Counter(range(50))
@@ -149,9 +147,7 @@ def test_a_live_run_whose_topic_is_overwritten_stops(broker: Broker, spark: Spar
         first.start()
         wait_until(lambda: topic.ends()[0] > 10, first)
         run(engine_for(flow_to(sink, 10, first=1_000_000), spark, tmp_path / "second"))
-        while (reason := first.failure()) is None:
-            first.recover()
-        assert f"was overwritten by the run in '{tmp_path / 'second'}'" in reason
+        assert f"was overwritten by the run in '{tmp_path / 'second'}'" in wait_until_failed(first)
     finally:
         first.stop()
     assert Counter(row["n"] for row in rows_of(servers, "taken")) == Counter(range(1_000_000, 1_000_010))

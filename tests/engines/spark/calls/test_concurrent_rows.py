@@ -220,8 +220,8 @@ def test_a_timed_out_call_reports_the_line_at_which_it_waits() -> None:
         return row
 
     line = stuck.__code__.co_firstlineno + 2
-    with pytest.raises(UserFunctionError, match=rf"line {line}: TimeoutError: .* within 0.2 s; row: .*'n': 3"):
-        apply(stuck, 10, timeout_s=0.2)
+    with pytest.raises(UserFunctionError, match=rf"line {line}: TimeoutError: .* within 1 s; row: .*'n': 3"):
+        apply(stuck, 10, timeout_s=1.0)
     release.set()
 
 
@@ -286,7 +286,7 @@ def test_a_coroutine_is_cancelled_at_its_timeout() -> None:
             raise
         return row
 
-    output = apply(stuck, 10, timeout_s=0.5, dead_letters=True)
+    output = apply(stuck, 10, timeout_s=1.0, dead_letters=True)
     assert [row["n"] for row in output if row["dead_letter"] is None] == list(range(1, 10))
     wait_for(lambda: cancelled == [0])
 

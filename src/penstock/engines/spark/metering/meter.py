@@ -227,7 +227,7 @@ class QueryMeter:
             late_rows_total=self._late_rows.get(operator.name, 0) if has_state else None,
             dropped_rows_total=self._dropped_rows.get(operator.name),
             open_windows=None if state is None else state.open_windows,
-            arrival_scv=rows.arrival_scv if self._receives_all_rows(operator, query) else None,
+            arrival_scv=rows.arrival_scv if self._receives_all_rows(operator) else None,
             service_scv=None if service is None else service[1],
             shared_cost=_shared_cost(samples.group, query, rows),
             min_seconds_per_row=samples.min_seconds_per_row(),
@@ -333,7 +333,7 @@ class QueryMeter:
         self._last_arrival[query.checkpoint] = groups[-1]
         return grouped_scv(groups if before is None else [before, *groups])
 
-    def _receives_all_rows(self, operator: Operator, query: Query) -> bool:
+    def _receives_all_rows(self, operator: Operator) -> bool:
         """Return whether the arrivals at the source of a query are those of this operator."""
         if operator.kind is Kind.SOURCE:
             return True
