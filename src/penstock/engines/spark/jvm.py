@@ -161,10 +161,11 @@ def active_session(spark: SparkSession) -> Iterator[None]:
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     debugging: Any = pyspark_errors
-    debugging._enable_debugging_cache = None
+    is_enabled, debugging._enable_debugging_cache = debugging._enable_debugging_cache, None
     try:
         yield
     finally:
+        debugging._enable_debugging_cache = is_enabled  # lines cost calls into the JVM, which batches need not make
         if before.isDefined():
             sessions.setActiveSession(before.get())
         else:
