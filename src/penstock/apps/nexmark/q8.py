@@ -34,8 +34,7 @@ def opened(auctions: DataFrame) -> DataFrame:
 
 
 def sellers(auctions: DataFrame) -> DataFrame:
-    """Return each seller of a window once. The count is not used, and Spark removes it."""
-    return auctions.groupBy(F.window("date_time", _WINDOW), "id").count().select("window", "id")
+    return auctions.groupBy(F.window("date_time", _WINDOW), "id").agg(F.count("*").alias("auctions"))
 
 
 def new_users(registered: DataFrame, sellers: DataFrame) -> DataFrame:
@@ -60,7 +59,7 @@ def flow(
         keys=["window", "id"],
         inputs=[
             persons.stateless("registered", registered, columns=["window", "id", "name"]),
-            openings.keyed("sellers", sellers, keys=["id"], columns=["window", "id"]),
+            openings.keyed("sellers", sellers, keys=["id"], columns=["window", "id", "auctions"]),
         ],
         columns=COLUMNS,
     )
