@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.parameters import ABOVE_0, RUN_DIRECTORY, Factor, json_option
+from penstock.cli.parameters import ABOVE_0, RUN_DIRECTORY, SHARE, Factor, json_option
 
 
 @click.command()
@@ -16,7 +16,7 @@ from penstock.cli.parameters import ABOVE_0, RUN_DIRECTORY, Factor, json_option
 @click.option("--rate", type=Factor(), default=1.0, help="Factor of the recorded load, such as 2x.  [default: 1x]")
 @click.option("--max-slots", type=click.IntRange(min=1), help="Let policy auto choose plans within this limit.")
 @click.option("--latency-ms", type=ABOVE_0, help="Latency target.  [default: that of the run]")
-@click.option("--quantile", type=float, help="Apply the target to this quantile: 0.5, 0.95 or 0.99.")
+@click.option("--quantile", type=SHARE, help="Apply the target to this quantile: 0.5, 0.95 or 0.99.")
 @click.option("--flow", metavar="FILE[:FLOW]", help="The dataflow.  [default: that of the run]")
 @click.option("--price", type=ABOVE_0, help="Price of a slot per hour.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers.")
