@@ -107,7 +107,9 @@ def test_a_file_that_needs_spark_on_a_machine_without_java(files: Path) -> None:
         check=False,
     )
     assert result.returncode == 1 and len(result.stderr.splitlines()) == 1
-    assert f"'{files / 'columns.py'}', line 2: BIG = F.col(\"n\") > 500: This statement needs Spark when" in result.stderr
+    assert (
+        f"'{files / 'columns.py'}', line 2: BIG = F.col(\"n\") > 500: This statement needs Spark when" in result.stderr
+    )
     assert "/nowhere/bin/java" in result.stderr
 
 
