@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,10 +33,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs
 
 
-def execute(*command: object, cwd: Path) -> str:
+def execute(*command: object, cwd: Path, typed: str | None = None) -> str:
     environment = {name: value for name, value in os.environ.items() if name not in LOCAL}
     environment["JDK_JAVA_OPTIONS"] = "-Xshare:auto"  # without an archive of classes in the cache of the user
-    done = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True)
+    done = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, input=typed)
     assert done.returncode == 0, (
         f"{command} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     )
@@ -63,3 +64,11 @@ def test_an_example_runs(example: Path, installed: Path, tmp_path: Path) -> None
     copy = tmp_path / example.name
     copy.write_text(example.read_text())
     assert execute(installed / "python", copy, cwd=tmp_path).strip()
+
+
+def test_the_example_in_readme_can_be_typed_into_a_shell(installed: Path, tmp_path: Path) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    echoed = execute(installed / "python", "-i", cwd=tmp_path, typed=code)
+    (counts,) = {int(count) for count in re.findall(r"'count': (\d+)", echoed)}
+    assert 1_000 <= counts <= 5_000  # 5,000 lines have 1,000 times each of five words and 5,000 times 'again'
+    assert re.search(r"runs/wordcount/\S+\.html", echoed)
