@@ -144,7 +144,7 @@ def _adaptation_parameters() -> list[Option]:
         option("throughput_increase", "Increase of throughput that a change must exceed", type=Finite(min=0)),
         option("load_change", "Relative difference that counts as another load", type=Finite(min=0)),
         option("stable_periods", "Periods without a change before adaptation stops", type=click.IntRange(min=1)),
-        option("max_replicas", "Largest number of replicas of operators that are replicated together", type=click.IntRange(min=1)),
+        option("max_replicas", "Largest number of replicas of an operator", type=click.IntRange(min=1)),
         click.option(
             "--strict", _ADAPTATION + "strict", is_flag=True, help="Decide as the paper, without extensions (organic)."
         ),
