@@ -80,3 +80,23 @@ def test_errors_of_java_are_reported_without_the_failed_call() -> None:
         "No stateful operator was found"
     )
     assert first_line(ValueError()) == "ValueError"
+
+
+LOST_JVM = """
+import socket, threading
+from py4j.java_gateway import GatewayClient
+from penstock.engines.spark.session import silence_lost_jvm
+server = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=lambda: server.accept()[0].close(), daemon=True).start()
+if {is_silent}:
+    silence_lost_jvm()
+print(GatewayClient(address="127.0.0.1", port=server.getsockname()[1]).send_command("command", retry=False))
+"""
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_lost_jvm_prints_no_stack_trace(is_silent: bool) -> None:
+    """Py4J answers 'x', for an error."""
+    command = [sys.executable, "-c", LOST_JVM.format(is_silent=is_silent)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert result.stdout == "x\n" and ("Traceback" not in result.stderr) == is_silent, result.stderr

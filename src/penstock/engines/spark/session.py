@@ -58,6 +58,7 @@ def session(
         jvm = early_jvm.take(properties)
         if jvm is None and not is_given_a_jvm() and (log := new_jvm_log(run)) is not None:
             jvm = JvmProcess(properties, environment, log, is_for_run=run is not None)
+        silence_lost_jvm()
         if jvm is not None:
             connect_jvm(jvm)
         builder = SparkSession.builder
@@ -92,6 +93,15 @@ def silence_loggers(spark: SparkSession) -> None:
         silence_logger(spark, logger)
     for name in _SILENCED_PYTHON_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
+
+
+def silence_lost_jvm() -> None:
+    """Do not print stack traces when the JVM ends first. Py4J logs them, and then raises an error in the caller."""
+    logging.getLogger().addFilter(_is_not_of_py4j)  # adding it twice has no effect
 
 
 def _has_installed_sources() -> bool:

@@ -37,6 +37,8 @@ from penstock.engines.spark.run_directory.division import check_states, keep_sta
 from penstock.engines.spark.storage.schemas import parse_schema
 from penstock.plan import Pipeline, Plan
 
+_MAX_STARTS = 4  # of one query in a change
+_SLOW_PYTHON = "failed to connect back"
 Positions = dict[str, dict[Origin, Offset]]  # checkpoint -> input -> the offset up to which it has been read
 
 
@@ -81,14 +83,20 @@ class Changeover:
         return queries
 
     def _await_start(self, index: int, start: QueryStart) -> None:
-        running = self.started[index]
-        try:
-            self._queries.await_start(running)
-        except PenstockError:
-            # Try once more: Spark allows a Python worker ten seconds to start, which may not suffice on a busy machine.
-            self._queries.stop(running)
-            self.started[index] = self._queries.start(running.record, start.pipeline)
-            self._queries.await_start(self.started[index])
+        """Wait until a query has started, and start it again if it fails.
+
+        Spark allows a Python process ten seconds to start, which may not suffice on a busy machine.
+        """
+        for starts_left in reversed(range(_MAX_STARTS)):
+            running = self.started[index]
+            try:
+                self._queries.await_start(running)
+                return
+            except PenstockError as error:
+                if starts_left == 0 or (starts_left < _MAX_STARTS - 1 and _SLOW_PYTHON not in str(error)):
+                    raise
+                self._queries.stop(running)
+                self.started[index] = self._queries.start(running.record, start.pipeline)
 
     # ---- compiling
 

@@ -210,7 +210,8 @@ class Compiler:
         refuse_second_watermark(operator.name, self._dfs[operator.name])
         event_time = self._event_times[operator.name]
         if event_time is not None and event_time.is_lowest and not self._pipeline.state:
-            self._around_state = {operator.name: self._dfs[operator.name]}  # each stream keeps its watermark
+            # Each stream keeps its watermark.
+            self._around_state = {self._union_before(operator.name): self._dfs[operator.name]}
 
     def _keeps_order(self, operator: Operator, inputs: list[_Input], output: DataFrame) -> bool:
         """Return whether the rows in a partition have the same order when a batch is repeated."""
@@ -259,12 +260,25 @@ class Compiler:
         The output has a name of its own: in another plan, a channel with another watermark carries its rows.
         """
         for name, source in zip(operator.inputs, inputs, strict=True):
-            self._around_state.setdefault(name, source.df)
+            self._around_state.setdefault(self._union_before(name), source.df)
         self._around_state[f"{operator.name}()"] = output
         if operator.output_mode is OutputMode.APPEND:
             before = [analyzed_plan(source.df) for source in inputs]
             if stateful_nodes(analyzed_plan(output), before) == {"Aggregate"}:
                 self._emits_closed_windows.add(operator.name)
+
+    def _union_before(self, stream: str) -> str:
+        """Return the union in this query from which a stream comes, or the stream itself.
+
+        The watermarks of a union belong to it, so that a cut behind it does not change their name.
+        """
+        name = stream
+        while name in self._pipeline.operators and self._flow[name].kind is Kind.STATELESS:
+            inputs = self._flow[name].inputs
+            if len(inputs) > 1:
+                return name
+            (name,) = inputs
+        return stream
 
     def _input(self, operator: Operator, name: str) -> _Input:
         """Return an input of an operator, from this query or from a channel."""

@@ -39,8 +39,6 @@ class InputWatermarks:
         self._streams = streams
         self._ids: dict[str, list[WatermarkId]] | None = None  # None: not determined yet
         self._saved = _load(self._file)
-        if streams and "" in self._saved:  # an earlier version saved those of the output under this name
-            self._saved[list(streams)[-1]] = self._saved.pop("")
 
     def save(self, query: StreamingQuery) -> None:
         """Save the watermarks after the last row of a batch was processed and before the batch is committed.
@@ -83,36 +81,35 @@ class InputWatermarks:
 
     def _restore(self, tracker: WatermarkTracker, ids: dict[str, list[WatermarkId]]) -> None:
         for name, watermark_ids in ids.items():
-            saved = self._saved_of(name, len(watermark_ids), ids)
+            saved = self._saved.get(name, [])
             if len(watermark_ids) != len(saved):  # the user's function has changed: the assignment is unknown
                 continue
             for watermark, milliseconds in zip(watermark_ids, saved, strict=True):
                 if milliseconds is not None:
                     tracker.write(watermark, milliseconds)
 
-    def _saved_of(self, name: str, count: int, ids: dict[str, list[WatermarkId]]) -> list[int | None]:
-        """Return the saved watermarks of a stream.
-
-        A cut between a union and the state behind it saves the watermarks of the union under another name.
-        """
-        if name in self._saved or count < 2:
-            return self._saved.get(name, [])
-        others = [saved for other, saved in self._saved.items() if other not in ids and len(saved) == count]
-        return others[0] if len(others) == 1 else []
-
 
 def carry_over(checkpoint: Path, stopped: Iterable[Path]) -> None:
     """Add the watermarks that stopped queries have saved to those in a new checkpoint.
 
-    A plan change may move a union of streams from one query to another.
+    A plan change may move a union of streams from one query to another. A query that has not run a batch since the last
+    change still has the copies of that time. Watermarks only advance, so the latest one of each stream counts.
     """
     own = _load(checkpoint / FILE)
-    merged: Watermarks = {}
+    merged = dict(own)
     for folder in stopped:
-        merged |= _load(folder / FILE)
-    merged |= own
+        for name, watermarks in _load(folder / FILE).items():
+            merged[name] = _latest(merged.get(name, watermarks), watermarks)
     if merged != own:
         write_atomically(checkpoint / FILE, msgspec.json.encode(merged))
+
+
+def _latest(first: list[int | None], second: list[int | None]) -> list[int | None]:
+    if len(first) != len(second):  # a stream that one of the queries read from a channel has a single watermark there
+        return max(first, second, key=len)
+    return [
+        max((value for value in pair if value is not None), default=None) for pair in zip(first, second, strict=True)
+    ]
 
 
 def _load(file: Path) -> Watermarks:
