@@ -3,7 +3,9 @@
 Each program runs on a standalone cluster of this machine. Its operators wait instead of computing, so that slots and
 not the cores of the machine limit it. The capacity is measured first, without `watch`, under a load that exceeds it.
 Then `watch` observes the program at several loads. The capacity is measured again at the end, because other work on the
-machine changes it. A statement that is correct for only one of them is undecided: repeat it on a quiet machine.
+machine changes it. The run fails unless each statement is correct, or says that it is unknown, for both capacities. It
+also fails if more than MOST_UNKNOWN of the statements about programs with a rate say so. A statement that is wrong for
+one of the capacities only is shown as undecided: repeat it on a quiet machine.
 
     python -m benchmarks.watch --programs tasks,driver --loads 0.05,0.5,1.5 --seconds 60
 """
@@ -13,10 +15,11 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,8 @@ from penstock.store import DecisionRecord, StoreReader
 
 EXECUTORS, SLOTS = 3, 2
 WINDOW_S = 5.0
+MOST_UNKNOWN = 0.25
+UNKNOWN = "unknown"
 Start = Callable[[SparkSession, float, Path], list[StreamingQuery]]  # session, rows/s, folder
 
 
@@ -189,6 +194,7 @@ class Program:
     start: Start
     scale: Callable[[int], float]  # capacity of m executors / capacity of all, from the waiting times
     nominal: float  # rows/s of all executors without any other cost
+    is_finite: bool = False  # it reads what is there and ends, so that it has to sustain no rate
 
 
 def _waves(tasks: int, executors: int) -> int:
@@ -210,7 +216,7 @@ PROGRAMS = {
     "trigger": Program(trigger, _even(12), 600.0),
     "stateful": Program(stateful, _even(12), 1200.0),
     "files": Program(file_source, _even(12), 500.0),
-    "available now": Program(available_now, _even(12), 500.0),
+    "available now": Program(available_now, _even(12), 500.0, is_finite=True),
     "kafka": Program(kafka, _even(6), 600.0),
 }
 
@@ -260,7 +266,9 @@ def verdict(program: Program, capacities: tuple[float, float], rate: float, row:
 def _verdict(program: Program, capacity: float, rate: float, row: DecisionRecord) -> str:
     """Compare a decision with a capacity. Within 10 % of the capacity both answers are accepted."""
     if row.reason_code in (Reason.MISSING, Reason.SETTLING, Reason.WARMING_UP):
-        return "unknown"
+        return UNKNOWN
+    if program.is_finite:
+        return UNKNOWN if row.reason_code == Reason.IDLE else "WRONG: it ends by itself"
     sustained = {count: capacity * program.scale(count) for count in range(1, 7)}
     most = max(sustained.values())
     if row.new is not None:
@@ -272,7 +280,21 @@ def _verdict(program: Program, capacity: float, rate: float, row: DecisionRecord
         return "WRONG: not needed" if count > EXECUTORS and rate < 0.9 * capacity else "correct"
     if row.reason_code == Reason.AT_LIMIT:
         return "correct" if rate > 0.9 * most else "WRONG: suffices"
-    return "correct" if rate < 1.1 * capacity else "WRONG: too few"
+    if rate > 1.1 * capacity:
+        return "WRONG: too few"
+    if rate < 0.9 * sustained[EXECUTORS - 1]:  # executors must be released
+        return UNKNOWN if "would suffice is unknown" in row.reason else "WRONG: fewer suffice"
+    return "correct"
+
+
+def failed(answers: Sequence[tuple[str, str]]) -> list[str]:
+    """Return why the run fails: statements that are wrong or undecided, or too many that are unknown."""
+    failures = [f"{name}: {answer}" for name, answer in answers if answer not in ("correct", UNKNOWN)]
+    with_rate = [answer for name, answer in answers if not PROGRAMS[name].is_finite]
+    unknown = with_rate.count(UNKNOWN)
+    if unknown > MOST_UNKNOWN * len(with_rate):
+        failures.append(f"{unknown} of {len(with_rate)} statements are unknown; at most {MOST_UNKNOWN:.0%} may be")
+    return failures
 
 
 def _interval(row: DecisionRecord) -> str:
@@ -290,6 +312,7 @@ def main() -> None:
     options = parser.parse_args()
     at = Path(tempfile.mkdtemp(prefix="penstock-bench-watch-"))
     table = Table("program", "load", "capacity", "estimate", "rate", "measured", "decision", "verdict")
+    answers: list[tuple[str, str]] = []  # program, verdict
     size = ClusterSize(workers=EXECUTORS, slots=SLOTS, memory_mb=512)
     with contextlib.ExitStack() as stack:
         up = stack.enter_context(cluster.start(at / "cluster", size, ends_with_process=True, patience_s=300))
@@ -311,12 +334,15 @@ def main() -> None:
             after = measured_capacity(spark, program, folder / "capacity-after", 45.0)
             for load, rate, row, measured in said:
                 answer = verdict(program, (capacity, after), rate, row)
+                answers.append((name, answer))
                 shown = "unknown" if measured is None else f"{measured:.0f}"
                 known = f"{capacity:.0f}, {after:.0f}"
                 cells = (name, f"{load:.0%}", known, _interval(row), f"{rate:.0f}", shown, row.reason, answer)
                 table.add_row(*cells)
                 print(" | ".join(cells), flush=True)
     Console(width=200).print(table)
+    if failures := failed(answers):
+        sys.exit("\n".join(failures))
 
 
 if __name__ == "__main__":

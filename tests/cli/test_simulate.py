@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -212,3 +213,29 @@ def test_a_profiled_plan_is_applied(given: list[str], tmp_path: Path) -> None:
     assert change.reason_code == "profiled" and change.new is not None and change.new.replicas["work"] >= 2
     refused = printed(*given, *costs, "--policy", "stepwise", "--profile", f"{tmp_path}/none", fails=True)
     assert "contains no profile" in refused
+
+
+@pytest.mark.parametrize("zipf", [0.0, 2.0])
+def test_a_million_million_keys(zipf: float, tmp_path: Path) -> None:
+    """Four replicas serve 4 rows/s each, and 12 rows/s arrive for ten minutes.
+
+    Without skew, each replica is a queue with 3 rows/s: the mean latency is 1 / (4 - 3) = 1 s. With exponent 2 the first
+    key has 6 / pi^2 of the rows, and at least 12 * 6 / pi^2 - 4 = 3.3 rows/s wait at its replica.
+    """
+    (tmp_path / "flow.py").write_text(FLOW)
+    work = {"service_s": {"kind": "exponential", "mean": 0.25}, "keys": 10**12, "zipf": zipf}
+    (tmp_path / "costs.json").write_text(json.dumps({"operators": {"work": work}}))
+    (tmp_path / "trace.csv").write_text("time_s,rate\n0,12\n300,12\n")
+    (tmp_path / "plan.json").write_text(json.dumps({"dataflow": "one", "replicas": {"work": 4}, "cuts": [], "slots": 4}))
+    options = {"--trace": "trace.csv", "--behaviour": "costs.json", "--plan": "plan.json", "--at": "run"}
+    paths = [word for option, name in options.items() for word in (option, f"{tmp_path}/{name}")]
+    sums = json.loads(
+        printed("simulate", f"{tmp_path}/flow.py", *paths, "--policy", "ds2", "--mode", "recommend", "--json")
+    )
+    with StoreReader(tmp_path / "run") as store:
+        waiting = next(row for row in store.windows()[-1][1].operators if row.operator == "work").backlog_rows
+    assert waiting is not None
+    if zipf:
+        assert waiting > 0.9 * 600 * (12 * 6 / math.pi**2 - 4)
+    else:
+        assert sums["mean_latency_s"] == pytest.approx(1.0, rel=0.25) and waiting < 100

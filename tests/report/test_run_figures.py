@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -136,6 +137,53 @@ def test_a_shared_cost_is_shown_as_that_of_the_group(tmp_path: Path) -> None:
     frame = penstock.open_run(tmp_path).operators(last=1).set_index("operator")
     assert frame.loc["count", "shared_by"] == ("split", "count", "out") and frame.loc["lines", "shared_by"] is None
     assert frame.loc["count", "shared_seconds_per_row"] == pytest.approx(369e-6)
+
+
+def test_late_rows_and_open_windows_are_shown_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_event_time(number: int) -> Window:
+        window = window_at(number)
+        operators = [
+            msgspec.structs.replace(row, late_rows=1, late_rows_total=number + 1, open_windows=7 - number)
+            if row.operator == "count"
+            else row
+            for row in window.operators
+        ]
+        return msgspec.structs.replace(window, operators=tuple(operators))
+
+    report = stored(tmp_path, [with_event_time(number) for number in range(3)])
+    late = "'count' has dropped 3 late rows."
+    held = "'count' holds 5 open windows, which it emits when the watermark passes the end of the window."
+    assert report.event_time_remarks == (late, held)
+    operators = {operator.operator: (operator.late_rows, operator.open_windows) for operator in report.operators}
+    assert operators["count"] == (3, 5) and operators["split"] == (None, None)
+    page = run_page(report)
+    assert late.replace("'", "&#39;") in page and held.replace("'", "&#39;") in page
+    shown = " ".join(CliRunner().invoke(cli, ["status", str(tmp_path)]).output.split())
+    assert late in shown and held in shown
+    status = json.loads(CliRunner().invoke(cli, ["status", str(tmp_path), "--json"]).output)
+    counted = next(row for row in status["window"]["operators"] if row["operator"] == "count")
+    assert (counted["late_rows_total"], counted["open_windows"]) == (3, 5)
+    frame = penstock.open_run(tmp_path).operators(last=1).set_index("operator")
+    assert (frame.loc["count", "late_rows"], frame.loc["count", "open_windows"]) == (1, 5)
+
+    class EndedRun(SimpleNamespace):
+        """A run whose input has ended, with the stored status."""
+
+        def __enter__(self) -> EndedRun:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    run = EndedRun(
+        wait=lambda timeout_s: True,
+        status=penstock.open_run(tmp_path).status,
+        stop_reason="all input has been processed",
+        resume_command=lambda: "penstock run ...",
+    )
+    monkeypatch.setattr(penstock, "run", lambda *_, **__: run)
+    ended = CliRunner().invoke(cli, ["run", "penstock.apps.nexmark:q5", "--at", str(tmp_path), "--until-idle"])
+    assert late in ended.output and held in ended.output and "all input has been processed" in ended.output
 
 
 @pytest.mark.parametrize("kind", ["change", "hold"])

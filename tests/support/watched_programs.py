@@ -21,7 +21,9 @@ from penstock.engines.spark.queries.progress import Progress, SourceProgress
 from penstock.measure.stage_run import StageRun
 
 EPOCH_S = 1_700_000_000.0
-Source = Literal["continuous", "each second", "kafka"]
+Source = Literal["continuous", "each second", "kafka", "files"]
+ROWS_PER_FILE = 50
+FINITE_S = 240.0  # the rows that exist at the start of a finite program are those of this time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,7 @@ class SimulatedQuery:
     trigger_s: float = 0.0
     source: Source = "continuous"
     limit: int | None = None  # rows of a batch at most
+    is_finite: bool = False  # all rows exist at the start, and the query ends when it has read them ("available now")
     share: float = 1.0  # of the program's load
     noise: float = 0.08  # coefficient of variation of a batch
 
@@ -112,6 +115,8 @@ def simulate_batches(
     while queue:
         now_s, index = heapq.heappop(queue)
         state = states[index]
+        if state.query.is_finite and not state.in_batch and state.number and state.read >= state.available:
+            continue  # the query has read everything that existed at its start
         if state.in_batch and len(state.stages) == len(state.query.stages):
             batches.append(_ended(state, now_s))
             if state.query.trigger_s:
@@ -130,8 +135,9 @@ def simulate_batches(
 def _begin(state: _State, now_s: float, rows_per_s: float, noise: random.Random) -> float:
     """Begin a batch if there are rows; return the time of the next event."""
     query = state.query
-    state.available = _arrived(query, now_s, rows_per_s) - state.read
-    state.rows = min(state.available, query.limit or state.available)
+    state.available = arrived_rows(query, now_s, rows_per_s)
+    waiting = state.available - state.read
+    state.rows = min(waiting, query.limit or waiting)
     if state.rows <= 0:
         return now_s + max(0.01, query.trigger_s)
     state.in_batch, state.began_s, state.stages = True, now_s, []
@@ -158,9 +164,11 @@ def _ended(state: _State, now_s: float) -> SimulatedBatch:
     return batch
 
 
-def _arrived(query: SimulatedQuery, at_s: float, rows_per_s: float) -> int:
-    seconds = math.floor(at_s) if query.source == "each second" else at_s
-    return int(seconds * rows_per_s * query.share)
+def arrived_rows(query: SimulatedQuery, at_s: float, rows_per_s: float) -> int:
+    """Return the rows that a source has received at a time, in seconds since the start."""
+    seconds = FINITE_S if query.is_finite else math.floor(at_s) if query.source == "each second" else at_s
+    rows = int(seconds * rows_per_s * query.share)
+    return rows // ROWS_PER_FILE * ROWS_PER_FILE if query.source == "files" else rows
 
 
 def _noisy(seconds: float, query: SimulatedQuery, noise: random.Random) -> float:
@@ -195,13 +203,21 @@ def _placed(tasks: list[float], free_s: list[float], now_s: float) -> float:
 
 def _batch(state: _State, batch_s: float) -> SimulatedBatch:
     is_kafka = state.query.source == "kafka"
-    source = SourceProgress(
-        description="KafkaV2[Subscribe[rows]]" if is_kafka else "SomeSource[]",
-        start_offset={"rows": {"0": state.read}},
-        end_offset={"rows": {"0": state.read + state.rows}},
-        latest_offset={"rows": {"0": state.read + state.available}} if is_kafka else None,
-        num_input_rows=state.rows,
-    )
+    if state.query.source == "files":  # the offsets of files count batches
+        source = SourceProgress(
+            description="FileStreamSource[file:/input]",
+            start_offset={"logOffset": state.number - 1} if state.number else None,
+            end_offset={"logOffset": state.number},
+            num_input_rows=state.rows,
+        )
+    else:
+        source = SourceProgress(
+            description="KafkaV2[Subscribe[rows]]" if is_kafka else "SomeSource[]",
+            start_offset={"rows": {"0": state.read}},
+            end_offset={"rows": {"0": state.read + state.rows}},
+            latest_offset={"rows": {"0": state.available}} if is_kafka else None,
+            num_input_rows=state.rows,
+        )
     milliseconds = {"triggerExecution": 1000 * batch_s, "addBatch": 1000 * (batch_s - state.fixed_s / 2)}
     report = Progress(
         batch_id=state.number,

@@ -138,20 +138,34 @@ def test_a_mistake_that_only_spark_detects_is_refused_before_the_start(spark: Sp
         start(lambda stream: stream.keyed("count", windows, keys=["k"]).watermark("window", "1 second"))
 
 
-def test_a_changed_aggregate_is_refused_with_its_operator(spark: SparkSession, tmp_path: Path) -> None:
-    def flow(aggregate: Any, rows: int) -> Dataflow:
+def test_a_changed_state_is_refused_with_its_operator(spark: SparkSession, tmp_path: Path) -> None:
+    def flow(*aggregates: Any, grouping: tuple[str, ...] = ("k",), rows: int = 60) -> Dataflow:
         flow = penstock.Dataflow("sums")
-        pairs = flow.source("pairs", penstock.generate(lambda n: (n % 3, n), schema="k int, n bigint", rows=rows))
-        pairs.keyed("sum", lambda df: df.groupBy("k").agg(aggregate), keys=["k"]).sink("out", penstock.memory())
+        schema = "k int, n bigint, m bigint"
+        pairs = flow.source("pairs", penstock.generate(lambda n: (n % 3, n, -n), schema=schema, rows=rows))
+        keyed = pairs.keyed("sum", lambda df: df.groupBy(*grouping).agg(*aggregates), keys=["k"])
+        keyed.sink("out", penstock.memory())
         return flow
 
-    engine = engine_for(flow(F.sum("n").alias("s"), 30), spark, tmp_path / "run")
+    engine = engine_for(flow(F.sum("n").alias("s"), rows=30), spark, tmp_path / "run")
     try:
         engine.start()
         wait_until(engine.idle, engine)
     finally:
         engine.stop()
-    engine = engine_for(flow(F.collect_list("n").alias("s"), 60), spark, tmp_path / "run")
+    # The first two keep one bigint per key as well, so that Spark would continue with the sums.
+    for changed, shown in ((F.max("n"), "max"), (F.sum("m"), "sum"), (F.collect_list("n"), "collect_list")):
+        engine = engine_for(flow(changed.alias("s")), spark, tmp_path / "run")
+        with pytest.raises(penstock.PlanError) as refusal:
+            engine.start()
+        engine.stop()
+        column = "m" if shown == "sum" else "n"
+        assert str(refusal.value) == (
+            f"Operator 'sum' aggregates with {shown}({column}), but its state in '{tmp_path / 'run'}' was aggregated "
+            "with sum(n). Restore the function, or begin a new run in another directory."
+        )
+    # Spark detects other keys when it loads the state.
+    engine = engine_for(flow(F.sum("n").alias("s"), grouping=("k", "m")), spark, tmp_path / "run")
     try:
         engine.start()
         failure = wait_until_failed(engine)

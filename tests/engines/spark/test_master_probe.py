@@ -6,7 +6,8 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,43 @@ def test_a_server_of_another_kind(serve: Callable[[socket.socket], None], monkey
 def test_one_of_several_masters_suffices() -> None:
     with server(spark) as address:
         master_probe.check_reachable(f"spark://127.0.0.1:1,{address}", {})
+
+
+def test_several_silent_addresses_are_asked_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each address only closes its connection when all four have been asked, so asking in turn would never end."""
+    all_asked = threading.Barrier(4)
+
+    def closes_after_the_others(connection: socket.socket) -> None:
+        connection.recv(4096)
+        all_asked.wait(timeout=60)
+
+    monkeypatch.setattr(master_probe, "_TIMEOUT_S", 60.0)
+    with ExitStack() as servers:
+        addresses = [servers.enter_context(server(closes_after_the_others)) for _ in range(4)]
+        with pytest.raises(SparkUnavailableError) as refusal:
+            master_probe.check_reachable("spark://" + ",".join(addresses), {})
+    assert not all_asked.broken
+    reasons = ", ".join(f"{address} accepts connections, but is not a Spark master" for address in addresses)
+    assert f"({reasons})" in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["spark.ssl.enabled", "spark.authenticate", "spark.network.crypto.enabled"])
+def test_a_protection_that_is_switched_off_does_not_skip_the_probe(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The given property replaces that of the file, as in Spark."""
+    (tmp_path / "spark-defaults.conf").write_text(f"{name} true\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    with server(web_server) as address, pytest.raises(SparkUnavailableError):
+        master_probe.check_reachable(f"spark://{address}", {name: "false"})
+
+
+@pytest.mark.parametrize("line", ["spark.authenticate true", "spark.authenticate=true", "  spark.authenticate : TRUE "])
+def test_a_protection_of_the_file_of_defaults(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(f"# defaults\nspark.app.name a\n{line}\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    with server(silent) as address:
+        master_probe.check_reachable(f"spark://{address}", {})
 
 
 def test_a_master_with_authentication_answers_in_another_way() -> None:

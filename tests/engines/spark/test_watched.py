@@ -140,18 +140,31 @@ def test_rows_that_are_read_three_times_arrived_once() -> None:
 
 
 @pytest.mark.parametrize("running_at_start", [False, True])
-@pytest.mark.parametrize("in_batch", [False, True])
-def test_pending_files_are_converted_into_rows(running_at_start: bool, in_batch: bool) -> None:
-    """Each batch reads two files of 50 rows. Files of a running batch are seen, but its rows are not known yet."""
-    files = FileCount()
-    files.update([FileSource(seen=2 + 2 * running_at_start, pending=16, is_limited=True)], in_batch=running_at_start)
+@pytest.mark.parametrize("batches_per_listing", [1, 3])
+def test_pending_files_are_converted_into_rows(running_at_start: bool, batches_per_listing: int) -> None:
+    """Batches read 1, 2, 3, ... files of 50 rows, as they do when rows wait. A listing finds one of them running."""
+    files, seen = FileCount(), 2
+    files.update([FileSource(seen=seen + running_at_start, pending=16, is_limited=False)], in_batch=running_at_start)
     assert files.pending_rows is None  # the rows of a file are not known yet
-    ended = 3
-    files.add_batches(ended, 100 * ended)
-    files.update([FileSource(seen=2 + 2 * ended + 2 * in_batch, pending=4, is_limited=True)], in_batch=in_batch)
+    for number in range(1, 10):
+        files.add_batch(50 * number)
+        seen += number
+        if number % batches_per_listing == 0:
+            files.update([FileSource(seen=seen + number + 1, pending=4, is_limited=False)], in_batch=True)
     assert files.pending_rows == pytest.approx(200.0)
-    files.update([FileSource(seen=20, pending=0, is_limited=True)], in_batch=False)
+    assert files.arrived_files == seen + 10 + 4
+    files.update([FileSource(seen=60, pending=0, is_limited=False)], in_batch=False)
     assert files.pending_rows == 0.0
+
+
+def test_a_batch_of_files_is_full_if_it_has_the_largest_number_of_files() -> None:
+    """Files that appear during a batch are pending at its end, although it read all files that were there before."""
+    files = FileCount()
+    for number in range(3):
+        files.update([FileSource(seen=4 * number, pending=3, is_limited=True, most_files=4)], in_batch=False)
+        files.add_batch(200)
+    assert files.limit_rows == 200
+    assert [files.is_full(rows) for rows in (50, 150, 200)] == [False, False, True]
 
 
 def test_a_local_program_is_told_why_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:

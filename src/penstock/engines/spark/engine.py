@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,13 @@ from penstock.engines.spark.change.changeover import Changeover
 from penstock.engines.spark.change.query_changes import QueryChanges, plan_query_changes
 from penstock.engines.spark.change.resume_check import (
     apply_new_declarations,
+    check_same_aggregates,
     check_same_dataflow,
     endpoints_of,
     shape_of,
 )
 from penstock.engines.spark.class_archive import keep_archive
-from penstock.engines.spark.compile.compiler import SharedQueryError
+from penstock.engines.spark.compile.compiler import Compiled, SharedQueryError
 from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors import ExecutorsError, Negotiator, negotiator_of
 from penstock.engines.spark.executors.drift import ExecutorDrift
@@ -189,6 +191,7 @@ class SparkEngine:
             self._spark,
             patience_s=self._settings.executor_patience_s,
             directory=self.run,
+            outputs=[output.folder.absolute() for output in self._outputs if isinstance(output, writers.FolderOutput)],
             cancelled=self._start_cancelled,
         )
         if self._requested_plan is not None:
@@ -249,9 +252,15 @@ class SparkEngine:
                     run.context.sources[source.operator].resume(planned.get(source.name, source.start))
         self._messages += apply_new_declarations(previous, self.flow, run.context.sources)
         self._claim_outputs()
-        run.queries.start_all(previous.queries, plan, on_compiled=lambda: self._startup.end(_COMPILATION))
+        run.queries.start_all(previous.queries, plan, on_compiled=partial(self._compiled, previous))
+        self._committed = msgspec.structs.replace(self._committed, aggregates=run.queries.aggregates())
         self._committed.save(self.run)
         self._messages += self._journal.report_interrupted(previous.generation)
+
+    def _compiled(self, previous: Committed, queries: list[Compiled]) -> None:
+        self._startup.end(_COMPILATION)
+        for compiled in queries:
+            check_same_aggregates(previous, compiled.aggregates, self.run)
 
     def _open(self, spark: SparkSession, executors: Negotiator, previous: Committed | None) -> _OpenRun:
         """Delete what the committed plan does not name, and open the sources."""
@@ -379,6 +388,7 @@ class SparkEngine:
             queries=queries,
             channels=changes.channels,
             endpoints=endpoints_of(self.flow),
+            aggregates=self._opened().queries.aggregates(),
         )
         before, self._committed = self._committed, committed  # set it first: a saved plan cannot be rolled back
         try:

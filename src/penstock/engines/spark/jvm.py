@@ -412,6 +412,24 @@ class PlanNode:
             expressions += _items(expression.children())
         return False
 
+    def aggregates(self) -> list[str]:
+        """Return the aggregate functions of this node with the columns that they read, in the order of its output.
+
+        The text is the same for every start of a program. It contains no ids of columns and no constants.
+        """
+        if self.name != "Aggregate":
+            return []
+        found, expressions = [], _items(self._node.aggregateExpressions())
+        while expressions:
+            expression = expressions.pop(0)
+            if str(expression.nodeName()) == "AggregateExpression":
+                columns = sorted(str(column.name()) for column in _items(expression.references().toSeq()))
+                distinct = "distinct " if expression.isDistinct() else ""
+                found.append(f"{expression.aggregateFunction().prettyName()}({distinct}{', '.join(columns)})")
+            else:
+                expressions = _items(expression.children()) + expressions
+        return found
+
     def input_event_times(self) -> list[str]:
         """Return the names of the event-time columns that this node receives."""
         columns = [column for child in self.children for column in _items(child._node.output())]
@@ -533,6 +551,7 @@ class FileSource(NamedTuple):
     seen: int  # files that are in a batch
     pending: int | None  # files that are not; None: too many to ask for each
     is_limited: bool  # whether a batch reads a limited number of files or bytes
+    most_files: int | None = None  # the largest number of files in a batch; None: unlimited, or limited by bytes
 
 
 _MAX_FILES = 2_000  # files to ask for; each costs a few calls to the JVM
@@ -556,8 +575,10 @@ def file_sources(query: StreamingQuery) -> list[FileSource]:
         listing.setAccessible(True)
         files, seen = listing.invoke(source, None).toIndexedSeq(), source.seenFiles()
         pending = _count_pending(files, seen)
-        limit = str(source.getDefaultReadLimit().getClass().getSimpleName())
-        states.append(FileSource(int(seen.size()), pending, limit != "ReadAllAvailable"))
+        limit = source.getDefaultReadLimit()
+        kind = str(limit.getClass().getSimpleName())
+        most_files = int(limit.maxFiles()) if kind == "ReadMaxFiles" else None
+        states.append(FileSource(int(seen.size()), pending, kind != "ReadAllAvailable", most_files))
     return states
 
 

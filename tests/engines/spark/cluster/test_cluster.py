@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.dataflow import Dataflow
+from penstock.dataflow.sinks import Sink
 from penstock.engines.spark import cluster
 from penstock.engines.spark.cluster import ClusterError, ClusterSize, SparkCluster, daemons
 from penstock.engines.spark.cluster.record import ClusterRecord
@@ -57,12 +58,12 @@ def waited(row: dict[str, Any]) -> dict[str, Any]:
     return {"key": row["n"] % 20}
 
 
-def counting() -> Dataflow:
+def counting(output: Sink | None = None) -> Dataflow:
     """A source that appends rows until the rate is set to 0."""
     flow = penstock.Dataflow("counting")
     numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows_per_s=60))
     keys = numbers.rows("wait", waited, schema="key bigint")
-    keys.keyed("count", lambda df: df.groupBy("key").count(), keys=["key"]).sink("out", penstock.memory())
+    keys.keyed("count", lambda df: df.groupBy("key").count(), keys=["key"]).sink("out", output or penstock.memory())
     return flow
 
 
@@ -128,7 +129,7 @@ def worker_without(folder: Path, up: SparkCluster, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.skipif(not mount_namespaces_work(), reason="unshare --mount is not permitted here")
-def test_an_executor_that_cannot_access_the_run_directory_is_not_used(
+def test_an_executor_that_cannot_access_the_run_directory_or_the_output_is_not_used(
     up: SparkCluster, on_cluster: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = tmp_path / "runs"
@@ -148,9 +149,10 @@ def test_an_executor_that_cannot_access_the_run_directory_is_not_used(
             reads_on(engine)
             check_exact(engine)
             engine.stop()
-            plan = default_plan(counting(), slots=WORKERS + 1)
-            new = engine_for(counting(), on_cluster, runs / "new", plan, executor_patience_s=240.0)
-            with pytest.raises(ExecutorsError, match=f"cannot access the run directory '{runs / 'new'}'"):
+            flow = counting(penstock.parquet(runs / "out"))  # the run directory itself is on a disk that all share
+            plan = default_plan(flow, slots=WORKERS + 1)
+            new = engine_for(flow, on_cluster, tmp_path / "shared", plan, executor_patience_s=240.0)
+            with pytest.raises(ExecutorsError, match=f"cannot access the output folder '{runs / 'out'}'"):
                 new.start()
     finally:
         engine.stop()

@@ -2,12 +2,14 @@
 
 A checkpoint is only valid for the same operators, streams and keys. Its offsets are only valid for the same sources.
 The output must stay in one place. A resumed run would otherwise lose or duplicate rows, so such changes are refused.
-Functions, rates and the pattern of a file source may change.
+Functions, rates and the pattern of a file source may change. The aggregate functions of an operator with state, and the
+columns that they read, may not: the state holds their values.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from penstock.dataflow import Dataflow, PlanError
@@ -46,6 +48,21 @@ def check_same_dataflow(committed: Committed, flow: Dataflow, run: Path) -> None
             raise PlanError(
                 f"'{name}' is {end.description}, but was {before.description} at the start of the run in '{run}'. "
                 "Declare it as before, or start a new run in another directory."
+            )
+
+
+def check_same_aggregates(committed: Committed, aggregates: Mapping[str, Sequence[str]], run: Path) -> None:
+    """Raise PlanError if the function of an operator aggregates in another way than the state of the run.
+
+    Spark only compares the types of the state, so that it would continue a sum as a maximum.
+    """
+    for name, found in aggregates.items():
+        before = committed.aggregates.get(name, found)
+        if tuple(before) != tuple(found):
+            raise PlanError(
+                f"Operator '{name}' aggregates with {', '.join(found) or 'no function'}, but its state in '{run}' was "
+                f"aggregated with {', '.join(before) or 'no function'}. Restore the function, or begin a new run in "
+                "another directory."
             )
 
 

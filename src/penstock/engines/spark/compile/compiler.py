@@ -25,7 +25,7 @@ from penstock.engines.spark.compile.event_time import (
     EventTimes,
     TrackedEventTime,
 )
-from penstock.engines.spark.compile.keys import check_grouping
+from penstock.engines.spark.compile.keys import aggregates_of, check_grouping
 from penstock.engines.spark.compile.ports import apply_ports
 from penstock.engines.spark.compile.refusals import (
     calls_pivot,
@@ -68,6 +68,7 @@ class Compiled:
     stateful: tuple[str, ...] = ()  # the operators with state
     state_owners: StateOwners | None = None  # the operator of each of Spark's states; None if it is uncertain
     emits_closed_windows: frozenset[str] = frozenset()  # aggregates in append mode: each row of state is an open window
+    aggregates: dict[str, tuple[str, ...]] = field(default_factory=dict)  # aggregate functions by operator with state
     row_by_row: dict[str, str] = field(default_factory=dict)  # operators that emit one row per row -> their input
 
 
@@ -116,6 +117,7 @@ class Compiler:
         self._counted = self._find_counted()
         self._known_counts = self._find_known_counts()
         self._row_by_row: dict[str, str] = {}
+        self._aggregates: dict[str, tuple[str, ...]] = {}
         self._around_state: dict[str, DataFrame] = {}
         self._emits_closed_windows: set[str] = set()
         self._timings: dict[str, Timing] = {}
@@ -149,6 +151,7 @@ class Compiler:
             timings=self._timings,
             stateful=self._pipeline.state,
             emits_closed_windows=frozenset(self._emits_closed_windows),
+            aggregates=self._aggregates,
             row_by_row=self._row_by_row,
         )
         self._check(compiled)
@@ -262,6 +265,7 @@ class Compiler:
         for name, source in zip(operator.inputs, inputs, strict=True):
             self._around_state.setdefault(self._union_before(name), source.df)
         self._around_state[f"{operator.name}()"] = output
+        self._aggregates[operator.name] = aggregates_of([source.df for source in inputs], output)
         if operator.output_mode is OutputMode.APPEND:
             before = [analyzed_plan(source.df) for source in inputs]
             if stateful_nodes(analyzed_plan(output), before) == {"Aggregate"}:

@@ -1,4 +1,4 @@
-"""The declared keys of an operator, compared with the columns by which its function groups rows."""
+"""The aggregates of an operator with state, and its declared keys compared with the columns by which it groups rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from pyspark.sql import DataFrame
 from penstock.dataflow import DataflowError
 from penstock.engines.spark.compile.refusals import is_stateful, nodes_above
 from penstock.engines.spark.jvm import analyzed_plan
+
+
+def aggregates_of(inputs: Sequence[DataFrame], output: DataFrame) -> tuple[str, ...]:
+    """Return the aggregate functions of a keyed or global operator, from its output to its inputs."""
+    nodes = nodes_above(analyzed_plan(output), [analyzed_plan(df) for df in inputs])
+    return tuple(aggregate for node in nodes if is_stateful(node) for aggregate in node.aggregates())
 
 
 def check_grouping(name: str, keys: Sequence[str], inputs: Sequence[DataFrame], output: DataFrame) -> None:

@@ -38,9 +38,12 @@ def negotiator_of(
     patience_s: float = 60.0,
     warms_up: bool = True,
     directory: Path | None = None,
+    outputs: Sequence[Path] = (),
     cancelled: threading.Event | None = None,
 ) -> Negotiator:
-    """Return the negotiator for the master of a session. All executors must be able to access `directory`.
+    """Return the negotiator for the master of a session.
+
+    All executors must be able to access `directory` and the folders `outputs`.
 
     `cancelled` ends the wait for executors.
     """
@@ -48,7 +51,9 @@ def negotiator_of(
     master = str(context.master)
     if master.startswith("local") and not master.startswith("local-cluster"):
         return FixedExecutors(int(context.defaultParallelism))
-    return SparkNegotiator(spark, patience_s=patience_s, warms_up=warms_up, directory=directory, cancelled=cancelled)
+    return SparkNegotiator(
+        spark, patience_s=patience_s, warms_up=warms_up, directory=directory, outputs=outputs, cancelled=cancelled
+    )
 
 
 def await_zero(missing: Callable[[], int], patience_s: float, cancelled: threading.Event) -> None:
@@ -68,7 +73,8 @@ class SparkNegotiator:
     """Obtains executors through Spark.
 
     `patience_s` is how long to wait for the next executor to register or to leave. If `warms_up` is set, new executors
-    count as available only after Python has started on them, and after a task has accessed `directory`.
+    count as available only after Python has started on them, and after a task has accessed `directory` and the
+    folders `outputs`.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class SparkNegotiator:
         patience_s: float = 60.0,
         warms_up: bool = True,
         directory: Path | None = None,
+        outputs: Sequence[Path] = (),
         cancelled: threading.Event | None = None,
     ) -> None:
         self._spark = spark
@@ -90,9 +97,10 @@ class SparkNegotiator:
         self._slots_per_executor: int | None = None
         self._planned = self._requested = 1
         self._directory = directory
+        self._outputs = tuple(outputs)
         self._admission = threading.Lock()  # guards the next two
         self._warm: set[str] = set()
-        self._rejected: dict[str, str] = {}  # executor -> why it cannot access the directory
+        self._rejected: dict[str, str] = {}  # executor -> the place that it cannot access, and why
 
     @property
     def slots_per_executor(self) -> int:
@@ -195,7 +203,12 @@ class SparkNegotiator:
         with self._admission:
             cold = [executor for executor in available if executor not in self._warm | self._rejected.keys()]
             results = warm_up(
-                self._spark, cold, self.slots_per_executor, max_s=self.patience_s, directory=self._directory
+                self._spark,
+                cold,
+                self.slots_per_executor,
+                max_s=self.patience_s,
+                directory=self._directory,
+                outputs=self._outputs,
             )
             rejected = {executor: failure for executor, failure in results.items() if failure is not None}
             self._warm |= results.keys() - rejected.keys()
@@ -213,8 +226,8 @@ class SparkNegotiator:
     def _rejection(self) -> str:
         executor, failure = list(self._rejected.items())[-1]
         return (
-            f"Executor {executor} cannot access the run directory '{self._directory}': {failure}; use a directory on a "
-            "disk that the driver and all executors share under the same path."
+            f"Executor {executor} cannot access {failure}; use a directory on a disk that the driver and all executors "
+            "share under the same path."
         )
 
     # ---- state of the cluster

@@ -1,4 +1,4 @@
-"""Starts Python on new executors before they count as available, and checks that they can access the run directory."""
+"""Starts Python on new executors before they count as available, and checks that they can access the folders of the run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ _REPORT = "stage int, task bigint, failure string"
 
 
 def warm_up(
-    spark: SparkSession, ids: Sequence[str], slots_per_executor: int, *, max_s: float, directory: Path | None = None
+    spark: SparkSession, ids: Sequence[str], slots_per_executor: int, *, max_s: float, directory: Path | None = None,
+    outputs: Sequence[Path] = (),
 ) -> dict[str, str | None]:
     """Run Python tasks until each of these executors has completed some, or for `max_s`.
 
-    Return each executor that completed a task, with the reason why it cannot access `directory`, or None if it can.
+    Return each executor that completed a task, with the place that it cannot access and why, or None if it can access
+    `directory` and the folders `outputs`.
 
     Spark assigns tasks without a preferred location to free slots, and new executors have the most of them. The time
     limit is necessary: if all executors are lost meanwhile, the job would wait for new ones indefinitely.
@@ -38,7 +40,7 @@ def warm_up(
     warm: dict[str, str | None] = {}
     if not ids:
         return warm
-    probe = None if directory is None else DirectoryProbe(directory)
+    probe = None if directory is None else DirectoryProbe(directory, outputs)
     deadline = time.monotonic() + max_s
     try:
         for attempt in itertools.count(1):

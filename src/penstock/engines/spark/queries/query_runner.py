@@ -109,6 +109,10 @@ class QueryRunner:
         """Return the pipeline that a query of this plan runs."""
         return next(pipeline for pipeline in pipelines(self._flow, plan) if pipeline.name == query.pipeline)
 
+    def aggregates(self) -> dict[str, tuple[str, ...]]:
+        """Return the aggregate functions of the running queries, by operator with state."""
+        return {name: found for running in self.running.values() for name, found in running.compiled.aggregates.items()}
+
     # ---- starting and stopping
 
     def start(
@@ -135,11 +139,13 @@ class QueryRunner:
         self._on_start(running)
         return running
 
-    def start_all(self, queries: Iterable[Query], plan: Plan, on_compiled: Callable[[], None]) -> None:
+    def start_all(
+        self, queries: Iterable[Query], plan: Plan, on_compiled: Callable[[list[Compiled]], None]
+    ) -> None:
         """Start the queries of a plan. All are compiled first, so that an invalid one is refused before any runs."""
         drafts = [(query, self.pipeline(query, plan)) for query in queries]
         compiled_drafts = [(*draft, self.compile(*draft)) for draft in drafts]
-        on_compiled()
+        on_compiled([compiled for *_, compiled in compiled_drafts])
         for query, pipeline, compiled in compiled_drafts:
             self.start(query, pipeline, compiled)
 

@@ -106,6 +106,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     queries: tuple[Query, ...]
     channels: dict[str, str]  # cut operator -> folder of its channel
     endpoints: dict[str, Endpoint]  # keyed by source or sink
+    aggregates: dict[str, tuple[str, ...]] = {}  # aggregate functions by operator with state
 
     def save(self, run: Path) -> None:
         write_atomically(run / PLAN_FILE, msgspec.json.encode(self))

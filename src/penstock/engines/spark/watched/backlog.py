@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.engines.spark.jvm import FileSource
 from penstock.engines.spark.queries.progress import Progress, SourceProgress
 
 FILE_SOURCE = "FileStreamSource["
-
+_FULL = 0.95  # share of the rows of the largest number of files; files differ
 
 KAFKA_SOURCE = "KafkaV2["
 
@@ -73,41 +73,62 @@ def reads_files_only(progress: Progress) -> bool:
     return bool(progress.sources) and all(source.description.startswith(FILE_SOURCE) for source in progress.sources)
 
 
+class _Read(NamedTuple):
+    """Files in the batches up to one that has ended, and the rows of these batches."""
+
+    files: int
+    rows: float
+
+
 @dataclass(slots=True)
 class FileCount:
-    """The files of a query over time, converted into rows by the rows that its files contained so far."""
+    """The files of a query over time, converted into rows by the rows that its files contained so far.
 
-    files_at_start: int | None = None  # files in batches at the first listing
-    running_at_start: bool = False  # a batch was running at the first listing
-    rows: int = 0  # rows of the batches that have ended since then
-    batches: int = 0  # batches that have ended since then
+    A listing counts the files of the running batch as seen, and the rows of that batch are known when it has ended.
+    """
+
     rows_per_file: float | None = None
     arrived_files: int | None = None  # in batches or pending
     pending_files: int | None = None
     is_limited: bool = False  # a batch may leave files behind
+    most_files: int | None = None  # the largest number of files in a batch, if it is known
+    _batches: int = 0  # batches that have ended
+    _rows: float = 0.0  # rows of these batches
+    _running: tuple[int, int] | None = None  # the number of the running batch, and the files up to it
+    _seen: int = 0
+    _first: _Read | None = None
 
-    def add_batches(self, batches: int, rows: int) -> None:
-        """Add batches that have ended since the last call."""
-        if self.files_at_start is not None:
-            self.batches, self.rows = self.batches + batches, self.rows + rows
+    def add_batch(self, rows: int) -> None:
+        """Add a batch that has ended."""
+        self._batches, self._rows = self._batches + 1, self._rows + rows
+        if self._running is not None and self._running[0] == self._batches:
+            self._add_read(self._running[1])
+
+    def skip(self) -> None:
+        """Begin to count again, because Spark has discarded the reports of some batches."""
+        self._first = self._running = None
 
     def update(self, sources: list[FileSource], *, in_batch: bool) -> None:
-        """Add the current state of the sources.
-
-        The files of a running batch count as seen, but its rows are not known yet. A batch that was running at the
-        first listing is the opposite case. Batches are taken to have the same number of files.
-        """
+        """Add the current state of the sources."""
         seen = sum(source.seen for source in sources)
+        if seen < self._seen:  # Spark forgets files that are a week old
+            self.skip()
+        self._seen = seen
+        self._running = (self._batches + 1, seen) if in_batch else None
+        if not in_batch:
+            self._add_read(seen)
         pending = [source.pending for source in sources]
-        if self.files_at_start is None or seen < self.files_at_start:  # Spark forgets files that are a week old
-            self.files_at_start, self.running_at_start, self.rows, self.batches = seen, in_batch, 0, 0
-        started_batches = self.batches - self.running_at_start + in_batch
-        if (files := seen - self.files_at_start) > 0 and self.rows > 0 and started_batches > 0:
-            self.rows_per_file = self.rows / self.batches * started_batches / files
         known = [files for files in pending if files is not None]
         self.pending_files = sum(known) if len(known) == len(pending) else None
         self.arrived_files = None if self.pending_files is None else seen + self.pending_files
         self.is_limited = any(source.is_limited for source in sources)
+        self.most_files = sources[0].most_files if len(sources) == 1 else None
+
+    def _add_read(self, files: int) -> None:
+        if self._first is None:
+            self._first = _Read(files, self._rows)
+        elif files > self._first.files:
+            self.rows_per_file = (self._rows - self._first.rows) / (files - self._first.files)
 
     @property
     def pending_rows(self) -> float | None:
@@ -116,3 +137,19 @@ class FileCount:
         if self.pending_files == 0:
             return 0.0
         return None if self.rows_per_file is None else self.pending_files * self.rows_per_file
+
+    @property
+    def limit_rows(self) -> int | None:
+        """Return the largest number of rows in a batch, if it is known."""
+        if self.most_files is None or self.rows_per_file is None:
+            return None
+        return round(self.most_files * self.rows_per_file) or None
+
+    def is_full(self, rows: int) -> bool:
+        """Return whether a batch of these rows read no more files because of the limit.
+
+        Files that are pending at the end of a batch may have appeared while it was running.
+        """
+        if self.limit_rows is not None:
+            return rows >= _FULL * self.limit_rows
+        return self.is_limited and self.most_files is None and bool(self.pending_files)

@@ -109,8 +109,8 @@ class QueryHistory:
             if missing > 1:
                 self.arrivals.skip((missing - 1) * sums.all_rows)
                 sums.extrapolate(missing)
-        if self.files is not None:
-            self.files.add_batches(sums.all_batches, sums.all_rows)
+                if self.files is not None:
+                    self.files.skip()
         return sums
 
     def _add_batch(
@@ -131,7 +131,9 @@ class QueryHistory:
             self.files = FileCount()
         self.last_batch, self.run_id, self.last_end_s = batch.batch_id, batch.run_id, batch.ended_s
         sums.all_batches, sums.all_rows = sums.all_batches + 1, sums.all_rows + rows
-        if self.files is None:
+        if self.files is not None:
+            self.files.add_batch(rows)
+        else:
             self.backlog_rows = left
             self.arrivals.add_batch(batch.began_s, rows, left)
         if rows > 0:
@@ -140,7 +142,7 @@ class QueryHistory:
             return
         runs = stages(batch.run_id, batch.batch_id)
         sums.add(batch, rows, None if runs is None else sum(run.task_s for run in runs))
-        is_limited = bool(left) if self.files is None else self.files.is_limited and bool(self.files.pending_files)
+        is_limited = bool(left) if self.files is None else self.files.is_full(rows)
         if not executors.changed:
             fixed_s = sum(batch.phases_s.get(phase, 0.0) for phase in FIXED_PHASES)
             run = BatchRun(
@@ -197,6 +199,8 @@ class QueryHistory:
         limit_rows: int | None = None,
     ) -> PipelineWindow:
         interval_s = 0.0 if trigger is None else trigger.interval_s
+        if self.files is not None:
+            limit_rows = self.files.limit_rows
         batches = [batch for began_s, batch in self._fitted if began_s >= now_s - _OLDEST_S]
         capacity = capacities(
             batches,
