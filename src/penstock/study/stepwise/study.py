@@ -41,7 +41,7 @@ from penstock.study.stepwise.region_graph import (
     regions_by_query,
     separating_cuts,
 )
-from penstock.study.stepwise.sequential_test import TrialLimits, Verdict, confidence_interval
+from penstock.study.stepwise.sequential_test import TrialLimits, Verdict, trial_interval
 from penstock.study.stepwise.slot_filling import Fill, SlotFilling, TurnFilling
 from penstock.study.stepwise.task_ratios import TaskRatios, task_ratios, whole_ratios
 from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_trial
@@ -334,7 +334,7 @@ class _Search:
         trial = self._trials[number]
         profile = trial.profile
         assert profile is not None and profile.latency_s is not None and trial.rows_per_s is not None
-        low, high = confidence_interval(trial.samples)
+        low, high = trial_interval(trial.samples)
         before = None if profile.reference is None else self._trials[profile.reference].rows_per_s
         return ProfileRound(
             number=number + 1,
@@ -362,11 +362,14 @@ class _Search:
         return Profile(
             dataflow=self._study.flow.name,
             plan=self._trials[best].plan,
+            best=best + 1,
             rows_per_s=round_.mean_rows_per_s,
             latency_s=round_.latency_s,
             latency_target_s=target_s,
             meets_target=round_.meets(target_s),
             unfinished_rows=self._unfinished_rows(round_.configuration),
+            source_tasks=round_.configuration.source_tasks,
+            throttle=round_.configuration.throttle,
             reason=reason,
             operators=operators,
             rounds=tuple(
