@@ -94,7 +94,8 @@ def test_the_throughput_grows_with_the_slots_and_the_smallest_platform_is_found(
     assert [point.count for point in curve.points] == [1, 2, 4]
     assert [point.rows_per_s for point in curve.points] == pytest.approx([100.0, 200.0, 400.0], rel=0.05)
     assert curve.smallest == 2
-    assert "<svg" in (tmp_path / "curve.html").read_text()
+    page = (tmp_path / "curve.html").read_text()
+    assert "<svg" in page and "95 % interval" in page
     with StoreReader(tmp_path / "slots" / "slots-2") as store:
         features = store.trials()[0]
     assert features.ended_s == features.began_s  # those of the first platform are used again

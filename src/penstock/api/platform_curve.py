@@ -101,8 +101,18 @@ def profile_platforms(
 
 
 def _write_plot(curve: PlatformCurve, path: Path) -> None:
-    from penstock.report.mst_curve import MstCurve, MstPoint
-    from penstock.report.page import mst_page, write_page
+    from penstock.report.page import platforms_page, write_page
+    from penstock.report.profile_report import PlatformResult
 
-    points = tuple(MstPoint(executors=point.count, rows_per_s=point.rows_per_s) for point in curve.points)
-    write_page(path, mst_page([MstCurve(app=curve.dataflow, points=points, machines=curve.machines)]))
+    results = [
+        PlatformResult(
+            machines=curve.machines,
+            count=point.count,
+            rows_per_s=point.rows_per_s,
+            low_rows_per_s=point.low_rows_per_s,
+            high_rows_per_s=point.high_rows_per_s,
+            latency_s=point.latency_s,
+        )
+        for point in curve.points
+    ]
+    write_page(path, platforms_page(curve.dataflow, results))

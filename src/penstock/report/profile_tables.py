@@ -42,12 +42,12 @@ def rounds_table(rounds: Sequence[ProfileRound], progress: ProfileProgress | Non
 def progress_text(progress: ProfileProgress) -> str:
     """
     >>> progress_text(ProfileProgress(step="platform", rounds=3, max_rounds=40, remaining_s=185.0))
-    'step platform, round 3 of at most 40, at most 185 s of trials remaining'
+    'step platform, round 3 of at most 40, about 185 s of trials remaining'
     """
     text = f"step {progress.step}, round {progress.rounds} of at most {progress.max_rounds}"
     if progress.remaining_s is None:
         return text
-    return f"{text}, at most {progress.remaining_s:.0f} s of trials remaining"
+    return f"{text}, about {progress.remaining_s:.0f} s of trials remaining"
 
 
 def profile_tables(profile: Profile) -> Group:

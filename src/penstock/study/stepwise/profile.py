@@ -80,4 +80,4 @@ class ProfileProgress(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     max_rounds: int
     round: ProfileRound | None = None
-    remaining_s: float | None = None  # at most, in the time of the engine; None before the first round
+    remaining_s: float | None = None  # expected, in the time of the engine; None before the first round
