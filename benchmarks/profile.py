@@ -1,4 +1,4 @@
-"""Profiled plans compared with the best measured ones on Spark: `python -m benchmarks.profile [--only PART] [--at DIR]`.
+"""Profiled plans compared with measured ones on Spark: `python -m benchmarks.profile [--only PART] [--at DIR]`.
 
 The operators wait 5 ms for each row, so that 16 slots are 16 processors also on a small machine. This makes the search
 small. A task of an operator with v visits per row processes at most 1 / (5 ms v) rows/s, and all slots together at most
