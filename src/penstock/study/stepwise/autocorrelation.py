@@ -3,8 +3,8 @@
 A window with a high throughput is often followed by another one: rows and batches reach from one window into the next.
 The mean of such a series varies more than that of independent values. The model is a first-order autoregressive series,
 in which the correlation of two values is r^distance. The mean of n values is then as accurate as that of n / f
-independent ones, with f = 1 + 2 sum (1 - k/n) r^k over the distances k from 1 to n - 1 (Bayley and Hammersley, JRSS
-Supplement 8, 1946).
+independent ones. The factor f is 1 + 2 sum (1 - k/n) r^k over the distances k from 1 to n - 1 (Bayley and Hammersley,
+JRSS Supplement 8, 1946).
 
 A trial has a few windows only, so r is uncertain. An estimate from n values is too low by about (1 + 3 r) / n, of which
 1/n comes from the mean that is estimated too, and its standard error is about 1 / sqrt(n). Tests use an upper bound.
