@@ -118,7 +118,7 @@ bench-startup: $(READY) java ## Compare the phases of a start with plain PySpark
 bench-watch: $(READY) java ## Compare what watch says about twelve programs with their measured capacity.
 	$(BIN)/python -m benchmarks.watch
 
-bench-profile: $(READY) java ## Compare profiled plans with an exhaustive search on Spark, and time word count.
+bench-profile: $(READY) java ## Compare profiled plans with the best measured plans on Spark, and time word count.
 	$(BIN)/python -m benchmarks.profile
 
 bench-organic: $(READY) java ## Compare organic adaptation with an exhaustive search on Spark, and its variants.

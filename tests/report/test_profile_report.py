@@ -17,7 +17,7 @@ import penstock
 from penstock.cli.main import cli
 from penstock.engines.simulated import Behaviour, Exponential, OperatorBehaviour
 from penstock.report.page.profile_plots import box_values
-from tests.support.sample_profiles import plan, profiled
+from tests.support.sample_profiles import plan, profiled, result
 from tests.support.sample_runs import HOSTILE
 
 
@@ -88,10 +88,10 @@ def test_an_unfinished_study(tmp_path: Path, rounds: int) -> None:
     assert "workload-dependent" in page.text
 
 
-def test_the_final_plan_decides_which_round_is_the_best(tmp_path: Path) -> None:
+def test_the_result_decides_which_round_is_the_best(tmp_path: Path) -> None:
     profiled(tmp_path)
     assert json.loads(reported(tmp_path, "--json"))["profile"]["best"]["round"]["number"] == 2
-    (tmp_path / "plan.json").write_text(plan(1, 1).to_json())
+    result(best=1, used=plan(1, 1), rows_per_s=100.0).write(tmp_path)
     assert json.loads(reported(tmp_path, "--json"))["profile"]["best"]["round"]["number"] == 1
 
 

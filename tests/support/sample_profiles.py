@@ -7,6 +7,7 @@ from pathlib import Path
 
 from penstock.plan import Plan
 from penstock.store import ProfiledOperator, ProfileTrial, RunStart, Store, Trial
+from penstock.study.stepwise.profile import Profile
 
 CONDITIONS = {"engine": "row-by-row", "slots": "4", "latency_s": "0.5"}
 OPERATORS = (
@@ -36,6 +37,26 @@ def trial(number: int, profile: ProfileTrial, samples: tuple[float, ...] = (), u
         converged=True,
         replicas_by="stepwise",
         profile=profile,
+    )
+
+
+def result(*, best: int, used: Plan, rows_per_s: float) -> Profile:
+    return Profile(
+        dataflow="wc",
+        plan=used,
+        best=best,
+        rows_per_s=rows_per_s,
+        latency_s=0.4,
+        latency_target_s=0.5,
+        meets_target=True,
+        unfinished_rows=50,
+        source_tasks=1,
+        throttle=0.8,
+        reason="no better plan",
+        operators=OPERATORS,
+        rounds=(),
+        seconds=90.0,
+        saved_s=0.0,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.api.input_files import dataflow_from
 from penstock.api.policy_options import OptionError
+from penstock.api.profile_trials import given_session, spark_platform
 from penstock.api.profiling import ProfiledEngine, profile
 from penstock.api.record import RunRecord
 from penstock.dataflow import Dataflow, Kind
@@ -33,6 +34,7 @@ def compare(
     *,
     slots: int,
     latency_s: float = 0.5,
+    spark: Any = None,
     engine: ProfiledEngine | None = None,
     behaviour_a: Behaviour | str | Path | None = None,
     behaviour_b: Behaviour | str | Path | None = None,
@@ -58,6 +60,8 @@ def compare(
         b: The other dataflow. Its sources have the same names and schemas.
         slots: Number of slots of the platform.
         latency_s: Highest mean latency.
+        spark: An existing Spark session with so many slots, which stays open. The default is the active session, if
+            there is one, and new sessions otherwise.
         engine: Engine of the trials, one of those of `penstock.profile`. The default is Spark, or "row-by-row" if costs
             are given.
         behaviour_a: Simulated cost of the operators of `a`, as a value or as a JSON file.
@@ -98,7 +102,10 @@ def compare(
         )
     say = on_message or (lambda message: None)
     first, second = dataflow_from(a), dataflow_from(b)
-    checked = _checked_results(first, second, sample_rows, say) if check else None
+    spark = given_session(spark, None)
+    if not simulated:
+        spark_platform(slots, None, None, spark)  # the slots must be those of the session
+    checked = _checked_results(first, second, sample_rows, say, spark) if check else None
     comparison = Comparison(slots=slots, latency_target_s=latency_s, engine=used, check=checked)
     if checked is not None and not checked.equal:
         return comparison
@@ -115,6 +122,7 @@ def compare(
             given,
             latency_s=latency_s,
             slots=slots,
+            spark=None if simulated else spark,
             behaviour=behaviour,
             like=like,
             types=types,
@@ -145,13 +153,12 @@ def _named(report: Callable[[str, ProfileProgress], None], name: str) -> Callabl
     return lambda progress: report(name, progress)
 
 
-def _checked_results(a: Dataflow, b: Dataflow, rows: int, say: Callable[[str], None]) -> ResultCheck:
-    from penstock.api.spark_session import active_session, prepared_session
+def _checked_results(a: Dataflow, b: Dataflow, rows: int, say: Callable[[str], None], given: Any) -> ResultCheck:
+    from penstock.api.spark_session import prepared_session
     from penstock.study.stepwise.comparison import compared_results
 
     _check_same_sources(a, b)
     say(f"comparing the results of {a.name} and {b.name} on {rows} rows ...")
-    given = active_session()
     try:
         from penstock.engines.spark.batch_result import batch_results, input_samples
         from penstock.engines.spark.session import end, session
@@ -188,19 +195,19 @@ def _check_same_sources(a: Dataflow, b: Dataflow) -> None:
 
 
 def _best_trial(directory: Path, result: Profile) -> Trial:
-    """Return the stored trial of the best plan, which has the throughput of each window."""
+    """Return the stored trial of the best round, which has the throughput of each window."""
     from penstock.store import StoreReader
 
     with StoreReader(directory) as reader:
         trials = [trial for trial in reader.trials() if trial.study == "profile" and trial.samples]
-    return next(trial for trial in trials if (trial.plan, trial.rows_per_s) == (result.plan, result.rows_per_s))
+    return trials[result.best - 1]
 
 
 def _summary(program: str, result: Profile, directory: Path) -> ComparedDataflow:
     from penstock.study.stepwise.comparison import ComparedDataflow, seconds_per_external_row
-    from penstock.study.stepwise.sequential_test import confidence_interval
+    from penstock.study.stepwise.sequential_test import trial_interval
 
-    low, high = confidence_interval(_best_trial(directory, result).samples)
+    low, high = trial_interval(_best_trial(directory, result).samples)
     return ComparedDataflow(
         program=program,
         dataflow=result.dataflow,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.api.policy_options import OptionError
 from penstock.api.profiling import ProfiledEngine, ProfileOptions, prepared
@@ -27,6 +27,7 @@ def profile_platforms(
     executors: Sequence[int] = (),
     rows_per_s: float | None = None,
     cluster: str | Path | None = None,
+    spark: Any = None,
     engine: ProfiledEngine | None = None,
     behaviour: Behaviour | str | Path | None = None,
     like: RunRecord | str | Path | None = None,
@@ -51,6 +52,8 @@ def profile_platforms(
         executors: Numbers of executors, on a cluster or in simulation.
         rows_per_s: Rate for which to find the smallest platform.
         cluster: Directory of a running cluster.
+        spark: An existing Spark session, which stays open; it has one number of slots. The default is the active
+            session, if there is one and no cluster is given.
         engine: "spark", "row-by-row" or "micro-batch"; see `penstock.profile`.
         behaviour: Simulated cost of the operators.
         like: Run whose operator costs are simulated.
@@ -74,7 +77,7 @@ def profile_platforms(
     options = ProfileOptions(
         latency_s=latency_s, engine=engine, slice=slice, k=k, alpha=alpha, types=types or {}, seed=seed
     )
-    study = prepared(flow, options, behaviour=behaviour, like=like, cluster=cluster, spark=None)
+    study = prepared(flow, options, behaviour=behaviour, like=like, cluster=cluster, spark=spark)
     machines, counts = ("slots", sorted(set(slots))) if slots else ("executors", sorted(set(executors)))
     platforms = {
         count: study.platform(count, None) if machines == "slots" else study.platform(None, count) for count in counts
@@ -98,8 +101,18 @@ def profile_platforms(
 
 
 def _write_plot(curve: PlatformCurve, path: Path) -> None:
-    from penstock.report.mst_curve import MstCurve, MstPoint
-    from penstock.report.page import mst_page, write_page
+    from penstock.report.page import platforms_page, write_page
+    from penstock.report.profile_report import PlatformResult
 
-    points = tuple(MstPoint(executors=point.count, rows_per_s=point.rows_per_s) for point in curve.points)
-    write_page(path, mst_page([MstCurve(app=curve.dataflow, points=points, machines=curve.machines)]))
+    results = [
+        PlatformResult(
+            machines=curve.machines,
+            count=point.count,
+            rows_per_s=point.rows_per_s,
+            low_rows_per_s=point.low_rows_per_s,
+            high_rows_per_s=point.high_rows_per_s,
+            latency_s=point.latency_s,
+        )
+        for point in curve.points
+    ]
+    write_page(path, platforms_page(curve.dataflow, results))

@@ -116,6 +116,15 @@ class SparkPlatform:
         return self.master if self.master.startswith("local") else "cluster"
 
 
+def given_session(spark: Any, cluster: str | Path | None) -> Any:
+    """Return the session to use, which stays open: the given one, or the active one as in `penstock.run`."""
+    if spark is None and cluster is None:
+        from penstock.api.spark_session import active_session
+
+        return active_session()
+    return spark
+
+
 def spark_platform(
     slots: int | None, executors: int | None, cluster: str | Path | None, spark: Any = None
 ) -> SparkPlatform:
@@ -139,7 +148,10 @@ def spark_platform(
     if spark is not None:
         available = int(spark.sparkContext.defaultParallelism)
         if slots not in (None, available):
-            raise OptionError(f"slots is {slots}, but the Spark session has {available}; omit slots.")
+            raise OptionError(
+                f"slots is {slots}, but the Spark session has {available}; omit slots, or stop the session so that "
+                "Penstock starts one."
+            )
         return SparkPlatform(slots=available, executors=1, spark=spark, master=str(spark.sparkContext.master))
     slots = slots or os.cpu_count() or 1
     return SparkPlatform(slots=slots, executors=1, master=f"local[{slots}]")
@@ -171,7 +183,8 @@ class SparkTrials:
     def __init__(self, flow: Dataflow, platform: SparkPlatform, directory: Path) -> None:
         self._flow, self._platform, self._directory = flow, platform, directory
         self._engines: ContinuedEngine | None = None
-        self._session: Any = None
+        self._spark: Any = None  # session of the trials
+        self._session: Any = None  # the same, if this object has created it and stops it
 
     def fresh(self, plan: Plan) -> tuple[RunnableEngine, Clock]:
         from penstock.study.stepwise.continued_engine import ContinuedEngine
@@ -184,6 +197,7 @@ class SparkTrials:
         """Start Spark and an engine with one replica per slot, and warm it up."""
         from penstock.api.spark_session import prepared_session
         from penstock.engines.spark.engine import SparkEngine
+        from penstock.engines.spark.jvm import running_master
         from penstock.engines.spark.run_directory.orphans import await_orphan
         from penstock.engines.spark.session import session
         from penstock.plan import default_plan
@@ -193,7 +207,13 @@ class SparkTrials:
         if platform.spark is not None:
             spark = prepared_session(platform.spark)
         else:
-            spark = self._session = session(platform.master, "penstock profile", platform.confs, run=self._directory)
+            others = running_master() is not None  # a session that another thread of this process created
+            spark = session(platform.master, "penstock profile", platform.confs, run=self._directory)
+            if others:
+                spark = prepared_session(spark)
+            else:
+                self._session = spark
+        self._spark = spark
         folder = self._directory / _TRIALS
         await_orphan(folder)  # the JVM of a study that was killed may still write there
         shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted study
@@ -211,8 +231,7 @@ class SparkTrials:
         """Compute the streams of a sample of the input as one batch. Needs the session of the trials."""
         from penstock.engines.spark.batch_result import input_samples, row_sizes
 
-        spark = self._platform.spark or self._session
-        return row_sizes(self._flow, input_samples(self._flow, _SAMPLE_ROWS), spark)
+        return row_sizes(self._flow, input_samples(self._flow, _SAMPLE_ROWS), self._spark)
 
     def time(self) -> float:
         return time.time()

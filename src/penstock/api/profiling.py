@@ -23,6 +23,7 @@ from penstock.api.profile_trials import (
     SparkTrials,
     costs_for_trials,
     endless_sources,
+    given_session,
     spark_platform,
 )
 from penstock.api.record import RunRecord
@@ -77,7 +78,8 @@ def profile(
 
     The study measures the operators at a small load, adds tasks in the ratio of their loads until the platform is used
     up, and then adjusts single operators. Each trial is stored when it ends, so the same call continues an interrupted
-    study. The directory also contains the plan as `plan.json`. Sinks compute everything and write nothing.
+    study. The directory also contains the plan as `plan.json`, and the result as `profile.json`. Sinks compute
+    everything and write nothing.
 
     Args:
         flow: A dataflow, "FILE[:name]" or "MODULE[:name]".
@@ -85,7 +87,8 @@ def profile(
         slots: Number of slots of the platform. The default on Spark is the number of processors.
         executors: Number of executors of a cluster or of a simulation, instead of slots.
         cluster: Directory of a running cluster. The default is a local Spark session with `slots` slots.
-        spark: An existing Spark session, which stays open.
+        spark: An existing Spark session, which stays open. The default is the active session, if there is one and no
+            cluster is given.
         engine: "spark", or a simulated engine: "row-by-row" or "micro-batch" (as Spark works). The default is "spark"
             if no cost of the operators is given, and "row-by-row" otherwise.
         behaviour: Simulated cost of the operators, as a value or as a JSON file; give either this or `like`.
@@ -172,6 +175,7 @@ def prepared(
         costs = costs_for_trials(dataflow, operator_costs(dataflow, behaviour, record))
     else:
         dataflow = endless_sources(dataflow)
+        spark = given_session(spark, cluster)
     return PreparedProfile(
         flow=dataflow,
         name=flow if isinstance(flow, str) else dataflow.name,
@@ -250,6 +254,7 @@ class PreparedProfile:
             with _recorded(store, self.flow, self.name), contextlib.closing(trials):
                 result = study.run(on_progress)
         (directory / PLAN_FILE).write_text(result.plan.to_json())
+        result.write(directory)
         return result
 
     def trials(self, platform: Platform, directory: Path, store: Store) -> ProfileTrials:

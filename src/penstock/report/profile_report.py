@@ -9,14 +9,12 @@ from pathlib import Path
 import msgspec
 
 from penstock.dataflow.errors import PenstockError
-from penstock.plan.plan import Plan
 from penstock.store import ProfiledOperator, StoreReader, Trial
 from penstock.study.stepwise.configuration import TrialChange
-from penstock.study.stepwise.profile import ProfileRound
-from penstock.study.stepwise.sequential_test import Verdict, confidence_interval
+from penstock.study.stepwise.profile import ProfileRound, result_in
+from penstock.study.stepwise.sequential_test import Verdict, trial_interval
 
 PROFILE = "profile"  # `Trial.study` of a profile
-_PLAN_FILE = "plan.json"
 _PLATFORM = re.compile(r"(slots|executors)-(\d+)")  # directory of a study on one of several platforms
 
 
@@ -60,7 +58,7 @@ def profile_report(directory: Path, trials: Sequence[Trial]) -> ProfileReport | 
     target = conditions.get("latency_s")
     target_s = None if target is None else float(target)
     made = [trial for trial in profiled if trial.profile is not None and trial.profile.step != "features"]
-    best = _best(made, target_s, _final_plan(directory))
+    best = _best(directory, made, target_s)
     rounds = tuple(
         ReportedRound(round=_round(number, made, best), samples=trial.samples, is_best=number == best)
         for number, trial in enumerate(made)
@@ -111,28 +109,22 @@ def platform_results(directory: Path) -> tuple[PlatformResult, ...]:
     return tuple(results) if len(results) > 1 else ()
 
 
-def _final_plan(directory: Path) -> Plan | None:
-    """Return the plan that the study chose; None if it is not finished."""
-    try:
-        return Plan.from_json((directory / _PLAN_FILE).read_bytes())
-    except (OSError, PenstockError):
-        return None
-
-
-def _best(trials: Sequence[Trial], target_s: float | None, final: Plan | None) -> int | None:
-    """Return the best of the rounds with the final plan, or of all rounds if there is no final plan yet."""
-    numbers = [number for number, trial in enumerate(trials) if final is None or trial.plan == final]
-    if not numbers:
+def _best(directory: Path, trials: Sequence[Trial], target_s: float | None) -> int | None:
+    """Return the round that the study chose, or the best one so far if it is not finished; None before the first."""
+    result = result_in(directory)
+    if result is not None:
+        return result.best - 1
+    if not trials:
         return None
 
     def latency_s(number: int) -> float:
         profile = trials[number].profile
         return 0.0 if profile is None or profile.latency_s is None else profile.latency_s
 
-    within = [number for number in numbers if target_s is None or latency_s(number) <= target_s]
+    within = [number for number in range(len(trials)) if target_s is None or latency_s(number) <= target_s]
     if within:
         return max(within, key=lambda number: trials[number].rows_per_s or 0.0)
-    return min(numbers, key=latency_s)
+    return min(range(len(trials)), key=latency_s)
 
 
 def _round(number: int, trials: Sequence[Trial], best: int | None) -> ProfileRound:
@@ -140,7 +132,7 @@ def _round(number: int, trials: Sequence[Trial], best: int | None) -> ProfileRou
     profile = trial.profile
     assert profile is not None
     rows_per_s = trial.rows_per_s or 0.0
-    low, high = confidence_interval(trial.samples) if trial.samples else (rows_per_s, rows_per_s)
+    low, high = trial_interval(trial.samples) if trial.samples else (rows_per_s, rows_per_s)
     before = None if profile.reference is None else trials[profile.reference].rows_per_s
     throttled = profile.change == TrialChange.THROTTLE.value and profile.verdict == Verdict.NO_DIFFERENCE.value
     return ProfileRound(

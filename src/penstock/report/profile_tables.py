@@ -42,22 +42,25 @@ def rounds_table(rounds: Sequence[ProfileRound], progress: ProfileProgress | Non
 def progress_text(progress: ProfileProgress) -> str:
     """
     >>> progress_text(ProfileProgress(step="platform", rounds=3, max_rounds=40, remaining_s=185.0))
-    'step platform, round 3 of at most 40, at most 185 s of trials remaining'
+    'step platform, round 3 of at most 40, about 185 s of trials remaining'
     """
     text = f"step {progress.step}, round {progress.rounds} of at most {progress.max_rounds}"
     if progress.remaining_s is None:
         return text
-    return f"{text}, at most {progress.remaining_s:.0f} s of trials remaining"
+    return f"{text}, about {progress.remaining_s:.0f} s of trials remaining"
 
 
 def profile_tables(profile: Profile) -> Group:
     """Return the operators, the rounds, and the result in words."""
     target = "meets" if profile.meets_target else "misses"
+    throttled = "" if profile.throttle == 1 else f" (throttled to {profile.throttle:.0%})"
     result = (
         f"best plan: {_replicas_text(profile.plan)} on {slots_text(profile.plan.slots)}: "
         f"{profile.rows_per_s:,.0f} rows/s, "
         f"latency {profile.latency_s * 1e3:,.0f} ms ({target} the target of {profile.latency_target_s * 1e3:,.0f} ms)\n"
         f"cuts: {', '.join(sorted(profile.plan.cuts)) or 'none'}\n"
+        f"rows in flight: {profile.unfinished_rows:,}{throttled}; a run does not limit them, so these figures hold for "
+        "loads up to this rate\n"
         f"ended because {profile.reason}\n"
         f"{len(profile.rounds)} rounds in {profile.seconds:,.0f} s; "
         f"trials that ended early saved {profile.saved_s:,.0f} s"

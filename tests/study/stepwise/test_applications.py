@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
+import numpy as np
 import pytest
 
 import penstock
@@ -132,9 +133,7 @@ def test_micro_batches(name: str, tmp_path: Path) -> None:
 
     assert len(result.rounds) <= MAX_ROUNDS
     assert result.meets_target
-    # The plan is the best one, and the throttle uses most of the latency target.
-    assert result.rows_per_s >= 0.95 * best(result.latency_s)
-    assert result.rows_per_s >= 0.94 * best(2.0)
+    assert result.rows_per_s >= 0.95 * best(2.0)
     # This throttle costs some throughput, and it is the result nevertheless.
     (chosen,) = (row for row in result.rounds if row.rows_per_s == result.rows_per_s)
     assert chosen.change == "throttle" and chosen.kept
@@ -147,17 +146,41 @@ def test_a_target_that_no_throttle_meets_is_reported(tmp_path: Path) -> None:
     assert "remains without load" in result.reason
 
 
-def test_twitter_sentiment_is_near_the_optimum_with_measured_types(tmp_path: Path) -> None:
-    """Its windows are found to be logic-dependent, so the operators behind them keep one task.
+def best_sentiment_per_s(slots: int) -> float:
+    """The best of all plans of the sentiment analysis with at most eight tasks per slot, by the same placement.
 
-    A tweet takes 0.36 ms in 'store', 0.1 ms in 'sentiment', 0.02 ms in 'hashtags' and 0.15 ms in 'tag_count'. With at
-    most eight tasks on each of 12 slots, 93 of them can be divided as 53, 15, 3 and 22, which sustains 22 / 8 / 0.15 ms.
+    A tweet takes 0.36 ms in 'store', 0.1 ms in 'sentiment', 0.02 ms in 'hashtags' and 0.15 ms in 'tag_count'. The others
+    process some rows per window with one task each, which also has its part of a slot.
     """
-    result = profile_of("twitter_sentiment", tmp_path)
+    most, best = 8 * slots - 3, 0.0
+    for sentiment, hashtags in itertools.product(range(1, most), repeat=2):
+        left = most - sentiment - hashtags
+        if left < 2:
+            continue
+        store, tags = (axis.ravel() for axis in np.indices((left - 1, left - 1)) + 1)
+        store, tags = store[store + tags <= left], tags[store + tags <= left]
+        counts = [store, sentiment, 1, hashtags, tags, 1, 1]  # in the order of the dataflow
+        each, more = np.divmod(sum(counts), slots)  # so many slots have one task more than the others
+        first, rates = 0, []
+        for count, seconds in zip(counts, (0.36e-3, 0.1e-3, None, 0.02e-3, 0.15e-3, None, None), strict=True):
+            last = first + count
+            if seconds is not None:
+                on_fuller = np.minimum(last % slots, more) - np.minimum(first % slots, more)
+                on_fuller = on_fuller + more * (last // slots - first // slots)
+                rates.append((on_fuller / (each + 1) + (count - on_fuller) / np.maximum(each, 1e-9)) / seconds)
+            first = last
+        best = max(best, float(np.min(rates, axis=0).max()))
+    return best
+
+
+@pytest.mark.parametrize("slots", [8, 12, 16])
+def test_twitter_sentiment_is_near_the_optimum_with_measured_types(slots: int, tmp_path: Path) -> None:
+    """Its windows are found to be logic-dependent, so the operators behind them keep one task."""
+    result = profile_of("twitter_sentiment", tmp_path, slots)
     types = {operator.operator: operator.type for operator in result.operators}
     assert types["place_average"] == types["tag_count"] == "logic-dependent"
     assert [types[name] for name in ("store", "language", "sentiment", "hashtags")] == ["proportional"] * 4
     assert {result.plan.replicas[name] for name in ("average", "leaders", "ranking")} == {1}
     assert len(result.rounds) <= MAX_ROUNDS
     assert result.meets_target
-    assert result.rows_per_s >= 0.95 * 22 / 8 / 0.15e-3
+    assert result.rows_per_s >= 0.95 * best_sentiment_per_s(slots)

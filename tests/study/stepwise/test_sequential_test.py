@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from penstock.control.policies.stepwise.recalibration import LIMITS as ONLINE_LIMITS
 from penstock.study.stepwise.sequential_test import (
     TrialLimits,
     Verdict,
@@ -27,15 +28,48 @@ def answer(reference: np.ndarray, samples: np.ndarray, limits: TrialLimits = LIM
     raise AssertionError("the trial has no end")
 
 
+def series(rng: np.random.Generator, count: int, correlation: float, mean: float = 1_000.0) -> np.ndarray:
+    """Return a stationary autoregressive series with a standard deviation of 50."""
+    values = np.empty(count)
+    last = rng.normal()
+    for number in range(count):
+        values[number] = last
+        last = correlation * last + np.sqrt(1.0 - correlation**2) * rng.normal()
+    return mean + 50.0 * values
+
+
+LIMITS_IN_USE = {
+    "default": LIMITS,
+    "spark": TrialLimits(min_windows=8, max_windows=16, max_warm_up=8, tolerance=0.05),
+    "online": ONLINE_LIMITS,
+}
+
+
 @pytest.mark.long
-def test_at_most_6_percent_of_1000_comparisons_of_equal_trials_find_a_difference() -> None:
+@pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
+@pytest.mark.parametrize("limits", LIMITS_IN_USE.values(), ids=LIMITS_IN_USE)
+def test_at_most_6_percent_of_1000_comparisons_of_equal_trials_find_a_difference(
+    limits: TrialLimits, correlation: float
+) -> None:
     rng = np.random.default_rng(7)
     false = 0
     for _ in range(1_000):
-        reference = rng.normal(1_000.0, 50.0, rng.integers(LIMITS.min_windows, LIMITS.max_windows + 1))
-        verdict, _ = answer(reference, rng.normal(1_000.0, 50.0, LIMITS.max_windows))
+        reference = series(rng, rng.integers(limits.min_windows, limits.max_windows + 1), correlation)
+        verdict, _ = answer(reference, series(rng, limits.max_windows, correlation), limits)
         false += verdict in (Verdict.BETTER, Verdict.WORSE)
     assert false <= 60
+
+
+@pytest.mark.parametrize(("correlation", "least"), [(0.0, 0.9), (0.3, 0.75)])
+@pytest.mark.parametrize("limits", LIMITS_IN_USE.values(), ids=LIMITS_IN_USE)
+def test_a_difference_of_20_percent_is_found(limits: TrialLimits, correlation: float, least: float) -> None:
+    rng = np.random.default_rng(8)
+    found = 0
+    for _ in range(200):
+        reference = series(rng, rng.integers(limits.min_windows, limits.max_windows + 1), correlation)
+        verdict, _ = answer(reference, series(rng, limits.max_windows, correlation, 1_200.0), limits)
+        found += verdict is Verdict.BETTER
+    assert found >= least * 200
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.2, Verdict.BETTER), (0.8, Verdict.WORSE)])

@@ -25,7 +25,7 @@ from penstock.report.page.plots import Plot, StepSeries, TimePlots, mst_plot, st
 from penstock.report.page.profile_plots import latency_by_round, throughput_by_platform, throughput_by_round
 from penstock.report.page.thread_plots import curve_plots
 from penstock.report.profile_graph import profile_operators
-from penstock.report.profile_report import ProfileReport
+from penstock.report.profile_report import PlatformResult, ProfileReport
 from penstock.report.run_report import RunReport
 from penstock.report.watched import capacity_note, capacity_text
 from penstock.study.curves.measured_curve import MeasuredCurve
@@ -97,6 +97,11 @@ def _profile_page(report: RunReport, profile: ProfileReport) -> str:
 def mst_page(curves: Sequence[MstCurve]) -> str:
     """Return a page with one plot per curve."""
     return _plots_page("Maximum sustainable throughput", [mst_plot(curve) for curve in curves])
+
+
+def platforms_page(dataflow: str, results: Sequence[PlatformResult]) -> str:
+    """Return a page with the best throughput by slots or executors, and its confidence intervals."""
+    return _plots_page(f"{dataflow}: performance against resources", [throughput_by_platform(results)])
 
 
 def curves_page(curves: Sequence[MeasuredCurve]) -> str:

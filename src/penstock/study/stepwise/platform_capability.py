@@ -37,9 +37,9 @@ from penstock.study.stepwise.slot_filling import Fill
 
 _HEADROOM = 0.9  # a throttle aims at this share of the latency target
 _MAX_FILLINGS = 3
-_NEAR_TARGET = 0.95  # the search for a throttle that costs throughput ends at this share of the latency target
+_NEAR_TARGET = 0.97  # the search for a throttle that costs throughput ends at this share of the latency target
 _TOLERANCE = 0.02  # loss of throughput that ends the search for a throttle
-_CLOSE = 1.1  # the search for a throttle ends when its bounds differ by less than this factor
+_CLOSE = 1.05  # the search for a throttle ends when its bounds differ by less than this factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +203,7 @@ def _tightened(rounds: Sequence[Round], best: int, settings: PlatformSettings) -
     share, step = last.configuration.throttle, first.configuration.throttle - last.configuration.throttle
     slope_s = (first.latency_s - last.latency_s) / step
     without_load_s = last.latency_s - slope_s * share
-    aim_s = (1.0 + _HEADROOM) / 2.0 * settings.latency_target_s
+    aim_s = (1.0 + _NEAR_TARGET) / 2.0 * settings.latency_target_s
     if slope_s <= 0 or without_load_s >= aim_s:
         return Finished(
             round=best,
@@ -217,14 +217,14 @@ def _tightened(rounds: Sequence[Round], best: int, settings: PlatformSettings) -
 def _throttle_between(tight: Round, loose: Round, target_s: float) -> float:
     """Return the throttle between two trials at which the latency is just below the target: a line through logarithms.
 
-    The lower and upper quarter are left out, so that the bounds approach each other also if the latency is noisy.
+    The lower and upper tenth are left out, so that the bounds approach each other also if the latency is noisy.
     """
     low, high = math.log(tight.configuration.throttle), math.log(loose.configuration.throttle)
     aim_s = (1.0 + _NEAR_TARGET) / 2.0 * target_s
     position = 0.5
     if tight.latency_s < loose.latency_s:
         position = math.log(aim_s / tight.latency_s) / math.log(loose.latency_s / tight.latency_s)
-    return math.exp(low + min(0.75, max(0.25, position)) * (high - low))
+    return math.exp(low + min(0.9, max(0.1, position)) * (high - low))
 
 
 def _without_last_throttles(rounds: Sequence[Round]) -> Sequence[Round]:

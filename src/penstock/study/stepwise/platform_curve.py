@@ -63,7 +63,7 @@ def platform_curve(
 
 
 def _point(count: int, profile: Profile) -> PlatformPoint:
-    best = next(row for row in profile.rounds if row.plan == profile.plan and row.rows_per_s == profile.rows_per_s)
+    best = profile.rounds[profile.best - 1]
     return PlatformPoint(
         count=count,
         plan=profile.plan,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from penstock.dataflow.errors import PenstockError
 from penstock.plan import Plan
 from penstock.store import ProfiledOperator
+
+RESULT_FILE = "profile.json"  # in the directory of a finished study
 
 
 class ProfileRound(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,16 +41,36 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     dataflow: str
     plan: Plan
+    best: int  # number of the round with this plan, from 1
     rows_per_s: float
     latency_s: float
     latency_target_s: float
     meets_target: bool
-    unfinished_rows: int  # rows in flight of the best round
+    unfinished_rows: int  # rows in flight of the best round, which `source_tasks` and `throttle` limit
+    source_tasks: int
+    throttle: float
     reason: str  # why the study ended
     operators: tuple[ProfiledOperator, ...]
     rounds: tuple[ProfileRound, ...]
     seconds: float  # duration of all trials
     saved_s: float
+
+    def write(self, directory: Path) -> None:
+        """Write the result into the directory of the study. Until then the study is not finished."""
+        (directory / RESULT_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(self)))
+
+
+def result_in(directory: Path) -> Profile | None:
+    """Return the result of the study in a directory; None if it is not finished."""
+    file = directory / RESULT_FILE
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Profile)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise PenstockError(
+            f"'{file}' is not the result of a profile ({error}); repeat the command of the study to write it again."
+        ) from None
 
 
 class ProfileProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,4 +80,4 @@ class ProfileProgress(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     max_rounds: int
     round: ProfileRound | None = None
-    remaining_s: float | None = None  # at most, in the time of the engine; None before the first round
+    remaining_s: float | None = None  # expected, in the time of the engine; None before the first round

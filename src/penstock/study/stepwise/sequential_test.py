@@ -4,7 +4,7 @@ The question is whether the throughput of a trial is better or worse than that o
 each window would find differences that do not exist, so each test may use only a part of the significance level. The
 parts follow the spending function of Lan and DeMets (Biometrika 70, 1983) with the shape of Pocock, which ends trials
 with a clear answer early, and add up to the level. The total probability of a false answer is therefore at most the
-level (union bound).
+level (union bound). Neighbouring windows of a trial are correlated, which `autocorrelation` takes into account.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
+
+from penstock.study.stepwise.autocorrelation import TEST_MARGIN, autocorrelation, mean_error
 
 _REMAINING = 2  # windows that the rule never discards
 
@@ -107,29 +108,42 @@ def verdict_after(
         if abs(mean - other) <= limits.tolerance * abs(other):
             return Verdict.NO_DIFFERENCE
         return Verdict.BETTER if mean > other else Verdict.WORSE
-    welch = _welch(reference, samples)
-    if welch.pvalue < level:
-        return Verdict.BETTER if welch.statistic > 0 else Verdict.WORSE
+    welch = welch_test(reference, samples)
+    if welch.p_value < level:
+        return Verdict.BETTER if welch.difference > 0 else Verdict.WORSE
     margin = limits.tolerance * abs(other)
-    not_lower = _welch(reference, samples, shift=margin, alternative="greater").pvalue < level
-    not_higher = _welch(reference, samples, shift=-margin, alternative="less").pvalue < level
-    return Verdict.NO_DIFFERENCE if (not_lower and not_higher) or count >= limits.max_windows else None
+    is_equal = welch.p_not_above(-margin) < level and welch.p_not_below(margin) < level
+    return Verdict.NO_DIFFERENCE if is_equal or count >= limits.max_windows else None
 
 
-def _welch(
-    reference: Sequence[float], samples: Sequence[float], *, shift: float = 0.0, alternative: str = "two-sided"
-) -> Any:
-    """Return Welch's t-test of the samples, moved by `shift`, against the reference."""
-    return stats.ttest_ind_from_stats(
-        np.mean(samples) + shift,
-        np.std(samples, ddof=1),
-        len(samples),
-        np.mean(reference),
-        np.std(reference, ddof=1),
-        len(reference),
-        equal_var=False,
-        alternative=alternative,
-    )
+@dataclass(frozen=True, slots=True)
+class WelchTest:
+    """Welch's t-test of the means of two series."""
+
+    difference: float
+    error: float
+    freedom: float
+
+    @property
+    def p_value(self) -> float:
+        """The probability of such a difference, in either direction, if the means are equal."""
+        return float(2.0 * special.stdtr(self.freedom, -abs(self.difference) / self.error))
+
+    def p_not_above(self, bound: float) -> float:
+        """Return the probability of such a difference or a higher one if the means differ by the bound at most."""
+        return float(special.stdtr(self.freedom, (bound - self.difference) / self.error))
+
+    def p_not_below(self, bound: float) -> float:
+        return float(special.stdtr(self.freedom, (self.difference - bound) / self.error))
+
+
+def welch_test(reference: Sequence[float], samples: Sequence[float]) -> WelchTest:
+    """Compare two series that vary. Both have the same correlation of neighbours, because it is hard to estimate."""
+    correlation = autocorrelation(reference, samples, margin=TEST_MARGIN)
+    errors = [mean_error(values, correlation) for values in (reference, samples)]
+    variance = sum(error.variance for error in errors)
+    freedom = variance**2 / sum(error.variance**2 / error.freedom for error in errors)
+    return WelchTest(float(np.mean(samples)) - float(np.mean(reference)), math.sqrt(variance), freedom)
 
 
 def _is_above(values: Sequence[float], bound: float, level: float) -> bool:
@@ -137,11 +151,12 @@ def _is_above(values: Sequence[float], bound: float, level: float) -> bool:
         return False
     if np.ptp(values) <= 1e-9 * bound:
         return values[0] > bound
-    return bool(stats.ttest_1samp(values, bound, alternative="greater").pvalue < level)
+    error = mean_error(values, autocorrelation(values, margin=TEST_MARGIN))
+    return bool(special.stdtr(error.freedom, (bound - float(np.mean(values))) / math.sqrt(error.variance)) < level)
 
 
 def confidence_interval(samples: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Return the confidence interval of the mean: mean +- t s / sqrt(n).
+    """Return the confidence interval of the mean of independent values: mean +- t s / sqrt(n).
 
     >>> low, high = confidence_interval([9.0, 10.0, 11.0])
     >>> round(low, 2), round(high, 2)
@@ -152,6 +167,16 @@ def confidence_interval(samples: Sequence[float], level: float = 0.95) -> tuple[
         return mean, mean
     low, high = stats.t.interval(level, df=len(samples) - 1, loc=mean, scale=error)
     return float(low), float(high)
+
+
+def trial_interval(samples: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Return the confidence interval of the mean of the windows of one trial, which may be correlated."""
+    mean = float(np.mean(samples))
+    if len(samples) < 2 or np.ptp(samples) <= 0.0:
+        return mean, mean
+    error = mean_error(samples, autocorrelation(samples))
+    half = float(stats.t.ppf(0.5 + level / 2.0, error.freedom)) * math.sqrt(error.variance)
+    return mean - half, mean + half
 
 
 def is_precise(samples: Sequence[float], limits: TrialLimits) -> bool:

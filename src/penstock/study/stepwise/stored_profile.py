@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.plan import Plan
 from penstock.store import ProfiledOperator, StoreReader, Trial
 from penstock.store.schema import FILE
-from penstock.study.stepwise.configuration import TrialChange
-from penstock.study.stepwise.sequential_test import Verdict
+from penstock.study.stepwise.profile import result_in
 
 STUDY = "profile"
 
@@ -47,12 +46,12 @@ class StoredProfile:
 
 
 def stored_profile(directory: Path, *, dataflow: str) -> StoredProfile:
-    """Return the profile in a directory. Its sizes are in one study, or in one study per sub-directory.
+    """Return the profile in a directory. Its sizes are in one study, or in one finished study per sub-directory.
 
     Raises PenstockError if there is none, if it is incomplete, or if it belongs to another dataflow.
     """
-    folders = [directory, *sorted(path for path in directory.glob("*") if path.is_dir())]
-    trials = [trial for folder in folders if (folder / FILE).is_file() for trial in _trials(folder)]
+    folders = [path for path in (directory, *sorted(directory.glob("*"))) if (path / FILE).is_file()]
+    trials = [trial for folder in folders for trial in _trials(folder)]
     rounds = [trial for trial in trials if trial.profile is not None and trial.profile.step != "features"]
     features = [trial for trial in trials if trial.profile is not None and trial.profile.step == "features"]
     if not rounds or not features:
@@ -62,6 +61,11 @@ def stored_profile(directory: Path, *, dataflow: str) -> StoredProfile:
     other = next((trial.plan.dataflow for trial in rounds if trial.plan.dataflow != dataflow), None)
     if other is not None:
         raise PenstockError(f"'{directory}' is a profile of dataflow '{other}'; give a profile of '{dataflow}'.")
+    results = [result for folder in folders if (result := result_in(folder)) is not None]
+    if not results:
+        raise PenstockError(
+            f"The profile in '{directory}' is not finished; repeat the command that began it, which continues it."
+        )
     last = features[-1]
     assert last.profile is not None
     conditions = last.profile.conditions
@@ -69,8 +73,8 @@ def stored_profile(directory: Path, *, dataflow: str) -> StoredProfile:
     return StoredProfile(
         dataflow=dataflow,
         plans=tuple(
-            best_plan([trial for trial in rounds if trial.plan.slots == slots], target_s)
-            for slots in sorted({trial.plan.slots for trial in rounds})
+            ProfiledPlan(plan=result.plan, rows_per_s=result.rows_per_s, latency_s=result.latency_s)
+            for result in sorted(results, key=lambda result: result.plan.slots)
         ),
         operators=last.profile.operators,
         latency_target_s=target_s,
@@ -85,19 +89,3 @@ def stored_profile(directory: Path, *, dataflow: str) -> StoredProfile:
 def _trials(folder: Path) -> Iterable[Trial]:
     with StoreReader(folder) as store:
         return [trial for trial in store.trials() if trial.study == STUDY and trial.profile is not None]
-
-
-def best_plan(rounds: Sequence[Trial], latency_target_s: float) -> ProfiledPlan:
-    """Return the result of a study: the fastest plan within the latency target, else the fastest plan.
-
-    Rounds that were not better than their reference do not count, because a higher mean may be chance. A throttled
-    round counts: it is the result of step 2 if the best plan misses the target without a throttle.
-    """
-    measured = [
-        ProfiledPlan(plan=trial.plan, rows_per_s=trial.rows_per_s, latency_s=trial.profile.latency_s)
-        for trial in rounds
-        if trial.profile is not None and trial.profile.latency_s is not None and trial.rows_per_s is not None
-        if trial.profile.verdict in (None, Verdict.BETTER.value) or trial.profile.change == TrialChange.THROTTLE.value
-    ]
-    within = [plan for plan in measured if plan.latency_s <= latency_target_s]
-    return max(within or measured, key=lambda plan: plan.rows_per_s)

@@ -41,7 +41,8 @@ from penstock.study.stepwise.region_graph import (
     regions_by_query,
     separating_cuts,
 )
-from penstock.study.stepwise.sequential_test import TrialLimits, Verdict, confidence_interval
+from penstock.study.stepwise.rounds_left import rounds_left
+from penstock.study.stepwise.sequential_test import TrialLimits, Verdict, trial_interval
 from penstock.study.stepwise.slot_filling import Fill, SlotFilling, TurnFilling
 from penstock.study.stepwise.task_ratios import TaskRatios, task_ratios, whole_ratios
 from penstock.study.stepwise.trial import FreshEngine, TrialSettings, measure_trial
@@ -243,6 +244,7 @@ class _Search:
         self._study, self._features, self._report = study, features, report
         self._stored = study.stored_rounds()
         self._trials: list[Trial] = []
+        self._results: list[ProfileRound] = []
         settings, times = study.settings, features.seconds_per_external_row
         growing = [seconds for name, seconds in times.items() if name not in features.non_scalable]
         seconds = sum(growing) or sum(times.values())
@@ -273,13 +275,14 @@ class _Search:
         self._trials.append(trial)
         assert trial.profile is not None
         durations = [made.ended_s - made.began_s for made in self._trials]
-        left = self._study.settings.max_rounds - len(self._trials)
+        self._results.append(self._result(number))
+        left = rounds_left(self._results, max_rounds=self._study.settings.max_rounds)
         self._report(
             ProfileProgress(
                 step=trial.profile.step,
                 rounds=len(self._trials),
                 max_rounds=self._study.settings.max_rounds,
-                round=self._result(number),
+                round=self._results[-1],
                 remaining_s=left * fmean(durations),
             )
         )
@@ -334,7 +337,7 @@ class _Search:
         trial = self._trials[number]
         profile = trial.profile
         assert profile is not None and profile.latency_s is not None and trial.rows_per_s is not None
-        low, high = confidence_interval(trial.samples)
+        low, high = trial_interval(trial.samples)
         before = None if profile.reference is None else self._trials[profile.reference].rows_per_s
         return ProfileRound(
             number=number + 1,
@@ -362,18 +365,21 @@ class _Search:
         return Profile(
             dataflow=self._study.flow.name,
             plan=self._trials[best].plan,
+            best=best + 1,
             rows_per_s=round_.mean_rows_per_s,
             latency_s=round_.latency_s,
             latency_target_s=target_s,
             meets_target=round_.meets(target_s),
             unfinished_rows=self._unfinished_rows(round_.configuration),
+            source_tasks=round_.configuration.source_tasks,
+            throttle=round_.configuration.throttle,
             reason=reason,
             operators=operators,
             rounds=tuple(
                 msgspec.structs.replace(
                     result, kept=result.kept or number == best
                 )  # such as a throttle that costs throughput
-                for number, result in enumerate(map(self._result, range(len(self._trials))))
+                for number, result in enumerate(self._results)
             ),
             seconds=sum(trial.ended_s - trial.began_s for trial in self._trials),
             saved_s=sum(trial.profile.saved_s for trial in self._trials if trial.profile is not None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from penstock.study.stepwise.trial_sums import TrialSums
 
 FreshEngine = Callable[[Plan], tuple[RunnableEngine, Clock]]  # an engine that is not started, and the clock of its time
 
+_PATIENCE_S = 120.0  # a machine that is busy with other work may take this long for a batch
 _INTERVALS = 4  # corrections of the load within the latency target
 
 
@@ -122,7 +124,7 @@ class _RunningTrial:
         settings = self._settings
         intervals = max(1, round(settings.window_s / settings.latency_target_s * _INTERVALS))
         observed: list[Window] = []
-        for _ in range(settings.limits.max_windows):
+        for _ in range(max(settings.limits.max_windows, math.ceil(_PATIENCE_S / settings.window_s))):
             for _ in range(intervals):
                 self._clock.sleep(settings.window_s / intervals)
                 recovered(self._engine, "during a trial")

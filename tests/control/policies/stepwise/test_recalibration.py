@@ -7,9 +7,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from penstock.control.demand import demand_of
 from penstock.control.guards import Bounded
 from penstock.control.policies.stepwise import RecalibrationSettings, Stepwise
 from penstock.control.policies.stepwise.memory import Notes
+from penstock.control.policies.stepwise.online_trials import OnlineTrials
 from penstock.control.policies.stepwise.recalibration import (
     Cause,
     Recalibration,
@@ -18,6 +20,7 @@ from penstock.control.policies.stepwise.recalibration import (
     next_trial,
     without_idlest,
 )
+from penstock.control.policies.stepwise.turn import Turn
 from penstock.control.policy import Change, Hold
 from penstock.study.stepwise.configuration import (
     Configuration,
@@ -145,3 +148,19 @@ def test_a_profiled_plan_may_have_more_tasks_than_slots_unless_a_user_limits_the
     assert isinstance(decision, Change) and decision.plan == shared.plans[0].plan
     limited, _ = Bounded(policy, max_slots=9).decide(situation, {})
     assert isinstance(limited, Hold)
+
+
+def test_operators_of_a_changed_program_keep_their_types() -> None:
+    """Behind a logic-dependent operator no region grows with the load, also in another version of the program."""
+    situation = situation_of("video", (4, 4, 1), 40.0, 12)
+    demand = demand_of(situation)
+    assert not isinstance(demand, Hold)
+    for declared, behind in (("proportional", set()), ("logic-dependent", {"match", "aggregate", "logos"})):
+        profile = video_profile()
+        operators = tuple(
+            msgspec.structs.replace(each, type=declared) if each.operator == "extract" else each
+            for each in profile.operators
+        )
+        settings = RecalibrationSettings(profile=replace(profile, operators=operators), program_changed=True)
+        features = OnlineTrials(Turn(settings, situation, demand)).features(Notes(), Cause.PROGRAM)
+        assert features.non_scalable == behind & features.loads.keys()

@@ -47,7 +47,7 @@ class OnlineTrials:
         elif cause is not Cause.DRIFT and not turn.is_late():
             reason = f"{turn.cause_text(cause)}; the plan in force keeps up, and no backlog exists to test another one."
             return turn.hold(Reason.WITHIN_TARGET, reason), replace(notes, samples=(), costs={})
-        features = self._features(notes, cause)
+        features = self.features(notes, cause)
         ratios = task_ratios(features.loads, features.non_scalable)
         ratio = whole_ratios(ratios.ratios, turn.profile.slice_) if ratios.ratios else {}
         if ratio and self._situation.micro_batch:
@@ -89,14 +89,14 @@ class OnlineTrials:
                 self._round(planned.configuration.tasks, planned.change, samples, verdict)
             )
 
-    def _features(self, notes: Notes, cause: Cause) -> RegionFeatures:
+    def features(self, notes: Notes, cause: Cause) -> RegionFeatures:
         """Return the features of the profile for a resized platform, else those of live windows."""
         turn, operators = self._turn, self._turn.profile.operators
         if cause is not Cause.PLATFORM:
             costs = notes.costs or {name: (cost,) for name, cost in costs_s(turn.window).items()}
             minimal_s = {name: minimal_latency_s(values) for name, values in costs.items()}
-            known = () if turn.is_changed else turn.profile.operators
-            types = {features.operator: features.type for features in known}
+            # Also after a change of the program: most operators stay as they were, and a type cannot be seen live.
+            types = {features.operator: features.type for features in turn.profile.operators}
             operators = live_operators(self._situation, self._demand, minimal_s, types)
         return region_features(self._situation.topology.flow, operators)
 
