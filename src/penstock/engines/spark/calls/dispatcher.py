@@ -1,9 +1,8 @@
 """The dispatcher: keeps a number of calls in flight, retries failed ones, and returns the answers in order.
 
-It runs in the thread of the Spark task. Only this thread decides. What makes the calls reports their outcomes through a
-queue, and the thread that reads the input announces rows through the same queue, so this thread never waits for rows
-while a call is in flight. A call is given up at its deadline, whatever it does, so no call delays a batch beyond its
-timeout.
+It runs in the thread of the Spark task. Only this thread decides. The caller reports outcomes through a queue, and the
+thread that reads the input announces rows through the same queue, so this thread never waits for rows while a call is
+in flight. A call is given up at its deadline, whatever it does, so no call delays a batch beyond its timeout.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 THREAD_NAME = "penstock input"
-_AHEAD_BATCHES = 1  # that are read before they are needed
+_AHEAD_BATCHES = 1  # read before they are needed
 
 
 class RowInput:
