@@ -131,6 +131,10 @@ bench-latency: $(READY) java ## Compare predicted with measured latency on Spark
 bench-threads: $(READY) java ## Compare one thread with 4, 16 and 64 threads per slot for calls of 5 ms.
 	$(BIN)/python -m benchmarks.threads
 
+.PHONY: bench-curves
+bench-curves: $(READY) java ## Measure a waiting and a computing operator twice on Spark.
+	$(BIN)/python -m benchmarks.curves
+
 # ---- reproduce
 
 .PHONY: reproduce

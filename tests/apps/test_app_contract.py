@@ -28,6 +28,7 @@ ROWS = {  # enough for a result of the oracle
     "logos": 12,
     "patterns": 400,
     "joker.sum_barrier": 2_000,
+    **{f"model_driven.{name}": 20 for name in ("linear", "diamond", "star", "traffic", "finance", "grid")},
     "mst.data_clean": 50,
     "mst.decision_tree": 60,
     "mst.grep": 50,

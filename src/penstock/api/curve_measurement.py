@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.curve_trials import simulated_trials, spark_trials
+from penstock.api.curve_trials import session_fingerprint, simulated_trials, spark_trials
 from penstock.api.input_files import dataflow_from
 from penstock.api.policy_options import OptionError
 from penstock.api.simulated_costs import operator_costs
@@ -68,9 +68,9 @@ def measure_curves(
     Raises:
         OptionError: An option has an invalid value.
         CurveStudyError: An operator cannot be measured, or the directory contains trials of another version of its
-            function or with other settings.
+            function, of another input, or with other settings.
     """
-    from penstock.study.curves.function_fingerprint import operator_fingerprint
+    from penstock.study.curves.function_fingerprint import input_fingerprint, operator_fingerprint
     from penstock.study.curves.measured_curve import load, save, stored_curves, write_curves
     from penstock.study.curves.study import CurveStudy, reusable
 
@@ -95,14 +95,18 @@ def measure_curves(
         if costs is not None:
             text = f"{costs.of(operator.name)!r} {seed}"
             conditions["behaviour"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+        else:
+            conditions["session"] = session_fingerprint(spark)
         function = operator_fingerprint(operator)
+        input = "" if costs is not None else input_fingerprint(dataflow, operator.name)
         earlier = reusable(known, function, conditions)
         if earlier is not None and load(directory, operator.name) is None:
-            save(directory, earlier.replace(operator=operator.name))
+            save(directory, earlier.replace(operator=operator.name, input=input))
         study = CurveStudy(
             operator=operator.name,
             dataflow=dataflow.name,
             function=function,
+            input=input,
             conditions=conditions,
             directory=directory,
             start=simulated_trials(operator, costs, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import time
 from collections.abc import Callable
@@ -28,6 +29,7 @@ _DRAIN_STEP_S, _DRAIN_STEPS = 0.5, 600
 _SAMPLE_ROWS = 200
 _TRIALS = "trials"  # in the directory of the study
 _IDLE_S = 4.0  # over which the idle load is measured
+_MASTER, _NAME = "local[1]", "penstock curves"
 
 
 def simulated_trials(operator: Operator, costs: Behaviour, seed: int) -> Callable[[], TrialEngine]:
@@ -74,7 +76,7 @@ def spark_trials(flow: Dataflow, operator: Operator, directory: Path, spark: Any
         folder = directory / _TRIALS
         await_orphan(folder)
         shutil.rmtree(folder, ignore_errors=True)
-        own = None if spark is not None else session("local[1]", "penstock curves", {}, run=directory)
+        own = None if spark is not None else session(_MASTER, _NAME, {}, run=directory)
         used = own if own is not None else prepared_session(spark)
         try:
             if used.sparkContext.defaultParallelism != 1:
@@ -105,6 +107,17 @@ def spark_trials(flow: Dataflow, operator: Operator, directory: Path, spark: Any
         return trial
 
     return start
+
+
+def session_fingerprint(spark: Any) -> str:
+    """Return a hash of the settings of a given session, or of the one that `spark_trials` creates."""
+    from penstock.engines.spark.properties import default_properties, measured_settings, session_properties
+
+    if spark is None:
+        properties = default_properties() | session_properties(_MASTER, _NAME, {})
+    else:
+        properties = dict(spark.sparkContext.getConf().getAll())
+    return hashlib.sha256(measured_settings(properties).encode()).hexdigest()[:16]
 
 
 def alone_with(operator: Operator, schema: Any, rows: list[dict[str, Any]]) -> Dataflow:

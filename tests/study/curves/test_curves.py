@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.api.curve_trials import session_fingerprint
 from penstock.cli.main import cli
 from penstock.dataflow import Dataflow
 from penstock.engines.simulated import (
@@ -24,7 +25,8 @@ from penstock.engines.simulated import (
     OperatorBehaviour,
 )
 from penstock.models.curve import Curve, CurvePoint, curves_from_json
-from penstock.study.curves.measured_curve import CurveStudyError, CurveTrial, MeasuredCurve
+from penstock.study.curves.function_fingerprint import input_fingerprint, operator_fingerprint
+from penstock.study.curves.measured_curve import CurveStudyError, CurveTrial, MeasuredCurve, save
 from penstock.study.curves.peak_search import next_rate, peak_rate
 from penstock.study.curves.study import CurveProgress
 
@@ -162,6 +164,37 @@ def test_a_changed_function_or_setting_is_refused(tmp_path: Path) -> None:
         )
     with pytest.raises(CurveStudyError, match="resolution 0.05 instead of 0.1"):
         penstock.measure_curves(flow_with(), threads=(1, 2), behaviour=behaviour, at=tmp_path, resolution=0.1)
+
+
+def test_another_input_or_session_is_refused_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = flow_with()
+    conditions = {
+        "engine": "spark",
+        "threads": "1, 2",
+        "resolution": "0.05",
+        "window_s": "2",
+        "session": session_fingerprint(None),
+    }
+    stored = MeasuredCurve(
+        operator="lookup",
+        dataflow="shop",
+        function=operator_fingerprint(flow["lookup"]),
+        input=input_fingerprint(flow, "lookup"),
+        conditions=conditions,
+        ended="by hand",
+    )
+    save(tmp_path, stored)
+    assert penstock.measure_curves(flow, threads=(1, 2), at=tmp_path, operators=["lookup"], reuse=()) == [stored]
+    save(tmp_path / "input", stored.replace(input="0"))
+    with pytest.raises(CurveStudyError, match="'lookup' with another input: a source or an operator before it"):
+        penstock.measure_curves(flow, threads=(1, 2), at=tmp_path / "input", reuse=())
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("# mine\nspark.io.compression.codec  zstd\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+    with pytest.raises(CurveStudyError, match="trials of 'lookup' with session "):
+        penstock.measure_curves(flow, threads=(1, 2), at=tmp_path, reuse=())
 
 
 def test_a_curve_of_the_same_function_is_reused(tmp_path: Path) -> None:

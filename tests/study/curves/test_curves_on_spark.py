@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -32,13 +33,17 @@ waited.rows("compute", compute, "n bigint", threads=2).sink("out", penstock.noop
 """
 
 
-def peaks(folder: Path, operator: str, threads: str) -> dict[int, float]:
-    """Return the peak rates by number of threads. Another process has the session with one slot."""
+def command(folder: Path, operator: str, threads: str) -> list[str]:
+    """Return the command of a study. Another process has the session with one slot."""
     file = folder / "shop.py"
     file.write_text(FLOW)
     words = [str(file), "--operator", operator, "--threads", threads, "--resolution", "0.3", "--window", "0.6"]
-    command = [sys.executable, "-m", "penstock.cli", "curves", "measure", *words, "--at", str(folder / "study")]
-    result = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=900)
+    return [sys.executable, "-m", "penstock.cli", "curves", "measure", *words, "--at", str(folder / "study"), "--json"]
+
+
+def peaks(folder: Path, operator: str, threads: str) -> dict[int, float]:
+    """Return the peak rates by number of threads."""
+    result = subprocess.run(command(folder, operator, threads), capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stderr[-3_000:]
     (curve,) = json.loads(result.stdout)
     assert curve["ended"] and all(0 <= peak["cpu"] <= 100 and 0 <= peak["memory"] <= 100 for peak in curve["peaks"])
@@ -58,3 +63,22 @@ def test_the_rate_of_a_computing_operator_is_flat(tmp_path: Path) -> None:
     measured = peaks(tmp_path, "compute", "1,2,4")
     assert max(measured.values()) <= 100.0  # 10 ms of CPU per row
     assert measured[4] <= 1.6 * measured[1]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2_000)
+def test_a_killed_study_continues_with_its_trials(tmp_path: Path) -> None:
+    stored = tmp_path / "study" / "operators" / "wait.json"
+    study = subprocess.Popen(command(tmp_path, "wait", "1"), stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 600
+    while not stored.exists():
+        assert study.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    study.kill()
+    study.wait()
+    trials = json.loads(stored.read_text())["trials"]
+    assert trials and json.loads(stored.read_text())["ended"] is None
+    measured = peaks(tmp_path, "wait", "1")
+    after = json.loads(stored.read_text())
+    assert after["trials"][: len(trials)] == trials and len(after["trials"]) > len(trials)
+    assert after["ended"] and measured[1] <= 50.0

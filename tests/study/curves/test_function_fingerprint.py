@@ -12,7 +12,7 @@ import pytest
 
 from penstock.dataflow import Dataflow, Operator
 from penstock.dataflow.sources import generate
-from penstock.study.curves.function_fingerprint import function_fingerprint, operator_fingerprint
+from penstock.study.curves.function_fingerprint import function_fingerprint, input_fingerprint, operator_fingerprint
 
 
 def defined(source: str, name: str = "f") -> Callable[..., Any]:
@@ -164,3 +164,40 @@ def test_the_number_of_threads_does_not_count() -> None:
     with_clients = [operator(**BASE, client=defined(f"def f():\n    return {n}\n")) for n in (1, 1, 2)]
     first, same, other = map(operator_fingerprint, with_clients)
     assert first == same != other
+
+
+def chain(
+    *,
+    start: int = 0,
+    rows: int | None = None,
+    rows_per_s: float = 1.0,
+    cleaned: str = "def f(row):\n    return row\n",
+    cleaning: dict[str, Any] | None = None,
+    looked_up: str = "def f(row):\n    return row\n",
+) -> str:
+    flow = Dataflow("shop")
+    source = generate(lambda n: n + start, schema="n bigint", rows=rows, rows_per_s=rows_per_s)
+    clean = flow.source("numbers", source).rows("clean", defined(cleaned), "n bigint", **cleaning or {"threads": 1})
+    clean.rows("other", str, "n bigint")
+    clean.rows("lookup", defined(looked_up), "n bigint").stateless("after", lambda df: df)
+    return input_fingerprint(flow, "lookup")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"start": 1},
+        {"rows": 10},
+        {"cleaned": "def f(row):\n    return {'n': 1}\n"},
+        {"cleaning": {"threads": 1, "dead_letters": True}},
+    ],
+)
+def test_sources_and_operators_before_it_count_for_the_input(other: dict[str, Any]) -> None:
+    assert chain() != chain(**other)
+
+
+@pytest.mark.parametrize(
+    "other", [{}, {"rows_per_s": 5.0}, {"cleaning": {"threads": 8}}, {"looked_up": "def f(row):\n    return None\n"}]
+)
+def test_rates_threads_and_the_operator_itself_do_not_count_for_the_input(other: dict[str, Any]) -> None:
+    assert chain() == chain(**other)

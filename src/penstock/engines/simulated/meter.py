@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from penstock.dataflow import Dataflow, Kind, Operator, regions
@@ -11,7 +12,7 @@ from penstock.engines.simulated.behaviour import Behaviour
 from penstock.engines.simulated.compiled.counts import latency_between
 from penstock.engines.simulated.simulation import SimulationMode
 from penstock.measure.estimators import ratio, scv, true_rate
-from penstock.measure.window import OperatorWindow, PipelineWindow, Window
+from penstock.measure.window import CallWindow, OperatorWindow, PipelineWindow, Window
 from penstock.plan import Pipeline, Plan, pipelines
 
 
@@ -113,6 +114,29 @@ class SimulationMeter:
             service_scv=service_scv,
             sent=behaviour.routes or None,
             overhead=float(counts["entry_s"][at]) / (replicas * span_s) if replicas else None,
+            calls=self._calls(operator, at, interval),
+        )
+
+    def _calls(self, operator: Operator, at: int, interval: _Interval) -> CallWindow | None:
+        """Return the concurrent calls; None for an operator without threads. No simulated call fails.
+
+        The time that a row waits is that in the queue of the operator, or in the task of a batch. A fluid has no calls.
+        """
+        threads = interval.plan.threads.get(operator.name)
+        if threads is None:
+            return None
+        called_s, active_s, waited_s = (
+            float(interval.counts[name][at]) for name in ("called_s", "active_s", "waited_s")
+        )
+        rows = int(interval.counts["rows_in"][at])
+        calls = rows if called_s else 0
+        none = CallWindow.none(threads)
+        return msgspec.structs.replace(
+            none,
+            calls=calls,
+            in_flight=ratio(called_s, active_s),
+            call_s=ratio(called_s, calls),
+            wait_s=ratio(waited_s, calls),
         )
 
     def _is_pipeline_input(self, operator: Operator, plan: Plan) -> bool:

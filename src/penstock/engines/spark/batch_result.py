@@ -31,19 +31,26 @@ def input_samples(flow: Dataflow, rows: int) -> dict[str, pa.Table]:
 def operator_input(
     flow: Dataflow, name: str, rows: int, spark: SparkSession
 ) -> tuple[StructType, list[dict[str, Any]]]:
-    """Return the schema and the rows that reach an operator with one input, for the first `rows` rows of each source.
+    """Return the schema and the rows that reach an operator, for the first `rows` rows of each source.
+
+    Several inputs of one function are a union here as in a run; the sample has as many rows of each of them.
 
     Raises:
-        PenstockError: The operator has several inputs, the dataflow has a loop, or a function fails on the sample.
+        PenstockError: The function takes each input by itself, the dataflow has a loop, or a function fails on the
+            sample.
     """
     operator = flow[name]
-    if len(operator.inputs) != 1:
+    if operator.takes_each_input:
         raise PenstockError(
-            f"Operator '{name}' has {len(operator.inputs)} inputs; only an operator with one input can run alone."
+            f"The function of '{name}' takes {len(operator.inputs)} inputs, one by one; only a function of one input "
+            "or of a union can run alone."
         )
     before = flow.with_only_input_of(name)
     results = batch_frames(before, input_samples(before, rows), spark)
-    frame = results[operator.inputs[0]].limit(rows)
+    first, *others = [results[source].limit(-(-rows // len(operator.inputs))) for source in operator.inputs]
+    frame = first
+    for other in others:
+        frame = frame.unionByName(other)
     return frame.schema, [row.asDict(recursive=True) for row in frame.collect()]
 
 

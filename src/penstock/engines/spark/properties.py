@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
 
 from penstock.engines.spark.local_machine import HOST, worker_python
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _NEVER = "1000d"
+# Properties that do not affect the speed of a query, or that differ in each session.
+_INCIDENTAL = re.compile(
+    r"spark\.(app|driver\.(host|port|bindAddress)|executor\.id|local\.dir|log|master|repl|submit|ui)\b|"
+    r"spark\.sql\.(ui|warehouse\.dir)\b|.*\.ui\."
+)
 
 CONFS = {
     # Adaptive execution would merge partitions; the number of replicas must be that of the plan.
@@ -65,6 +75,28 @@ def session_properties(master: str, name: str, confs: dict[str, str] | None) -> 
     elastic = {} if master.startswith("local") else PASSIVE_ALLOCATION
     loopback = LOOPBACK if _is_here(master) else {}
     return CONFS | LOCAL_DISK | loopback | elastic | (confs or {}) | {"spark.master": master, "spark.app.name": name}
+
+
+def measured_settings(properties: Mapping[str, str]) -> str:
+    """Return the version of Spark and the properties of a session that affect measurements, in a fixed order.
+
+    >>> measured_settings({"spark.app.id": "local-1", "spark.io.compression.codec": "lz4"}).split()[1:]
+    ['spark.io.compression.codec=lz4']
+    """
+    relevant = [f"{name}={value}" for name, value in sorted(properties.items()) if not _INCIDENTAL.match(name)]
+    return " ".join([version("pyspark"), *relevant])
+
+
+def default_properties() -> dict[str, str]:
+    """Return the properties that Spark reads from its configuration directory."""
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (Path(home) / "conf" if home else None)
+    file = None if folder is None else Path(folder) / "spark-defaults.conf"
+    if file is None or not file.is_file():
+        return {}
+    lines = (line.strip() for line in file.read_text(errors="replace").splitlines())
+    pairs = (re.split(r"[\s=:]+", line, maxsplit=1) for line in lines if line and not line.startswith("#"))
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
 
 def jvm_environment(master: str) -> dict[str, str]:

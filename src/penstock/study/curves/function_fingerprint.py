@@ -1,4 +1,4 @@
-"""Fingerprints of an operator and of a function: a curve is reused exactly as long as its operator stays the same."""
+"""Fingerprints of an operator, of its input and of a function: a curve is reused while its operator stays the same."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from penstock.dataflow.dataflow import Dataflow
+from penstock.dataflow.operator_class import PortOperator
 from penstock.dataflow.operators import Operator, RowFunction
 from penstock.study.curves.code_names import code_names, imported_modules, is_of_package
 
@@ -29,6 +31,22 @@ def operator_fingerprint(operator: Operator) -> str:
         function = function.fn
     seen = _Parts(function)
     parts = [*seen.of(function), *(part for pair in declared for part in seen.of(pair))]
+    return _hash(parts)
+
+
+def input_fingerprint(flow: Dataflow, name: str) -> str:
+    """Return a hash of the sources and operators from which rows reach an operator, without rates and threads."""
+    parts: list[str] = []
+    for operator in flow.with_only_input_of(name).operators:
+        parts += [operator.name, repr(operator.inputs)]
+        if operator.source is not None:
+            declared = {field.name: getattr(operator.source, field.name) for field in fields(operator.source)}
+            declared.pop("rows_per_s", None)
+            parts += _Parts(declared.get("fn")).of(declared)
+        elif isinstance(operator.fn, PortOperator):
+            parts += _Parts(operator.fn.instance).of([operator.fn.instance, dict(operator.fn.config)])
+        else:
+            parts.append(operator_fingerprint(operator))
     return _hash(parts)
 
 

@@ -70,6 +70,7 @@ class MeasuredCurve(msgspec.Struct, JsonDocument, frozen=True, kw_only=True):
     operator: str
     dataflow: str
     function: str  # fingerprint of the operator's function
+    input: str = ""  # fingerprint of what its sample is computed from; empty if the trials are simulated
     conditions: dict[str, str]  # settings; trials under other settings are not comparable
     trials: tuple[CurveTrial, ...] = ()
     peaks: tuple[PeakRate, ...] = ()

@@ -50,6 +50,7 @@ class CurveStudy:
     operator: str
     dataflow: str
     function: str  # fingerprint
+    input: str  # fingerprint of the operators and sources before it
     conditions: Mapping[str, str]
     directory: Path
     start: Callable[[], TrialEngine]  # called when the first trial is missing
@@ -98,12 +99,18 @@ class CurveStudy:
                 operator=self.operator,
                 dataflow=self.dataflow,
                 function=self.function,
+                input=self.input,
                 conditions=dict(self.conditions),
             )
         if curve.function != self.function:
             raise CurveStudyError(
                 f"'{self.directory}' has trials of an earlier version of '{self.operator}': its function has changed. "
                 "Use another directory to measure the new version."
+            )
+        if curve.input != self.input:
+            raise CurveStudyError(
+                f"'{self.directory}' has trials of '{self.operator}' with another input: a source or an operator "
+                "before it has changed. Use another directory to measure with the new input."
             )
         changed = sorted(
             name
@@ -134,7 +141,7 @@ class CurveStudy:
 
 
 def reusable(curves: Sequence[MeasuredCurve], function: str, conditions: Mapping[str, str]) -> MeasuredCurve | None:
-    """Return a complete curve of the same function and settings, measured for any dataflow."""
+    """Return a complete curve of the same function and settings, measured for any dataflow and thus any input."""
     return next(
         (
             curve

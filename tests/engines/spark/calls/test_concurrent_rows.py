@@ -22,7 +22,7 @@ from penstock.dataflow.concurrent_calls import ConcurrentCalls, Order
 from penstock.dataflow.errors import DataflowError
 from penstock.dataflow.function_errors import UserFunctionError
 from penstock.dataflow.operators import RowFunction
-from penstock.engines.spark.calls import clients, dispatcher, event_loop
+from penstock.engines.spark.calls import clients, dispatcher, event_loop, row_calls, row_input
 from penstock.engines.spark.calls.call_sums import CallSums
 from penstock.engines.spark.calls.call_threads import THREAD_NAME, CallThreads
 from penstock.engines.spark.calls.row_calls import over_concurrent_rows
@@ -49,9 +49,19 @@ def apply(
     order: Order = Order.ALL,
     run: Path | None = None,
     sums: list[CallSums] | None = None,
+    busy_s: list[float] | None = None,
+    read: Callable[[list[pa.RecordBatch]], Iterator[pa.RecordBatch]] = iter,
+    taken: Callable[[], None] = lambda: None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Return the output of concurrent calls over numbered rows."""
+    """Return the output of concurrent calls over numbered rows. `taken` is called for each batch of the output."""
+
+    def record(seconds: float, made: CallSums) -> None:
+        if sums is not None:
+            sums.append(made)
+        if busy_s is not None:
+            busy_s.append(seconds)
+
     calls = ConcurrentCalls(**{"threads": 4, "order": order, "keys": ("k",) * (order is Order.KEY)} | options)
     over = over_concurrent_rows(
         "lookup",
@@ -60,9 +70,13 @@ def apply(
         WITH_LETTERS if calls.dead_letters else RESULTS,
         client_key=f"test {id(fn)}",
         run=run,
-        record=None if sums is None else lambda _, made: sums.append(made),
+        record=record,
     )
-    return [row for batch in over(iter(batches(rows))) for row in batch.to_pylist()]
+    output = []
+    for batch in over(read(batches(rows))):
+        output += batch.to_pylist()
+        taken()
+    return output
 
 
 def one_by_one(fn: Callable[..., Any], rows: int) -> list[dict[str, Any]]:
@@ -70,7 +84,7 @@ def one_by_one(fn: Callable[..., Any], rows: int) -> list[dict[str, Any]]:
 
 
 def call_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
+    return [thread for thread in threading.enumerate() if thread.name in (THREAD_NAME, row_input.THREAD_NAME)]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -164,7 +178,7 @@ def test_a_due_retry_waits_for_a_free_thread_without_a_busy_loop() -> None:
     caller = CallThreads(fail_first)
     waiting = dispatcher.Dispatcher(caller, calls, threads, str)
     try:
-        answers = list(waiting.answers(({"n": n}, 0.0) for n in range(2)))
+        answers = list(waiting.answers(row_input.RowInput(batches(2), lambda: None)))
     finally:
         caller.close()
     assert begun.is_set() and sorted(answer.row["n"] for answer in answers) == [0, 1]
@@ -315,6 +329,78 @@ def test_the_number_of_threads_follows_the_plan_within_a_task(tmp_path: Path) ->
     assert most == 6
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_retries_and_timeouts_do_not_wait_for_the_next_batch(order: Order) -> None:
+    """The second batch arrives only after a retry and a timeout of rows of the first one."""
+    retried, cancelled = threading.Event(), threading.Event()
+    attempts: Counter[int] = Counter()
+
+    async def call(row: dict[str, Any]) -> dict[str, Any]:
+        attempts[row["n"]] += 1
+        if row["n"] == 0 and attempts[0] == 1:
+            raise ConnectionError("try again")
+        if row["n"] == 0:
+            retried.set()
+        if row["n"] == 1:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+        return row
+
+    def read(made: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield made[0]
+        assert retried.wait(30) and cancelled.wait(30)
+        yield from made[1:]
+
+    output = apply(
+        call, 14, order=order, read=read, threads=20, timeout_s=0.5, retries=1, backoff_s=0.01, dead_letters=True
+    )
+    assert sorted(row["n"] for row in output if row["dead_letter"] is None) == [0, *range(2, 14)]
+
+
+def test_an_error_of_the_input_ends_the_task() -> None:
+    def read(made: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield made[0]
+        raise OSError("the input is broken")
+
+    with pytest.raises(OSError, match="the input is broken"):
+        apply(squares, 14, read=read)
+
+
+@pytest.mark.parametrize("is_slow_after", [False, True])
+def test_the_mean_calls_in_flight_never_exceed_the_threads(
+    monkeypatch: pytest.MonkeyPatch, is_slow_after: bool
+) -> None:
+    """Calls continue while the task waits for its input, and while Spark takes its output."""
+    monkeypatch.setattr(row_calls, "_ROWS_PER_OUTPUT", 2)
+
+    def read(made: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in made:
+            yield batch
+            time.sleep(0.0 if is_slow_after else 0.04)
+
+    def wait(row: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.02 + row["n"] % 2 * 0.02)
+        return row
+
+    sums: list[CallSums] = []
+    busy_s: list[float] = []
+    apply(
+        wait,
+        28,
+        order=Order.NONE,
+        threads=8,
+        sums=sums,
+        busy_s=busy_s,
+        read=read,
+        taken=lambda: time.sleep(0.04 if is_slow_after else 0.0),
+    )
+    assert sums[0].calls == 28
+    assert 28 * 0.02 <= sums[0].call_s <= 8 * busy_s[0]
+
+
 class Service:
     """A client that records its life."""
 
@@ -413,4 +499,4 @@ def test_a_failing_factory_is_named() -> None:
 
 def test_a_value_that_does_not_match_the_schema_is_refused() -> None:
     with pytest.raises(DataflowError, match="'lookup'.*is not a valid int64"):
-        apply(lambda row: {"k": "x", "n": 1}, 3)
+        apply(lambda row: {"k": row_input.THREAD_NAME, "n": 1}, 3)

@@ -102,6 +102,9 @@ def commit_counts(counts: SimulationCounts, work: np.ndarray, operator: int) -> 
     operators[operator].busy_s += work[operator].busy_s
     operators[operator].services += work[operator].services
     operators[operator].spread_s2 += work[operator].spread_s2
+    operators[operator].called_s += work[operator].called_s
+    operators[operator].active_s += work[operator].busy_s
+    operators[operator].waited_s += work[operator].waited_s
     work[operator].waiting_rows = 0
     work[operator].logged_rows = 0
     work[operator].rows_in = 0
@@ -109,3 +112,5 @@ def commit_counts(counts: SimulationCounts, work: np.ndarray, operator: int) -> 
     work[operator].busy_s = 0.0
     work[operator].services = 0
     work[operator].spread_s2 = 0.0
+    work[operator].called_s = 0.0
+    work[operator].waited_s = 0.0

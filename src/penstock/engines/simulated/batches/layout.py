@@ -129,7 +129,9 @@ class _Builder:
             is_by_key = int(bool(station.key_shares))
             chain = (len(self.chain), len(station.operators))
             own_pace = pace(self._flow, self._behaviour, station)
-            self.stages.append((*chain, _tasks(station), is_by_key, len(self.shares), 0, next_operator, own_pace))
+            self.stages.append(
+                (*chain, _tasks(station), is_by_key, len(self.shares), 0, next_operator, own_pace, station.threads)
+            )
             self.chain += [self.index[name] for name in station.operators]
             self.shares += np.cumsum(station.key_shares).tolist()
 

@@ -137,6 +137,10 @@ def task_seconds(layout: QueryLayout, state: BatchState, draws: Draws, stage: in
         took_s = service_seconds(draws, operator, rows) * pace
         seconds += took_s
         count_service(work, operator, took_s, rows, draws.distributions[2 * operator].mean * pace)
+        # The calls of a task begin in rounds, as many at once as there are threads.
+        in_flight = min(rows, stages[stage].threads)
+        work[operator].called_s += took_s * in_flight
+        work[operator].waited_s += took_s * (rows - in_flight) / 2.0
         work[operator].rows_in += rows
         if not layout.is_sink[operator]:
             rows = rows_out_of(draws, state.outputs, operator, rows, state.status[0].now_s)

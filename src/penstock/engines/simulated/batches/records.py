@@ -70,6 +70,7 @@ STAGE = record(
     unassigned_rows=_I,  # rows that are not in a task yet
     next_operator=_I,  # operator of the same query that reads its rows; NONE if they leave the query
     pace=_F,  # time of a task relative to one thread
+    threads=_I,  # calls that a task has in flight
 )
 WORK = record(  # work of an operator in the current batch
     waiting_rows=_I,  # rows at its input
@@ -79,6 +80,8 @@ WORK = record(  # work of an operator in the current batch
     busy_s=_F,
     services=_I,
     spread_s2=_F,
+    called_s=_F,
+    waited_s=_F,
 )
 OUT = record(log=_I, share=_F)  # shares are cumulated over the streams of a query
 SLOT = record(query=_I, due_s=_F, task_s=_F)

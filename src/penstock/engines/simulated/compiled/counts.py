@@ -32,6 +32,10 @@ COUNT = record(
     gap_s2=_F,  # sum of squared times between arrivals
     services=_I,  # number of services; rows that are served together are one service
     spread_s2=_F,  # sum over services of (time - expected time)^2 / rows
+    # Concurrent calls: mean numbers in flight and mean times are derived from the next three fields.
+    called_s=_F,  # sum of the times of all calls
+    active_s=_F,  # time of the replicas with at least one call in flight
+    waited_s=_F,  # sum over rows of the time between their arrival at the replicas and their call
     # Micro-batch mode only; stored with the last operator of a pipeline.
     batches=_I,
     batch_s=_F,

@@ -65,6 +65,8 @@ def _stations(flow: Dataflow, behaviour: Behaviour, stations: tuple[SimulatedSta
     records["capacity"] = [UNLIMITED_ROWS if rows is None else rows for rows in buffers]
     records["is_routed"] = [bool(behaviour.of(station.operators[-1]).routes) for station in stations]
     records["is_sink"] = [flow[station.operators[-1]].kind is Kind.SINK for station in stations]
+    records["threads"] = [station.threads for station in stations]
+    records["group_first"] = _starts(records["replicas"] // records["threads"] * records["chain_size"])
     records["entry_s"] = [station.entry_s for station in stations]
     records["first_replica"] = _starts(records["replicas"])
     records["chain_first"] = _starts(records["chain_size"])

@@ -16,6 +16,7 @@ from penstock.engines.simulated.compiled.event_heap import pop, push
 from penstock.engines.simulated.compiled.outputs import rows_out_of
 from penstock.engines.simulated.compiled.records import NONE
 from penstock.engines.simulated.rows.arrivals import append_arrivals
+from penstock.engines.simulated.rows.calls import begin_call, count_waiting, end_call
 from penstock.engines.simulated.rows.records import BLOCKED, BUSY, IDLE, SHARED, RowLayout, RowState
 from penstock.engines.simulated.rows.routing import make_runnable, send, unblock_next
 from penstock.engines.simulated.rows.row_pool import take_row
@@ -24,7 +25,7 @@ DONE, POOL_FULL = 0, 1
 
 
 @compiled
-def take(layout: RowLayout, state: RowState, replica: int) -> bool:
+def take(layout: RowLayout, state: RowState, counts: SimulationCounts, replica: int) -> bool:
     """Let a replica take the next row of its queue. Return False and mark it idle if the queue is empty."""
     stations, replicas, queues = layout.stations, layout.replicas, state.queues
     station = replicas[replica].station
@@ -38,6 +39,7 @@ def take(layout: RowLayout, state: RowState, replica: int) -> bool:
             stations[station].idle = replica
         return False
     i = take_row(state, queues, queue)
+    count_waiting(layout, counts, station, state.status[0].now_s)
     stations[station].waiting_rows -= 1
     replicas[replica].state = BUSY
     replicas[replica].born_s = state.pool[i].born_s
@@ -111,6 +113,7 @@ def begin_service(layout: RowLayout, state: RowState, draws: Draws, counts: Simu
             replicas[replica].began_s = status[0].now_s
             replicas[replica].due_s = status[0].now_s + seconds * replicas[replica].slowdown
             push(state.events, status, replicas[replica].due_s, replica)
+            begin_call(layout, state, replica)
             return True
         finish_operator(layout, state, draws, counts, replica)
     return False
@@ -131,7 +134,7 @@ def continue_replica(layout: RowLayout, state: RowState, draws: Draws, counts: S
             if not read_log(layout, state, counts, replica):
                 return DONE
             continue
-        if replicas[replica].rows == 0 and not take(layout, state, replica):
+        if replicas[replica].rows == 0 and not take(layout, state, counts, replica):
             return DONE
         if begin_service(layout, state, draws, counts, replica):
             return DONE
@@ -147,6 +150,7 @@ def end_service(layout: RowLayout, state: RowState, draws: Draws, counts: Simula
     counts.operators[operator].entry_s += entry_s
     seconds = replicas[replica].due_s - replicas[replica].began_s - entry_s
     count_service(counts.operators, operator, seconds, replicas[replica].rows, mean_s)
+    end_call(layout, state, counts, replica, operator, seconds)
     replicas[replica].due_s = math.inf
     finish_operator(layout, state, draws, counts, replica)
     make_runnable(layout, state, replica)

@@ -35,7 +35,10 @@ STATION = record(
     is_routed=_I,  # 1: an outgoing row goes to at most one stream; 0: it goes to all of them
     is_sink=_I,
     entry_s=_F,  # time to take a row from the queue
+    threads=_I,  # replicas that are threads of one replica of the plan
+    group_first=_I,  # index of the first group of calls
     waiting_rows=_I,
+    waiting_since_s=_F,  # the last change of `waiting_rows`
     next_replica=_I,  # replica that gets the next row in round-robin dispatch
     idle=_I,  # head of the list of idle replicas
     blocked_head=_I,  # replicas that wait for space in this station's queue
@@ -61,6 +64,10 @@ REPLICA = record(
     unsent_rows=_I,
     stream=_I,  # stream of the next unsent row; NONE if it was not drawn yet
     next=_I,  # next replica in the list of idle or blocked replicas
+)
+GROUP = record(  # calls of one operator in one replica of the plan
+    in_flight=_I,
+    since_s=_F,  # since when the time with calls in flight is not counted
 )
 QUEUE = record(head=_I, tail=_I, size=_I)
 ROW = record(
@@ -108,5 +115,6 @@ class RowState(NamedTuple):
     rates: Records
     outputs: Outputs
     events: Records
+    groups: Records  # by replica of the plan and operator of its station
     runnable: np.ndarray  # replicas that can continue without time passing
     status: Records  # one STATUS record

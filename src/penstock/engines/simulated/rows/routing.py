@@ -9,6 +9,7 @@ from penstock.engines.simulated.compiled.counts import SimulationCounts, count_a
 from penstock.engines.simulated.compiled.draws import Draws, choice_stream, uniform
 from penstock.engines.simulated.compiled.outputs import arrive_at_port
 from penstock.engines.simulated.compiled.records import NONE
+from penstock.engines.simulated.rows.calls import count_waiting
 from penstock.engines.simulated.rows.records import BLOCKED, BUSY, IDLE, ROUND_ROBIN, SHARED, RowLayout, RowState
 from penstock.engines.simulated.rows.row_pool import append_row, take_row
 
@@ -46,7 +47,15 @@ def queue_for(layout: RowLayout, streams: np.ndarray, station: int, operator: in
 
 
 @compiled
-def enter(layout: RowLayout, state: RowState, draws: Draws, station: int, operator: int, born_s: float) -> None:
+def enter(
+    layout: RowLayout,
+    state: RowState,
+    draws: Draws,
+    counts: SimulationCounts,
+    station: int,
+    operator: int,
+    born_s: float,
+) -> None:
     """Give a row to an idle replica of the station, or put it into a queue."""
     stations, replicas = layout.stations, layout.replicas
     queue = queue_for(layout, draws.streams, station, operator)
@@ -60,6 +69,7 @@ def enter(layout: RowLayout, state: RowState, draws: Draws, station: int, operat
             replica = NONE
     if replica == NONE:
         append_row(state, state.queues, queue, born_s, operator)
+        count_waiting(layout, counts, station, state.status[0].now_s)
         stations[station].waiting_rows += 1
     else:
         replicas[replica].born_s = born_s
@@ -87,7 +97,7 @@ def arrive(
                 return
         for other in range(first, first + size):
             born_s = min(born_s, state.pool[take_row(state, pairs, other)].born_s)
-    enter(layout, state, draws, station, operator, born_s)
+    enter(layout, state, draws, counts, station, operator, born_s)
 
 
 @compiled

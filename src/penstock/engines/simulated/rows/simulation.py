@@ -17,6 +17,7 @@ from penstock.engines.simulated.compiled.event_heap import EVENT, push
 from penstock.engines.simulated.compiled.outputs import new_outputs
 from penstock.engines.simulated.compiled.records import NONE, RATE, Records
 from penstock.engines.simulated.rows.arrivals import next_arrival_s
+from penstock.engines.simulated.rows.calls import count_waiting, groups_in_flight
 from penstock.engines.simulated.rows.layout import row_layout
 from penstock.engines.simulated.rows.loop import POOL_FULL, run
 from penstock.engines.simulated.rows.records import (
@@ -83,6 +84,8 @@ class RowSimulation:
             self._enlarge_pool()
 
     def change_plan(self, plan: Plan) -> None:
+        for number in range(len(self._stations)):
+            count_waiting(self._layout, self.counts, number, self.now_s)
         unchanged = {(station.operators, station.replicas) for station in stations(self._flow, plan, self._behaviour)}
         rows = self._rows_by_station(unchanged)
         pairs = [row_list(self._pool, self._pairs, i) for i in range(len(self._pairs))]
@@ -164,6 +167,7 @@ class RowSimulation:
     def _lay_out(self, plan: Plan, rows: dict[str, _StationRows], pairs: list[RowList]) -> None:
         self._stations = stations(self._flow, plan, self._behaviour)
         self._layout = row_layout(self._flow, plan, self._behaviour, self._stations)
+        self._layout.stations["waiting_since_s"] = self.now_s
         replicas = len(self._layout.replicas)
         self._executor_of = np.array([i for station in self._stations for i in _executors(station)], np.int64)
         self._runnable = np.zeros(replicas + 1, np.int64)
@@ -265,6 +269,7 @@ class RowSimulation:
         replicas["state"][down] = DOWN
         records["idle"] = records["blocked_head"] = records["blocked_tail"] = NONE
         in_service = np.isfinite(replicas["due_s"])
+        self._groups = groups_in_flight(self._layout, self.now_s)
         runnable = np.flatnonzero(~down & ~in_service)
         replicas["state"][runnable] = BUSY
         # The loop takes runnable replicas from the end, so replicas with unsent rows continue first.
@@ -283,6 +288,7 @@ class RowSimulation:
         if record["is_source"]:
             return
         station = self._layout.stations[record["station"]]
+        count_waiting(self._layout, self.counts, int(record["station"]), self.now_s)
         queue = int(station["first_queue"])
         if station["dispatch"] != SHARED:
             queue += replica - int(station["first_replica"])
@@ -303,6 +309,7 @@ class RowSimulation:
             rates=self._rates,
             outputs=self._outputs,
             events=self._events,
+            groups=self._groups,
             runnable=self._runnable,
             status=self._status,
         )

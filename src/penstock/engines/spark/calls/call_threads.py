@@ -81,11 +81,11 @@ class CallThreads:
                     result = list(result)  # a generator does its work here
             except BaseException as raised:  # also SystemExit, which would end the thread without an outcome
                 error = raised
-            seconds = time.perf_counter() - began_s
+            ended_s = time.perf_counter()
             with self._lock:
                 if number in self._abandoned:
                     self._abandoned.discard(number)
                     return  # another thread has taken its place
                 self._in_progress.pop(number, None)
-            self.outcomes.put(Outcome(number, result, error, seconds))
+            self.outcomes.put(Outcome(number, result, error, ended_s - began_s, ended_s))
             del result, error, call, row  # an idle thread keeps no rows

@@ -1,7 +1,8 @@
 """The dispatcher: keeps a number of calls in flight, retries failed ones, and returns the answers in order.
 
-It runs in the thread of the Spark task. Only this thread decides; what makes the calls reports their outcomes through a
-queue. A call is given up at its deadline, whatever it does, so no call delays a batch beyond its timeout.
+It runs in the thread of the Spark task. Only this thread decides. The caller reports outcomes through a queue, and the
+thread that reads the input announces rows through the same queue, so this thread never waits for rows while a call is
+in flight. A call is given up at its deadline, whatever it does, so no call delays a batch beyond its timeout.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import heapq
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from traceback import FrameSummary
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.dataflow.concurrent_calls import ConcurrentCalls, Order
 from penstock.engines.spark.calls.call_sums import CallSums
@@ -42,6 +43,20 @@ class CallAnswer:
     error: BaseException | None = None
     line: FrameSummary | None = None  # where a call waited that was given up
     is_done: bool = False
+
+
+class Rows(Protocol):
+    """Rows with the times at which they were available."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all rows have been returned."""
+
+    def take(self) -> tuple[dict[str, Any], float] | None:
+        """Return a row, or None if no row is there now. A row that comes later ends a wait for outcomes."""
+
+    def wait(self) -> None:
+        """Wait until a row is there, or until the rows end."""
 
 
 class Dispatcher:
@@ -73,30 +88,40 @@ class Dispatcher:
         self._buffer: deque[CallAnswer] = deque()  # all rows that are not returned, if all rows keep their order
         self._finished: deque[CallAnswer] = deque()  # else: rows to be returned
 
-    def answers(self, rows: Iterable[tuple[dict[str, Any], float]]) -> Iterator[CallAnswer]:
-        """Yield the answer to each row. `rows` yields rows with the times at which they were available."""
-        rows = iter(rows)
-        has_more = True
+    def answers(self, rows: Rows) -> Iterator[CallAnswer]:
+        """Yield the answer to each row."""
         while True:
             limit = self._threads()
             while len(self._in_flight) < limit:
                 answer = self._next_due()
-                if answer is None and has_more and self._may_read(limit):
-                    pair = next(rows, None)
-                    if pair is None:
-                        has_more = False
-                        continue
-                    answer = self._read(*pair)
-                    if answer is None:  # its key is not free
-                        continue
+                if answer is None and self._may_read(limit):
+                    pair = rows.take()
+                    if pair is not None:
+                        answer = self._read(*pair)
+                        if answer is None:  # its key is not free
+                            continue
                 if answer is None:
                     break
                 self._start(answer)
             yield from self._in_order()
-            if not self._unfinished and not has_more:
-                return
             if self._unfinished:
                 self._await_event(limit)
+            elif rows.has_ended:
+                return
+            else:
+                rows.wait()
+
+    def in_flight_until_s(self) -> float | None:
+        """Process the outcomes that are there; return when the last call in flight ended, or None if one is left.
+
+        The time is one of `time.perf_counter`, and 0 if no call ended since the last outcome was processed.
+        """
+        last_s = 0.0
+        while not self._caller.outcomes.empty():
+            outcome = self._caller.outcomes.get()
+            last_s = max(last_s, outcome.ended_s)
+            self._end(outcome)
+        return None if self._in_flight else last_s
 
     # ---- which row is next
 
@@ -156,13 +181,12 @@ class Dispatcher:
             until_s = min(until_s, self._retries[0][0])
         with contextlib.suppress(queue.Empty):
             self._end(self._caller.outcomes.get(timeout=max(0.0, until_s - now)))
-        while not self._caller.outcomes.empty():
-            self._end(self._caller.outcomes.get())
+        self.in_flight_until_s()
         self._give_up()
 
     def _end(self, outcome: Outcome) -> None:
         answer = self._in_flight.pop(outcome.number, None)
-        if answer is None:  # it was given up
+        if answer is None:  # it was given up, or rows have arrived
             return
         self.sums.calls += 1
         self.sums.call_s += outcome.seconds

@@ -129,7 +129,8 @@ class Coroutines:
         result = None
         if error is None:
             result, error = task.result()
-        self.outcomes.put(Outcome(number, result, error, time.perf_counter() - began_s))
+        ended_s = time.perf_counter()
+        self.outcomes.put(Outcome(number, result, error, ended_s - began_s, ended_s))
 
 
 def _frames(task: asyncio.Task[Any]) -> list[FrameType]:

@@ -14,6 +14,10 @@ class Outcome(NamedTuple):
     result: Any
     error: BaseException | None
     seconds: float
+    ended_s: float  # of time.perf_counter
+
+
+ROWS_ARRIVED = Outcome(-1, None, None, 0.0, 0.0)  # ends a wait for outcomes
 
 
 class Caller(Protocol):

@@ -19,8 +19,9 @@ from penstock.engines.spark.calls.call_threads import CallThreads
 from penstock.engines.spark.calls.clients import Client, worker_clients
 from penstock.engines.spark.calls.dispatcher import AbandonedCallsError, CallAnswer, Dispatcher
 from penstock.engines.spark.calls.event_loop import Coroutines
-from penstock.engines.spark.calls.outcome import Caller
+from penstock.engines.spark.calls.outcome import ROWS_ARRIVED, Caller
 from penstock.engines.spark.calls.planned_threads import planned_threads
+from penstock.engines.spark.calls.row_input import RowInput
 from penstock.engines.spark.storage.column_names import ArrowFunction
 from penstock.engines.spark.storage.row_conversion import batch_from_dicts, several_rows
 
@@ -67,9 +68,9 @@ def over_concurrent_rows(
         caller = _caller(function, client)
         threads = planned_threads(run, name, calls.threads)
         dispatcher = Dispatcher(caller, calls, threads, lambda row: repr([row[key] for key in calls.keys]))
-        source = _Rows(batches)
         busy_s, resumed_s = 0.0, time.perf_counter()
         answers: list[CallAnswer] = []
+        source = RowInput(batches, arrived=lambda: caller.outcomes.put(ROWS_ARRIVED))
         try:
             for answer in dispatcher.answers(source):
                 if answer.error is not None and not calls.dead_letters:
@@ -78,41 +79,25 @@ def over_concurrent_rows(
                 if len(answers) >= _ROWS_PER_OUTPUT:
                     output = _output(name, function, answers, result_schema, output_schema)
                     answers = []
-                    busy_s += time.perf_counter() - resumed_s
-                    yield from output
+                    paused_s = time.perf_counter()
+                    busy_s += paused_s - resumed_s
+                    yield from output  # calls in flight continue
                     resumed_s = time.perf_counter()
+                    last_s = dispatcher.in_flight_until_s()
+                    busy_s += (resumed_s if last_s is None else max(last_s, paused_s)) - paused_s
             output = _output(name, function, answers, result_schema, output_schema)
             busy_s += time.perf_counter() - resumed_s - source.waited_s
             dispatcher.sums.abandoned = caller.abandoned
             if record is not None:
-                record(max(0.0, busy_s), dispatcher.sums)
+                record(busy_s, dispatcher.sums)
             yield from output
         except AbandonedCallsError as error:
             raise user_function_error(f"operator '{name}'", fn, error) from error
         finally:
+            source.close()
             caller.close()
 
     return over
-
-
-class _Rows:
-    """The rows of Arrow batches with their times of arrival; measures the wait for the batches."""
-
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._batches = iter(batches)
-        self.waited_s = 0.0
-
-    def __iter__(self) -> Iterator[tuple[dict[str, Any], float]]:
-        while True:
-            began_s = time.perf_counter()
-            batch = next(self._batches, None)
-            self.waited_s += time.perf_counter() - began_s
-            if batch is None:
-                return
-            options = {"maps_as_pydicts": "strict"} if "map<" in str(batch.schema.types) else {}
-            read_s = time.monotonic()
-            for row in batch.to_pylist(**options):
-                yield row, read_s
 
 
 def _caller(function: RowFunction, client: Client | None) -> Caller:
