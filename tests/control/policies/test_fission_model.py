@@ -31,6 +31,20 @@ def test_it_decides_once_unless_the_decision_was_not_applied(micro_batch: bool) 
     assert isinstance(held, Hold) and held.reason_code is Reason.BEST and "once" in held.reason
 
 
+def test_a_decision_to_stay_is_a_decision_as_well() -> None:
+    """Under a load that the plan sustains the policy stays; under five times the load it does not decide again."""
+    policy, calm = FissionModel(), situation_of("video", (1, 1, 1), 9.0, 12)
+    change, _ = policy.decide(calm, {})
+    assert isinstance(change, Change)
+    best = replace(calm, plan=change.plan)
+    stayed, memory = policy.decide(best, {})
+    assert isinstance(stayed, Hold) and "highest predicted throughput" in stayed.reason
+    busy = replace(situation_of("video", (1, 1, 1), 9.0, 24), plan=change.plan)
+    assert isinstance(policy.decide(busy, {})[0], Change)  # without the memory it would decide again
+    held, kept = policy.decide(busy, memory)
+    assert isinstance(held, Hold) and "once" in held.reason and kept == memory
+
+
 @pytest.mark.parametrize("factor", [0.2, 1.0])
 def test_the_simulator_reaches_the_predicted_throughput(factor: float, tmp_path: Path) -> None:
     """Figure 21: seven operators in a keyed, a stateful and another keyed region, on 24 slots."""
