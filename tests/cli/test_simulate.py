@@ -175,7 +175,7 @@ def test_executors_come_with_the_slots_that_a_policy_asks_for(given: list[str], 
         ((), "A simulation requires a policy, or a latency target or a limit"),
         (("--policy", "threshold"), "or like (--like), and not both"),
         (("--policy", "threshold", "--behaviour", "nowhere.json"), "Cannot read the behaviour file"),
-        (("--policy", "drs", "--behaviour", "nowhere.json"), "requires either a latency target"),
+        (("--policy", "drs", "--behaviour", "nowhere.json"), "requires a latency target, a limit, or both"),
         (
             ("--policy", "drs", "--max-slots", "9", "--behaviour", "nowhere.json"),
             "The policy may use 9 slots, but there are 2",

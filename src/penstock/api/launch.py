@@ -17,6 +17,7 @@ from penstock.dataflow.load import place_of
 from penstock.dataflow.local_paths import local_directory
 from penstock.engines.spark import early_jvm
 from penstock.plan import Plan
+from penstock.plan.counts import slots_text
 
 if TYPE_CHECKING:
     from penstock.brokers.cluster import KafkaCluster
@@ -195,8 +196,12 @@ class PolicySettings:
     def __init__(self, options: PolicyOptions, controller: Controller, store: Store) -> None:
         self._options, self._controller, self._store = options, controller, store
 
-    def change(self, request: SetPolicy) -> None:
-        """Change the settings that the request contains, or raise OptionError and change none."""
+    def change(self, request: SetPolicy) -> str | None:
+        """Change the settings that the request contains, or raise OptionError and change none.
+
+        Returns:
+            A remark if fewer slots exist than the policy may use now.
+        """
         given: dict[str, Any] = {**request.given()}
         options = replace(self._options, **given)
         options.check()
@@ -204,6 +209,15 @@ class PolicySettings:
         self._options = options
         self._controller.use(policy, given)
         self._store.set_latency_target(options.latency_target)
+        return self._remark(request)
+
+    def _remark(self, request: SetPolicy) -> str | None:
+        available = self._controller.available_slots
+        if request.max_slots is None or request.max_slots <= available:
+            return None
+        executors = self._options.executors
+        owner = "the run has" if executors is None else f"its {executors[1]} executors, the most it may use, have"
+        return f"No more than {available} are used: {owner} {slots_text(available)}."
 
 
 def kafka_cluster(

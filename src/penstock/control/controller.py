@@ -124,6 +124,11 @@ class Controller:
             return self._execute(decision, situation, row_number, row)
         return row
 
+    @property
+    def available_slots(self) -> int:
+        """Return the slots that exist, or that can be acquired."""
+        return self.settings.max_slots or self._engine.plan.slots
+
     def use(self, policy: Policy, changed_settings: Mapping[str, float]) -> None:
         """Decide with the same policy under other settings, which are recorded as inputs of each decision."""
         self.policy = policy
@@ -176,7 +181,7 @@ class Controller:
             latest=self._latest,
             changes=self._history.past,
             started_s=self._started_s,
-            max_slots=self.settings.max_slots or plan.slots,
+            max_slots=self.available_slots,
             micro_batch=self.settings.micro_batch,
             stale_after_s=self.settings.stale_after_s,
             recorded=self._load_record.rates,

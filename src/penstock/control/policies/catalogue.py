@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 class PolicyEntry(NamedTuple):
     module: str
     sets_executors: bool = False  # it chooses the number of executors itself, and needs `PolicyParameters.executors`
-    has_latency_target: bool = False  # it needs either `PolicyParameters.latency_s` or `max_slots`
+    has_latency_target: bool = False  # it needs `PolicyParameters.latency_s`, a limit, or both
     needs_profile: bool = False  # it needs `PolicyParameters.profile`
     distributes_replicas: bool = False  # it can distribute a fixed number of slots, under any load, in a study
     evaluates_changes: bool = False  # it evaluates and reverts its own changes
     has_periods: bool = False  # it measures in periods of its own
-    has_target_and_limit: bool = False  # it accepts `latency_s` and `max_slots` together
     averages_itself: bool = False  # it keeps averages of its own, and reads short windows
     urgent: frozenset[str] = frozenset()  # reason codes for which it may change the plan within the cooldown
 
@@ -36,7 +35,6 @@ POLICIES = {
     "auto": PolicyEntry(
         "penstock.control.policies.auto",
         has_latency_target=True,
-        has_target_and_limit=True,
         evaluates_changes=True,
         averages_itself=True,
         urgent=frozenset({"shortage"}),
