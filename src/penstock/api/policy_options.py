@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -48,7 +49,8 @@ class PolicyOptions:
     quantile: float | None = None
     max_slots: int | None = None
     cooldown_s: float = 60.0
-    quiet_hours: str | None = None  # such as 22:00-06:00, in local time
+    quiet_hours: str | None = None  # such as 22:00-06:00
+    zone: tzinfo | None = None  # of the quiet hours; None: the local time
     windows: int = 5
     warm_up_s: float = 15.0
     executors: tuple[int, int] | None = None
@@ -231,7 +233,9 @@ def create_policy(options: PolicyOptions) -> Policy:
         drift_s=options.drift_s,
     )
     hours = None if options.quiet_hours is None else QuietHours.parse(options.quiet_hours)
-    return guarded_policy(options.policy, parameters, cooldown_s=options.cooldown_s, quiet_hours=hours)
+    return guarded_policy(
+        options.policy, parameters, cooldown_s=options.cooldown_s, quiet_hours=hours, zone=options.zone
+    )
 
 
 def profile_of(options: PolicyOptions) -> StoredProfile | None:

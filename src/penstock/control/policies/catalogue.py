@@ -7,6 +7,7 @@ Modules are imported when a policy is built, so that listing the names is fast.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
@@ -94,7 +95,12 @@ def build_policy(name: str, options: PolicyParameters) -> Policy:
 
 
 def guarded_policy(
-    name: str, options: PolicyParameters, *, cooldown_s: float, quiet_hours: QuietHours | None = None
+    name: str,
+    options: PolicyParameters,
+    *,
+    cooldown_s: float,
+    quiet_hours: QuietHours | None = None,
+    zone: tzinfo | None = None,
 ) -> Policy:
     """Return the policy with the guards of a run: slot limit, minimum gain, pay-back of a pause, cooldown, quiet hours.
 
@@ -108,4 +114,4 @@ def guarded_policy(
         policy = PayBack(Hysteresis(policy, gain=0.05), within_s=600.0)
     bounded = Bounded(policy, max_slots=options.max_slots)
     policy = Cooldown(bounded, seconds=cooldown_s, urgent=POLICIES[name].urgent)
-    return policy if quiet_hours is None else Quiet(policy, hours=quiet_hours)
+    return policy if quiet_hours is None else Quiet(policy, hours=quiet_hours, zone=zone)
