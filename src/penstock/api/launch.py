@@ -138,6 +138,7 @@ class Launch:
     until_idle: bool
     on_window: OnWindow | None
     launched_s: float
+    price_per_slot_hour: float | None = None
 
     def open_store(self) -> tuple[Store, bool]:
         """Open the store and record the start; also return whether the directory contains an earlier start."""
@@ -154,6 +155,7 @@ class Launch:
                     master=self.target.master,
                     cluster=self.target.cluster_directory,
                     slots_per_executor=self.options.executor_cores,
+                    price_per_slot_hour=self.price_per_slot_hour,
                     started_s=time.time(),
                     latency_target=self.options.latency_target,
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.apps import joker
@@ -39,6 +40,7 @@ def test_a_decision_to_stay_is_a_decision_as_well() -> None:
     best = replace(calm, plan=change.plan)
     stayed, memory = policy.decide(best, {})
     assert isinstance(stayed, Hold) and "highest predicted throughput" in stayed.reason
+    msgspec.convert(memory, dict[str, float | str])  # the store accepts it
     busy = replace(situation_of("video", (1, 1, 1), 9.0, 24), plan=change.plan)
     assert isinstance(policy.decide(busy, {})[0], Change)  # without the memory it would decide again
     held, kept = policy.decide(busy, memory)
