@@ -57,8 +57,10 @@ def test_settings_of_the_policy_change_while_it_runs(engines: list[MemoryEngine]
         recorded = run.status().run
         assert recorded is not None and recorded.latency_target is not None
         assert recorded.latency_target.seconds == 1.5
-        with pytest.raises(penstock.RequestError, match="either a latency target or a maximum number of slots"):
-            run.set(max_slots=4)  # policy drs accepts one of them
+        most = run.plan.slots
+        assert run.set(max_slots=1).text == "set max_slots=1; the next decision uses it"
+        remark = f"No more than {most} are used: the run has {most} slots."
+        assert run.set(max_slots=most + 1, release_below_s=0.2).text.endswith(f"the next decision uses it. {remark}")
         with pytest.raises(penstock.RequestError, match=r"latency_s is -1\.0; it must be a finite number above 0"):
             run.set(latency_s=-1.0)
         with pytest.raises(penstock.RequestError, match="No setting is given"):
@@ -255,8 +257,7 @@ def test_the_program_keeps_its_signal_handlers(engines: list[MemoryEngine], tmp_
     ("options", "message"),
     [
         ({"policy": "magic"}, "There is no policy 'magic'; the policies are auto, drs"),
-        ({"policy": "drs"}, "requires either a latency target or a maximum number of slots"),
-        ({"policy": "drs", "latency_s": 1.0, "max_slots": 4}, "and not both"),
+        ({"policy": "drs"}, "requires a latency target, a limit, or both"),
         ({"policy": "ds2", "latency_s": 1.0}, "'ds2' has no latency target; use policy 'auto' or 'drs'"),
         ({"policy": "ds2", "mst_study": "study"}, "'ds2' uses no throughput study; use policy 'mst'"),
         ({"policy": "ds2", "profile": "study"}, "'ds2' uses no profile; use policy 'stepwise'"),

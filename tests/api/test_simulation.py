@@ -45,6 +45,17 @@ def test_decisions_of_a_policy(flow: penstock.Dataflow, inputs: dict[str, Path])
     assert "<script" not in html and "2 -&gt; 1 replicas" in html
 
 
+def test_no_plan_changes_in_quiet_hours(flow: penstock.Dataflow, inputs: dict[str, Path]) -> None:
+    """The load triples after half an hour; a simulation begins at midnight in any time zone."""
+    result = penstock.simulate(flow, policy="drs", latency_s=0.7, slots=2, quiet_hours="00:20-01:10", **inputs)
+    quiet = (20 * 60, 70 * 60)
+    assert result.totals.changes and not any(quiet[0] <= change.at_s < quiet[1] for change in result.changes)
+    decisions = result.decisions()
+    assert (decisions.reason_code == "quiet-hours").any()
+    with pytest.raises(penstock.PenstockError, match="'all day' is not a span of hours"):
+        penstock.simulate(flow, policy="drs", latency_s=0.7, quiet_hours="all day", **inputs)
+
+
 def test_like_takes_a_record_or_a_directory(flow: penstock.Dataflow, inputs: dict[str, Path], tmp_path: Path) -> None:
     at = tmp_path / "run"
     penstock.simulate(flow, policy="threshold", mode="off", slots=4, at=at, **inputs)

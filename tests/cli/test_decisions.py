@@ -88,8 +88,7 @@ def test_a_run_without_a_policy_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--policy", "drs"], "requires either a latency target"),
-        (["--policy", "drs", "--max-slots", "4", "--latency-ms", "100"], "requires either a latency target"),
+        (["--policy", "drs"], "requires a latency target, a limit, or both"),
         (["--policy", "ds2", "--latency-ms", "100"], "has no latency target"),
         (["--quantile", "0.95"], "choose a policy, or give a latency target"),
         (["--policy", "drs", "--max-slots", "4", "--quantile", "0.95"], "require a latency target"),

@@ -56,6 +56,12 @@ def test_drs_follows_the_steps_of_a_trace(given: list[str], tmp_path: Path) -> N
     assert f"'{at}' already contains a run" in again
 
 
+def test_quiet_hours_of_a_simulation(given: list[str], tmp_path: Path) -> None:
+    words = [*given, "--behaviour", f"{tmp_path}/costs.json", "--slots", "2", "--policy", "drs", "--latency-ms", "700"]
+    assert json.loads(printed(*words, "--quiet-hours", "00:00-23:59", "--json"))["changes"] == 0
+    assert json.loads(printed(*words, "--quiet-hours", "02:00-03:00", "--json"))["changes"] > 0
+
+
 @pytest.mark.parametrize("engine", ["row-by-row", "micro-batch"])
 def test_organic_follows_the_steps_of_a_trace_in_both_directions(engine: str, given: list[str], tmp_path: Path) -> None:
     """At ten times the rate and speed, 60 rows/s need two replicas of 40 rows/s, and 20 rows/s need one."""
@@ -176,7 +182,7 @@ def test_executors_come_with_the_slots_that_a_policy_asks_for(given: list[str], 
         ((), "A simulation requires a policy, or a latency target or a limit"),
         (("--policy", "threshold"), "or like (--like), and not both"),
         (("--policy", "threshold", "--behaviour", "nowhere.json"), "Cannot read the behaviour file"),
-        (("--policy", "drs", "--behaviour", "nowhere.json"), "requires either a latency target"),
+        (("--policy", "drs", "--behaviour", "nowhere.json"), "requires a latency target, a limit, or both"),
         (
             ("--policy", "drs", "--max-slots", "9", "--behaviour", "nowhere.json"),
             "The policy may use 9 slots, but there are 2",

@@ -40,15 +40,16 @@ def test_warm_up_after_a_change_is_not_measured(tmp_path: Path) -> None:
         scripted_engine(clock, pause_s=20.0),
         clock,
         changing(match=4),
-        windows=9,
+        windows=11,
         smoothing=MovingAverage(1),
         warm_up_s=90.0,
     )
     # The first 90 s do not count. The change starts at 180 s and ends at 200 s, so windows before 290 s do not count.
+    # Three windows show how much they differ by chance, so the third one after the warm-up refutes the change.
     cold = ["warming-up"] * 2
-    assert reasons(rows) == [*cold, "shortage", *cold, "roll-back", *cold, "refuted"]
+    assert reasons(rows) == [*cold, "shortage", *cold, "best", "best", "roll-back", *cold, "refuted"]
     observed = rows[2].observed
-    assert observed is not None and observed.latency_s == pytest.approx(rows[5].before.latency_s)  # type: ignore[union-attr]
+    assert observed is not None and observed.latency_s == pytest.approx(rows[7].before.latency_s)  # type: ignore[union-attr]
 
 
 def test_an_engine_that_cannot_be_observed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -42,7 +43,16 @@ def behaviour(rate: float) -> Behaviour:
     )
 
 
-def record(at: Path, *, rate: float, replicas: int, mode: str, windows: int = 240, target_s: float = 0.5) -> None:
+def record(
+    at: Path,
+    *,
+    rate: float,
+    replicas: int,
+    mode: str,
+    windows: int = 240,
+    target_s: float = 0.5,
+    slots_per_executor: int | None = None,
+) -> None:
     engine = SimulatedEngine(flow(), behaviour(rate), plan=plan(replicas), mode=mode, seed=3)
     with Store(at) as store:
         start = RunStart(
@@ -53,6 +63,7 @@ def record(at: Path, *, rate: float, replicas: int, mode: str, windows: int = 24
             master="-",
             started_s=0.0,
             latency_target=LatencyTarget(seconds=target_s),
+            slots_per_executor=slots_per_executor,
         )
         store.begin_run(start)
         engine.start()
@@ -135,6 +146,38 @@ def test_the_policy_chooses_plans_within_the_limit(tmp_path: Path) -> None:
     assert found.answer.slot_hours.value is not None and found.actual.slot_hours.value is not None
     assert found.answer.slot_hours.value < found.actual.slot_hours.value
     assert found.answer.late is not None and found.answer.late.value is not None and found.answer.late.value < 0.1
+
+
+@pytest.mark.long
+def test_a_limit_above_the_recorded_slots_is_used(tmp_path: Path) -> None:
+    """20 rows/s on 8 slots; at five times the load, 100 rows/s of 0.1 s each keep more than ten replicas busy."""
+    record(tmp_path, rate=20.0, replicas=3, mode="row-by-row", windows=120)
+    found = penstock.whatif(tmp_path, rate=5.0, max_slots=32, flow=flow())
+    assert 11 <= found.last_plan.replicas["work"] <= 31
+    assert found.answer.late is not None and found.answer.late.value is not None and found.answer.late.value < 0.5
+    hours = 120 * 5.0 / 3600
+    assert found.answer.slot_hours.value is not None and 10 * hours < found.answer.slot_hours.value < 32 * hours
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("limit", [{"max_slots": 7}, {"executors": (1, 3)}])
+def test_the_policy_chooses_the_number_of_executors_that_is_paid(tmp_path: Path, limit: dict[str, Any]) -> None:
+    """The run had 4 executors of 2 slots; 10 rows/s of 0.1 s each need two replicas."""
+    record(tmp_path, rate=10.0, replicas=7, mode="row-by-row", windows=120, slots_per_executor=2)
+    found = penstock.whatif(tmp_path, flow=flow(), **limit)
+    hours = 120 * 5.0 / 3600
+    assert found.actual.slot_hours.value == pytest.approx(8 * hours, rel=0.01)
+    assert found.last_plan.slots in (2, 4, 6)
+    assert found.answer.slot_hours.value is not None and found.answer.slot_hours.value < 7 * hours
+
+
+def test_limits_that_the_run_cannot_have_are_refused(tmp_path: Path) -> None:
+    record(tmp_path / "local", rate=10.0, replicas=2, mode="row-by-row", windows=8)
+    with pytest.raises(OptionError, match="has no executors whose number could change; give max_slots"):
+        penstock.whatif(tmp_path / "local", executors=(1, 4), flow=flow())
+    record(tmp_path / "cluster", rate=10.0, replicas=2, mode="row-by-row", windows=8, slots_per_executor=4)
+    with pytest.raises(OptionError, match="max_slots is 3, but one executor of the run has 4 slots"):
+        penstock.whatif(tmp_path / "cluster", max_slots=3, flow=flow())
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def hindsight(case: Case, at: Path) -> tuple[HindsightPlans, Schedule]:
 
 
 def _options(policy: str, case: Case, reference: HindsightPlans) -> PolicyOptions:
-    """Return the options of a policy: the target and the limit, or the one of them that it accepts."""
+    """Return the options of a policy: the target and the limit, if it accepts them."""
     if policy == WITHOUT_POLICY:
         return PolicyOptions(policy="threshold", mode="off", max_slots=case.slots, micro_batch=case.micro_batch)
     entry = POLICIES[policy]
@@ -167,9 +167,7 @@ def _options(policy: str, case: Case, reference: HindsightPlans) -> PolicyOption
         mode="active",
         micro_batch=case.micro_batch,
         latency_s=reference.target_s if entry.has_latency_target else None,
-        max_slots=None
-        if entry.sets_executors or (entry.has_latency_target and not entry.has_target_and_limit)
-        else case.slots,
+        max_slots=None if entry.sets_executors else case.slots,
         executors=(1, case.slots) if entry.sets_executors else None,
     )
     options.check()

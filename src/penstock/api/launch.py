@@ -17,6 +17,7 @@ from penstock.dataflow.load import place_of
 from penstock.dataflow.local_paths import local_directory
 from penstock.engines.spark import early_jvm
 from penstock.plan import Plan
+from penstock.plan.counts import slots_text
 
 if TYPE_CHECKING:
     from penstock.brokers.cluster import KafkaCluster
@@ -137,6 +138,7 @@ class Launch:
     until_idle: bool
     on_window: OnWindow | None
     launched_s: float
+    price_per_slot_hour: float | None = None
 
     def open_store(self) -> tuple[Store, bool]:
         """Open the store and record the start; also return whether the directory contains an earlier start."""
@@ -153,6 +155,7 @@ class Launch:
                     master=self.target.master,
                     cluster=self.target.cluster_directory,
                     slots_per_executor=self.options.executor_cores,
+                    price_per_slot_hour=self.price_per_slot_hour,
                     started_s=time.time(),
                     latency_target=self.options.latency_target,
                 )
@@ -195,8 +198,12 @@ class PolicySettings:
     def __init__(self, options: PolicyOptions, controller: Controller, store: Store) -> None:
         self._options, self._controller, self._store = options, controller, store
 
-    def change(self, request: SetPolicy) -> None:
-        """Change the settings that the request contains, or raise OptionError and change none."""
+    def change(self, request: SetPolicy) -> str | None:
+        """Change the settings that the request contains, or raise OptionError and change none.
+
+        Returns:
+            A remark if fewer slots exist than the policy may use now.
+        """
         given: dict[str, Any] = {**request.given()}
         options = replace(self._options, **given)
         options.check()
@@ -204,6 +211,15 @@ class PolicySettings:
         self._options = options
         self._controller.use(policy, given)
         self._store.set_latency_target(options.latency_target)
+        return self._remark(request)
+
+    def _remark(self, request: SetPolicy) -> str | None:
+        available = self._controller.available_slots
+        if request.max_slots is None or request.max_slots <= available:
+            return None
+        executors = self._options.executors
+        owner = "the run has" if executors is None else f"its {executors[1]} executors, the most it may use, have"
+        return f"No more than {available} are used: {owner} {slots_text(available)}."
 
 
 def kafka_cluster(

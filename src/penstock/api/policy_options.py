@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -48,7 +49,8 @@ class PolicyOptions:
     quantile: float | None = None
     max_slots: int | None = None
     cooldown_s: float = 60.0
-    quiet_hours: str | None = None  # such as 22:00-06:00, in local time
+    quiet_hours: str | None = None  # such as 22:00-06:00
+    zone: tzinfo | None = None  # of the quiet hours; None: the local time
     windows: int = 5
     warm_up_s: float = 15.0
     executors: tuple[int, int] | None = None
@@ -127,27 +129,20 @@ class PolicyOptions:
         if self.profile is not None and not entry.needs_profile:
             users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.needs_profile)
             raise OptionError(f"Policy '{self.policy}' uses no profile; use policy {users} with a profile.")
-        if entry.has_target_and_limit and self.latency_s is None and self.max_slots is None and self.executors is None:
+        limits = (self.latency_s, self.max_slots, self.executors)
+        if entry.has_latency_target and all(limit is None for limit in limits):
             raise OptionError(
                 f"Policy '{self.policy}' requires a latency target, a limit, or both; give latency_s (--latency-ms) "
                 "for the cheapest plan that meets the target, and max_slots (--max-slots) or executors (--executors) "
                 "as the limit."
             )
-        if (
-            entry.has_latency_target
-            and not entry.has_target_and_limit
-            and (self.max_slots is None) == (self.latency_s is None)
-        ):
-            raise OptionError(
-                f"Policy '{self.policy}' requires either a latency target or a maximum number of slots, and not both; "
-                "give latency_s (--latency-ms) for the fewest slots within the target, or max_slots (--max-slots) for "
-                "the lowest latency with that many slots."
-            )
         if self.latency_s is not None and not entry.has_latency_target and not any_target:
             users = " or ".join(f"'{name}'" for name, other in POLICIES.items() if other.has_latency_target)
             raise OptionError(f"Policy '{self.policy}' has no latency target; use policy {users} for one.")
         if self.latency_s is None and (self.release_below_s is not None or self.quantile is not None):
-            raise OptionError("A release limit and a quantile require a latency target.")
+            raise OptionError(
+                "A release limit and a quantile require a latency target: give latency_s (--latency-ms) as well."
+            )
 
     def _check_values(self) -> None:
         if self.policy is not None and self.policy not in POLICIES:
@@ -238,7 +233,9 @@ def create_policy(options: PolicyOptions) -> Policy:
         drift_s=options.drift_s,
     )
     hours = None if options.quiet_hours is None else QuietHours.parse(options.quiet_hours)
-    return guarded_policy(options.policy, parameters, cooldown_s=options.cooldown_s, quiet_hours=hours)
+    return guarded_policy(
+        options.policy, parameters, cooldown_s=options.cooldown_s, quiet_hours=hours, zone=options.zone
+    )
 
 
 def profile_of(options: PolicyOptions) -> StoredProfile | None:

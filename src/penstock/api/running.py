@@ -80,6 +80,7 @@ def run(
     replica_s: float = 0.0,
     profile: str | Path | None = None,
     drift_s: float = 60.0,
+    price_per_slot_hour: float | None = None,
     window_s: float | None = None,
     batch_s: float = 2.0,
     sample_every: int = 16,
@@ -131,6 +132,7 @@ def run(
         profile: Directory of a study by `penstock.profile` (policy stepwise).
         drift_s: Time for which the backlog or the latency must be above its threshold, although the profile sustained
             the rate, before the plan is recalibrated (policy stepwise).
+        price_per_slot_hour: Price of a slot for one hour, in any currency. The status and the report contain the cost.
         window_s: Length of a measurement window; default: 1 s with policy organic, which has periods of its own, else
             2 s.
         batch_s: Duration that micro-batches aim at while rows are waiting.
@@ -178,6 +180,8 @@ def run(
     ).with_default_policy()
     if window_s is None:
         window_s = default_window_s(options.policy)
+    if price_per_slot_hour is not None and not 0 <= price_per_slot_hour < float("inf"):
+        raise OptionError(f"price_per_slot_hour is {price_per_slot_hour}; it must be a finite number, 0 or more.")
     if not 0 < window_s < float("inf"):
         raise OptionError(f"window_s is {window_s}; it must be a finite number above 0.")
     target = RunTarget.of(spark, master, cluster, confs)
@@ -207,6 +211,7 @@ def run(
             until_idle=until_idle,
             on_window=on_window,
             launched_s=launched_s,
+            price_per_slot_hour=price_per_slot_hour,
         )
         return Run(launch, on_message=on_message, remarks=remarks)  # it uses the session, and stops it at the end
     except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -108,6 +109,7 @@ def simulate(
     executors: tuple[int, int] | None = None,
     executor_cores: int | None = None,
     cooldown_s: float = 60.0,
+    quiet_hours: str | None = None,
     windows: int = 5,
     alpha: float | None = None,
     warm_up_s: float = 15.0,
@@ -133,6 +135,7 @@ def simulate(
         plan: The plan to start with; default: the default plan for `slots`.
         slots: Number of slots; default: the slots of the run `like`, otherwise 2.
         seed: Seed of the random numbers.
+        quiet_hours: Hours of each day without a plan change, such as "22:00-06:00". The trace begins at midnight.
         at: Directory in which the record of the simulation is kept; default: it is not kept.
         queue: Queueing model of policy drs: "mmk" or "gigk". The default is "mmk" row by row, and the model of
             micro-batches with the engine "micro-batch".
@@ -162,6 +165,8 @@ def simulate(
         executors=executors,
         executor_cores=executor_cores,
         cooldown_s=cooldown_s,
+        quiet_hours=quiet_hours,
+        zone=UTC,  # the first row of the trace is at midnight
         windows=windows,
         alpha=alpha,
         warm_up_s=warm_up_s,

@@ -26,6 +26,7 @@ def whatif(
     plan: Plan | str | Path | None = None,
     rate: float = 1.0,
     max_slots: int | None = None,
+    executors: tuple[int, int] | None = None,
     latency_s: float | None = None,
     quantile: float | None = None,
     flow: Dataflow | str | None = None,
@@ -33,14 +34,16 @@ def whatif(
 ) -> WhatIf:
     """Replay a recorded run in the simulator, with its load and its learned costs, under another plan, load or limit.
 
-    With `plan`, this plan is used all the time. With `max_slots`, policy auto chooses the plans. With neither, the
-    recorded plans are used at their recorded times.
+    With `plan`, this plan is used all the time. With `max_slots` or `executors`, policy auto chooses the plans. With
+    none of them, the recorded plans are used at their recorded times.
 
     Args:
         run: A record, or the directory of a run or of a simulation.
         plan: A plan, or the path of its JSON file.
         rate: Factor of the recorded load.
-        max_slots: Slots that policy auto may use.
+        max_slots: Slots that policy auto may use; they may be more than the run had. If the run had executors, the
+            policy chooses their number, so that they have at most these slots.
+        executors: Smallest and largest number of executors that policy auto may use, if the run had executors.
         latency_s: Latency target of the policy, and of the share of late windows; default: that of the run.
         quantile: Apply the target to this quantile (0.5, 0.95 or 0.99) instead of the mean.
         flow: The dataflow, if the record does not name its file, or if the file has moved.
@@ -58,7 +61,7 @@ def whatif(
     from penstock.plan import validated
     from penstock.store import LatencyTarget, StoreReader
 
-    if plan is not None and max_slots is not None:
+    if plan is not None and (max_slots is not None or executors is not None):
         raise OptionError("A plan was given together with a limit for policy 'auto'; give one of them.")
     if quantile is not None and latency_s is None:
         raise OptionError("A quantile requires a latency target: give latency_s (--latency-ms) as well.")
@@ -74,28 +77,49 @@ def whatif(
         return what_if(
             recording, Planned(((0.0, chosen),)), question=f"the given plan under {load}", rate=rate, seed=seed
         )
-    if max_slots is None:
+    if max_slots is None and executors is None:
         return what_if(
             recording, Planned(recording.plans), question=f"the recorded plans under {load}", rate=rate, seed=seed
         )
-    options = _options(recording, max_slots)
-    question = f"policy 'auto' with at most {slots_text(max_slots)} under {load}"
+    options = _options(recording, max_slots, executors)
+    question = f"policy 'auto' with at most {_limit_text(options)} under {load}"
     settings = controller_settings(options, window_s=recording.step_s, micro_batch=recording.micro_batch)
-    return what_if(recording, Controlled(create_policy(options), settings), question=question, rate=rate, seed=seed)
+    slots = max_slots if options.executors is None else None
+    asked = Controlled(create_policy(options), settings, slots)
+    return what_if(recording, asked, question=question, rate=rate, seed=seed)
 
 
-def _options(recording: Recording, max_slots: int) -> PolicyOptions:
-    target = recording.target
+def _options(recording: Recording, max_slots: int | None, executors: tuple[int, int] | None) -> PolicyOptions:
+    target, cores = recording.target, recording.slots_per_executor
+    if cores is None and executors is not None:
+        raise OptionError(
+            "The run has no executors whose number could change; give max_slots (--max-slots) instead of executors."
+        )
+    if cores is not None and executors is None and max_slots is not None:
+        if max_slots < cores:
+            raise OptionError(f"max_slots is {max_slots}, but one executor of the run has {slots_text(cores)}.")
+        executors = (1, max_slots // cores)
     options = PolicyOptions(
         policy="auto",
         mode="active",
         latency_s=None if target is None else target.seconds,
         quantile=None if target is None else target.quantile,
         max_slots=max_slots,
+        executors=executors,
+        executor_cores=cores,
         micro_batch=recording.micro_batch,
     )
     options.check()
     return options
+
+
+def _limit_text(options: PolicyOptions) -> str:
+    slots = None if options.max_slots is None else slots_text(options.max_slots)
+    if options.executors is None:
+        return slots or ""
+    most = options.executors[1]
+    executors = f"{most} executor{'' if most == 1 else 's'}"
+    return executors if slots is None else f"{slots} of {executors}"
 
 
 def _flow_of(reader: StoreReader, directory: Path, flow: Dataflow | str | None) -> Dataflow:

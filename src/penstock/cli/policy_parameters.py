@@ -58,6 +58,11 @@ def policy_parameters(*, mode: Mode) -> Option:
                 "adds missing slots sooner.",
             ),
             click.option(
+                "--quiet-hours",
+                metavar="HH:MM-HH:MM",
+                help="Hours of each day without a plan change, in local time. A simulation begins at midnight.",
+            ),
+            click.option(
                 "--windows",
                 type=click.IntRange(min=1),
                 default=5,

@@ -51,7 +51,12 @@ _EXIT_CODES: dict[str | None, int] = {"SIGINT": 130, "SIGTERM": 143}  # of comma
 @click.option("--bootstrap-servers", help="Kafka servers for --channel kafka, such as localhost:9092.")
 @KAFKA_OPTION
 @policy_parameters(mode="recommend")
-@click.option("--quiet-hours", metavar="HH:MM-HH:MM", help="Hours of each day without a plan change, in local time.")
+@click.option(
+    "--price",
+    "price_per_slot_hour",
+    type=Finite(min=0),
+    help="Price of one slot for one hour, in any currency; status and report show the cost.",
+)
 @click.option("--until-idle", is_flag=True, help="Stop when all input is processed.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 @json_option("Print one window per line as JSON.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.parameters import ABOVE_0, RUN_DIRECTORY, SHARE, Factor, json_option
+from penstock.cli.parameters import ABOVE_0, RUN_DIRECTORY, SHARE, Between, Factor, json_option
 
 
 @click.command()
@@ -15,6 +15,7 @@ from penstock.cli.parameters import ABOVE_0, RUN_DIRECTORY, SHARE, Factor, json_
 @click.option("--plan", type=click.Path(path_type=Path), help="JSON file of a plan to use all the time.")
 @click.option("--rate", type=Factor(), default=1.0, help="Factor of the recorded load, such as 2x.  [default: 1x]")
 @click.option("--max-slots", type=click.IntRange(min=1), help="Let policy auto choose plans within this limit.")
+@click.option("--executors", type=Between(), help="Let policy auto choose the number of executors, such as 1..6.")
 @click.option("--latency-ms", type=ABOVE_0, help="Latency target.  [default: that of the run]")
 @click.option("--quantile", type=SHARE, help="Apply the target to this quantile: 0.5, 0.95 or 0.99.")
 @click.option("--flow", metavar="FILE[:FLOW]", help="The dataflow.  [default: that of the run]")
@@ -24,14 +25,15 @@ from penstock.cli.parameters import ABOVE_0, RUN_DIRECTORY, SHARE, Factor, json_
 def command(run_dir: Path, latency_ms: float | None, price: float | None, as_json: bool, **options: Any) -> None:
     """Replay a recorded run in the simulator with another plan, load or limit, beside what was measured.
 
-    Costs, batch times and pauses are those of the run. With --plan, this plan is used all the time; with --max-slots,
-    policy auto chooses the plans; otherwise the recorded plans are used.
+    Costs, batch times and pauses are those of the run. With --plan, this plan is used all the time; with --max-slots
+    or --executors, policy auto chooses the plans; otherwise the recorded plans are used.
 
     \b
     Example:
       penstock whatif runs/wc --rate 2x
       penstock whatif runs/wc --plan plan.json --price 0.05
       penstock whatif runs/wc --rate 2x --max-slots 32
+      penstock whatif runs/wc --rate 2x --executors 1..6
     """
     import msgspec
     from rich.console import Console

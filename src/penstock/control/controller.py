@@ -19,13 +19,14 @@ from penstock.control.change_history import ChangeHistory, PendingChange, finish
 from penstock.control.demand import load_of
 from penstock.control.evaluation import (
     backlog_is_draining,
-    expectation_met,
     measures_earlier_rows,
     needs_its_resources,
     observed_outcome,
     old_plan_was_insufficient,
     outcome_comparison,
+    requirements,
 )
+from penstock.control.evidence import Evidence
 from penstock.control.guards import evaluates_changes, forbidden
 from penstock.control.plan_changes import change_plan, error_record
 from penstock.control.policy import (
@@ -86,6 +87,7 @@ class Controller:
         self._warm_s = 0.0  # windows that began before this time are not used
         self._warmed_up = False  # rows have come out that arrived after the warm-up
         self._windows: deque[Window] = deque(maxlen=settings.smoothing.reach)
+        self._evidence = Evidence(settings.smoothing.required)
         self._latest: Window | None = None
         self._previous: Window | None = None
         self._rejected_outcome: PlanOutcome | None = None  # observed under the change that is being rolled back
@@ -110,7 +112,7 @@ class Controller:
         if decision is None:
             decision = self._unless_refuted(self._ask_policy(situation))
             if decision.verdict is not None:
-                self._close_pending(decision.verdict, observed_outcome(situation, None), at_s)
+                self._close_pending(decision.verdict, observed_outcome(situation, self._pending_quantile()), at_s)
         try:
             row = self._row(decision, situation, number, mode)
             row_number = self._store.add_decision(row)  # before it is applied: a crash leaves the intent
@@ -121,6 +123,11 @@ class Controller:
         if isinstance(decision, Change) and mode == "active":
             return self._execute(decision, situation, row_number, row)
         return row
+
+    @property
+    def available_slots(self) -> int:
+        """Return the slots that exist, or that can be acquired."""
+        return self.settings.max_slots or self._engine.plan.slots
 
     def use(self, policy: Policy, changed_settings: Mapping[str, float]) -> None:
         """Decide with the same policy under other settings, which are recorded as inputs of each decision."""
@@ -144,12 +151,17 @@ class Controller:
             return
         if self._latest is not None and window.start_s > self._latest.end_s + self.settings.stale_after_s:
             self._latest = None  # windows from before a gap are stale
-            self._windows.clear()
+            self._forget_windows()
         self._load_record.add(window)
         self._previous, self._latest = self._latest, window
         self._generation = max(self._generation, window.generation)
         if window.start_s >= self._warm_s and window.generation >= self._generation:
             self._windows.append(window)
+            self._evidence.add(window)
+
+    def _forget_windows(self) -> None:
+        self._windows.clear()
+        self._evidence.forget_plan()
 
     def _plan_changed(self, change: PastChange, *, generation: int) -> None:
         self._plan = change.new
@@ -157,6 +169,7 @@ class Controller:
         self._history.add(change)
         self._warm_s = change.at_s + self.settings.warm_up_s
         self._windows.clear()
+        self._evidence.plan_changed()
 
     def _situation(self, at_s: float) -> Situation:
         plan = self._engine.plan
@@ -168,7 +181,7 @@ class Controller:
             latest=self._latest,
             changes=self._history.past,
             started_s=self._started_s,
-            max_slots=self.settings.max_slots or plan.slots,
+            max_slots=self.available_slots,
             micro_batch=self.settings.micro_batch,
             stale_after_s=self.settings.stale_after_s,
             recorded=self._load_record.rates,
@@ -194,7 +207,7 @@ class Controller:
         if not self._warmed_up and (latency := situation.window.latency) is not None:
             cold = latest.start_s < self._warm_s + _COLD * self.settings.warm_up_s
             if cold and latest.end_s - latency.mean_s < self._warm_s:
-                self._windows.clear()
+                self._forget_windows()
                 return Hold(
                     reason_code=Reason.SETTLING, reason="Rows that arrived during the warm-up are still in progress."
                 )
@@ -219,9 +232,10 @@ class Controller:
             self._close_pending("load changed", observed, now_s)
             return None
         input_per_s = situation.window.external_rows_per_s
-        met = row.reason_code == Reason.ROLL_BACK or expectation_met(
-            row.before, row.expected, observed, tolerance=self.settings.tolerance, input_per_s=input_per_s
-        )
+        required = requirements(row.before, row.expected, tolerance=self.settings.tolerance, input_per_s=input_per_s)
+        quantile = row.expected.quantile
+        missed = [bound for bound in required if not self._evidence.met(bound, situation, quantile)]
+        met = row.reason_code == Reason.ROLL_BACK or not missed
         if not (met and row.expected.met_by(observed)) and self._is_improving(observed):
             return self._wait("The latency is still improving after the last change.")
         if met:
@@ -235,6 +249,10 @@ class Controller:
         if row.before.slots < row.expected.slots and pending.load.exceeded_by(load_of(situation)):
             self._close_pending("load changed", observed, now_s)  # the load grew: fewer slots would not help
             return None
+        if not self._evidence.refutes(missed, situation, quantile):
+            if self._evidence.is_complete:  # the difference is within the noise
+                self._close_pending("kept", observed, now_s)
+            return None  # the policy may act; its next change ends the evaluation
         return self._roll_back(pending, situation, observed)
 
     def _roll_back(self, pending: PendingChange, situation: Situation, observed: PlanOutcome) -> Decision:
@@ -259,7 +277,7 @@ class Controller:
 
     def _wait(self, reason: str) -> Hold:
         """Hold, and discard the windows that describe the past."""
-        self._windows.clear()
+        self._forget_windows()
         return Hold(reason_code=Reason.CATCHING_UP, reason=reason)
 
     def _is_improving(self, observed: PlanOutcome) -> bool:
@@ -280,6 +298,11 @@ class Controller:
     def _close_pending(self, verdict: Verdict, observed: PlanOutcome | None, at_s: float) -> None:
         self._history.close_pending(verdict, observed, at_s)
         self._evaluated_latency_s = None
+
+    def _pending_quantile(self) -> float | None:
+        """Return the statistic of the latency that the pending change was expected to have."""
+        pending = self._history.pending
+        return None if pending is None or pending.row.expected is None else pending.row.expected.quantile
 
     def _same_load(self, load: Load, situation: Situation) -> bool:
         return load.near(load_of(situation), within=self.settings.load_change)
@@ -334,6 +357,8 @@ class Controller:
         end_s = finished_s(row)
         if self._engine.plan != change.plan:  # the engine could acquire only part of it: do not ask again
             self._history.refute(change.plan, load)
+        if self._history.pending is not None and not self._policy_evaluates:  # nothing has refuted it
+            self._close_pending("kept", observed_outcome(situation, self._pending_quantile()), situation.now_s)
         past = PastChange(at_s=end_s, old=situation.plan, new=self._engine.plan, pause_s=row.pause_s)
         self._plan_changed(past, generation=0 if applied is None else applied.generation)
         self._history.pending = PendingChange(number=number, row=row, load=load, at_s=end_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from penstock.control.demand import demand_of
 from penstock.control.policy import Hold, Situation, latency_s
@@ -16,6 +17,67 @@ _NOISE = 0.2  # relative noise of the throughput of a few windows
 _SLOWDOWN = 0.05  # relative loss of throughput from which more replicas count as harmful
 
 
+class Requirement(NamedTuple):
+    """A bound on what is measured after a change."""
+
+    value: float
+    share: float  # power by which the bound follows the value measured before, which is noisy
+    is_least: bool  # a least throughput; otherwise a greatest latency
+
+    def met_by(self, observed: PlanOutcome) -> bool:
+        """Return whether a measurement is within the bound. Unknown values are."""
+        measured = observed.rows_per_s if self.is_least else observed.latency_s
+        return measured is None or (measured >= self.value if self.is_least else measured <= self.value)
+
+
+def requirements(
+    before: PlanOutcome, expected: PlanOutcome, *, tolerance: float, input_per_s: float | None = None
+) -> tuple[Requirement, ...]:
+    """Return what must be measured after a change for the expectation to be met. Unknown values require nothing.
+
+    - An expected improvement of latency or throughput must be reached up to `tolerance` of the step. If a higher
+      throughput was expected, the old plan did not keep up and had no steady latency, so only the throughput counts.
+      No plan processes more than `input_per_s`.
+    - A release of slots must keep the latency target. Without a target, or if it was missed before, the latency may be
+      at most 1 + tolerance times the expected and the previous one.
+    """
+    old, wanted = before.rows_per_s, expected.rows_per_s
+    if wanted is not None and input_per_s is not None:
+        wanted = min(wanted, input_per_s)
+    latency = _latency_requirement(before, expected, tolerance)
+    if old is None or wanted is None:
+        return latency
+    if not _is_release(before, expected) and wanted > old * (1.0 + _SIGNIFICANT):
+        return (_step(old, wanted, tolerance, is_least=True),)
+    return (Requirement(wanted * (1.0 - _NOISE), 0.0, is_least=True), *latency)
+
+
+def _latency_requirement(before: PlanOutcome, expected: PlanOutcome, tolerance: float) -> tuple[Requirement, ...]:
+    old, wanted, target = before.latency_s, expected.latency_s, expected.at_most_s
+    at_target = () if target is None else (Requirement(target, 0.0, is_least=False),)
+    if old is None:
+        return ()
+    if wanted is None:
+        # No latency was expected, but a target that was met before must still be met.
+        return at_target if target is not None and old <= target else ()
+    if _is_release(before, expected):
+        # A lower latency is not part of the expectation here: a few percent are within the noise.
+        if target is not None and old <= target:
+            return at_target
+        return (Requirement((1.0 + tolerance) * max(old, wanted), 1.0 if old > wanted else 0.0, is_least=False),)
+    if wanted < old * (1.0 - _SIGNIFICANT):
+        # A plan that meets the target is kept even if the model expected more.
+        step = _step(old, wanted, tolerance, is_least=False)
+        return at_target if target is not None and target > step.value else (step,)
+    return at_target or (Requirement((1.0 + tolerance) * wanted, 0.0, is_least=False),)
+
+
+def _step(old: float, wanted: float, tolerance: float, *, is_least: bool) -> Requirement:
+    """Return the requirement that at most the share `tolerance` of an improvement is missing."""
+    bound = old + (1.0 - tolerance) * (wanted - old)
+    return Requirement(bound, tolerance * old / bound if bound > 0 else 0.0, is_least)
+
+
 def expectation_met(
     before: PlanOutcome,
     expected: PlanOutcome,
@@ -24,48 +86,15 @@ def expectation_met(
     tolerance: float,
     input_per_s: float | None = None,
 ) -> bool:
-    """Return whether a change had the expected effect. Unknown values count as met.
-
-    - An expected improvement of latency or throughput must be reached up to `tolerance` of the step. If a higher
-      throughput was expected, the old plan did not keep up and had no steady latency, so only the throughput counts.
-      No plan processes more than `input_per_s`.
-    - A release of slots must keep the latency target. Without a target, or if it was missed before, the latency may be
-      at most 1 + tolerance times the expected and the previous one.
+    """Return whether a measurement meets all requirements.
 
     >>> before, expected = PlanOutcome(slots=4, latency_s=2.0), PlanOutcome(slots=6, latency_s=1.0)
     >>> observed = [PlanOutcome(slots=6, latency_s=s) for s in (0.9, 1.4, 1.6, 2.5)]
     >>> [expectation_met(before, expected, outcome, tolerance=0.5) for outcome in observed]
     [True, True, False, False]
     """
-    old, wanted, new = before.rows_per_s, expected.rows_per_s, observed.rows_per_s
-    if wanted is not None and input_per_s is not None:
-        wanted = min(wanted, input_per_s)
-    if old is not None and wanted is not None and new is not None:
-        if not _is_release(before, expected) and wanted > old * (1.0 + _SIGNIFICANT):
-            return new >= old + (1.0 - tolerance) * (wanted - old)
-        if new < wanted * (1.0 - _NOISE):
-            return False
-    return _latency_expectation_met(before, expected, observed, tolerance)
-
-
-def _latency_expectation_met(
-    before: PlanOutcome, expected: PlanOutcome, observed: PlanOutcome, tolerance: float
-) -> bool:
-    old, wanted, new, target = before.latency_s, expected.latency_s, observed.latency_s, expected.at_most_s
-    if wanted is None or new is None or old is None:
-        # No latency was expected, but a target that was met before must still be met.
-        return target is None or new is None or old is None or not old <= target < new
-    if _is_release(before, expected):
-        # A lower latency is not part of the expectation here: a few percent are within the noise.
-        met_before = target is not None and old <= target
-        return expected.met_by(observed) if met_before else new <= (1.0 + tolerance) * max(old, wanted)
-    if wanted < old * (1.0 - _SIGNIFICANT):
-        # A plan that meets the target is kept even if the model expected more.
-        met = target is not None and new <= target
-        return met or new <= old - (1.0 - tolerance) * (old - wanted)
-    if target is not None:
-        return new <= target
-    return new <= (1.0 + tolerance) * wanted
+    required = requirements(before, expected, tolerance=tolerance, input_per_s=input_per_s)
+    return all(requirement.met_by(observed) for requirement in required)
 
 
 def _is_release(before: PlanOutcome, expected: PlanOutcome) -> bool:
@@ -117,11 +146,11 @@ def observed_outcome(situation: Situation, quantile: float | None) -> PlanOutcom
         slots=situation.slots,
         latency_s=latency_s(window.latency, quantile),
         quantile=quantile,
-        rows_per_s=_throughput_per_s(situation, window),
+        rows_per_s=throughput_per_s(situation, window),
     )
 
 
-def _throughput_per_s(situation: Situation, window: Window) -> float | None:
+def throughput_per_s(situation: Situation, window: Window) -> float | None:
     """Return the external rows/s that were processed.
 
     Micro-batch: the rows read from all sources; None if a batch lasted longer than the windows and none was committed.

@@ -141,11 +141,11 @@ def handle(
     store: Store,
     *,
     at_s: float,
-    change_settings: Callable[[SetPolicy], None] | None = None,
+    change_settings: Callable[[SetPolicy], str | None] | None = None,
 ) -> Answer:
     """Execute a request on the run's engine or policy. Errors become the answer and a record in the store.
 
-    `change_settings` changes the settings of the policy; None: the run has no policy.
+    `change_settings` changes the settings of the policy and may return a remark; None: the run has no policy.
     """
     try:
         match request:
@@ -161,8 +161,9 @@ def handle(
             case SetPolicy():
                 if change_settings is None:
                     raise RequestError("The run has no policy whose settings could change; resume it with a policy.")
-                change_settings(request)
-                return Answer(ok=True, text=f"{request}; the next decision uses it")
+                remark = change_settings(request)
+                text = f"{request}; the next decision uses it"
+                return Answer(ok=True, text=text if remark is None else f"{text}. {remark}")
             case Stop():
                 return Answer(ok=True, text="stopped")
         ok, text, applied = change_plan(engine, store, plan, requester=str(request), at_s=at_s)

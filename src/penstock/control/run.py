@@ -33,7 +33,7 @@ def run(
     schedule: Schedule,
     *,
     on_start: Callable[[], None] | None = None,
-    change_settings: Callable[[SetPolicy], None] | None = None,
+    change_settings: Callable[[SetPolicy], str | None] | None = None,
 ) -> Stopped:
     """Run the loop's engine until a request, a signal, a failure or a condition of `schedule` stops it.
 
@@ -92,7 +92,7 @@ class _WindowWait:
         requests: Requests,
         signals: StopSignals,
         schedule: Schedule,
-        change_settings: Callable[[SetPolicy], None] | None,
+        change_settings: Callable[[SetPolicy], str | None] | None,
     ) -> None:
         self._engine, self._loop, self._requests, self._signals = engine, loop, requests, signals
         self._schedule, self._change_settings = schedule, change_settings

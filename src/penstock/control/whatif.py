@@ -93,7 +93,7 @@ class Recording:
     errors: dict[str, float]  # operator -> relative standard error of its cost
     target: LatencyTarget | None
     micro_batch: bool
-    pays_executors: bool  # all slots of executors are paid, whether the plan uses them or not
+    slots_per_executor: int | None  # all slots of executors are paid, also unused ones; None: the slots are fixed
 
     @property
     def seconds(self) -> float:
@@ -105,7 +105,7 @@ class Recording:
 
     def slots(self, plan: Plan) -> int:
         used = self.topology.slots(plan, micro_batch=self.micro_batch)
-        return plan.slots if self.pays_executors else min(plan.slots, used)
+        return min(plan.slots, used) if self.slots_per_executor is None else plan.slots
 
 
 class Planned(NamedTuple):
@@ -115,10 +115,14 @@ class Planned(NamedTuple):
 
 
 class Controlled(NamedTuple):
-    """A policy that chooses the plans, from the first recorded one on."""
+    """A policy that chooses the plans, from the first recorded one on.
+
+    `slots` are those of the machine, which may be more than the recorded ones; None: the policy sets the executors.
+    """
 
     policy: Policy
     settings: Settings
+    slots: int | None
 
 
 class _Trace(NamedTuple):
@@ -167,7 +171,7 @@ def recording_of(reader: StoreReader, flow: Dataflow) -> Recording:
         errors={name: sums.error for name, sums in learned.operators.items()},
         target=starts[-1].latency_target,
         micro_batch=micro_batch,
-        pays_executors=starts[-1].slots_per_executor is not None,
+        slots_per_executor=starts[-1].slots_per_executor,
     )
 
 
@@ -327,6 +331,8 @@ def _simulated(
 
     behaviour = _scaled(recording, cost_errors, rate)
     first = asked.plans[0][1] if isinstance(asked, Planned) else recording.plans[0][1]
+    if isinstance(asked, Controlled) and asked.slots is not None:
+        first = first.replace(slots=max(first.slots, asked.slots))
     mode = Mode.MICRO_BATCH if recording.micro_batch else Mode.ROW_BY_ROW
     engine = SimulatedEngine(recording.flow, behaviour, plan=first, mode=mode, seed=seed)
     if isinstance(asked, Controlled):

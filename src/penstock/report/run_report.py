@@ -119,6 +119,8 @@ def run_report(
     periods = plan_periods(starts, changes, until_s=now_s if status.state == "running" else last_s)
     busy_shares = utilisations(windows, [slots_at(periods, (w.start_s + w.end_s) / 2) for w in windows])
     sums = totals(windows, busy_shares)
+    if price_per_slot_hour is None and status.run is not None:
+        price_per_slot_hour = status.run.price_per_slot_hour
     decisions = _read_decisions(reader)
     numbered = [
         NumberedChange(number=number, change=change, decision=decisions.numbers.get((change.at_s, change.asked)))

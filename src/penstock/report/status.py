@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,10 +13,12 @@ from rich.text import Text
 
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
-from penstock.report.formatting import seconds
+from penstock.report.costs import plan_periods
+from penstock.report.formatting import plural, seconds
 from penstock.report.live_table import window_table
-from penstock.store import ErrorRecord, PlanChange, RunStart, StoreReader, owner
+from penstock.store import DecisionRecord, ErrorRecord, PlanChange, RunStart, StoreReader, owner
 
+_LONG = 60  # characters of a text that is shown
 LATEST = 5  # number of plan changes and errors in a status
 
 
@@ -33,6 +35,9 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     window: Window | None  # the latest
     plan_changes: tuple[PlanChange, ...]  # the latest
     errors: tuple[ErrorRecord, ...]  # the latest
+    decision: DecisionRecord | None = None  # the latest, with the memory of the policy
+    slot_hours: float | None = None  # slots held x time; None: no plan has been in force
+    money: float | None = None  # their cost; None: the run has no price
 
 
 def run_status(run_dir: Path, reader: StoreReader) -> RunStatus:
@@ -46,6 +51,9 @@ def run_status(run_dir: Path, reader: StoreReader) -> RunStatus:
         state = "running"
     else:
         state = "killed" if run.stopped_s is None else "stopped"
+    decisions = reader.decisions(last=1)
+    slot_hours = _slot_hours(reader, until_s=time.time() if state == "running" else None)
+    price = None if run is None else run.price_per_slot_hour
     return RunStatus(
         directory=str(run_dir),
         state=state,
@@ -57,7 +65,19 @@ def run_status(run_dir: Path, reader: StoreReader) -> RunStatus:
         window=last[0][1] if last else None,
         plan_changes=tuple(reader.plan_changes(last=LATEST)),
         errors=tuple(reader.errors(last=LATEST)),
+        decision=decisions[-1][1] if decisions else None,
+        slot_hours=slot_hours,
+        money=None if price is None or slot_hours is None else price * slot_hours,
     )
+
+
+def _slot_hours(reader: StoreReader, *, until_s: float | None) -> float | None:
+    """Return the slots of all plans times the hours for which they were in force."""
+    if until_s is None:
+        last = reader.windows(last=1)
+        until_s = last[0][1].end_s if last else 0.0
+    periods = plan_periods(reader.runs(), reader.plan_changes(), until_s=until_s)
+    return sum(period.length_s * period.plan.slots for period in periods) / 3600.0 if periods else None
 
 
 def follow_windows(run_dir: Path, reader: StoreReader, *, poll_s: float = 0.3) -> Iterator[Window]:
@@ -80,6 +100,10 @@ def status_text(status: RunStatus, *, with_window: bool = True) -> RenderableTyp
         parts.append(Text(startup_text(status.run)))
     if status.window is not None and with_window:
         parts.append(window_table(status.window, status.plan, name=status.run.dataflow if status.run else None))
+    if status.money is not None and status.run is not None:
+        parts.append(Text(_cost_text(status)))
+    if status.decision is not None:
+        parts += [Text(line) for line in _policy_lines(status.decision)]
     for change in status.plan_changes:
         pause = "" if change.pause_s is None else f", paused {seconds(change.pause_s)}"
         style = "" if change.outcome == "ok" else "yellow"
@@ -87,6 +111,45 @@ def status_text(status: RunStatus, *, with_window: bool = True) -> RenderableTyp
     for error in status.errors:
         parts.append(Text(f"{_clock(error.at_s)} error in {error.where}: {error.message}", "red"))
     return Group(*parts)
+
+
+def _cost_text(status: RunStatus) -> str:
+    assert status.run is not None
+    return (
+        f"cost: {status.money:.4g} for {status.slot_hours:.4g} slot-hours at {status.run.price_per_slot_hour:g} per "
+        "slot and hour"
+    )
+
+
+def _policy_lines(decision: DecisionRecord) -> list[str]:
+    """Return the latest decision, and what the policy remembers."""
+    lines = [f"policy {decision.policy}: {decision.kind}, {decision.reason_code}: {decision.reason}"]
+    if decision.memory:
+        lines.append(f"policy {decision.policy} remembers: {memory_text(decision.memory)}")
+    return lines
+
+
+def memory_text(memory: Mapping[str, object]) -> str:
+    """Return the memory of a policy in one line; long values are counted.
+
+    >>> memory_text({"drs.correction": 1.23456, "organic.step": "split", "auto.levels": {"low": 1, "high": 2}})
+    'auto.levels: 2 entries, drs.correction: 1.235, organic.step: split'
+    """
+    return ", ".join(f"{name}: {_value_text(memory[name])}" for name in sorted(memory))
+
+
+def _value_text(value: object) -> str:
+    match value:
+        case bool() | int():
+            return str(value)
+        case float():
+            return f"{value:.4g}"
+        case str():
+            return value if len(value) <= _LONG else f"{len(value):,} characters"
+        case Mapping() | Sequence():
+            return plural(len(value), "entry", "entries")
+        case _:
+            return str(value)
 
 
 def _headline(status: RunStatus) -> str:

@@ -62,6 +62,7 @@ class RunStart(msgspec.Struct, frozen=True, kw_only=True):
     master: str  # "-" if there is none
     cluster: str | None = None  # directory of the cluster; the master's port changes when the cluster restarts
     slots_per_executor: int | None = None  # slots per executor; None if unknown or if the master is local
+    price_per_slot_hour: float | None = None
     started_s: float  # wall clock, seconds since the epoch
     latency_target: LatencyTarget | None = None
     plan: Plan | None = None  # the plan at the start; None until the engine has started

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.apps import joker
@@ -29,6 +30,21 @@ def test_it_decides_once_unless_the_decision_was_not_applied(micro_batch: bool) 
     assert policy.decide(overloaded, memory)[0] == once  # it was vetoed
     held, _ = policy.decide(replace(overloaded, plan=once.plan), memory)
     assert isinstance(held, Hold) and held.reason_code is Reason.BEST and "once" in held.reason
+
+
+def test_a_decision_to_stay_is_a_decision_as_well() -> None:
+    """Under a load that the plan sustains the policy stays; under five times the load it does not decide again."""
+    policy, calm = FissionModel(), situation_of("video", (1, 1, 1), 9.0, 12)
+    change, _ = policy.decide(calm, {})
+    assert isinstance(change, Change)
+    best = replace(calm, plan=change.plan)
+    stayed, memory = policy.decide(best, {})
+    assert isinstance(stayed, Hold) and "highest predicted throughput" in stayed.reason
+    msgspec.convert(memory, dict[str, float | str])  # the store accepts it
+    busy = replace(situation_of("video", (1, 1, 1), 9.0, 24), plan=change.plan)
+    assert isinstance(policy.decide(busy, {})[0], Change)  # without the memory it would decide again
+    held, kept = policy.decide(busy, memory)
+    assert isinstance(held, Hold) and "once" in held.reason and kept == memory
 
 
 @pytest.mark.parametrize("factor", [0.2, 1.0])

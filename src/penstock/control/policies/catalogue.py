@@ -7,6 +7,7 @@ Modules are imported when a policy is built, so that listing the names is fast.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
 class PolicyEntry(NamedTuple):
     module: str
     sets_executors: bool = False  # it chooses the number of executors itself, and needs `PolicyParameters.executors`
-    has_latency_target: bool = False  # it needs either `PolicyParameters.latency_s` or `max_slots`
+    has_latency_target: bool = False  # it needs `PolicyParameters.latency_s`, a limit, or both
     needs_profile: bool = False  # it needs `PolicyParameters.profile`
     distributes_replicas: bool = False  # it can distribute a fixed number of slots, under any load, in a study
     evaluates_changes: bool = False  # it evaluates and reverts its own changes
     has_periods: bool = False  # it measures in periods of its own
-    has_target_and_limit: bool = False  # it accepts `latency_s` and `max_slots` together
     averages_itself: bool = False  # it keeps averages of its own, and reads short windows
     urgent: frozenset[str] = frozenset()  # reason codes for which it may change the plan within the cooldown
 
@@ -36,7 +36,6 @@ POLICIES = {
     "auto": PolicyEntry(
         "penstock.control.policies.auto",
         has_latency_target=True,
-        has_target_and_limit=True,
         evaluates_changes=True,
         averages_itself=True,
         urgent=frozenset({"shortage"}),
@@ -96,7 +95,12 @@ def build_policy(name: str, options: PolicyParameters) -> Policy:
 
 
 def guarded_policy(
-    name: str, options: PolicyParameters, *, cooldown_s: float, quiet_hours: QuietHours | None = None
+    name: str,
+    options: PolicyParameters,
+    *,
+    cooldown_s: float,
+    quiet_hours: QuietHours | None = None,
+    zone: tzinfo | None = None,
 ) -> Policy:
     """Return the policy with the guards of a run: slot limit, minimum gain, pay-back of a pause, cooldown, quiet hours.
 
@@ -110,4 +114,4 @@ def guarded_policy(
         policy = PayBack(Hysteresis(policy, gain=0.05), within_s=600.0)
     bounded = Bounded(policy, max_slots=options.max_slots)
     policy = Cooldown(bounded, seconds=cooldown_s, urgent=POLICIES[name].urgent)
-    return policy if quiet_hours is None else Quiet(policy, hours=quiet_hours)
+    return policy if quiet_hours is None else Quiet(policy, hours=quiet_hours, zone=zone)

@@ -56,7 +56,8 @@ class FissionModel:
         if plan == situation.plan:
             reason = f"The current plan has the highest predicted throughput, {best.rows_per_s:.4g} rows/s."
             code = Reason.AT_LIMIT if short else Reason.BEST
-            return Hold(reason_code=code, reason=reason, inputs=inputs, needs_slots=needs), memory
+            decided = {**memory, _DECIDED: _text(plan), _BEFORE: ""}
+            return Hold(reason_code=code, reason=reason, inputs=inputs, needs_slots=needs), decided
         if situation.topology.slots(plan, micro_batch=situation.micro_batch) > max(
             situation.max_slots, situation.topology.slots(situation.plan, micro_batch=situation.micro_batch)
         ):

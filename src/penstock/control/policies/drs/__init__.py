@@ -15,7 +15,7 @@ __all__ = ["Drs", "DrsSettings", "FewestSlots", "LeastLatency", "build"]
 
 
 def build(options: PolicyParameters) -> Policy:
-    """Return DRS with a latency target if one is given, and otherwise with a slot limit."""
+    """Return DRS for a latency target (within the slot limit, if there is one), or for the slots of the limit."""
     if options.latency_s is None:
         return Drs(DrsSettings(goal=LeastLatency(max_slots=options.max_slots), queue=options.queue))
     goal = FewestSlots(
