@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
@@ -74,6 +75,7 @@ def arena(
         raise OptionError(f"jobs is {jobs}; it must be at least 1.")
     directory = local_directory(at)
     directory.mkdir(parents=True, exist_ok=True)
+    _end_last_line(directory / MATCHES_FILE)
     cells = [
         Cell(shape=shape, load=load, engine=engine, seed=seed)
         for seed, shape, load, engine in product(seeds, shapes, loads, engines)
@@ -85,9 +87,8 @@ def arena(
     progress(len(cells) - len(open_cells), len(cells))
     with (directory / MATCHES_FILE).open("a") as output:
         for number, played in enumerate(_played(open_cells, directory, jobs), start=1):
-            for match in played:
-                known_matches.append(match)
-                output.write(msgspec.json.encode(match).decode() + "\n")
+            known_matches.extend(played)
+            output.write("".join(msgspec.json.encode(match).decode() + "\n" for match in played))
             output.flush()
             progress(len(cells) - len(open_cells) + number, len(cells))
     wanted = set(cells)
@@ -106,6 +107,20 @@ def arena_matches(at: str | Path) -> list[Match]:
         except msgspec.DecodeError:
             continue
     return found
+
+
+def _end_last_line(file: Path) -> None:
+    """End the last line of a file: after a crash in the middle of a line, the next result would be added to it."""
+    if file.exists() and (content := file.read_bytes()) and not content.endswith(b"\n"):
+        with file.open("ab") as output:
+            output.write(b"\n")
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write a file in one step: a crash, or another process with the same cell, leaves no incomplete file."""
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    fresh.write_bytes(content)
+    fresh.replace(file)
 
 
 def _played(open_cells: list[tuple[Cell, list[str]]], at: Path, jobs: int) -> Iterable[list[Match]]:
@@ -149,11 +164,11 @@ def hindsight(case: Case, at: Path) -> tuple[HindsightPlans, Schedule]:
         reference = msgspec.json.decode(plans_file.read_bytes(), type=HindsightPlans)
     else:
         reference = FixedPlans(case).reference()
-        plans_file.write_bytes(msgspec.json.encode(reference))
+        _write(plans_file, msgspec.json.encode(reference))
     if schedule_file.exists():
         return reference, msgspec.json.decode(schedule_file.read_bytes(), type=Schedule)
     schedule = Clairvoyant(case=case, reference=reference).schedule()
-    schedule_file.write_bytes(msgspec.json.encode(schedule))
+    _write(schedule_file, msgspec.json.encode(schedule))
     return reference, schedule
 
 

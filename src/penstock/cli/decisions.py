@@ -19,7 +19,8 @@ WIDE = 130  # smallest number of columns for the table
 def command(run_dir: Path, changes_only: bool, last: int | None, as_json: bool) -> None:
     """Print each decision with its reason, the expected result and the observed result.
 
-    Equal decisions that follow each other are printed once, with their number.
+    Equal decisions that follow each other are printed once, with their number. Below are the costs that policy auto has
+    learned, and how each plan has done.
 
     \b
     Example:
@@ -31,6 +32,7 @@ def command(run_dir: Path, changes_only: bool, last: int | None, as_json: bool) 
 
     import penstock
     from penstock.report.decisions import decision_list, decision_table, interval_summary
+    from penstock.report.learned import learned_tables
 
     numbered, total = penstock.open_run(run_dir).decision_rows(changes_only=changes_only, last=last)
     rows = [row for _, row in numbered]
@@ -50,3 +52,5 @@ def command(run_dir: Path, changes_only: bool, last: int | None, as_json: bool) 
         console.print(decision_table(rows) if console.width >= WIDE else decision_list(rows))
         if (summary := interval_summary(rows)) is not None:
             console.print(summary, soft_wrap=True)
+        for table in learned_tables(rows[-1]):
+            console.print(table)

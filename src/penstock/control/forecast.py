@@ -22,12 +22,11 @@ _FEW = 4  # windows
 _LEAST_NOISE = 0.01
 _STEP_GAIN = 18.0  # reduction of chi^2 from which a step counts as one
 _BETTER_THAN_LINE = 6.0
-_SLOPE_ERRORS = 3.0  # standard errors from which a slope is a trend
+_SLOPE_ERRORS = 3.5  # standard errors from which a slope is a trend
 _OUTLIER = 3.0  # standard deviations
 _SMALL = 0.02  # relative change within the time of a decision that is not a trend
 _MOST_GROWTH = 1.6  # a trend is extrapolated to at most this multiple
 _SHORT_SEGMENT = 10  # windows after a step; the first of them may contain the rate from before
-_LEAST_FITTED = 0.2  # relative to the mean, so that a deviation from a falling line stays finite
 _NORMAL = 0.954  # median of |a - b| of two normal variables, in standard deviations
 
 
@@ -37,6 +36,8 @@ class Forecast(NamedTuple):
     rates_per_s: np.ndarray
     level_per_s: float  # expected mean
     slope_per_s2: float
+    present_per_s: float  # mean without the growth until then
+    trend_s: float  # time for which the rates have had this slope; 0 without a slope
 
 
 class _Noise(NamedTuple):
@@ -61,7 +62,7 @@ def forecast(recorded: Sequence[RecordedRate], *, lead_s: float, is_late: bool =
     y = np.array([rate.rows_per_s for rate in known])
     if len(y) < _FEW:
         level = float(y.max() if is_late else y[-2:].mean())
-        return Forecast(np.array([level]), level, 0.0)
+        return Forecast(np.array([level]), level, 0.0, level, 0.0)
     noise = _noise_of(recorded)
     start = 0
     for _ in range(3):  # a step may follow another one
@@ -74,11 +75,13 @@ def forecast(recorded: Sequence[RecordedRate], *, lead_s: float, is_late: bool =
     x, y = x[start:], y[start:]
     if start > 0 and len(y) <= 3 and y[-1] > y[0] * (1.0 + noise.window):
         x, y = x[-1:], y[-1:]  # the step was within the first window, which shows only a part of it
-    fitted, slope = _trend(x, y, noise, after_step=start > 0, lead_s=lead_s)
+    fitted, slope, trend_s = _trend(x, y, noise, after_step=start > 0, lead_s=lead_s)
     level = min(fitted + max(0.0, slope) * lead_s, _MOST_GROWTH * max(fitted, 0.0))
     if start == 0 and slope == 0.0:
-        return Forecast(y, level, 0.0)
-    return Forecast(np.maximum(0.0, level * (1.0 + _residuals(x, y, slope, noise))), level, slope)
+        return Forecast(y, level, 0.0, fitted, 0.0)
+    return Forecast(
+        np.maximum(0.0, level * (1.0 + _residuals(y, slope, noise))), level, slope, fitted, trend_s if slope else 0.0
+    )
 
 
 def _noise_of(recorded: Sequence[RecordedRate]) -> _Noise:
@@ -125,8 +128,10 @@ def _is_unconfirmed(y: np.ndarray, start: int, noise: _Noise) -> bool:
     return bool(abs(y[-2] - before) <= _OUTLIER * noise.window * before)
 
 
-def _trend(x: np.ndarray, y: np.ndarray, noise: _Noise, *, after_step: bool, lead_s: float) -> tuple[float, float]:
-    """Return the present rate, and its slope if that is significant."""
+def _trend(
+    x: np.ndarray, y: np.ndarray, noise: _Noise, *, after_step: bool, lead_s: float
+) -> tuple[float, float, float]:
+    """Return the present rate, its slope if that is significant, and the time that the line describes."""
     mean = float(y.mean())
     variance = (noise.summed * max(mean, 1e-9)) ** 2
     for span_s in _LINES_S:
@@ -141,11 +146,11 @@ def _trend(x: np.ndarray, y: np.ndarray, noise: _Noise, *, after_step: bool, lea
         if not _is_trend(x[own], y[own], variance, lead_s=lead_s):
             if span_s == _LINES_S[0]:
                 continue  # a trend may have begun a few minutes ago
-            return (mean, 0.0) if _fits(y, latest, mean, variance) else (float(y[own].mean()), 0.0)
+            return (mean if _fits(y, latest, mean, variance) else float(y[own].mean())), 0.0, 0.0
         if after_step and len(y) <= _SHORT_SEGMENT and not _is_trend(x[own][1:], y[own][1:], variance, lead_s=lead_s):
-            return float(y[1:].mean()), 0.0
-        return max(0.0, fitted), slope
-    return mean, 0.0
+            return float(y[1:].mean()), 0.0, 0.0
+        return max(0.0, fitted), slope, -float(x[own][0])
+    return mean, 0.0, 0.0
 
 
 def _fits(y: np.ndarray, latest: np.ndarray, mean: float, variance: float) -> bool:
@@ -160,12 +165,15 @@ def _is_trend(x: np.ndarray, y: np.ndarray, variance: float, *, lead_s: float) -
     return bool(abs(slope) > _SLOPE_ERRORS * error and abs(slope) * lead_s > _SMALL * float(y.mean()))
 
 
-def _residuals(x: np.ndarray, y: np.ndarray, slope: float, noise: _Noise) -> np.ndarray:
-    """Return the relative deviations from the description; those of normal noise if few windows are known."""
-    if len(y) < 3 * _FEW:
+def _residuals(y: np.ndarray, slope: float, noise: _Noise) -> np.ndarray:
+    """Return the relative deviations from the description; those of normal noise if few windows are known.
+
+    The deviations from a line are not used: they contain its misfit, which is large relative to the lowest rates.
+    """
+    if slope != 0.0 or len(y) < 3 * _FEW:
         return noise.window * np.linspace(-1.7, 1.7, 9)
-    fitted = np.maximum(y.mean() + slope * (x - x.mean()), _LEAST_FITTED * max(float(y.mean()), 1e-9))
-    return np.asarray((y - fitted) / fitted)
+    mean = max(float(y.mean()), 1e-9)
+    return np.asarray((y - mean) / mean)
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:

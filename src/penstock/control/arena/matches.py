@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from penstock.engines.simulated import SimulatedEngine
 from penstock.measure.window import Window
 from penstock.store import DecisionRecord, Store
 
+_AFTER_S = (30.0, 150.0)  # time after a change in which its prediction is compared with the windows
 _GROWS = 0.8  # share of the rows of the last ten minutes that wait at the end, if a backlog is not bounded
 
 
@@ -41,10 +43,12 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     most_backlog_s: float  # longest time in which the rows that wait arrived
     recovery_s: float  # longest time in which all windows were late
     unbounded: bool  # the backlog grew until the end
-    coverage: tuple[int, int]  # predictions of a change whose interval was correct, and all
+    # Windows from 30 to 150 s after a change within the predicted interval of 90 % of windows, and all these windows.
+    coverage: tuple[int, int]
     target_s: float
     fixed_slots: int
-    allowed_late: float  # that of the clairvoyant schedule, and at least the share that every plan may have
+    schedule_late: float  # late windows of the clairvoyant schedule
+    allowed_late: float  # the same, and at least the share that every plan may have
     schedule_cost: float  # slot-hours relative to the clairvoyant schedule
     decide_s: float  # longest time of a decision
     decisions: tuple[str, ...] = ()  # the changes, in words
@@ -69,7 +73,6 @@ def play(policy: Policy, case: Case, reference: HindsightPlans, schedule: Schedu
     seconds = sum(span_s for _, span_s, _, _, _ in counted)
     backlog_s = [backlog for _, _, _, _, backlog in counted]
     last = [backlog for at_s, _, _, _, backlog in counted if at_s > counted[-1][0] - 900.0]
-    judged = [row for row in rows if row.expected and row.expected.low_s is not None]
     return Match(
         cell=case.cell,
         policy=policy.name,
@@ -82,9 +85,10 @@ def play(policy: Policy, case: Case, reference: HindsightPlans, schedule: Schedu
         most_backlog_s=max(backlog_s),
         recovery_s=_longest_late_s(counted, reference.target_s),
         unbounded=last[-1] > 300.0 and last[-1] > last[0] / _GROWS,
-        coverage=(sum(_is_covered(engine, row.at_s, row) for row in judged), len(judged)),
+        coverage=coverage(engine.samples, rows),
         target_s=reference.target_s,
         fixed_slots=reference.cheapest_slots,
+        schedule_late=schedule.late,
         allowed_late=max(schedule.late, ALLOWED_LATE),
         schedule_cost=slot_seconds / seconds * (LENGTH_S - SETTLED_S) / 3600.0 / schedule.slot_hours,
         decide_s=timed.longest_s,
@@ -116,13 +120,23 @@ class _Timed:
             self.longest_s = max(self.longest_s, time.process_time() - began_s)
 
 
-def _is_covered(engine: _ObservedEngine, at_s: float, row: DecisionRecord) -> bool:
-    """Return whether the median latency of the windows after a change is within the predicted interval."""
-    expected = row.expected
-    after = [latency_s for start_s, _, latency_s, _, _ in engine.samples if at_s + 30.0 <= start_s < at_s + 150.0]
-    if not after or expected is None or expected.low_s is None or expected.high_s is None:
-        return True
-    return bool(expected.low_s <= float(np.median(after)) <= expected.high_s)
+def coverage(samples: Sequence[Sample], changes: Sequence[DecisionRecord]) -> tuple[int, int]:
+    """Return how many windows after changes were within the predicted interval, and how many had a latency at all.
+
+    A prediction without a measured window after it is unknown, and does not count. The windows after a later change
+    belong to the prediction of that one.
+    """
+    within = known = 0
+    ends_s = [row.at_s for row in changes[1:]] + [math.inf]
+    for row, end_s in zip(changes, ends_s, strict=True):
+        expected = row.expected
+        if expected is None or expected.low_s is None or expected.high_s is None:
+            continue
+        first_s, last_s = row.at_s + _AFTER_S[0], min(row.at_s + _AFTER_S[1], end_s)
+        after = [sample[2] for sample in samples if first_s <= sample[0] < last_s and not math.isnan(sample[2])]
+        known += len(after)
+        within += sum(expected.low_s <= latency_s <= expected.high_s for latency_s in after)
+    return within, known
 
 
 class _ObservedEngine(SimulatedEngine):

@@ -10,7 +10,7 @@ from penstock.control.arena.standings import bars, winners
 from penstock.report.arena_tables import HEADINGS, bars_cells, standings_cells
 from penstock.report.page.render import page_environment
 
-_WORST = 40
+_WORST, _WORST_OF_OTHERS = 40, 10
 
 
 def arena_page(matches: Sequence[Match]) -> str:
@@ -44,6 +44,12 @@ def arena_page(matches: Sequence[Match]) -> str:
 
 
 def worst_cases(matches: Sequence[Match]) -> list[Match]:
-    """Return the worst results of policy auto if it took part, otherwise of all policies."""
-    own = [match for match in matches if match.policy == "auto"] or list(matches)
-    return sorted(own, key=lambda match: (-max(1.0, match.late / match.allowed_late), -match.schedule_cost))[:_WORST]
+    """Return the worst results of policy auto, then those of each other policy."""
+    policies = sorted({match.policy for match in matches}, key=lambda name: (name != "auto", name))
+    return [match for policy in policies for match in _worst_of(policy, matches)]
+
+
+def _worst_of(policy: str, matches: Sequence[Match]) -> list[Match]:
+    own = [match for match in matches if match.policy == policy]
+    count = _WORST if policy == "auto" else _WORST_OF_OTHERS
+    return sorted(own, key=lambda match: (-max(1.0, match.late / match.allowed_late), -match.schedule_cost))[:count]

@@ -95,3 +95,24 @@ def test_a_cost_that_has_changed_replaces_the_earlier_one_and_noise_is_averaged(
     assert memory.with_learned(window(1.0)).operator("work").seconds_per_row == pytest.approx(0.014)
     memory.add_operators(window(0.030), 10.0, slowdown=1.0)  # one window is no change
     assert memory.with_learned(window(1.0)).operator("work").seconds_per_row < 0.025
+
+
+def test_a_target_is_the_same_after_the_store_has_rounded_it() -> None:
+    """With a target of 2.5737294 s, what each plan has shown was forgotten at every decision."""
+    target = (2.5737294, 0.95)
+    learned = Learned(target=target)
+    learned.add_result("a", 3, level=10, late=True, measured_s=3.0, predicted_s=2.0, at_s=10.0, span_s=10.0)
+    restored = Learned.of(learned.memory())
+    restored.use_target(target)
+    assert restored.plans["a"].levels == {"10": (1.0, 1.0)}
+    restored.use_target((2.6, 0.95))
+    assert restored.plans["a"].levels == {}
+
+
+def test_late_windows_at_a_high_load_are_not_excused_by_good_ones_at_lower_loads() -> None:
+    learned = Learned()
+    for level, late, windows in ((10, False, 400), (14, True, 4)):
+        for _ in range(windows):
+            learned.add_result("a", 3, level=level, late=late, measured_s=1.0, predicted_s=1.0, at_s=0.0, span_s=0.0)
+    assert learned.has_failed("a", 14)
+    assert not learned.has_failed("a", 12)

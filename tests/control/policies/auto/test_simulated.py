@@ -52,11 +52,25 @@ class Run:
                 self.engine.clock.sleep(WINDOW_S)
                 loop.turn()
             assert not [error for error in store.errors() if error.where.startswith("policy")]
-            return [row for _, row in store.decisions()][before:]
+            rows = [row for _, row in store.decisions()][before:]
+            assert all(_is_consistent(row) for row in changes(rows))
+            return rows
 
     @property
     def slots(self) -> int:
         return self.subject.topology.slots(self.engine.plan, micro_batch=self.subject.micro_batch)
+
+
+def _is_consistent(row: DecisionRecord) -> bool:
+    """Return whether a change expects to meet the target, or says that no plan does."""
+    expected = row.expected
+    if expected is None or expected.at_most_s is None or expected.latency_s is None:
+        return True
+    return (
+        expected.latency_s <= expected.at_most_s
+        or "no plan meets the target" in row.reason
+        or "cannot process" in row.reason
+    )
 
 
 def changes(rows: list[DecisionRecord]) -> list[DecisionRecord]:

@@ -13,6 +13,7 @@ from penstock.control.guards import Cooldown
 from penstock.control.policies.auto.learned import Learned
 from penstock.control.policies.auto.learning import measured_demand, network_of, networks, present_counts
 from penstock.control.policy import Change, Hold, Reason, Situation
+from penstock.control.recorded_load import RecordedRate
 from tests.support.scripted import changing
 from tests.support.situations import situation_of
 
@@ -48,6 +49,39 @@ def test_counts_use_the_slots_of_the_plan(shape: str, engine: str) -> None:
         counts = counts.clip(max=other.limit)
         plan = case.topology.rescaled(given.plan.replace(cuts=other.cuts), other.replicas(counts))
         assert other.slots(counts) == case.topology.slots(plan, micro_batch=case.micro_batch)
+
+
+@pytest.mark.parametrize("engine", ["row-by-row", "micro-batch"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_change_expects_to_meet_the_target_or_says_that_no_plan_does(shape: str, engine: str) -> None:
+    case = Case(cell=Cell(shape=shape, load="flat", engine=engine, seed=1))
+    given = situation(case)
+    assert given.window is not None and given.window.latency is not None
+    rate = given.window.external_rows_per_s or 0.0
+    loads = {
+        "flat": [rate] * 120,
+        "rising": [rate * (0.5 + at / 240.0) for at in range(120)],
+        "doubled": [rate / 2.0] * 118 + [rate] * 2,
+    }
+    decided = 0
+    for rates in loads.values():
+        recorded = tuple(
+            RecordedRate(given.now_s - 10.0 * (120 - at), given.now_s - 10.0 * (119 - at), one)
+            for at, one in enumerate(rates)
+        )
+        for relative in (0.05, 0.3, 0.8, 1.5, 4.0):
+            target_s = relative * given.window.latency.mean_s
+            options = PolicyOptions(
+                policy="auto", mode="active", latency_s=target_s, max_slots=case.slots, micro_batch=case.micro_batch
+            )
+            decision, _ = create_policy(options).decide(replace(given, recorded=recorded), {})
+            if isinstance(decision, Change):
+                decided += 1
+                expected = decision.expected
+                assert expected.latency_s is not None and expected.low_s is not None and expected.high_s is not None
+                assert expected.low_s <= expected.latency_s <= expected.high_s
+                assert expected.latency_s <= target_s or "no plan meets the target" in decision.reason
+    assert decided or shape == "skewed"  # its target is met already, or by no plan
 
 
 @pytest.mark.parametrize("shape", ["loop", "single"])

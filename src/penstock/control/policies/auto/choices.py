@@ -18,7 +18,15 @@ from penstock.control.policy import Inputs, Situation
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 
+LEAD_S = 120.0  # time from a decision until the new plan has an effect, besides the pause
+STAY_LATE = 0.03  # a plan is left from this share of late windows on
+NOTICED_S = 10.0  # time in late windows until a shortage is noticed
+# A change costs as much as all slots in this time, and a multiple of the time in which it makes windows late.
+_INTERRUPTION_S = 100.0
+_LATE_WEIGHT = 10.0
+_LATE_ALLOWANCE_S = 36.0  # time in late windows within about an hour from which further ones count twice
 _CHOOSE_LATE = 0.005  # a plan is chosen with at most this share of late windows
+_INSUFFICIENT = 0.5  # share of late windows from which a plan does not suffice for a load
 _CATCH_UP_S = 30.0  # time in which a backlog is to be processed
 _NEXT_BATCH = 1.5  # a batch under a growing backlog relative to the one before it
 _BATCHES_IN_LATENCY = 1.5  # mean latency relative to the duration of a batch
@@ -51,6 +59,7 @@ class View:
     expected: Forecast
     loads: Loads
     later: Loads  # the load to choose a plan for, so that it lasts for some minutes if the load rises
+    now: Loads  # the load without its growth
     level: int
     present: QueueNetwork  # with the cuts of the plan
     backlog_rows: float  # external rows more than a healthy run has
@@ -74,6 +83,7 @@ class Chooser:
         self, view: View, network: QueueNetwork, path: Allocations, loads: list[Loads], *, fewest: int
     ) -> Choice | None:
         """Return the cheapest counts within the limit, from `fewest` slots on, that meet the target under all loads."""
+        expected = view.now if any(load is view.now for load in loads) else view.loads
         cautious = network.cautious()
         last = path.within(view.situation.max_slots)
 
@@ -87,15 +97,14 @@ class Chooser:
             counts = path.counts(step)
             plan = self.plan_of(view, network, counts)
             if plan not in view.situation.refuted and not view.learned.has_failed(plan_key(plan), view.level):
-                return self.choice(view, network, counts)
+                return self.choice(view, network, counts, expected)
             step += 1
         return None
 
     def needed_slots(self, view: View, network: QueueNetwork) -> int | None:
         """Return the slots that would meet the target under the expected load; None if no number does."""
         cautious = replace(network.cautious(), available_slots=_UNLIMITED)
-        rate = float(np.quantile(view.loads.rates_per_s, 0.9))
-        path = allocations(cautious, rate, most_slots=2 * view.situation.max_slots + 32, beyond=True)
+        path = allocations(cautious, steady_rate(view.loads), most_slots=2 * view.situation.max_slots + 32, beyond=True)
         step = path.first(lambda counts: self.replayed(view, cautious, counts, view.loads).late <= _CHOOSE_LATE)
         return None if step is None or path.unstable is not None else path.slots(step)
 
@@ -112,14 +121,13 @@ class Chooser:
             step -= 1
         return None
 
-    def choice(self, view: View, network: QueueNetwork, counts: Floats) -> Choice:
+    def choice(self, view: View, network: QueueNetwork, counts: Floats, load: Loads | None = None) -> Choice:
         plan = self.plan_of(view, network, counts)
         slots = view.situation.topology.slots(plan, micro_batch=view.situation.micro_batch)
         if self.slots_per_executor > 1:
             slots = max(self.min_executors, math.ceil(slots / self.slots_per_executor)) * self.slots_per_executor
-        return Choice(
-            network=network, counts=counts, result=self.replayed(view, network, counts, view.loads), slots=slots
-        )
+        result = self.replayed(view, network, counts, load or view.loads)
+        return Choice(network=network, counts=counts, result=result, slots=slots)
 
     def replayed(self, view: View, network: QueueNetwork, counts: Floats, loads: Loads) -> ReplayedPlan:
         key = plan_key(self.plan_of(view, network, counts))
@@ -145,11 +153,7 @@ class Chooser:
         if view.situation.micro_batch and view.learned.late_in_a_row and self.target is not None:
             next_s = _NEXT_BATCH * view.learned.batch_s + self.pause_s(view.situation)
             backlog = max(backlog, view.expected.level_per_s * (next_s - self.target.seconds / _BATCHES_IN_LATENCY))
-        return self.steady_rate(view) + backlog / _CATCH_UP_S
-
-    def steady_rate(self, view: View) -> float:
-        """Return a high rate of those expected."""
-        return float(np.quantile(view.later.rates_per_s, 0.9))
+        return steady_rate(view.later) + backlog / _CATCH_UP_S
 
     def reachable_s(self, view: View, choice: Choice) -> float | None:
         """Return the lowest target that these counts meet under the expected load; None if none is below ten minutes.
@@ -187,7 +191,9 @@ class Chooser:
             return math.inf
         return view.backlog_rows / max(1e-9, view.expected.level_per_s / max(busy, 1e-9) * (1.0 - busy))
 
-    def settling_sooner(self, view: View, path: Allocations, choice: Choice, *, most: int, grows: bool) -> Choice:
+    def settling_sooner(
+        self, view: View, path: Allocations, choice: Choice, *, most: int, grows: bool, load: Loads | None = None
+    ) -> Choice:
         """Return the choice, or one of up to `most` slots that processes the rows that wait after the change sooner.
 
         Slots that are not needed later are paid for until they can be released.
@@ -197,24 +203,44 @@ class Chooser:
             return choice
         best, least = choice, math.inf
         for step in sorted({round(first + (last - first) * part / _SIZES) for part in range(_SIZES + 1)}):
-            larger = choice if step == first else self.choice(view, choice.network, path.counts(step))
-            if larger.slots > most or self.is_refuted(view, larger):
-                continue
+            larger = choice if step == first else self.choice(view, choice.network, path.counts(step), load)
+            if larger.slots > most or self.is_refuted(view, larger) or larger.result.late > choice.result.late + 1e-3:
+                continue  # more tasks make a batch longer
             late_s = self.interruption_s(view, larger, grows=grows)
             cost = larger.slots / choice.slots * _EXTRA_SLOTS_S + _LATE_COST * late_s
             if cost < least - 1.0:
                 best, least = larger, cost
         return best
 
+    def lasting_s(self, view: View, choice: Choice, record: Loads, *, apart_s: float) -> float:
+        """Return how long the counts would have sufficed on average, over the record; infinite if always.
+
+        After a time in which they do not suffice, a larger plan is kept for `apart_s`. The present time in which they
+        suffice is taken to be half over.
+        """
+        cautious = choice.network.cautious()
+        late = self.replayed(view, cautious, choice.counts, record).late_steps > _INSUFFICIENT
+        if not late.any():
+            return math.inf
+        apart = math.ceil(apart_s / record.step_s)
+        episodes = quiet = present = left = 0
+        for is_late in late:
+            episodes += bool(is_late) and left == 0
+            left = apart if is_late else max(0, left - 1)
+            present = 0 if left else present + 1
+            quiet += left == 0
+        return (quiet + present) * record.step_s / episodes
+
     def is_refuted(self, view: View, choice: Choice) -> bool:
         """Return whether this plan could not be applied, or has failed under this load."""
         plan = self.plan_of(view, choice.network, choice.counts)
         return plan in view.situation.refuted or view.learned.has_failed(plan_key(plan), view.level)
 
-    def interruption_s(self, view: View, choice: Choice, *, grows: bool = False) -> float:
+    def interruption_s(self, view: View, choice: Choice, *, grows: bool = False, batch_s: float | None = None) -> float:
         """Return the time in which windows are late because of the pause of a change to these counts.
 
-        `grows`: the current plan does not suffice, so more rows than usual wait.
+        `grows`: the current plan does not suffice, so more rows than usual wait. `batch_s` is the duration of the batch
+        in progress, by default the longest one of the latest window.
         """
         if self.target is None:
             return 0.0
@@ -227,9 +253,11 @@ class Chooser:
             mean_s = waited_s**2 / (2.0 * view.loads.window_s * free)  # of all rows of a window
             return 0.0 if mean_s <= slack_s else max(view.loads.window_s, (waited_s - slack_s) / free)
         correction = view.learned.correction(plan_key(self.plan_of(view, network, counts)))
-        batch_s = view.learned.batch_s * (_NEXT_BATCH if grows else 1.0)
-        rows = rate * (batch_s + pause_s) + (view.backlog_rows if grows else 0.0)
-        return network.settling_s(counts, rate, rows=rows, latency_s=self.target.seconds / correction)
+        if batch_s is None:
+            batch_s = view.learned.batch_s * (_NEXT_BATCH if grows else 1.0)
+        waited_s = batch_s + pause_s + (view.backlog_rows / max(rate, 1e-9) if grows else 0.0)
+        modelled_s = network.settling_s(counts, rate, waited_s=waited_s, latency_s=self.target.seconds / correction)
+        return modelled_s * max(1.0, correction)
 
     def paid(self, situation: Situation) -> int:
         return situation.plan.slots if self.slots_per_executor > 1 else situation.slots
@@ -237,6 +265,19 @@ class Chooser:
     def pause_s(self, situation: Situation) -> float:
         pauses = [change.pause_s for change in situation.changes if change.pause_s is not None]
         return median(pauses) if pauses else 3.0
+
+
+def change_cost_s(late_s: float, *, recent_late_s: float = 0.0) -> float:
+    """Return the cost of a change that makes windows late for a time, in seconds of all slots.
+
+    Late windows cost up to twice as much if there have been others within about an hour.
+    """
+    return _INTERRUPTION_S + _LATE_WEIGHT * late_s * (1.0 + min(1.0, recent_late_s / _LATE_ALLOWANCE_S))
+
+
+def steady_rate(load: Loads) -> float:
+    """Return a high rate of those expected."""
+    return float(np.quantile(load.rates_per_s, 0.9))
 
 
 def _proportional(network: QueueNetwork, slots: int, rate_per_s: float) -> Floats | None:

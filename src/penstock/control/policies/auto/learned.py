@@ -19,6 +19,7 @@ from penstock.plan.plan import Plan
 
 _COST_S = 600.0  # time in which old measurements of costs lose their weight
 _RECORD_S = 7200.0
+_CORRECTION_S = 300.0  # the ratio of measured and predicted latency depends on the load
 _WAITING = 60  # windows
 _GROWTH = 1.02
 _CHANGED = 0.15  # relative change of a cost that is more than a fluctuation
@@ -97,6 +98,20 @@ class OperatorSums(msgspec.Struct, kw_only=True):
         """Return the relative standard error of the seconds per row."""
         scv = self.service_scv / self.service_rows if self.service_rows else 1.0
         return min(0.3, math.sqrt((scv + 0.2) / max(1.0, self.timed_rows)) + 0.005)
+
+    @property
+    def selectivity_error(self) -> float:
+        """Return the relative standard error of the rows out per row in: that of a share, or of a Poisson variable.
+
+        >>> filters, copies = OperatorSums(rows_in=900.0, rows_out=90.0), OperatorSums(rows_in=900.0, rows_out=900.0)
+        >>> filters.selectivity_error, copies.selectivity_error
+        (0.1, 0.0)
+        """
+        if not self.rows_in or not self.rows_out:
+            return 0.0
+        share = self.rows_out / self.rows_in
+        variance = (1.0 - share) if share <= 1.0 else 1.0
+        return min(0.3, math.sqrt(variance / self.rows_out))
 
 
 class BatchSums(msgspec.Struct, kw_only=True):
@@ -231,7 +246,7 @@ class Learned(msgspec.Struct, kw_only=True):
 
     def use_target(self, target: tuple[float, float | None] | None) -> None:
         """Forget which windows were late if the latency target is another one. Costs and predictions stay valid."""
-        if target != self.target:
+        if not _is_same(target, self.target):
             self.target, self.pending, self.late_in_a_row = target, None, 0
             for record in self.plans.values():
                 record.levels = {}
@@ -248,9 +263,10 @@ class Learned(msgspec.Struct, kw_only=True):
         windows, missed = record.levels.get(str(level), (0.0, 0.0))
         record.levels[str(level)] = (windows + 1.0, missed + late)
         if measured_s is not None and math.isfinite(predicted_s) and measured_s < 10.0 * predicted_s:
-            record.windows = record.windows * keep + 1.0
-            record.measured_s = record.measured_s * keep + measured_s
-            record.predicted_s = record.predicted_s * keep + predicted_s
+            recent = math.exp(-span_s / _CORRECTION_S)
+            record.windows = record.windows * recent + 1.0
+            record.measured_s = record.measured_s * recent + measured_s
+            record.predicted_s = record.predicted_s * recent + predicted_s
         record.last_s = at_s
 
     def correction(self, plan: str) -> float:
@@ -268,12 +284,20 @@ class Learned(msgspec.Struct, kw_only=True):
         return min(_MAX_CORRECTION, max(_MIN_CORRECTION, math.exp(overall)))
 
     def has_failed(self, plan: str, level: int) -> bool:
-        """Return whether more windows were late than noise explains, at this load or a lower one."""
+        """Return whether more windows were late than noise explains, at this load or a lower one.
+
+        Windows at lower loads do not excuse late ones at higher loads, so they are left out one level after the other.
+        """
         record = self.plans.get(plan)
         if record is None:
             return False
-        windows, late = record.counts(known for known in map(int, record.levels) if known <= level + 1)
-        return late > 0.01 * windows + 1.64 * math.sqrt(0.01 * windows) + _CHANCE
+        windows = late = 0.0
+        for known in sorted((known for known in map(int, record.levels) if known <= level + 1), reverse=True):
+            more, more_late = record.counts([known])
+            windows, late = windows + more, late + more_late
+            if late > 0.01 * windows + 1.64 * math.sqrt(0.01 * windows) + _CHANCE:
+                return True
+        return False
 
     def has_held(self, plan: str, level: int, *, windows: float = 30.0) -> bool:
         """Return whether the plan met the target at this load or a higher one for long enough."""
@@ -282,6 +306,13 @@ class Learned(msgspec.Struct, kw_only=True):
             return False
         count, late = record.counts(known for known in map(int, record.levels) if known >= level - 1)
         return count >= windows and late <= 0.01 * count
+
+
+def _is_same(target: tuple[float, float | None] | None, other: tuple[float, float | None] | None) -> bool:
+    """Return whether two targets are the same; the stored one is rounded."""
+    if target is None or other is None:
+        return target is other
+    return math.isclose(target[0], other[0], rel_tol=1e-4) and target[1] == other[1]
 
 
 def plan_key(plan: Plan) -> str:

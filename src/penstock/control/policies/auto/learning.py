@@ -13,6 +13,7 @@ from penstock.control.demand import Demand, demand_of
 from penstock.control.policies.auto.learned import BatchSums, Learned
 from penstock.control.policies.auto.network import Floats, QueueNetwork
 from penstock.control.policy import Hold, Situation
+from penstock.dataflow import Dataflow
 from penstock.dataflow.operators import Kind
 from penstock.measure.window import Window
 from penstock.plan.pipelines import pipelines
@@ -105,11 +106,11 @@ def network_of(measured: LearnedDemand, learned: Learned, cuts: frozenset[str]) 
         visits=flows.inflow,
         first_visits=flows.first_rows,
         row_s=work if situation.micro_batch else work / np.maximum(flows.inflow, 1e-12),
-        error=np.array([_error(learned, station) for station in stations]),
+        error=_errors(learned, topology.flow, stations),
         service_scv=flows.service_scv,
         arrival_scv=np.ones(len(stations)) if situation.micro_batch else flows.arrival_scv,
         limit=limit,
-        width=_width(members, regions_of),
+        width=_width(len(members), [{node_of[region] for region in own} for own in regions_of]),
         hot_share=np.array([max(learned.hot.get(name, 0.0) for name in station) for station in stations]),
         fixed_s=np.zeros(len(stations)),
         stages=np.array([len(regions - single) for regions in regions_of], float),
@@ -118,9 +119,12 @@ def network_of(measured: LearnedDemand, learned: Learned, cuts: frozenset[str]) 
     return _with_batch_times(network, learned) if situation.micro_batch else network
 
 
-def _width(members: Sequence[tuple[str, ...]], regions_of: Sequence[set[str]]) -> Floats:
+def _width(nodes: int, nodes_of: Sequence[set[int]]) -> Floats:
     """Return how many stations of each node run at the same time."""
-    return np.array([max(1, sum(not own.isdisjoint(node) for own in regions_of)) for node in members], float)
+    width = np.zeros(nodes)
+    for own in nodes_of:
+        width[list(own)] += 1.0
+    return np.maximum(1.0, width)
 
 
 def _parts(operators: tuple[str, ...], cuts: frozenset[str]) -> list[tuple[str, ...]]:
@@ -216,10 +220,33 @@ def _task_s(lines: Mapping[str, Mapping[int, tuple[float, float, float]]]) -> fl
     return max(0.0, covariance / variance)
 
 
-def _error(learned: Learned, station: tuple[str, ...]) -> float:
+def _errors(learned: Learned, flow: Dataflow, stations: Sequence[tuple[str, ...]]) -> Floats:
+    """Return the relative standard error of the work of each station: of its costs, and of the rows that reach it."""
+    rows = {name: sums.selectivity_error**2 for name, sums in learned.operators.items()}
+    before = _before(flow)
+    squares = [
+        _cost_error(learned, station) ** 2 + sum(rows.get(name, 0.0) for name in before[station[-1]])
+        for station in stations
+    ]
+    return np.sqrt(squares)
+
+
+def _cost_error(learned: Learned, station: tuple[str, ...]) -> float:
     sums = [learned.operators[name] for name in station if name in learned.operators]
     total = sum(own.busy_s for own in sums)
     return sum(own.busy_s * own.error for own in sums) / total if total > 0 else 0.0
+
+
+def _before(flow: Dataflow) -> dict[str, set[str]]:
+    """Return the operators before each one; in a loop, each is before the others."""
+    before: dict[str, set[str]] = {operator.name: set() for operator in flow.operators}
+    size = -1
+    while size != (size := sum(map(len, before.values()))):
+        for operator in flow.operators:
+            before[operator.name] = before[operator.name].union(
+                operator.inputs, *(before[name] for name in operator.inputs)
+            )
+    return before
 
 
 class _Flows(NamedTuple):

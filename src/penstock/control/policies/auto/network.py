@@ -61,7 +61,7 @@ class QueueNetwork:
     visits: Floats  # rows that enter per external row
     first_visits: Floats  # rows into the first operator per external row
     row_s: Floats  # seconds of work per row that enters; micro-batch: per external row
-    error: Floats  # relative standard error of row_s
+    error: Floats  # relative standard error of the work: of row_s, and of the visits because of the selectivities
     service_scv: Floats
     arrival_scv: Floats
     limit: Floats  # by node: largest number of replicas
@@ -186,15 +186,19 @@ class QueueNetwork:
             backlog = after
         return result
 
-    def settling_s(self, counts: Floats, rate_per_s: float, *, rows: float, latency_s: float) -> float:
-        """Return the time until the latency falls below a limit, if the first batch has this number of rows."""
+    def settling_s(self, counts: Floats, rate_per_s: float, *, waited_s: float, latency_s: float) -> float:
+        """Return the time until the latency falls below a limit, if the first batch has the rows of so many seconds.
+
+        The rows of a batch have waited for half the time before it on average, and are processed with it.
+        """
         servers, fixed = self._servers(counts), self._fixed(counts[self.node])
         busy = rate_per_s * self.row_s / servers
-        batch = fixed + rows * self.row_s / servers
+        before = np.full(len(fixed), waited_s)
+        batch = fixed + busy * before
         time_s = 0.0
-        while 1.5 * float(batch @ self.weight) > latency_s and time_s < _LONGEST_S:
+        while float((before / 2.0 + batch) @ self.weight) > latency_s and time_s < _LONGEST_S:
             time_s += float(batch.max())
-            batch = fixed + busy * batch
+            before, batch = batch, fixed + busy * batch
         return time_s
 
     def _batches(
@@ -205,14 +209,8 @@ class QueueNetwork:
         batch = fixed / np.maximum(0.02, 1.0 - rho[0]) if len(rho) else fixed
         if backlog_rows is not None:  # a batch that takes the whole backlog
             batch = np.maximum(batch, fixed + backlog_rows * self.row_s / servers / np.maximum(self.visits, 1e-12))
-        lasting = np.empty_like(rho)
         steady = np.where(rho < 1.0, fixed / np.maximum(1e-6, 1.0 - rho), np.inf)
-        for step in range(len(rho)):
-            slope = fixed / batch - (1.0 - rho[step])
-            moved = batch + slope * step_s
-            after = np.where(batch > steady[step], np.maximum(moved, steady[step]), np.minimum(moved, steady[step]))
-            lasting[step] = (batch + after) / 2.0
-            batch = np.maximum(fixed, after)
+        lasting = _lasting(batch, rho, fixed, steady, step_s)
         u = self.weight
         busy = np.minimum(rho, 0.99)
         per_row = self.row_s / servers
@@ -228,6 +226,23 @@ class QueueNetwork:
             stuck=np.maximum(0.0, 1.0 - window_s / np.maximum(lasting.max(axis=1), 1e-9)),
             backlog_s=float((lasting[-1] - np.minimum(steady[-1], lasting[-1])) @ u) if len(rho) else 0.0,
         )
+
+
+def _lasting(batch: Floats, rho: Floats, fixed: Floats, steady: Floats, step_s: float) -> Floats:
+    """Return the mean duration of the batches of each query in each step; `batch` is the duration at the start."""
+    columns = []
+    # Lists are several times faster than arrays of a few queries.
+    for duration, least, loads, limits in zip(
+        batch.tolist(), fixed.tolist(), rho.T.tolist(), steady.T.tolist(), strict=True
+    ):
+        column = []
+        for load, limit in zip(loads, limits, strict=True):
+            moved = duration + (least / duration - (1.0 - load)) * step_s
+            after = max(moved, limit) if duration > limit else min(moved, limit)
+            column.append((duration + after) / 2.0)
+            duration = max(least, after)
+        columns.append(column)
+    return np.array(columns).T
 
 
 def _averaged(ratio: Floats) -> Floats:

@@ -8,6 +8,8 @@ import numpy as np
 
 from penstock.control.policies.auto.network import Floats, Prediction, QueueNetwork
 
+_QUANTILES = np.arange(0.05, 1.0, 0.1)  # of the latency of a window under one rate; together they are the distribution
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -29,19 +31,37 @@ class Loads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedPlan:
-    """The predicted result of a plan."""
+    """The predicted result of a plan: the latency of a window in each step, Gamma distributed."""
 
-    latency_s: float  # mean over the windows, or the mean of the quantiles
-    low_s: float  # 90 % of the windows are between low_s and high_s
-    high_s: float
-    late: float  # share of windows above the target; 0 without a target
+    mean_s: Floats  # of the mean latency of a window, or of the quantile of its rows
+    shape: Floats
+    late_steps: Floats  # probability that a window is above the target; 0 without a target
+
+    @property
+    def late(self) -> float:
+        """Return the share of windows above the target."""
+        return float(np.mean(self.late_steps))
+
+    @property
+    def latency_s(self) -> float:
+        """Return the expected latency under the median of the rates."""
+        return float(np.median(self.mean_s))
+
+    @property
+    def interval_s(self) -> tuple[float, float]:
+        """Return the latencies between which 90 % of the windows are."""
+        from scipy.special import gammaincinv  # imported late: a run without this policy does not need scipy
+
+        windows = gammaincinv(self.shape[:, None], _QUANTILES) * (self.mean_s / self.shape)[:, None]
+        low_s, high_s = np.quantile(windows, (0.05, 0.95))
+        return float(low_s), float(high_s)
 
 
 def replay(
     network: QueueNetwork, counts: Floats, loads: Loads, target: Target | None, *, correction: float
 ) -> ReplayedPlan:
     """Return latency and late windows of replica counts; measured latencies are `correction` times the model's."""
-    from scipy.special import gammainc, gammaincinv  # imported late: a run without this policy does not need scipy
+    from scipy.special import gammainc
 
     backlog = None if loads.backlog_rows is None else _backlog(network, loads.backlog_rows)
     predicted = network.predict(
@@ -50,15 +70,11 @@ def replay(
     factor = correction * _quantile_factor(predicted, None if target is None else target.quantile)
     mean = np.maximum(1e-9, predicted.mean_s * factor)
     variance = np.maximum(1e-4 * mean**2, predicted.window_variance_s2 * factor**2)
-    shape, scale = mean**2 / variance, variance / mean
-    late = 0.0
+    shape = mean**2 / variance
+    late = np.zeros(len(mean))
     if target is not None:
-        on_time = gammainc(shape, target.seconds / scale) * (1.0 - predicted.stuck)
-        late = float(np.mean(1.0 - on_time))
-    low, high = gammaincinv(shape, 0.05) * scale, gammaincinv(shape, 0.95) * scale
-    return ReplayedPlan(
-        latency_s=float(mean.mean()), low_s=float(np.median(low)), high_s=float(np.median(high)), late=late
-    )
+        late = 1.0 - gammainc(shape, target.seconds * shape / mean) * (1.0 - predicted.stuck)
+    return ReplayedPlan(mean_s=mean, shape=shape, late_steps=late)
 
 
 def _backlog(network: QueueNetwork, rows: dict[str, float]) -> Floats:

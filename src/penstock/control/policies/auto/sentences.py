@@ -54,4 +54,5 @@ def interval(result: ReplayedPlan) -> str:
     """Return the expected latency with its interval."""
     if not math.isfinite(result.latency_s) or result.latency_s > 1e5:
         return "a growing backlog"
-    return f"{result.latency_s:.3g} s (90 % of windows: {result.low_s:.3g} to {result.high_s:.3g} s)"
+    low_s, high_s = result.interval_s
+    return f"{result.latency_s:.3g} s (90 % of windows: {low_s:.3g} to {high_s:.3g} s)"
