@@ -363,12 +363,15 @@ class SparkEngine:
                 "is in force again."
             ) from error
         self._clean_up(before=committed)
+        moved = changeover.moved_state()
         return Applied(
             plan=plan,
             generation=changes.generation,
             changed=changed,
             pause_s=0.0 if changeover.paused_at is None else time.monotonic() - changeover.paused_at,
             stopped=tuple(query.pipeline for query in changes.stop),
+            moved_rows=None if moved is None else moved.rows,
+            moved_bytes=None if moved is None else moved.bytes,
         )
 
     def _commit(self, plan: Plan, changes: QueryChanges, queries: tuple[Query, ...]) -> None:
