@@ -249,6 +249,17 @@ def test_an_idle_region_that_becomes_busy_is_a_change_of_the_load() -> None:
         assert result.load_changed == changed, busy
 
 
+def test_the_load_of_a_region_that_stays_saturated_is_offered_to_it() -> None:
+    """Its throughput varies with its batches. More rows that wait in front of it are another load."""
+    script = Script({"a": KEYED}, parameters=EXTENDED)
+    same = region(pipeline({"a": 1.0}), rate=100.0, offered=150.0)
+    assert [script.period(same).action for _ in range(3)] == [Action.ADAPT, Action.REVERT, Action.NOTHING]
+    slower = region(pipeline({"a": 1.0}), rate=70.0, offered=150.0)
+    assert script.period(slower).action is Action.NOTHING and script.blacklist("a") == {"a": ["2 replicas"]}
+    result = script.period(region(pipeline({"a": 1.0}), rate=100.0, offered=190.0))
+    assert (result.action, result.load_changed) == (Action.ADAPT, ("a",))
+
+
 def test_an_idle_pipeline_of_a_busy_region_is_noise() -> None:
     script = Script({"a": KEYED}, parameters=EXTENDED, cuts={"a": ("a",)})
     for busy, changed in ((0.010, ()), (0.013, ()), (0.029, ()), (0.031, ("a",))):  # 0.02 is 20 % of the floor of 0.1

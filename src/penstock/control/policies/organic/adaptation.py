@@ -296,7 +296,7 @@ def _update_metrics(
     """Forget the blacklists of pipelines whose load has changed; return their regions as well (algorithm 7).
 
     Extensions: a region that was saturated and still is processes what it can. Its throughput varies with its batches
-    and says nothing about the load. A region that was idle and still is needs no change: 1.3 % instead of 1.0 % busy is
+    and says nothing about the load, so the rows count that are offered to it. A region that was idle and still is needs no change: 1.3 % instead of 1.0 % busy is
     noise.
     """
     changed: list[str] = []
@@ -313,7 +313,11 @@ def _update_metrics(
         pipelines = {
             pipeline.name
             for pipeline in profile.pipelines
-            if (not stays_saturated and _differs(profile.rows_per_s, known.rows_per_s, parameters.load_change))
+            if (
+                _differs(profile.offered_per_s, known.offered_per_s, parameters.load_change)
+                if stays_saturated
+                else _differs(profile.rows_per_s, known.rows_per_s, parameters.load_change)
+            )
             or _differs(pipeline.utilisation, known.utilisation.get(pipeline.name), parameters.load_change, least)
         }
         if pipelines:
@@ -339,5 +343,6 @@ def _differs(now: float, before: float | None, threshold: float, least: float = 
 def _reference(profile: RegionProfile) -> Reference:
     return Reference(
         rows_per_s=profile.rows_per_s,
+        offered_per_s=profile.offered_per_s,
         utilisation={pipeline.name: pipeline.utilisation for pipeline in profile.pipelines},
     )
