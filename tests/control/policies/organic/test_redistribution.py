@@ -182,6 +182,35 @@ def test_replicas_alone_keep_the_cuts(variant: Variant, cuts: set[str]) -> None:
     assert redistribution(situation, demand, AdaptationParameters(variant=Variant.FUSION_ONLY)) is None
 
 
+def test_regions_that_take_turns_in_one_query_are_one_chain() -> None:
+    """1 ms each on 7 slots: 7 replicas of one query take 2 / 7 ms, and 3 or 4 replicas of two queries take 1 / 3 ms."""
+    flow = penstock.Dataflow("turns")
+    rows = flow.source("rows", penstock.generate(same, schema="m bigint", rows_per_s=10.0))
+    rows.stateless("o0", same).keyed("o1", same, keys=["n"]).sink("out", penstock.noop())
+    plan = default_plan(flow, slots=SLOTS, replicas={"o0": 1, "o1": 1})
+    situation = measured(flow, plan.replace(cuts=frozenset({"o0"})), (1, 1), micro_batch=True)
+    demand = demand_of(situation)
+    assert isinstance(demand, Demand)
+    redistributed = redistribution(situation, demand, EXTENDED)
+    assert redistributed is not None
+    assert redistributed.configurations == dict.fromkeys(("o0", "o1"), RegionConfiguration(replicas=7))
+    assert redistributed.gain == pytest.approx(1.0 / (2.0 / 7.0) - 1.0)
+
+
+def test_a_query_that_is_a_tree_gets_no_new_cuts() -> None:
+    """6 ms each: one query with 7 replicas takes 18 / 7 ms, and three queries with 2, 2 and 3 replicas take 3 ms."""
+    flow = penstock.Dataflow("tree")
+    rows = flow.source("rows", penstock.generate(same, schema="n bigint", rows_per_s=10.0))
+    flow.stateless("o2", same, inputs=[rows.stateless("o0", same), rows.stateless("o1", same)]).sink("out", penstock.noop())
+    plan = default_plan(flow, slots=SLOTS, replicas=dict.fromkeys(("o0", "o1", "o2"), 1))
+    situation = measured(flow, plan.replace(cuts=frozenset({"o0", "o1"})), (6, 6, 6), micro_batch=True)
+    demand = demand_of(situation)
+    assert isinstance(demand, Demand)
+    redistributed = redistribution(situation, demand, EXTENDED)
+    assert redistributed is not None
+    assert redistributed.configurations == dict.fromkeys(("o0", "o1", "o2"), RegionConfiguration(replicas=7))
+
+
 # ---- evaluation
 
 
