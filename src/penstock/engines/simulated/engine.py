@@ -252,7 +252,7 @@ class SimulatedEngine:
         return self.behaviour.change.fixed_s + moved_bytes / 1e6 * self.behaviour.change.seconds_per_state_mb
 
     def _moved(self, change: PlanDiff, size: Literal["state_rows", "state_bytes"]) -> float:
-        """Return the state that other replicas move: all of it in micro-batches, and the share of consistent hashing."""
+        """Return the state that other replicas move: all in micro-batches, else the share of consistent hashing."""
         moved = 0.0
         for region in regions(self.flow):
             before, after = change.replicas.get(region.name, (None, None))

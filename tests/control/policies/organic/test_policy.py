@@ -312,7 +312,9 @@ def test_a_redistribution_says_that_the_slots_are_the_limit() -> None:
     now = replace(now, window=msgspec.structs.replace(now.window, operators=operators))
     decision, _ = Organic().decide(now, {})
     assert isinstance(decision, Change) and decision.reason_code is Reason.REALLOCATION
-    assert decision.reason.startswith("Bottlenecks are limited by the slots, which are distributed anew: no cut after a")
+    assert decision.reason.startswith(
+        "Bottlenecks are limited by the slots, which are distributed anew: no cut after a"
+    )
     assert (decision.plan.cuts, decision.plan.replicas) == (frozenset(), {"a": 3})
     strict, _ = STRICT.decide(now, {})
     assert isinstance(strict, Hold) and strict.reason_code is Reason.AT_LIMIT

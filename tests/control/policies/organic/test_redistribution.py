@@ -201,7 +201,9 @@ def test_a_query_that_is_a_tree_gets_no_new_cuts() -> None:
     """6 ms each: one query with 7 replicas takes 18 / 7 ms, and three queries with 2, 2 and 3 replicas take 3 ms."""
     flow = penstock.Dataflow("tree")
     rows = flow.source("rows", penstock.generate(same, schema="n bigint", rows_per_s=10.0))
-    flow.stateless("o2", same, inputs=[rows.stateless("o0", same), rows.stateless("o1", same)]).sink("out", penstock.noop())
+    flow.stateless("o2", same, inputs=[rows.stateless("o0", same), rows.stateless("o1", same)]).sink(
+        "out", penstock.noop()
+    )
     plan = default_plan(flow, slots=SLOTS, replicas=dict.fromkeys(("o0", "o1", "o2"), 1))
     situation = measured(flow, plan.replace(cuts=frozenset({"o0", "o1"})), (6, 6, 6), micro_batch=True)
     demand = demand_of(situation)

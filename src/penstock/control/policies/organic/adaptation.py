@@ -296,8 +296,8 @@ def _update_metrics(
     """Forget the blacklists of pipelines whose load has changed; return their regions as well (algorithm 7).
 
     Extensions: a region that was saturated and still is processes what it can. Its throughput varies with its batches
-    and says nothing about the load, so the rows count that are offered to it. A region that was idle and still is needs no change: 1.3 % instead of 1.0 % busy is
-    noise.
+    and says nothing about the load, so the rows count that are offered to it. A region that was idle and still is needs
+    no change: 1.3 % instead of 1.0 % busy is noise.
     """
     changed: list[str] = []
     for name, profile in profiles.items():

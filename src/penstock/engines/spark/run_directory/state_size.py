@@ -23,16 +23,19 @@ class StateSize(NamedTuple):
 def state_size(checkpoint: Checkpoint) -> StateSize | None:
     """Return the rows and bytes of all states after the last committed batch; None if a partition has no snapshot.
 
-    Spark may write the changes of a batch instead of a snapshot. It writes snapshots when it repartitions a state.
+    Spark may be configured to write the changes of a batch instead of a snapshot.
     """
     committed = checkpoint.committed()
-    if committed is None:
+    if committed is None or not checkpoint.has_state():
         return StateSize(0, 0)
+    unique_ids = list(_unique_ids(checkpoint.folder / "commits" / str(committed)))
+    if not unique_ids:
+        return None
     snapshots = {
         path.stem.partition("_")[2]: path for path in (checkpoint.folder / "state").glob("[0-9]*/[0-9]*/**/*_*.zip")
     }
     rows = size = 0
-    for unique_id in _unique_ids(checkpoint.folder / "commits" / str(committed)):
+    for unique_id in unique_ids:
         if unique_id not in snapshots:
             return None
         metadata = _metadata(snapshots[unique_id])
