@@ -232,7 +232,9 @@ def test_a_million_million_keys(zipf: float, tmp_path: Path) -> None:
     work = {"service_s": {"kind": "exponential", "mean": 0.25}, "keys": 10**12, "zipf": zipf}
     (tmp_path / "costs.json").write_text(json.dumps({"operators": {"work": work}}))
     (tmp_path / "trace.csv").write_text("time_s,rate\n0,12\n300,12\n")
-    (tmp_path / "plan.json").write_text(json.dumps({"dataflow": "one", "replicas": {"work": 4}, "cuts": [], "slots": 4}))
+    (tmp_path / "plan.json").write_text(
+        json.dumps({"dataflow": "one", "replicas": {"work": 4}, "cuts": [], "slots": 4})
+    )
     options = {"--trace": "trace.csv", "--behaviour": "costs.json", "--plan": "plan.json", "--at": "run"}
     paths = [word for option, name in options.items() for word in (option, f"{tmp_path}/{name}")]
     sums = json.loads(

@@ -94,9 +94,7 @@ def watch_program(
     """Watch a program under a constant load, as a share of the capacity of the executors that it has."""
     rate = load * program.capacity(executors)
     batches = simulate_batches(program, rows_per_s=rate, executors=executors, seconds=seconds, seed=seed)
-    windows, decisions = decide_on(
-        program, batches, rate=rate, executors=executors, seconds=seconds, is_local=is_local
-    )
+    windows, decisions = decide_on(program, batches, rate=rate, executors=executors, seconds=seconds, is_local=is_local)
     decision, last = decisions[-1], windows[-1]
     estimates = [query.capacity[executors - 1] for query in last.pipelines if query.capacity]
     return WatchedOutcome(
@@ -112,7 +110,13 @@ def watch_program(
 
 
 def decide_on(
-    program: SimulatedProgram, batches: list[SimulatedBatch], *, rate: float, executors: int, seconds: float, is_local: bool
+    program: SimulatedProgram,
+    batches: list[SimulatedBatch],
+    *,
+    rate: float,
+    executors: int,
+    seconds: float,
+    is_local: bool,
 ) -> tuple[list[Window], list[Decision]]:
     size = program.slots_per_executor
     flow = Dataflow("theirs")
@@ -184,9 +188,7 @@ def decide_on(
     return windows, decisions
 
 
-def _files(
-    query: SimulatedQuery, batches: list[SimulatedBatch], now_s: float, rate: float
-) -> tuple[FileSource, bool]:
+def _files(query: SimulatedQuery, batches: list[SimulatedBatch], now_s: float, rate: float) -> tuple[FileSource, bool]:
     """Return the listing of the files of a query at a time, and whether a batch is running."""
     begun = [batch.report for batch in batches if batch.query.name == query.name and batch.report.began_s <= now_s]
     seen = sum(report.num_input_rows for report in begun) // ROWS_PER_FILE

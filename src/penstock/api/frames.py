@@ -94,6 +94,8 @@ _DECISION_COLUMNS = (
     "slots_expected",
     "applied",
     "pause_s",
+    "moved_rows",
+    "moved_bytes",
     "verdict",
 )
 _CHANGE_COLUMNS = ("at", "request", "outcome", "description", "pause_s", "slots", "replicas", "cuts", "threads")
@@ -192,6 +194,8 @@ def decisions_frame(decisions: Iterable[tuple[int, DecisionRecord]]) -> pd.DataF
             *(None if outcome is None else outcome.slots for outcome in (decision.before, decision.expected)),
             decision.applied,
             decision.pause_s,
+            decision.moved_rows,
+            decision.moved_bytes,
             decision.verdict,
         )
         for number, decision in decisions

@@ -339,7 +339,13 @@ class Controller:
         result = change_plan(self._engine, self._store, change.plan, requester=requester, at_s=situation.now_s)
         row = msgspec.structs.replace(row, applied="ok" if result.ok else "failed", failure=result.text)
         if (applied := result.applied) is not None:
-            row = msgspec.structs.replace(row, pause_s=applied.pause_s, took_s=applied.took_s)
+            row = msgspec.structs.replace(
+                row,
+                pause_s=applied.pause_s,
+                took_s=applied.took_s,
+                moved_rows=applied.moved_rows,
+                moved_bytes=applied.moved_bytes,
+            )
         self._store.update_decision(number, row)
         is_roll_back = change.reason_code is Reason.ROLL_BACK
         if not result.ok:

@@ -125,7 +125,8 @@ def _logarithms(values: Sequence[float]) -> np.ndarray:
     if numbers.min() > 0:
         return np.log(numbers)
     mean = float(numbers.mean())
-    return numbers / mean if mean > 0 else numbers
+    relative: np.ndarray = numbers / mean if mean > 0 else numbers
+    return relative
 
 
 @cache

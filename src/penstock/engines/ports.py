@@ -20,6 +20,9 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     pause_s: float  # time between the stop of the first query and the restart of the last one
     stopped: tuple[str, ...]  # the pipelines that were stopped; all other pipelines kept running
     took_s: float = 0.0  # duration of the whole change, including the time to wait for executors
+    # State in the partitions that were written anew because the number of replicas has changed. None: not known.
+    moved_rows: float | None = 0.0
+    moved_bytes: float | None = 0.0
 
 
 class Engine(Protocol):

@@ -36,6 +36,7 @@ class FissionRegion:
     required_cuts: frozenset[int] = frozenset()  # position p: a pipeline must begin with operator p
     allowed_cuts: frozenset[int] = frozenset()  # position p: a pipeline may begin with operator p
     max_replicas: int | None = None  # 1 for global state
+    min_replicas: int = 1
 
     def pipeline_s(self, first: int, last: int, replicas: int, costs: FissionCosts) -> float:
         """Return the time per external row that operators `first` to `last` - 1 need as one pipeline."""

@@ -74,7 +74,7 @@ def region_choices(region: FissionRegion, slots: int, costs: FissionCosts) -> li
     """Return the choices of a region that are faster than all choices with fewer threads, fewest threads first."""
     fastest: dict[int, RegionChoice] = {}
     most = slots if region.max_replicas is None else min(slots, region.max_replicas)
-    for replicas in range(1, most + 1):
+    for replicas in range(region.min_replicas, most + 1):
         for cuts in _divisions(region, slots // replicas, replicas, costs):
             choice = RegionChoice(replicas=replicas, cuts=cuts, seconds=region.seconds(cuts, replicas, costs))
             known = fastest.get(choice.threads)

@@ -114,4 +114,5 @@ def _result(row: DecisionRecord) -> str:
     if row.applied == "begun":
         return "begun, but the run ended"
     pause = "" if row.pause_s is None else f", paused {seconds(row.pause_s)}"
-    return f"{row.verdict or 'applied'}{pause}"
+    moved = f", {row.moved_rows:,.0f} rows of state moved" if row.moved_rows else ""
+    return f"{row.verdict or 'applied'}{pause}{moved}"

@@ -145,6 +145,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
     pause_s: float | None = None
     took_s: float | None = None  # duration of the change, including the wait for executors
+    moved_rows: float | None = None  # state that the change has moved; None if it was not measured
+    moved_bytes: float | None = None
     observed: PlanOutcome | None = None  # measured after the change
     observed_at_s: float | None = None
     verdict: Literal["kept", "fell short", "rolled back", "load changed", "superseded"] | None = None

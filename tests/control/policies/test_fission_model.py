@@ -47,6 +47,25 @@ def test_a_decision_to_stay_is_a_decision_as_well() -> None:
     assert isinstance(held, Hold) and "once" in held.reason and kept == memory
 
 
+def test_it_holds_if_the_slots_are_fewer_than_the_regions() -> None:
+    """9 rows/s need 2 replicas with 5 rows/s each, 2 with 4.5 and 1 with 100."""
+    held, _ = FissionModel().decide(replace(situation_of("video", (1, 1, 1), 8.9, 12), max_slots=2), {})
+    assert isinstance(held, Hold) and (held.reason_code, held.needs_slots) == (Reason.AT_LIMIT, 5)
+
+
+def test_it_holds_at_the_limit_if_the_best_plan_for_the_slots_is_in_force() -> None:
+    """With 4 slots, 5 rows/s are the most: 1 replica with 5 rows/s and 2 with 4.5."""
+    held, _ = FissionModel().decide(situation_of("video", (1, 2, 1), 8.9, 4), {})
+    assert isinstance(held, Hold) and (held.reason_code, held.needs_slots) == (Reason.AT_LIMIT, 5)
+    assert held.inputs["predicted_rows_per_s"] == pytest.approx(5.0)
+
+
+def test_it_holds_if_the_best_plan_is_in_force_and_suffices() -> None:
+    held, _ = FissionModel().decide(situation_of("video", (2, 2, 1), 8.0, 5), {})
+    assert isinstance(held, Hold) and (held.reason_code, held.needs_slots) == (Reason.BEST, None)
+    assert "highest predicted throughput" in held.reason
+
+
 @pytest.mark.parametrize("factor", [0.2, 1.0])
 def test_the_simulator_reaches_the_predicted_throughput(factor: float, tmp_path: Path) -> None:
     """Figure 21: seven operators in a keyed, a stateful and another keyed region, on 24 slots."""

@@ -107,7 +107,7 @@ def test_executors_need_their_start_up_time_and_their_failure_reduces_throughput
 def test_the_pause_of_a_change_grows_with_the_moved_state(mode: str) -> None:
     flow = chain("a", "b", rows_per_s=100.0)
     behaviour = Behaviour(
-        operators={"b": OperatorBehaviour(service_s=Fixed(value=0.001), state_bytes=200_000_000)},
+        operators={"b": OperatorBehaviour(service_s=Fixed(value=0.001), state_rows=6_000, state_bytes=200_000_000)},
         change=ChangePause(fixed_s=1.0, seconds_per_state_mb=0.05),
     )
     engine = SimulatedEngine(flow, behaviour, plan=plan_for(flow), mode=mode, epoch_s=1e9)
@@ -119,7 +119,10 @@ def test_the_pause_of_a_change_grows_with_the_moved_state(mode: str) -> None:
     assert large.pause_s == pytest.approx(11.0) and engine.now_s == pytest.approx(22.0)
     engine.advance(20.0)
     window = engine.observe()
-    assert window.operator("b").state_bytes == 200_000_000
+    assert (window.operator("b").state_rows, window.operator("b").state_bytes) == (6_000, 200_000_000)
+    # From 1 to 2 replicas, consistent hashing moves half of the keys. Spark writes all partitions anew.
+    assert (small.moved_rows, large.moved_rows) == (0.0, 6_000.0 if mode == "micro-batch" else 3_000.0)
+    assert large.moved_bytes == (200e6 if mode == "micro-batch" else 100e6)
     assert window.latency is not None and window.latency.p99_s > 5.0  # rows waited for the change
 
 

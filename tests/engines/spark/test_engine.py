@@ -141,6 +141,10 @@ def test_untouched_queries_are_not_stopped(spark: SparkSession, tmp_path: Path) 
         assert after["double"] == before["double"] and after["out"] != before["out"]
         wait_until(engine.idle, engine)
         assert len(engine.rows("out")) == 1_500
+        rescaled = engine.apply(penstock.rescaled(flow, engine.plan, {"count": 2}))
+        assert rescaled.moved_rows == 1_500 and rescaled.moved_bytes  # each row has a key of its own
+        fused = engine.apply(engine.plan.replace(cuts=frozenset()))
+        assert (fused.moved_rows, fused.moved_bytes) == (0, 0)
     finally:
         engine.stop()
 

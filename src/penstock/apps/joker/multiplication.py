@@ -32,13 +32,14 @@ SCHEMA = "id bigint, key bigint, other bigint, value bigint"
 COLUMNS = ("id", "key", "other", "value")
 FACTOR, MODULUS = 3, 2_147_483_647
 _SEED = 0x6A6F6B6572
+_KEYS = 1000
 _SEPARATOR = "_"
 
 
 def generator(n: int) -> tuple[int, int, int, int]:
     """Return row n: its number, two keys, and the number to multiply."""
     bits = random_bits(n, _SEED)
-    return n, bits % 1000, (bits >> 20) % 1000, 1 + bits % (MODULUS - 1)
+    return n, bits % _KEYS, (bits >> 20) % _KEYS, 1 + bits % (MODULUS - 1)
 
 
 def multiplied(value: int, times: int) -> int:
@@ -185,7 +186,8 @@ def behaviour(
     operators = {
         operator.name: OperatorBehaviour(
             service_s=Fixed(value=multiplications(operator.name) * multiplication_s),
-            state_bytes=1000 * 24 if operator.kind.has_state else 0,
+            state_rows=_KEYS if operator.kind.has_state else 0,
+            state_bytes=_KEYS * 24 if operator.kind.has_state else 0,
         )
         for operator in flow.operators
         if operator.kind not in (Kind.SOURCE, Kind.SINK)

@@ -39,6 +39,7 @@ class OperatorBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     zipf: float = 0.0  # skew of the keys: the i-th most frequent key has the weight i^-zipf
     buffer_rows: int | None = None  # size of its input buffer within a pipeline; a full buffer blocks the producer
     pairs: bool = False  # the operator is a join that takes one row of each input together
+    state_rows: int = 0
     state_bytes: int = 0
     # Given: the output does not depend on the input, such as a ranking that is emitted once per period (row-by-row and
     # micro-batch modes). `selectivity` is then the number of rows per period.
@@ -83,10 +84,10 @@ class ChangePause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ThreadCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Row-by-row mode: queues between threads.
 
-    A replica needs the time row_s + replica_s x log2(k) for each row that it takes from the queue in front of its
-    pipeline with k replicas. The second part is the cost of distributing rows over replicas. It needs send_s for each
-    row that it puts into the queue of another pipeline; the expected number of these rows counts. A pipeline without
-    any work costs nothing.
+    A replica needs the time row_s for each row that it takes from the queue in front of its pipeline, and replica_s x
+    log2(k) more if the row enters a region with k replicas: rows are distributed over replicas there, and a row stays
+    with its replica within the region. It needs send_s for each row that it puts into the queue of another pipeline;
+    the expected number of these rows counts. A pipeline without any work costs nothing.
     """
 
     row_s: float = 0.0
@@ -278,7 +279,8 @@ def _check_operator(flow: Dataflow, name: str, operator: OperatorBehaviour) -> N
         raise BehaviourError(f"workload_rows of operator '{name}' is {operator.workload_rows}; it must be at least 1.")
     if not 0 <= operator.cpu_share <= 1:
         raise BehaviourError(f"cpu_share of operator '{name}' is {operator.cpu_share}; it must be 0 to 1.")
-    for field, value in (("keys", operator.keys), ("zipf", operator.zipf), ("state_bytes", operator.state_bytes)):
+    for field in ("keys", "zipf", "state_rows", "state_bytes"):
+        value = getattr(operator, field)
         if not 0 <= value <= 1e18:
             raise BehaviourError(f"{field} of operator '{name}' is {value}; it must be a number from 0 to 1e+18.")
     if operator.pairs and len(flow[name].inputs) < 2:

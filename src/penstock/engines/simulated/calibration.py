@@ -33,6 +33,7 @@ def behaviour_from_window(flow: Dataflow, window: Window) -> Behaviour:
             service_s=_service_time(seen, seen.seconds_per_row),
             selectivity=None if seen.selectivity is None else Fixed(value=seen.selectivity),
             routes=seen.sent or {},
+            state_rows=seen.state_rows or 0,
             state_bytes=seen.state_bytes or 0,
         )
     return Behaviour(operators=operators)

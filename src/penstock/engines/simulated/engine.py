@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from penstock.dataflow import Dataflow, Kind, PenstockError, PlanError
+from penstock.dataflow import Dataflow, Kind, PenstockError, PlanError, regions
 from penstock.engines.ports import Applied
 from penstock.engines.simulated.behaviour import Behaviour, ThreadCosts
 from penstock.engines.simulated.clock import SimulatedClock
@@ -18,7 +18,7 @@ from penstock.engines.simulated.distributions import BehaviourError
 from penstock.engines.simulated.executors import SimulatedExecutors, executors_of
 from penstock.engines.simulated.source_load import RateSteps
 from penstock.measure.window import Window
-from penstock.plan import Plan, check_successor, default_plan, diff, pipelines, validated
+from penstock.plan import Plan, PlanDiff, check_successor, default_plan, diff, pipelines, validated
 
 if TYPE_CHECKING:  # importing compiled modules is slow
     from penstock.engines.simulated.meter import SimulationMeter
@@ -137,6 +137,8 @@ class SimulatedEngine:
             pause_s=pause_s,
             stopped=stopped,
             took_s=waited_s + pause_s,
+            moved_rows=self._moved(change, "state_rows"),
+            moved_bytes=self._moved(change, "state_bytes"),
         )
 
     def set_rate(self, source: str, rows_per_s: float) -> None:
@@ -248,6 +250,17 @@ class SimulatedEngine:
             self.behaviour.of(name).state_bytes for pipeline in stopped for name in by_name[pipeline].state
         )
         return self.behaviour.change.fixed_s + moved_bytes / 1e6 * self.behaviour.change.seconds_per_state_mb
+
+    def _moved(self, change: PlanDiff, size: Literal["state_rows", "state_bytes"]) -> float:
+        """Return the state that other replicas move: all in micro-batches, else the share of consistent hashing."""
+        moved = 0.0
+        for region in regions(self.flow):
+            before, after = change.replicas.get(region.name, (None, None))
+            if before is not None and after is not None:
+                share = 1.0 if self.mode is Mode.MICRO_BATCH else abs(after - before) / max(after, before)
+                names = [name for name in region.operators if self.flow[name].kind.has_state]
+                moved += share * sum(getattr(self.behaviour.of(name), size) for name in names)
+        return moved
 
     def _pause(self, suspended: frozenset[str], seconds: float) -> None:
         self._suspended_pipelines = suspended

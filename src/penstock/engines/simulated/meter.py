@@ -108,7 +108,7 @@ class SimulationMeter:
             utilisation=ratio(busy_s, replicas * counted_s) if replicas else None,
             utilisation_s=counted_s if self._is_micro_batch else None,
             backlog_rows=self._backlog_rows(operator, interval),
-            state_rows=None,
+            state_rows=behaviour.state_rows if operator.kind.has_state else None,
             state_bytes=behaviour.state_bytes if operator.kind.has_state else None,
             arrival_scv=scv(arrived, span_s, float(counts["gap_s2"][at])),
             service_scv=service_scv,

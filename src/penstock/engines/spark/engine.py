@@ -53,6 +53,7 @@ from penstock.engines.spark.run_directory.orphans import await_orphan, forget_jv
 from penstock.engines.spark.session import session
 from penstock.engines.spark.settings import EngineSettings
 from penstock.engines.spark.sinks import writers
+from penstock.engines.spark.sinks.folder_output import FolderOutput
 from penstock.engines.spark.sources.factory import create_source
 from penstock.engines.spark.sources.python_processes import start_python_processes
 from penstock.engines.startup import StartupPhases
@@ -191,7 +192,7 @@ class SparkEngine:
             self._spark,
             patience_s=self._settings.executor_patience_s,
             directory=self.run,
-            outputs=[output.folder.absolute() for output in self._outputs if isinstance(output, writers.FolderOutput)],
+            outputs=[output.folder.absolute() for output in self._outputs if isinstance(output, FolderOutput)],
             cancelled=self._start_cancelled,
         )
         if self._requested_plan is not None:
@@ -372,12 +373,15 @@ class SparkEngine:
                 "is in force again."
             ) from error
         self._clean_up(before=committed)
+        moved = changeover.moved_state()
         return Applied(
             plan=plan,
             generation=changes.generation,
             changed=changed,
             pause_s=0.0 if changeover.paused_at is None else time.monotonic() - changeover.paused_at,
             stopped=tuple(query.pipeline for query in changes.stop),
+            moved_rows=None if moved is None else moved.rows,
+            moved_bytes=None if moved is None else moved.bytes,
         )
 
     def _commit(self, plan: Plan, changes: QueryChanges, queries: tuple[Query, ...]) -> None:

@@ -227,6 +227,46 @@ def test_adaptation_stops_after_stable_periods_and_continues_when_the_load_chang
 EXTENDED = AdaptationParameters()
 
 
+@pytest.mark.parametrize(("strict", "changed"), [(True, ("z",)), (False, ())])
+def test_a_different_load_of_an_idle_region_is_noise(strict: bool, changed: tuple[str, ...]) -> None:
+    """1.3 instead of 1.0 % busy is 30 % more, and would clear blacklists and keep adaptation awake."""
+    parameters = AdaptationParameters(strict=strict, stable_periods=4)
+    script = Script({"a": GLOBAL, "z": KEYED}, parameters=parameters)
+    busy = region(pipeline({"a": 0.5, "b": 0.5}))
+    rare = [region(pipeline({"z": 1.0}, busy=share), rate=10_000.0 * share) for share in (0.010, 0.013)]
+    assert script.period(busy, rare[0]).action is Action.ADAPT  # a split, which does not help
+    assert script.period(busy, rare[0]).action is Action.REVERT
+    results = [script.period(busy, rare[number % 2]) for number in (1, 0)]
+    assert results[0].load_changed == changed
+    assert script.blacklist("a") == {"a": ["1 replica, cut after a"]}
+    assert script.state.stable_periods == (1 if strict else 2)
+
+
+def test_an_idle_region_that_becomes_busy_is_a_change_of_the_load() -> None:
+    script = Script({"a": KEYED}, parameters=EXTENDED)
+    for busy, changed in ((0.01, ()), (0.05, ()), (0.09, ()), (0.11, ("a",)), (0.12, ())):
+        result = script.period(region(pipeline({"a": 1.0}, busy=busy), rate=1_000.0 * busy))
+        assert result.load_changed == changed, busy
+
+
+def test_the_load_of_a_region_that_stays_saturated_is_offered_to_it() -> None:
+    """Its throughput varies with its batches. More rows that wait in front of it are another load."""
+    script = Script({"a": KEYED}, parameters=EXTENDED)
+    same = region(pipeline({"a": 1.0}), rate=100.0, offered=150.0)
+    assert [script.period(same).action for _ in range(3)] == [Action.ADAPT, Action.REVERT, Action.NOTHING]
+    slower = region(pipeline({"a": 1.0}), rate=70.0, offered=150.0)
+    assert script.period(slower).action is Action.NOTHING and script.blacklist("a") == {"a": ["2 replicas"]}
+    result = script.period(region(pipeline({"a": 1.0}), rate=100.0, offered=190.0))
+    assert (result.action, result.load_changed) == (Action.ADAPT, ("a",))
+
+
+def test_an_idle_pipeline_of_a_busy_region_is_noise() -> None:
+    script = Script({"a": KEYED}, parameters=EXTENDED, cuts={"a": ("a",)})
+    for busy, changed in ((0.010, ()), (0.013, ()), (0.029, ()), (0.031, ("a",))):  # 0.02 is 20 % of the floor of 0.1
+        profile = region(pipeline({"a": 1.0}, busy=0.7), pipeline({"b": 1.0}, busy=busy))
+        assert script.period(profile).load_changed == changed, busy
+
+
 @pytest.mark.parametrize(("strict", "expected"), [(True, Action.REVERT), (False, Action.FINALISE)])
 def test_a_backlog_that_stops_growing_is_a_success(strict: bool, expected: Action) -> None:
     """Under a paced load of 105 rows/s the throughput cannot rise by more than 5 %."""

@@ -111,7 +111,6 @@ def test_the_decision_reports_the_state_that_moves() -> None:
     assert "200 rows (2,000 bytes)" in expanded.reason
     kept, _ = policy.decide(situation(expanded.plan, BUSY, rate=140.0, at_s=140.0), memory)
     assert isinstance(kept, Hold) and kept.verdict == "kept" and kept.reason_code is Reason.ADAPTED
-    assert kept.inputs["last_change_moved_state_rows"] == pytest.approx(200.0)
 
 
 def test_on_spark_all_state_of_a_rescaled_region_moves() -> None:
@@ -284,6 +283,41 @@ def test_the_controller_records_the_verdict_of_the_policy(tmp_path: Path) -> Non
     assert changes and {row.verdict for row in changes[:-1]} <= {"kept", "rolled back"}
     assert any(row.verdict == "kept" for row in changes)
     assert Topology.of(flow).slots(engine.plan, micro_batch=False) <= 8
+
+
+def test_a_release_names_the_regions_that_stay_under_utilised() -> None:
+    calm, memory = dict.fromkeys("abc", 0.05), {}
+    decisions = []
+    for number in range(3):
+        at_s = 100.0 + 30.0 * number
+        decision, memory = Organic().decide(situation(first_plan(3), calm, rate=1000.0, at_s=at_s), memory)
+        decisions.append(decision)
+    assert [isinstance(decision, Change) for decision in decisions] == [False, False, True]
+    release = decisions[-1]
+    assert isinstance(release, Change) and release.reason_code is Reason.RELEASE
+    assert release.reason.startswith("Regions stay under-utilised ('a' 15% busy): a: 3 -> 1 replicas.")
+    assert release.plan == first_plan(1)
+
+
+def test_a_redistribution_says_that_the_slots_are_the_limit() -> None:
+    """Three pipelines use all three slots, and two of them have hardly any work."""
+    plan = first_plan().replace(cuts=frozenset({"a", "b"}))
+    now = situation(plan, {"a": 1.0, "b": 0.1, "c": 0.1}, rate=100.0, at_s=100.0, slots=3)
+    assert now.window is not None
+    seconds = {"a": 0.010, "b": 0.001, "c": 0.001}
+    operators = tuple(
+        msgspec.structs.replace(operator, seconds_per_row=seconds[operator.operator])
+        for operator in now.window.operators
+    )
+    now = replace(now, window=msgspec.structs.replace(now.window, operators=operators))
+    decision, _ = Organic().decide(now, {})
+    assert isinstance(decision, Change) and decision.reason_code is Reason.REALLOCATION
+    assert decision.reason.startswith(
+        "Bottlenecks are limited by the slots, which are distributed anew: no cut after a"
+    )
+    assert (decision.plan.cuts, decision.plan.replicas) == (frozenset(), {"a": 3})
+    strict, _ = STRICT.decide(now, {})
+    assert isinstance(strict, Hold) and strict.reason_code is Reason.AT_LIMIT
 
 
 def test_stateless_regions_are_expanded_unless_strict() -> None:

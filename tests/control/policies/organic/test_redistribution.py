@@ -129,13 +129,45 @@ def test_no_plan_for_the_same_slots_is_faster(micro_batch: bool, data: st.DataOb
     best_s = min(slowest_s(flow, each, costs, micro_batch=micro_batch) for each in plans)
     now_s = slowest_s(flow, plan, costs, micro_batch=micro_batch)
     redistributed = redistribution(situation, demand, EXTENDED)
-    reached_s = now_s
+    new = plan
     if redistributed is not None:
         new = plan_with(situation.topology, plan, redistributed.configurations, micro_batch=micro_batch)
         assert situation.topology.slots(new, micro_batch=micro_batch) <= SLOTS
-        reached_s = slowest_s(flow, new, costs, micro_batch=micro_batch)
-        assert redistributed.gain == pytest.approx(now_s / reached_s - 1.0)
-    assert reached_s == pytest.approx(best_s, rel=0.02)
+        assert redistributed.gain == pytest.approx(now_s / slowest_s(flow, new, costs, micro_batch=micro_batch) - 1.0)
+    reached_s = slowest_s(flow, new, costs, micro_batch=micro_batch)
+    if redistributed is None or keyed_replicas(flow, new) != keyed_replicas(flow, plan):
+        assert reached_s == pytest.approx(best_s, rel=0.02)
+    else:  # it moves no state, and may be slower by less than the increase that counts
+        assert reached_s <= 1.1 * best_s * 1.02
+
+
+def keyed_replicas(flow: Dataflow, plan: Plan) -> dict[str, int]:
+    """Return the replicas of all regions with state."""
+    names = [own.name for own in Topology.of(flow).regions if any(flow[name].kind.has_state for name in own.operators)]
+    return {name: plan.replicas[name] for name in names}
+
+
+@pytest.mark.parametrize("micro_batch", [True, False])
+@pytest.mark.parametrize(("keyed", "expected"), [(4, (3, 4)), (3, (3, 3)), (2, (3, 3))])
+def test_a_distribution_that_moves_no_state_is_preferred(
+    micro_batch: bool, keyed: int, expected: tuple[int, int]
+) -> None:
+    """Two operators of 10 ms share 7 slots. 3 replicas each are best with the fewest slots; the keyed one may have more.
+
+    With 2 replicas of the keyed operator, no distribution without a move reaches two thirds of that throughput.
+    """
+    flow = penstock.Dataflow("regions")
+    rows = flow.source("rows", penstock.generate(same, schema="m bigint", rows_per_s=10.0))
+    keyed_later = rows.stateless("o0", same)  # its input has no key, so it is a region of its own
+    keyed_later.keyed("o1", same, keys=["n"]).sink("out", penstock.noop())
+    plan = default_plan(flow, slots=SLOTS, replicas={"o0": 1, "o1": keyed})
+    plan = plan.replace(cuts=plan.cuts | {"o0"})
+    situation = measured(flow, plan, (10, 10), micro_batch=micro_batch)
+    demand = demand_of(situation)
+    assert isinstance(demand, Demand)
+    redistributed = redistribution(situation, demand, AdaptationParameters(variant=Variant.FISSION_ONLY))
+    assert redistributed is not None
+    assert tuple(redistributed.configurations[name].replicas for name in ("o0", "o1")) == expected
 
 
 @pytest.mark.parametrize(("variant", "cuts"), [(Variant.FISSION_ONLY, {"o0"}), (Variant.FUSION_FIRST, set())])
@@ -148,6 +180,37 @@ def test_replicas_alone_keep_the_cuts(variant: Variant, cuts: set[str]) -> None:
     redistributed = redistribution(situation, demand, AdaptationParameters(variant=variant))
     assert redistributed is not None and redistributed.configurations["o0"].cuts == tuple(cuts)
     assert redistribution(situation, demand, AdaptationParameters(variant=Variant.FUSION_ONLY)) is None
+
+
+def test_regions_that_take_turns_in_one_query_are_one_chain() -> None:
+    """1 ms each on 7 slots: 7 replicas of one query take 2 / 7 ms, and 3 or 4 replicas of two queries take 1 / 3 ms."""
+    flow = penstock.Dataflow("turns")
+    rows = flow.source("rows", penstock.generate(same, schema="m bigint", rows_per_s=10.0))
+    rows.stateless("o0", same).keyed("o1", same, keys=["n"]).sink("out", penstock.noop())
+    plan = default_plan(flow, slots=SLOTS, replicas={"o0": 1, "o1": 1})
+    situation = measured(flow, plan.replace(cuts=frozenset({"o0"})), (1, 1), micro_batch=True)
+    demand = demand_of(situation)
+    assert isinstance(demand, Demand)
+    redistributed = redistribution(situation, demand, EXTENDED)
+    assert redistributed is not None
+    assert redistributed.configurations == dict.fromkeys(("o0", "o1"), RegionConfiguration(replicas=7))
+    assert redistributed.gain == pytest.approx(1.0 / (2.0 / 7.0) - 1.0)
+
+
+def test_a_query_that_is_a_tree_gets_no_new_cuts() -> None:
+    """6 ms each: one query with 7 replicas takes 18 / 7 ms, and three queries with 2, 2 and 3 replicas take 3 ms."""
+    flow = penstock.Dataflow("tree")
+    rows = flow.source("rows", penstock.generate(same, schema="n bigint", rows_per_s=10.0))
+    flow.stateless("o2", same, inputs=[rows.stateless("o0", same), rows.stateless("o1", same)]).sink(
+        "out", penstock.noop()
+    )
+    plan = default_plan(flow, slots=SLOTS, replicas=dict.fromkeys(("o0", "o1", "o2"), 1))
+    situation = measured(flow, plan.replace(cuts=frozenset({"o0", "o1"})), (6, 6, 6), micro_batch=True)
+    demand = demand_of(situation)
+    assert isinstance(demand, Demand)
+    redistributed = redistribution(situation, demand, EXTENDED)
+    assert redistributed is not None
+    assert redistributed.configurations == dict.fromkeys(("o0", "o1", "o2"), RegionConfiguration(replicas=7))
 
 
 # ---- evaluation

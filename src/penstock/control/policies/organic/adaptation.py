@@ -30,6 +30,7 @@ from penstock.control.policies.organic.state import AdaptingRegion, OrganicState
 from penstock.control.region_configuration import RegionConfiguration, RegionConfigurations
 
 _BACKLOG_NOISE = 0.02  # relative difference between arriving and processed rows that is noise
+_IDLE = 0.1  # utilisation below which the load of a region varies without a consequence
 
 
 class Action(StrEnum):
@@ -294,8 +295,9 @@ def _update_metrics(
 ) -> tuple[OrganicState, tuple[str, ...]]:
     """Forget the blacklists of pipelines whose load has changed; return their regions as well (algorithm 7).
 
-    Extension: a region that was saturated and still is processes what it can. Its throughput varies with its batches
-    and says nothing about the load.
+    Extensions: a region that was saturated and still is processes what it can. Its throughput varies with its batches
+    and says nothing about the load, so the rows count that are offered to it. A region that was idle and still is needs
+    no change: 1.3 % instead of 1.0 % busy is noise.
     """
     changed: list[str] = []
     for name, profile in profiles.items():
@@ -303,15 +305,20 @@ def _update_metrics(
         if known is None:
             state = msgspec.structs.replace(state, references=state.references | {name: _reference(profile)})
             continue
-        stays_saturated = not parameters.strict and (
-            max(known.utilisation.values(), default=0.0) >= parameters.bottleneck
-            and max((pipeline.utilisation for pipeline in profile.pipelines), default=0.0) >= parameters.bottleneck
-        )
+        before, now = max(known.utilisation.values(), default=0.0), profile.utilisation
+        if not parameters.strict and max(before, now) < _IDLE:
+            continue
+        least = 0.0 if parameters.strict else _IDLE
+        stays_saturated = not parameters.strict and min(before, now) >= parameters.bottleneck
         pipelines = {
             pipeline.name
             for pipeline in profile.pipelines
-            if (not stays_saturated and _differs(profile.rows_per_s, known.rows_per_s, parameters.load_change))
-            or _differs(pipeline.utilisation, known.utilisation.get(pipeline.name), parameters.load_change)
+            if (
+                _differs(profile.offered_per_s, known.offered_per_s, parameters.load_change)
+                if stays_saturated
+                else _differs(profile.rows_per_s, known.rows_per_s, parameters.load_change)
+            )
+            or _differs(pipeline.utilisation, known.utilisation.get(pipeline.name), parameters.load_change, least)
         }
         if pipelines:
             changed.append(name)
@@ -320,17 +327,22 @@ def _update_metrics(
     return state, tuple(changed)
 
 
-def _differs(now: float, before: float | None, threshold: float) -> bool:
-    """Return whether a metric differs by more than the share. An unknown one belongs to a pipeline that is new.
+def _differs(now: float, before: float | None, threshold: float, least: float = 0.0) -> bool:
+    """Return whether a metric differs by more than the share of its old value, or of `least` if that is more.
+
+    An unknown old value belongs to a pipeline that is new.
 
     >>> [_differs(now, 100.0, 0.2) for now in (79.0, 81.0, 119.0, 121.0)]
     [True, False, False, True]
+    >>> _differs(0.013, 0.010, 0.2), _differs(0.013, 0.010, 0.2, least=0.1)
+    (True, False)
     """
-    return before is not None and abs(now - before) > threshold * before
+    return before is not None and abs(now - before) > threshold * max(before, least)
 
 
 def _reference(profile: RegionProfile) -> Reference:
     return Reference(
         rows_per_s=profile.rows_per_s,
+        offered_per_s=profile.offered_per_s,
         utilisation={pipeline.name: pipeline.utilisation for pipeline in profile.pipelines},
     )

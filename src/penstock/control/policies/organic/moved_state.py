@@ -1,4 +1,4 @@
-"""The state that a plan change moves.
+"""The state that a plan change will move, as an estimate before the change. The engine measures what it has moved.
 
 A cut moves no state: the operators keep their checkpoints or threads. Other replicas of a region with state move
 part of it. Row by row, consistent hashing from k to n replicas moves the share |n - k| / max(n, k) of the keys. On
@@ -25,10 +25,7 @@ class MovedState(NamedTuple):
 
 
 def moved_state(situation: Situation, old: Plan, new: Plan) -> MovedState:
-    """Return the state that the change between two plans moves, by the state sizes of the latest measurement.
-
-    The result is an estimate while the old plan is in force, and a measurement after the change.
-    """
+    """Return the state that the change between two plans moves, by the state sizes of the latest window."""
     window = situation.window
     assert window is not None
     seen = {operator.operator: operator for operator in window.operators}

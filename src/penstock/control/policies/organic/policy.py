@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
 from penstock.control.demand import Demand, demand_of
 from penstock.control.policies.adaptation_parameters import AdaptationParameters
 from penstock.control.policies.organic.adaptation import Action, AdaptationGraph, Period, adapt
-from penstock.control.policies.organic.moved_state import MovedState, moved_state
+from penstock.control.policies.organic.moved_state import moved_state
 from penstock.control.policies.organic.profile import Profiles, profiles_of, unknown_utilisations
 from penstock.control.policies.organic.redistribution import redistribution
 from penstock.control.policies.organic.resolution import Expandable
-from penstock.control.policies.organic.state import OrganicState, remembered, remembering
+from penstock.control.policies.organic.state import remembered, remembering
 from penstock.control.policy import Change, Decision, Hold, Inputs, Memory, Reason, Situation, Verdict
 from penstock.control.region_configuration import configurations_of, owned_cuts, plan_with
 from penstock.control.topology import Topology
@@ -59,7 +59,7 @@ class Organic:
         # Regions share the cut between them on Spark, so the change of one may change the configuration of another.
         changed = configurations_of(situation.topology, plan, micro_batch=situation.micro_batch)
         after = msgspec.structs.replace(period.state, configurations=changed, period_end_s=end_s)
-        decision = self._decision(situation, plan, period, before, profiles, network)
+        decision = self._decision(situation, plan, period, profiles, network)
         return decision, remembering(memory, before, after)
 
     def _decision(
@@ -67,16 +67,14 @@ class Organic:
         situation: Situation,
         plan: Plan,
         period: Period,
-        before: OrganicState,
         profiles: Profiles,
         network: AdaptationGraph,
     ) -> Decision:
         inputs = _inputs(situation, profiles)
         if period.action in (Action.FINALISE, Action.NOTHING, Action.STABLE) or plan == situation.plan:
-            hold = self._hold(situation, period, inputs, network)
-            return replace(hold, inputs=inputs | _measured_move(situation, before)) if hold.verdict else hold
+            return self._hold(situation, period, inputs, network)
         moved = moved_state(situation, situation.plan, plan)
-        inputs |= _move_inputs("moved_state", moved) | _measured_move(situation, before)
+        inputs |= {"moved_state_rows": moved.rows, "moved_state_bytes": moved.bytes}
         slots = situation.topology.slots(plan, micro_batch=situation.micro_batch)
         busiest = max(period.regions, key=lambda name: profiles[name].utilisation)
         reason_code, reason, verdict = self._reason(period, profiles, situation.plan, plan)
@@ -208,16 +206,3 @@ def _inputs(situation: Situation, profiles: Profiles) -> Inputs:
         for pipeline in profile.pipelines:
             inputs[f"{pipeline.name}.utilisation"] = pipeline.utilisation
     return inputs
-
-
-def _move_inputs(name: str, moved: MovedState) -> Inputs:
-    return {f"{name}_rows": moved.rows, f"{name}_bytes": moved.bytes}
-
-
-def _measured_move(situation: Situation, before: OrganicState) -> Inputs:
-    """Return the state that the change under evaluation has moved, by the state sizes measured since."""
-    if not before.adapting:
-        return {}
-    base = {region.region: region.base for region in before.adapting}
-    old = plan_with(situation.topology, situation.plan, base, micro_batch=situation.micro_batch)
-    return _move_inputs("last_change_moved_state", moved_state(situation, old, situation.plan))

@@ -5,6 +5,9 @@ be of little use, such as those of a cheap pipeline between two cuts. The best d
 costs by the model and the exact search of policy `fission-model`. It is one more change, which is evaluated and
 reverted like any other.
 
+A change that moves no state is preferred: a second search keeps the replicas of all regions with state. Its plan is
+taken if it is worth the change, and if moving state as well would not gain more than the increase that counts.
+
 In micro-batches, regions that share a query take turns in the same slots, so they are one chain of operators here.
 """
 
@@ -37,13 +40,49 @@ class Redistribution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def redistribution(situation: Situation, demand: Demand, parameters: AdaptationParameters) -> Redistribution | None:
-    """Return the fastest plan for the available slots by the measured costs; None if no plan is faster."""
+    """Return the fastest plan for the available slots by the measured costs; None if no plan is faster.
+
+    A plan that keeps the replicas of all regions with state is returned if it is about as fast.
+    """
     if not parameters.expands:
         return None
-    topology, plan = situation.topology, situation.plan
     costs = FissionCosts() if situation.micro_batch else _thread_costs(situation)
     regions = fission_regions(situation, demand)
     limited = [_limited(situation, region, parameters) for region in regions]
+    now_s = _seconds(situation, regions, situation.plan, costs)
+    fastest = _fastest(situation, regions, limited, parameters, costs)
+    if fastest is None or fastest[0] <= 0 or fastest[0] >= now_s:
+        return None
+    required = 1.0 + parameters.throughput_increase
+    kept = [_with_kept_state(situation, region) for region in limited]
+    without_move = _fastest(situation, regions, kept, parameters, costs)
+    if without_move is not None and now_s > required * without_move[0] and without_move[0] <= required * fastest[0]:
+        fastest = without_move
+    seconds, plan = fastest
+    return Redistribution(
+        configurations=configurations_of(situation.topology, plan, micro_batch=situation.micro_batch),
+        gain=now_s / seconds - 1.0,
+    )
+
+
+def _with_kept_state(situation: Situation, region: FissionRegion) -> FissionRegion:
+    """Return the region with its current number of replicas, if other replicas would move state."""
+    operators = situation.topology.operators
+    if not any(operators[name].kind.has_state for name in region.operators):
+        return region
+    replicas = situation.plan.replicas[region.name]
+    return replace(region, min_replicas=replicas, max_replicas=replicas)
+
+
+def _fastest(
+    situation: Situation,
+    regions: Sequence[FissionRegion],
+    limited: Sequence[FissionRegion],
+    parameters: AdaptationParameters,
+    costs: FissionCosts,
+) -> tuple[float, Plan] | None:
+    """Return the time per external row of the fastest plan within the limits, and the plan; None if there is none."""
+    topology, plan = situation.topology, situation.plan
     chains = [[region] for region in limited]
     if situation.micro_batch:
         permanent = plan.cuts - topology.removable_cuts(plan)
@@ -52,7 +91,6 @@ def redistribution(situation: Situation, demand: Demand, parameters: AdaptationP
         options = [chains, fused] if fused != chains else [chains]
     else:
         options = [chains]
-    now_s = _seconds(situation, regions, plan, costs)
     best: tuple[float, Plan] | None = None
     for option in options:
         distribution = best_plan([_joined(situation, chain) for chain in option], situation.max_slots, costs)
@@ -64,12 +102,7 @@ def redistribution(situation: Situation, demand: Demand, parameters: AdaptationP
         seconds = _seconds(situation, regions, candidate, costs)
         if best is None or seconds < best[0]:
             best = seconds, candidate
-    if best is None or best[0] <= 0 or best[0] >= now_s:
-        return None
-    return Redistribution(
-        configurations=configurations_of(topology, best[1], micro_batch=situation.micro_batch),
-        gain=now_s / best[0] - 1.0,
-    )
+    return best
 
 
 def _thread_costs(situation: Situation) -> FissionCosts:
@@ -136,6 +169,7 @@ def _joined(situation: Situation, chain: Sequence[FissionRegion]) -> FissionRegi
         required_cuts=frozenset(required),
         allowed_cuts=frozenset(allowed if is_chain else required),
         max_replicas=min(counts, default=None),
+        min_replicas=max(region.min_replicas for region in chain),
     )
 
 

@@ -22,6 +22,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
     rows_per_s: float
     utilisation: dict[str, float]  # by pipeline
+    offered_per_s: float | None = None  # None in the state of an earlier version
 
 
 class AdaptingRegion(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ from penstock.engines.spark.reading.offsets import Offset, save_start_offsets
 from penstock.engines.spark.run_directory.checkpoint import Checkpoint
 from penstock.engines.spark.run_directory.committed import ChannelInput, Origin, Query, QueryInput, SourceInput
 from penstock.engines.spark.run_directory.division import check_states, keep_states, set_watermark
+from penstock.engines.spark.run_directory.state_size import StateSize, state_size
 from penstock.engines.spark.storage.schemas import parse_schema
 from penstock.plan import Pipeline, Plan
 
@@ -65,6 +66,7 @@ class Changeover:
         self._divisions: dict[str, _Division] = {}  # by checkpoint
         self.started: list[RunningQuery] = []  # to be stopped again if the change fails
         self.paused_at: float | None = None  # monotonic time at which the first query was stopped
+        self._repartitioned: list[StateSize | None] = []  # the states that were written to other partitions
 
     def execute(self, on_compiled: Callable[[], None] | None = None) -> list[Query]:
         """Return the new queries, which run but take no rows before the plan is committed."""
@@ -81,6 +83,13 @@ class Changeover:
         for index, start in enumerate(self._changes.start):
             self._await_start(index, start)
         return queries
+
+    def moved_state(self) -> StateSize | None:
+        """Return the state in all partitions that were written anew; None if the size of one is not known."""
+        sizes = [size for size in self._repartitioned if size is not None]
+        if len(sizes) < len(self._repartitioned):
+            return None
+        return StateSize(sum(size.rows for size in sizes), sum(size.bytes for size in sizes))
 
     def _await_start(self, index: int, start: QueryStart) -> None:
         """Wait until a query has started, and start it again if it fails.
@@ -234,6 +243,7 @@ class Changeover:
             # The function of a keyed operator may keep no state, and Spark refuses to repartition a missing one.
             if start.repartition_to is not None and checkpoint.committed() is not None and checkpoint.has_state():
                 checkpoint.repartition(self._context.spark, start.repartition_to)
+                self._repartitioned.append(state_size(checkpoint))
         carry_over(target, [self._directory.checkpoint_folder(query) for query in self._changes.stop])
         return self._query(start, draft.checkpoint, tuple(inputs))
 

@@ -1,4 +1,4 @@
-"""Starts Python on new executors before they count as available, and checks that they can access the folders of the run."""
+"""Starts Python on new executors before they count as available, and checks their access to the folders of the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ _REPORT = "stage int, task bigint, failure string"
 
 
 def warm_up(
-    spark: SparkSession, ids: Sequence[str], slots_per_executor: int, *, max_s: float, directory: Path | None = None,
+    spark: SparkSession,
+    ids: Sequence[str],
+    slots_per_executor: int,
+    *,
+    max_s: float,
+    directory: Path | None = None,
     outputs: Sequence[Path] = (),
 ) -> dict[str, str | None]:
     """Run Python tasks until each of these executors has completed some, or for `max_s`.

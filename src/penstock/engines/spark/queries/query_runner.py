@@ -139,9 +139,7 @@ class QueryRunner:
         self._on_start(running)
         return running
 
-    def start_all(
-        self, queries: Iterable[Query], plan: Plan, on_compiled: Callable[[list[Compiled]], None]
-    ) -> None:
+    def start_all(self, queries: Iterable[Query], plan: Plan, on_compiled: Callable[[list[Compiled]], None]) -> None:
         """Start the queries of a plan. All are compiled first, so that an invalid one is refused before any runs."""
         drafts = [(query, self.pipeline(query, plan)) for query in queries]
         compiled_drafts = [(*draft, self.compile(*draft)) for draft in drafts]
