@@ -122,11 +122,9 @@ def _above_median(values: Sequence[float]) -> Noise:
 def _logarithms(values: Sequence[float]) -> np.ndarray:
     """Return the logarithms; values of 0, such as windows without a batch, become relative deviations instead."""
     numbers = np.asarray(values, dtype=float)
-    if numbers.min() > 0:
-        return np.log(numbers)
     mean = float(numbers.mean())
-    relative: np.ndarray = numbers / mean if mean > 0 else numbers
-    return relative
+    logs: np.ndarray = np.log(numbers) if numbers.min() > 0 else numbers / (mean or 1.0)
+    return logs
 
 
 @cache

@@ -85,7 +85,7 @@ def test_errors_of_java_are_reported_without_the_failed_call() -> None:
 LOST_JVM = """
 import socket, threading
 from py4j.java_gateway import GatewayClient
-from penstock.engines.spark.session import silence_lost_jvm
+from penstock.engines.spark.jvm import silence_lost_jvm
 server = socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=lambda: server.accept()[0].close(), daemon=True).start()
 if {is_silent}:

@@ -11,6 +11,7 @@ marked `spark` call all of them.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -170,6 +171,15 @@ def active_session(spark: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
+
+
+def silence_lost_jvm() -> None:
+    """Do not print stack traces when the JVM ends first. Py4J logs them, and then raises an error in the caller."""
+    logging.getLogger().addFilter(_is_not_of_py4j)  # adding it twice has no effect
 
 
 # ---- executors

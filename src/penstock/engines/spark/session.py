@@ -25,6 +25,7 @@ from penstock.engines.spark.jvm import (
     is_jvm_started,
     running_master,
     silence_logger,
+    silence_lost_jvm,
     skip_data_source_lookup,
 )
 from penstock.engines.spark.jvm_process import JvmEndedError, JvmProcess, is_given_a_jvm
@@ -93,15 +94,6 @@ def silence_loggers(spark: SparkSession) -> None:
         silence_logger(spark, logger)
     for name in _SILENCED_PYTHON_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
-
-
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    return record.module != "java_gateway"
-
-
-def silence_lost_jvm() -> None:
-    """Do not print stack traces when the JVM ends first. Py4J logs them, and then raises an error in the caller."""
-    logging.getLogger().addFilter(_is_not_of_py4j)  # adding it twice has no effect
 
 
 def _has_installed_sources() -> bool:

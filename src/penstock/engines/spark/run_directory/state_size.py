@@ -46,8 +46,8 @@ def state_size(checkpoint: Checkpoint) -> StateSize | None:
 
 def _unique_ids(commit: Path) -> Iterator[str]:
     """Yield the ids of all snapshots: by operator, by partition, and by store of a partition."""
-    _, document = commit.read_text().split("\n", 1)
-    for partitions in (json.loads(document).get("stateUniqueIds") or {}).values():
+    _, _, document = commit.read_text().partition("\n")
+    for partitions in (json.loads(document or "{}").get("stateUniqueIds") or {}).values():
         for stores in partitions:
             yield from stores
 
