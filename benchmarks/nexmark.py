@@ -16,7 +16,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +43,7 @@ BATCH_S = 60.0  # no batch takes so long, so BATCH_ROWS alone limits the batches
 REPLICAS = 2
 WARM_BATCHES = 4  # batches with rows; a run of Penstock begins with an empty one
 WARM_PAIRS = 2  # turns of each side that warm up the JVM and are not counted
+SHOWN_PHASES = 7  # of the durations of a batch
 WINDOW_S = 2.0  # a run observes its queries this often
 SETTINGS = {"events_per_s": 10_000}  # event time passes as fast as in the public benchmark
 # Events of a turn, so that some 15 batches are measured. Query 6 calls Python for every auction.
@@ -58,6 +58,7 @@ class Turn(NamedTuple):
 
     rows_per_s: float
     cpu_us: float  # per row, of all processes
+    phases: str  # the duration of a batch of each query and its parts
 
 
 def penstock_turn(spark: SparkSession, flow: Dataflow) -> Turn:
@@ -137,7 +138,7 @@ def batches(query: Any) -> list[Progress]:
     return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
 
-def measured(reading: Iterable[list[Progress]], all_queries: Iterable[list[Progress]], cpu: CpuRecord) -> Turn:
+def measured(reading: list[list[Progress]], all_queries: list[list[Progress]], cpu: CpuRecord) -> Turn:
     """Return the rate and the cost from the end of the warm-up to the end of the last batch of any query."""
     starts, rows = [], 0
     for progress in reading:
@@ -148,7 +149,19 @@ def measured(reading: Iterable[list[Progress]], all_queries: Iterable[list[Progr
     ended_s = max(
         start_s(batch) + batch["durationMs"]["triggerExecution"] / 1000 for query in all_queries for batch in query
     )
-    return Turn(rows / (ended_s - began_s), 1e6 * cpu.between(began_s, ended_s) / rows)
+    phases = "; ".join(phase_medians([batch for batch in query if start_s(batch) >= began_s]) for query in all_queries)
+    return Turn(rows / (ended_s - began_s), 1e6 * cpu.between(began_s, ended_s) / rows, phases)
+
+
+def phase_medians(measured_batches: list[Progress]) -> str:
+    """Return the number of batches and the median duration in ms of the whole batch and of its longest parts."""
+    durations: dict[str, list[float]] = {}
+    for batch in measured_batches:
+        for phase, took_ms in batch["durationMs"].items():
+            durations.setdefault(phase, []).append(took_ms)
+    medians = {phase: statistics.median(values) for phase, values in durations.items()}
+    longest = sorted(medians.items(), key=lambda item: -item[1])[:SHOWN_PHASES]
+    return f"{len(measured_batches)} batches, " + ", ".join(f"{phase} {took_ms:.0f}" for phase, took_ms in longest)
 
 
 def start_s(batch: Progress) -> float:
@@ -165,7 +178,8 @@ def compared(query: ModuleType, spark: SparkSession, turns: int) -> list[Row]:
         else:
             own, plain = penstock_turn(spark, flow), plain_turn(spark, flow)
         kind = "warm-up" if number < WARM_PAIRS else "pair"
-        print(f"  {name}, {kind}: plain {shown_turn(plain)}, Penstock {shown_turn(own)}", file=sys.stderr, flush=True)
+        for side, turn in (("plain PySpark", plain), ("Penstock", own)):
+            print(f"  {name}, {kind}, {side}: {shown_turn(turn)}", file=sys.stderr, flush=True)
         pairs += [(plain, own)] if number >= WARM_PAIRS else []
     ratio = statistics.median(own.rows_per_s / plain.rows_per_s for plain, own in pairs)
     cost = statistics.median(own.cpu_us / plain.cpu_us for plain, own in pairs)
@@ -178,7 +192,7 @@ def compared(query: ModuleType, spark: SparkSession, turns: int) -> list[Row]:
 
 
 def shown_turn(turn: Turn) -> str:
-    return f"{turn.rows_per_s:,.0f} rows/s and {turn.cpu_us:.0f} us of CPU per row"
+    return f"{turn.rows_per_s:,.0f} rows/s and {turn.cpu_us:.0f} us of CPU per row; {turn.phases}"
 
 
 def main() -> None:
