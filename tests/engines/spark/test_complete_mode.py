@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import penstock
-from tests.support.spark_runs import engine_for, plan_of, play
+from tests.support.spark_runs import engine_for, plan_of, play, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -26,9 +26,9 @@ def top(df: DataFrame) -> DataFrame:
     return df.orderBy(F.desc("n"), "word").limit(5)
 
 
-def flow_to(sink: Any) -> penstock.Dataflow:
+def flow_to(sink: Any, rows: int = ROWS) -> penstock.Dataflow:
     flow = penstock.Dataflow("top")
-    words = flow.source("words", penstock.generate(word, schema="word string", rows=ROWS, rows_per_s=400))
+    words = flow.source("words", penstock.generate(word, schema="word string", rows=rows, rows_per_s=400))
     counts = words.keyed(
         "count", lambda df: df.groupBy("word").agg(F.count("*").alias("n")), keys=["word"], output_mode="complete"
     )
@@ -56,7 +56,7 @@ def test_a_sink_holds_the_last_whole_result(spark: SparkSession, tmp_path: Path,
     engine = engine_for(flow, spark, tmp_path / "run", plan_of(flow, {"count": 1, "top": 2}, set()), max_batch_rows=150)
     try:
         engine.start()
-        play(engine, [plan_of(flow, {"count": 3, "top": 1}, {"words"})] if kind != "memory" else [])
+        play(engine, [plan_of(flow, {"count": 3, "top": 1}, {"words"})])
         if kind == "memory":
             result = [(row["word"], row["n"]) for row in engine.rows("out")]
         elif kind == "parquet":
@@ -66,6 +66,24 @@ def test_a_sink_holds_the_last_whole_result(spark: SparkSession, tmp_path: Path,
             assert sorted(batches) == list(range(len(batches)))  # the numbers continue after the change of plan
             result = batches[max(batches)]
         assert result == EXPECTED
+    finally:
+        engine.stop()
+
+
+def test_a_resumed_run_continues_the_whole_result(spark: SparkSession, tmp_path: Path) -> None:
+    """Half of the rows are counted by a run that is stopped within a batch or between two, and the rest by the next."""
+    first = flow_to(penstock.memory(), rows=ROWS // 2)
+    engine = engine_for(first, spark, tmp_path / "run", plan_of(first, {"count": 2, "top": 1}, set()))
+    try:
+        engine.start()
+        wait_until(lambda: bool(engine.rows("out")), engine)
+    finally:
+        engine.stop()
+    engine = engine_for(flow_to(penstock.memory()), spark, tmp_path / "run")
+    try:
+        engine.start()
+        wait_until(engine.idle, engine)
+        assert [(row["word"], row["n"]) for row in engine.rows("out")] == EXPECTED
     finally:
         engine.stop()
 
