@@ -64,6 +64,46 @@ numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint
 numbers.rows("parse", parse, schema="n bigint").sink("out", penstock.noop())
 """
 
+USER_ERRORS = """
+import penstock
+from pyspark.sql import functions as F
+
+
+@F.udf("long")
+def broken(n):
+    return 1 // (n - n)
+
+
+def store(df, batch_id):
+    raise RuntimeError("the database is closed")
+
+
+def declared(name, fn=lambda df: df, sink=None):
+    flow = penstock.Dataflow(name)
+    numbers = flow.source("numbers", penstock.generate(lambda n: n, schema="n bigint", rows=10))
+    numbers.stateless("shape", fn).sink("out", sink or penstock.noop())
+    return flow
+
+
+column = declared("column", lambda df: df.select("missing"))
+expression = declared("expression", lambda df: df.selectExpr("1 / (n - n) as m"))
+udf = declared("udf", lambda df: df.select(broken("n").alias("m")))
+batch = declared("batch", sink=penstock.foreach_batch(store))
+"""
+
+ALL_OF_THEM = """
+import sys
+
+from penstock.cli.main import main
+
+for name in ("column", "expression", "udf", "batch"):  # in one process, so that Spark starts once
+    sys.argv = ["penstock", "run", f"errors.py:{name}", "--at", name, "--until-idle"]
+    try:
+        main()
+    except SystemExit as end:
+        print(f"{name} ended with code {end.code}", flush=True)
+"""
+
 
 def penstock(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -153,3 +193,28 @@ def test_a_session_of_the_file_and_a_function_that_fails(tmp_path: Path) -> None
     refused = penstock(tmp_path, "run", "flow.py", "--at", "other", "--master", "local[4]")
     assert refused.returncode == 2 and "'flow.py' creates a Spark session with master 'local[2]'" in refused.stdout
     assert not (tmp_path / "other").exists()
+
+
+def test_no_error_of_a_user_shows_a_stack_trace(tmp_path: Path) -> None:
+    (tmp_path / "errors.py").write_text(USER_ERRORS)
+    ended = subprocess.run(
+        [sys.executable, "-c", ALL_OF_THEM],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    text = ended.stdout
+    assert ended.returncode == 0 and not TRACE.search(text), text
+    for name, cause in {
+        "column": "cannot be resolved",
+        "expression": "Division by zero",
+        "udf": "ZeroDivisionError",
+        "batch": "RuntimeError: the database is closed",
+    }.items():
+        before, ended_with, _ = text.partition(f"{name} ended with code 1")
+        assert ended_with and cause in before.splitlines()[-1], text
+    for name in ("udf", "batch"):
+        assert "Traceback" in (tmp_path / name / "logs" / "errors.log").read_text()
