@@ -13,7 +13,6 @@ from penstock.api.input_files import plan_from
 from penstock.api.notebook import html_grid, html_table
 from penstock.dataflow.errors import PenstockError
 from penstock.dataflow.local_paths import local_directory
-from penstock.plan.counts import slots_text
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -412,4 +411,4 @@ def _plan_text(plan: Plan | None) -> str:
         return "-"
     replicas = ", ".join(f"{operator} x{count}" for operator, count in plan.replicas.items())
     replicas += "".join(f", {operator} with {count} threads" for operator, count in plan.threads.items())
-    return f"{replicas}; {slots_text(plan.slots)}" if replicas else slots_text(plan.slots)
+    return f"{replicas}; {plan.slots_by_group}" if replicas else plan.slots_by_group

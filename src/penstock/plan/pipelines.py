@@ -19,6 +19,7 @@ class Pipeline:
     inputs: tuple[Edge, ...]  # from a cut operator to the operator of this pipeline that reads its channel
     replicas: tuple[tuple[str, int], ...]  # operator -> replicas, for all but sources
     state: tuple[str, ...]  # the operators that keep state
+    groups: tuple[tuple[str, str], ...] = ()  # operator -> group of executors, for those that have one
 
     @property
     def output(self) -> str:
@@ -48,6 +49,7 @@ def pipelines(flow: Dataflow, plan: Plan) -> tuple[Pipeline, ...]:
         if region.kind is not Kind.SOURCE
         for name in region.operators
     }
+    group_of = plan.group_of
     result = []
     for operator in flow.operators:
         if operator.kind is not Kind.SINK and operator.name not in plan.cuts:
@@ -70,6 +72,7 @@ def pipelines(flow: Dataflow, plan: Plan) -> tuple[Pipeline, ...]:
                 inputs=tuple(inputs),
                 replicas=tuple((name, replicas[name]) for name in order if name in replicas),
                 state=tuple(name for name in order if flow[name].kind.has_state),
+                groups=tuple((name, group_of[name]) for name in order if name in group_of),
             )
         )
     return tuple(result)

@@ -56,6 +56,16 @@ class Plan(msgspec.Struct, JsonDocument, frozen=True, kw_only=True, forbid_unkno
         return sum(group.slots for group in self.groups.values())
 
     @property
+    def slots_by_group(self) -> str:
+        """The slots in words, with those of each group.
+
+        >>> Plan(dataflow="f", slots=3, groups={"a": ExecutorGroup(operators=("lookup",), slots=2)}).slots_by_group
+        '3 slots (2 in group a)'
+        """
+        groups = ", ".join(f"{group.slots} in group {name}" for name, group in self.groups.items())
+        return f"{slots_text(self.slots)} ({groups})" if groups else slots_text(self.slots)
+
+    @property
     def group_of(self) -> dict[str, str]:
         """The name of the group of each operator that has one."""
         return {operator: name for name, group in self.groups.items() for operator in group.operators}

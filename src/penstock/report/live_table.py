@@ -16,7 +16,7 @@ from penstock.measure.window import Latency, OperatorWindow, SharedCost, Window
 from penstock.plan.plan import Plan
 from penstock.report.call_remarks import call_remark
 from penstock.report.event_time import event_time_remarks
-from penstock.report.formatting import UNKNOWN, count, in_parentheses, percent, plural, seconds
+from penstock.report.formatting import UNKNOWN, count, in_parentheses, percent, seconds
 
 HEADINGS = ("operator", "rows/s in", "rows/s out", "backlog", "cost/row", "replicas", "busy")
 
@@ -163,7 +163,7 @@ def _title(window: Window, plan: Plan | None, name: str | None) -> Text:
     else:
         parts.append(_latency_text(window.latency))
     if plan is not None:
-        parts.append(plural(plan.slots, "slot"))
+        parts.append(plan.slots_by_group)
     parts.append(f"plan {window.generation}")
     return Text(" · ".join(parts), no_wrap=True, overflow="ellipsis", style="bold")
 

@@ -26,6 +26,7 @@ from penstock.dataflow.local_paths import local_directory
 from penstock.dataflow.sources import Generate, Replay
 from penstock.engines.ports import Applied
 from penstock.engines.spark.change.changeover import Changeover
+from penstock.engines.spark.change.executor_change import ExecutorChange
 from penstock.engines.spark.change.query_changes import QueryChanges, plan_query_changes
 from penstock.engines.spark.change.resume_check import (
     apply_new_declarations,
@@ -38,7 +39,7 @@ from penstock.engines.spark.class_archive import keep_archive
 from penstock.engines.spark.compile.compiler import Compiled, SharedQueryError
 from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors import ExecutorsError, Negotiator, negotiator_of
-from penstock.engines.spark.executors.drift import ExecutorDrift
+from penstock.engines.spark.executors.drift import ExecutorDrift, GroupDrift
 from penstock.engines.spark.log_files import link_jvm_log
 from penstock.engines.spark.metering.meter import QueryMeter
 from penstock.engines.spark.queries.query_runner import QueryRunner
@@ -113,6 +114,7 @@ class SparkEngine:
         self._lock = threading.RLock()  # a plan change excludes observation and recovery
         self._executors: Negotiator | None = None
         self._drift = ExecutorDrift(self._settings.executor_patience_s)
+        self._group_drift = GroupDrift(self._settings.executor_patience_s)
         self._outputs: list[writers.Output] = []  # to be claimed by the start
         self._messages: list[str] = []  # events of the start, reported by the next `recover`
         self._startup = StartupPhases()
@@ -195,17 +197,23 @@ class SparkEngine:
             outputs=[output.folder.absolute() for output in self._outputs if isinstance(output, FolderOutput)],
             cancelled=self._start_cancelled,
         )
-        if self._requested_plan is not None:
-            self._executors.check_groups(self._requested_plan.groups)
+        for checked in (self._requested_plan, None if previous is None else previous.plan):
+            if checked is not None:
+                self._executors.check_groups(checked.groups)
         if previous is None:
             self._start_new(self._spark, self._executors)
         else:
             self._resume(self._spark, self._executors, previous)
             if self._requested_plan is not None:
-                plan = self._requested_plan.replace(slots=self._executors.start(self._requested_plan.slots))
-                if not diff(self.plan, plan).empty:
-                    self._record_slots(plan.slots)
-                    self.apply(plan)
+                requested = self._requested_plan
+                if requested.groups or self.plan.groups:
+                    if not diff(self.plan, requested).empty:
+                        self.apply(requested)
+                else:
+                    plan = requested.replace(slots=self._executors.start(requested.slots))
+                    if not diff(self.plan, plan).empty:
+                        self._record_slots(plan.slots)
+                        self.apply(plan)
         phases.end(_QUERIES)
         self._start_clocks(self._opened())
         keep_archive()
@@ -221,7 +229,7 @@ class SparkEngine:
 
     def _start_new(self, spark: SparkSession, executors: Negotiator) -> None:
         requested = self._requested_plan
-        slots = executors.start(requested.slots if requested is not None else None)
+        slots = executors.start(*((requested.slots, requested.groups) if requested is not None else (None,)))
         plan = default_plan(self.flow, slots=slots) if requested is None else requested.replace(slots=slots)
         plan = validated(self.flow, plan)
         run = self._open(spark, executors, None)
@@ -241,7 +249,7 @@ class SparkEngine:
         return changes, changeover.execute(on_compiled=lambda: self._startup.end(_COMPILATION))
 
     def _resume(self, spark: SparkSession, executors: Negotiator, previous: Committed) -> None:
-        plan = previous.plan.replace(slots=executors.start(previous.plan.slots))
+        plan = previous.plan.replace(slots=executors.start(previous.plan.slots, previous.plan.groups))
         plan = validated(self.flow, with_remaining_threads(self.flow, plan))
         run = self._open(spark, executors, previous)
         self._committed = msgspec.structs.replace(previous, plan=plan, endpoints=endpoints_of(self.flow))
@@ -327,17 +335,16 @@ class SparkEngine:
             self.executors.check(plan.slots)
             self.executors.check_groups(plan.groups)
             requested_slots = plan.slots
-            grows = requested_slots > committed.plan.slots
-            if grows:  # obtain executors first: the old plan continues while they start
-                plan = plan.replace(slots=self.executors.resize(requested_slots))
+            executors = ExecutorChange(self.executors, committed.plan, plan)
+            plan = executors.obtain()  # the old plan continues while they start
             try:
                 applied = self._change_queries(committed, plan)
             except BaseException:
-                if grows:
-                    self.executors.resize(committed.plan.slots)
+                executors.restore()
                 raise
-            if requested_slots < committed.plan.slots:  # release executors last: the old plan needed them
-                self._record_slots(self.executors.resize(requested_slots))
+            available_slots = executors.release()  # last, because the old plan needed them
+            if available_slots is not None:
+                self._record_slots(available_slots)
             changed = applied.changed
             if self.plan.slots != requested_slots:
                 changed = f"{changed}; {requested_slots} slots were requested and {self.plan.slots} are available"
@@ -478,20 +485,24 @@ class SparkEngine:
 
     def _adapt_to_executors(self, executors: Negotiator) -> list[str]:
         """Adapt the slots of the plan to a permanent change of the number of executors."""
-        planned_slots = self.plan.slots
+        plan = self.plan
+        planned_slots = plan.slots - plan.group_slots
         slots = self._drift.lasting_slots(executors, planned_slots, time.monotonic())
-        if slots is None:
-            return []
+        shortages, has_surplus = self._group_drift.check(executors, plan.groups, time.monotonic())
+        messages = [f"{shortage} Check that {self._master_url()} has free workers." for shortage in shortages]
+        if slots is None and not has_surplus:
+            return messages
         counts = executors.counts()
         if slots == 0:
             return [f"{counts}: the run waits for an executor. Check that {self._master_url()} is running."]
-        if slots > counts.requested * executors.slots_per_executor:
+        requested_slots = counts.requested * executors.slots_per_executor - plan.group_slots
+        if slots is None or slots > requested_slots:
             try:
-                executors.resize(planned_slots)
+                executors.resize(plan.slots, plan.groups)
             except ExecutorsError as error:  # the next check sees what is available then
                 return [f"{counts}: {error}"]
             return [f"{counts}: executors that registered too late were released."]
-        self._record_slots(slots)
+        self._record_slots(slots + plan.group_slots)
         return [f"{counts}: the run continues with {slots_text(slots)} instead of {planned_slots}."]
 
     def _master_url(self) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import utils as pyspark_errors
 from pyspark.java_gateway import launch_gateway
+from pyspark.resource import ResourceProfile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -186,6 +187,7 @@ def silence_lost_jvm() -> None:
 
 
 _MAX_TASKS = 10_000
+DEFAULT_PROFILE = 0  # the id of Spark's default resource profile
 
 
 class ExecutorInfo(NamedTuple):
@@ -230,7 +232,7 @@ def executors_of_tasks(spark: SparkSession, stages: set[int]) -> dict[int, str]:
 class ExecutorAllocation:
     """The calls by which Spark's dynamic allocation requests and removes executors.
 
-    They exist for developers in Scala (`SparkContext.requestTotalExecutors`); PySpark offers none of them. Dynamic
+    They exist for developers in Scala (`ExecutorAllocationClient`); PySpark offers none of them. Dynamic
     allocation itself cannot be used, because it reacts to queued tasks instead of the load of a stream.
     """
 
@@ -240,11 +242,30 @@ class ExecutorAllocation:
         self._context: Any = java_context.sc()
         self._backend: Any = self._context.schedulerBackend()
 
-    def request_total(self, count: int) -> None:
-        """Request this total number of executors from the cluster manager; they arrive later, or never."""
-        no_locality = getattr(self._jvm.scala.collection.immutable, "Map$").__getattr__("MODULE$").empty()
+    def request_total(self, count: int, by_profile: Mapping[int, int] | None = None) -> None:
+        """Request total numbers of executors from the cluster manager; they arrive later, or never.
+
+        count: executors of the default resource profile.
+        by_profile: executors of other profiles by their ids. A profile must be named again in each later request.
+        """
+        # `SparkContext.requestTotalExecutors` serves the default profile only, and forgets all others.
+        totals = self._jvm.java.util.HashMap()
+        for profile, number in {DEFAULT_PROFILE: count, **(by_profile or {})}.items():
+            totals.put(profile, number)
+        to_scala = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap
+        nothing = self._jvm.scala.collection.immutable.HashMap()
         # The result is False if the master does not answer now. The caller observes which executors register.
-        self._context.requestTotalExecutors(count, 0, no_locality)
+        self._backend.requestTotalExecutors(to_scala(totals), nothing, nothing)
+
+    def add_profile(self, profile: ResourceProfile) -> int:
+        """Make a resource profile known before a query uses it, so that executors can be requested; return its id."""
+        java_profile: Any = profile._java_resource_profile
+        self._context.resourceProfileManager().addResourceProfile(java_profile)
+        return int(java_profile.id())
+
+    def profile_of(self, executor: str) -> int:
+        """Return the id of the resource profile of an executor; -1 if it has been removed meanwhile."""
+        return int(self._backend.getExecutorResourceProfileId(executor))
 
     def registered_ids(self) -> list[str]:
         """Return the ids of all registered executors, including those that are being decommissioned."""

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.engines.spark.executors import ExecutorCounts
-from penstock.engines.spark.executors.drift import ExecutorDrift
+from penstock.engines.spark.executors.drift import ExecutorDrift, GroupDrift
 from penstock.engines.spark.executors.spark_negotiator import SparkNegotiator
+from penstock.plan import ExecutorGroup
 
 
 def registered(*ids: str) -> Any:
@@ -43,10 +44,11 @@ class UnstableExecutor(SparkNegotiator):
         self.patience_s, self._slots_per_executor = 0.05, 1
         self._spark, self._warms_up, self._warm, self._rejected, self._planned = None, False, set(), {}, 1
         self._cancelled = threading.Event()
+        self._profiles: Any = SimpleNamespace(names=(), by_group=lambda ids: {None: list(ids)})
         self._looks = iter(range(1000))  # at most 1000 looks; they take 5 s, a hundred times the patience
         self.asked: list[int] = []
 
-    def request(self, count: int) -> None:
+    def request(self, count: int, groups: Any = None) -> None:
         self.asked.append(count)
 
     def _registered(self) -> list[str]:
@@ -75,3 +77,26 @@ def test_a_run_without_executors_is_reported_once_per_loss() -> None:
     ]
     assert drift.lasting_slots(registered("1", "2"), 4, 700.0) is None
     assert [drift.lasting_slots(registered(), 4, now_s) for now_s in (710.0, 775.0)] == [None, 0]
+
+
+def grouped(*ids: str, surplus: int = 0) -> Any:
+    counts = ExecutorCounts(planned=3, requested=3, registered=("1", *ids), groups={"a": ids}, surplus=surplus)
+    return SimpleNamespace(slots_per_executor=2, counts=lambda: counts)
+
+
+def test_executors_of_groups_do_not_count_as_shared_ones() -> None:
+    drift = ExecutorDrift(60.0)
+    assert [drift.lasting_slots(grouped("2", "3"), 2, now_s) for now_s in (0.0, 65.0, 130.0)] == [None, None, None]
+
+
+def test_a_lasting_shortage_of_a_group_is_reported_once_per_loss() -> None:
+    drift, groups = GroupDrift(60.0), {"a": ExecutorGroup(operators=("match",), slots=4)}
+    few = [drift.check(grouped("2"), groups, now_s)[0] for now_s in (0.0, 30.0, 65.0, 130.0)]
+    assert few == [[], [], ["Group 'a' has 1 of its 2 executors, and the tasks of match run on these only."], []]
+    assert drift.check(grouped("2", "3"), groups, 200.0) == ([], False)
+    assert [len(drift.check(grouped(), groups, now_s)[0]) for now_s in (300.0, 365.0)] == [0, 1]
+
+
+def test_a_lasting_surplus_in_groups_is_found() -> None:
+    drift = GroupDrift(60.0)
+    assert [drift.check(grouped(surplus=1), {}, now_s)[1] for now_s in (0.0, 30.0, 65.0)] == [False, False, True]

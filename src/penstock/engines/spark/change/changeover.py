@@ -158,6 +158,7 @@ class Changeover:
         return Query(
             operators=start.pipeline.operators,
             replicas=dict(start.pipeline.replicas),
+            groups=dict(start.pipeline.groups),
             checkpoint=checkpoint,
             opens_at=self._changes.generation,
             inputs=inputs,

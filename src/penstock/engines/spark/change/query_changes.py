@@ -1,10 +1,12 @@
 """The running queries that a new plan keeps, stops and starts. This is computed before anything is touched.
 
-A query that already runs a pipeline of the new plan, with the same replicas and channels, is kept and does not notice
-the change. All other queries stop. Each remaining pipeline gets a new query with one of three kinds of checkpoint:
+A query that already runs a pipeline of the new plan, with the same replicas, groups and channels, is kept and does not
+notice the change. All other queries stop. Each remaining pipeline gets a new query with one of three kinds of
+checkpoint:
 
 1. It *reuses* the checkpoint of its predecessor if operators, inputs and output are the same and only the replicas of
-   stateless operators differ. Spark itself then repeats an interrupted batch, so the predecessor need not finish it.
+   stateless operators, or the groups of executors, differ. Spark itself then repeats an interrupted batch, so the
+   predecessor need not finish it.
 2. It gets a *copy* of the checkpoint of its predecessor, possibly with its state repartitioned, if the predecessor
    holds its state or has the same operators. The predecessor first ends at a batch boundary. Offsets and state in the
    copy then belong together, and the original stays intact for a rollback. If a new cut separates the states of one

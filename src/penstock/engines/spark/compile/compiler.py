@@ -25,6 +25,7 @@ from penstock.engines.spark.compile.event_time import (
     EventTimes,
     TrackedEventTime,
 )
+from penstock.engines.spark.compile.group_stages import GroupStages, ProfileOf
 from penstock.engines.spark.compile.keys import aggregates_of, check_grouping
 from penstock.engines.spark.compile.ports import apply_ports
 from penstock.engines.spark.compile.refusals import (
@@ -93,12 +94,14 @@ class Compiler:
         *,
         keeps_all_columns: bool = True,
         run: Path | None = None,
+        profile: ProfileOf | None = None,
     ) -> None:
         """
         sample_every: one row in this many is timed by itself; None switches all measurements off.
         keeps_all_columns: state contains all columns of the output of its operator, also those that no operator behind
             it uses. A cut behind the operator then does not change its state.
         run: the run directory, whose plan determines the number of threads; None: the declared number.
+        profile: the resource profiles of executor groups; None if the pipeline has none.
         """
         self._spark = spark
         self._flow = flow
@@ -110,6 +113,7 @@ class Compiler:
         self._replicas = dict(pipeline.replicas)
         self._dfs: dict[str, DataFrame] = {}
         self._partitions: dict[str, int] = {}
+        self._stages = GroupStages(dict(pipeline.groups), self._replicas, profile)
         self._event_times = EventTimes(is_carried_on=flow[pipeline.output].sink is None)
         # Operators whose rows have the same order within each partition when a batch is repeated.
         self._ordered: set[str] = set()
@@ -194,12 +198,14 @@ class Compiler:
         df, _ = self._read(operator.name, replicas, True)
         self._partitions[operator.name] = replicas
         self._ordered.add(operator.name)
-        self._dfs[operator.name] = self._event_times.add(operator, df, ())
+        self._dfs[operator.name] = self._stages.add(operator, self._event_times.add(operator, df, ()), is_moved=False)
 
     def _add_operator(self, operator: Operator) -> None:
         inputs = [self._input(operator, name) for name in operator.inputs]
+        is_moved = self._is_moved(operator, inputs)
+        inputs = self._without_conflicts(operator, inputs, is_moved)
         event_times = [source.event_time for source in inputs]
-        df, partitions = self._apply(operator, inputs)
+        df, partitions = self._apply(operator, inputs, is_moved)
         if self._has_ports and self._keeps_order(operator, inputs, df):
             self._ordered.add(operator.name)
         if operator.kind.has_state:
@@ -211,6 +217,7 @@ class Compiler:
         self._partitions[operator.name] = partitions
         self._dfs[operator.name] = self._event_times.add(operator, df, event_times)
         refuse_second_watermark(operator.name, self._dfs[operator.name])
+        self._dfs[operator.name] = self._stages.add(operator, self._dfs[operator.name], is_moved=is_moved)
         event_time = self._event_times[operator.name]
         if event_time is not None and event_time.is_lowest and not self._pipeline.state:
             # Each stream keeps its watermark.
@@ -308,7 +315,34 @@ class Compiler:
         per_input, left = divmod(replicas, len(reader.inputs))
         return max(1, per_input + (reader.inputs.index(name) < left))
 
-    def _apply(self, operator: Operator, inputs: list[_Input]) -> tuple[DataFrame, int]:
+    def _without_conflicts(self, operator: Operator, inputs: list[_Input], is_moved: bool) -> list[_Input]:
+        """Return the inputs of an operator, separated by a shuffle from stages of other executor groups."""
+        conflicting = self._stages.conflicting_inputs(operator, is_moved=is_moved)
+        if conflicting and self._must_keep_order(operator):
+            raise PlanError(
+                f"'{operator.name}' is in another group of executors than '{conflicting[0]}', and a shuffle between "
+                "them would change the order of a result in output mode complete; put both in one group"
+            )
+        self._ordered -= set(conflicting)
+        return [
+            source._replace(df=source.df.repartition(source.partitions)) if name in conflicting else source
+            for name, source in zip(operator.inputs, inputs, strict=True)
+        ]
+
+    def _must_keep_order(self, operator: Operator) -> bool:
+        """Return whether an operator is a sink of a result in complete mode, which may be sorted."""
+        return operator.kind is Kind.SINK and self._mode == OutputMode.COMPLETE
+
+    def _is_moved(self, operator: Operator, inputs: list[_Input]) -> bool:
+        """Return whether the rows of all inputs are shuffled to the replicas of an operator without state."""
+        if operator.takes_each_input or operator.kind.has_state:
+            return False
+        replicas = self._replicas[operator.name]
+        if operator.calls is not None and operator.calls.keys and replicas > 1:  # rows with equal keys meet
+            return True
+        return sum(source.partitions for source in inputs) != replicas and not self._must_keep_order(operator)
+
+    def _apply(self, operator: Operator, inputs: list[_Input], is_moved: bool) -> tuple[DataFrame, int]:
         """Return the output of an operator and its number of partitions."""
         replicas = self._replicas[operator.name]
         has_state = operator.kind.has_state
@@ -319,13 +353,9 @@ class Compiler:
         df = inputs[0].df
         for other in inputs[1:]:
             df = df.unionByName(other.df)
-        # A result in complete mode may be sorted; a sink must keep its order.
-        keeps_order = operator.kind is Kind.SINK and self._mode == OutputMode.COMPLETE
-        order_keys = operator.calls.keys if operator.calls is not None else ()
-        if order_keys and replicas > 1:  # rows with equal keys meet in one replica
-            df = df.repartition(replicas, *map(quoted, order_keys))
-        elif not has_state and partitions != replicas and not keeps_order:
-            df = df.repartition(replicas)
+        if is_moved:
+            keys = operator.calls.keys if operator.calls is not None else ()
+            df = df.repartition(replicas, *map(quoted, keys))
         _check_keys(operator, df)
         return self._call(operator, df), replicas
 
@@ -339,7 +369,9 @@ class Compiler:
             timing = Timing(self._spark.sparkContext, self._sample_every, operator.name)
             self._timings[operator.name] = timing
         if isinstance(function, RowFunction):
-            return apply_row_function(frames[0], operator.name, function, timing, self._run)
+            return apply_row_function(
+                frames[0], operator.name, function, timing, self._run, self._stages.profile(operator.name)
+            )
         if isinstance(function, PortOperator):
             is_ordered = [self._is_ordered(name) for name in operator.inputs]
             replicas = self._replicas[operator.name]

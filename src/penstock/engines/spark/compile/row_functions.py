@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.resource import ResourceProfile
 from pyspark.sql import DataFrame
 
 from penstock.dataflow import DataflowError
@@ -32,8 +33,17 @@ from penstock.engines.spark.storage.serialisation import check_serialisable
 Function = Callable[[dict[str, Any]], Any]  # returns a row, several rows, or None
 
 
-def apply_rows(df: DataFrame, name: str, function: Function, schema: str, timing: Timing | None) -> DataFrame:
+def apply_rows(
+    df: DataFrame,
+    name: str,
+    function: Function,
+    schema: str,
+    timing: Timing | None,
+    profile: ResourceProfile | None = None,
+) -> DataFrame:
     """Apply a row function to a DataFrame. `schema` is that of the rows that the function returns.
+
+    profile: the resource profile with which the stage of the function runs; None: the default one.
 
     Raises DataflowError if two columns of the DataFrame have the same name, because a row is a dict.
     """
@@ -46,18 +56,24 @@ def apply_rows(df: DataFrame, name: str, function: Function, schema: str, timing
     check_serialisable(f"operator '{name}'", function)
     refuse_intervals_of_months(f"operator '{name}'", df.schema)
     arrow = arrow_schema(parse_schema(f"operator '{name}'", schema))
-    return map_in_arrow(df, over_rows(name, function, arrow, timing), schema)
+    return map_in_arrow(df, over_rows(name, function, arrow, timing), schema, profile)
 
 
 def apply_row_function(
-    df: DataFrame, name: str, function: RowFunction, timing: Timing | None = None, run: Path | None = None
+    df: DataFrame,
+    name: str,
+    function: RowFunction,
+    timing: Timing | None = None,
+    run: Path | None = None,
+    profile: ResourceProfile | None = None,
 ) -> DataFrame:
     """Apply a declared row function to a DataFrame, with concurrent calls if it has threads.
 
     run: the run directory, whose plan determines the number of threads; None: the declared number.
+    profile: the resource profile with which the stage of the function runs; None: the default one.
     """
     if function.calls is None:
-        return apply_rows(df, name, function.fn, function.schema, timing)
+        return apply_rows(df, name, function.fn, function.schema, timing, profile)
     check_serialisable(f"operator '{name}'", (function.fn, function.calls.client))
     schema = function.output_schema(name)
     over = over_concurrent_rows(
@@ -69,7 +85,7 @@ def apply_row_function(
         run=run,
         record=None if timing is None else timing.add_calls,
     )
-    return map_in_arrow(df, over, schema)
+    return map_in_arrow(df, over, schema, profile)
 
 
 def over_rows(name: str, function: Function, schema: pa.Schema, timing: Timing | None) -> ArrowFunction:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pyspark.resource import ResourceProfile
+
 from penstock.dataflow.errors import PlanError
 from penstock.engines.spark.executors.negotiator import ExecutorCounts, ExecutorsError
 from penstock.plan import ExecutorGroup
@@ -35,7 +37,10 @@ class FixedExecutors:
                 f"{_USE_CLUSTER}"
             )
 
-    def request(self, count: int) -> None:
+    def profile(self, group: str) -> ResourceProfile:
+        raise ExecutorsError(f"A local master has no executors for group '{group}'. {_USE_CLUSTER}")
+
+    def request(self, count: int, groups: Mapping[str, int] | None = None) -> None:
         if count != 1:
             raise ExecutorsError(
                 f"{count} executors were requested, but a local master is a single process. {_USE_CLUSTER}"
@@ -52,9 +57,11 @@ class FixedExecutors:
     def admit_new(self) -> str | None:
         return None
 
-    def start(self, slots: int | None) -> int:
+    def start(self, slots: int | None, groups: Mapping[str, ExecutorGroup] | None = None) -> int:
+        self.check_groups(groups or {})
         return self.slots_per_executor
 
-    def resize(self, slots: int) -> int:
+    def resize(self, slots: int, groups: Mapping[str, ExecutorGroup] | None = None) -> int:
+        self.check_groups(groups or {})
         self.check(slots)
         return slots

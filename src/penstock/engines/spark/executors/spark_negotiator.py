@@ -19,15 +19,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.errors import PySparkException
+from pyspark.resource import ResourceProfile
 from pyspark.sql import SparkSession
 
 from penstock.engines.spark.error_text import first_line
 from penstock.engines.spark.executors.fixed_executors import FixedExecutors
+from penstock.engines.spark.executors.group_profiles import GroupProfiles
 from penstock.engines.spark.executors.negotiator import ExecutorCounts, ExecutorsError, Negotiator
 from penstock.engines.spark.executors.warm_up import warm_up
 from penstock.engines.spark.jvm import ExecutorAllocation, JvmError, list_executors
 from penstock.engines.spark.properties import PASSIVE_ALLOCATION
 from penstock.plan import ExecutorGroup
+from penstock.plan.counts import slots_text
 
 _POLL_S = 0.2
 
@@ -69,6 +72,15 @@ def await_zero(missing: Callable[[], int], patience_s: float, cancelled: threadi
             lowest, deadline = now, time.monotonic() + patience_s
 
 
+def newest(executors: Sequence[str], count: int) -> list[str]:
+    """Return the newest executors. They are released first, because the oldest have the most state and compiled code.
+
+    >>> newest(["1", "10", "2"], 2)
+    ['10', '2']
+    """
+    return sorted(executors, key=lambda executor: int(executor) if executor.isdigit() else 0, reverse=True)[:count]
+
+
 class SparkNegotiator:
     """Obtains executors through Spark.
 
@@ -94,8 +106,10 @@ class SparkNegotiator:
         self._warms_up = warms_up
         self._allocation = ExecutorAllocation(spark)
         self._check_allocation_is_passive()
+        self._profiles = GroupProfiles(spark, self._allocation)
         self._slots_per_executor: int | None = None
         self._planned = self._requested = 1
+        self._requested_in_groups: dict[str, int] = {}
         self._directory = directory
         self._outputs = tuple(outputs)
         self._admission = threading.Lock()  # guards the next two
@@ -110,66 +124,109 @@ class SparkNegotiator:
         return self._slots_per_executor
 
     def counts(self) -> ExecutorCounts:
-        return ExecutorCounts(planned=self._planned, requested=self._requested, registered=tuple(self._active()))
+        active = self._active()
+        members = self._profiles.by_group(active)
+        groups = {name: tuple(members[name]) for name, count in self._requested_in_groups.items() if count}
+        surplus = sum(max(0, len(members[name]) - count) for name, count in self._requested_in_groups.items())
+        registered = tuple(executor for name in (None, *groups) for executor in members[name])
+        requested = self._requested + sum(self._requested_in_groups.values())
+        return ExecutorCounts(
+            planned=self._planned, requested=requested, registered=registered, groups=groups, surplus=surplus
+        )
 
     def check(self, slots: int) -> None:
         """Accept any number: only a request shows how many executors the cluster has."""
 
     def check_groups(self, groups: Mapping[str, ExecutorGroup]) -> None:
-        if groups:
-            raise ExecutorsError('Groups of executors are not supported yet; remove "groups" from the plan.')
+        if groups and self._spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false") != "true":
+            raise ExecutorsError(
+                "This session cannot group executors, because its dynamic allocation is disabled. Let Penstock create "
+                'the session, start it with spark.dynamicAllocation.enabled=true, or remove "groups" from the plan.'
+            )
+        for name, group in groups.items():
+            missing = -group.slots % self.slots_per_executor
+            if missing:
+                raise ExecutorsError(
+                    f"Group '{name}' has {slots_text(group.slots)}, but each executor has {self.slots_per_executor}. "
+                    f"Give the group {group.slots + missing}, or use a cluster with smaller executors."
+                )
 
-    def request(self, count: int) -> None:
+    def profile(self, group: str) -> ResourceProfile:
+        return self._profiles.profile(group, self.slots_per_executor)
+
+    def request(self, count: int, groups: Mapping[str, int] | None = None) -> None:
         if count < 1:
             raise ExecutorsError(f"{count} executors were requested; a run needs 1 or more.")
         self._requested = count
-        self._allocation.request_total(count)
+        # The executors of a removed group must not be replaced.
+        self._requested_in_groups = dict.fromkeys(self._profiles.names, 0) | dict(groups or {})
+        by_profile = {self._profiles.id(name): number for name, number in self._requested_in_groups.items()}
+        self._allocation.request_total(count, by_profile)
 
     def release(self, ids: Sequence[str]) -> None:
         self._check_decommissioning()
         for executor in ids:
             self._allocation.decommission(executor, "the run does not use it any more")
 
-    def start(self, slots: int | None) -> int:
-        return self.resize(self.slots_per_executor if slots is None else slots)
+    def start(self, slots: int | None, groups: Mapping[str, ExecutorGroup] | None = None) -> int:
+        return self.resize(self.slots_per_executor if slots is None else slots, groups)
 
-    def resize(self, slots: int) -> int:
+    def resize(self, slots: int, groups: Mapping[str, ExecutorGroup] | None = None) -> int:
         try:
-            return self._resize(slots)
+            return self._resize(slots, groups or {})
         except (JvmError, PySparkException) as error:
             raise ExecutorsError(
                 f"The number of executors could not be changed: {first_line(error)}. Check that the master at "
                 f"{self._master} is running."
             ) from error
 
-    def _resize(self, slots: int) -> int:
-        count = math.ceil(slots / self.slots_per_executor)
-        if count < len(self._active()):
+    def _resize(self, slots: int, groups: Mapping[str, ExecutorGroup]) -> int:
+        per_executor = self.slots_per_executor
+        in_groups = {name: math.ceil(group.slots / per_executor) for name, group in groups.items()}
+        for name in groups:
+            self.profile(name)
+        shared = math.ceil((slots - sum(group.slots for group in groups.values())) / per_executor)
+        wanted: dict[str | None, int] = {None: shared}
+        wanted |= {name: in_groups.get(name, 0) for name in self._profiles.names}
+        members = self._members()
+        if any(count < len(members[name]) for name, count in wanted.items()):
             self._check_decommissioning()
         planned_before, rejections_before = self._planned, self.rejections
-        self._planned = count
-        self.request(count)
-        self._await_zero(lambda: count - len(self._active()))
-        available = self._active()
-        if len(available) > count:
-            available = self._release_newest(available, len(available) - count)
-        available = self._admit(available)
+        self._planned = sum(wanted.values())
+        self.request(shared, in_groups)
+
+        def missing() -> int:
+            members = self._members()
+            return sum(max(0, count - len(members[name])) for name, count in wanted.items())
+
+        self._await_zero(missing)
+        members = self._members()
+        surplus = {name: len(members[name]) - count for name, count in wanted.items() if len(members[name]) > count}
+        leaving = [executor for name, count in surplus.items() for executor in newest(members[name], count)]
+        available = [executor for executors in members.values() for executor in executors]
+        if leaving:
+            available = self._release(available, leaving)
+        members = self._profiles.by_group(self._admit(available))
         if self.rejections > rejections_before:
             self._planned = planned_before
             raise ExecutorsError(self._rejection())
-        if not available:
+        if not members[None]:
             raise ExecutorsError(
                 f"No executor registered within {self.patience_s:g} s. Check that the master at {self._master} is "
-                f"running and has a worker with {self.slots_per_executor} free slots."
+                f"running and has a worker with {per_executor} free slots."
             )
-        if len(available) < count:
-            self.request(len(available))  # missing executors must not arrive later, under another plan
-        return len(available) * self.slots_per_executor
+        for name, count in in_groups.items():
+            if len(members[name]) < count:
+                raise ExecutorsError(
+                    f"Group '{name}' has {len(members[name])} of its {count} executors, and no other one registered "
+                    f"within {self.patience_s:g} s. Add workers to the cluster, or give the group fewer slots."
+                )
+        if len(members[None]) < shared:
+            self.request(len(members[None]), in_groups)  # missing executors must not arrive later, under another plan
+        return sum(len(members[name]) for name in wanted) * per_executor
 
-    def _release_newest(self, available: list[str], count: int) -> list[str]:
-        """Release the newest executors, because the oldest have the most state and compiled code; return the rest."""
-        newest_first = sorted(available, key=lambda executor: int(executor) if executor.isdigit() else 0, reverse=True)
-        leaving = newest_first[:count]
+    def _release(self, available: list[str], leaving: list[str]) -> list[str]:
+        """Release executors and wait until they have left; return those that are available afterwards."""
         self.release(leaving)
         self._await_zero(lambda: len(set(leaving) & set(self._registered())))
         staying = [executor for executor in available if executor not in leaving]
@@ -202,20 +259,26 @@ class SparkNegotiator:
             return available
         with self._admission:
             cold = [executor for executor in available if executor not in self._warm | self._rejected.keys()]
-            results = warm_up(
-                self._spark,
-                cold,
-                self.slots_per_executor,
-                max_s=self.patience_s,
-                directory=self._directory,
-                outputs=self._outputs,
-            )
+            results: dict[str, str | None] = {}
+            for name, executors in self._profiles.by_group(cold).items():
+                results |= warm_up(
+                    self._spark,
+                    executors,
+                    self.slots_per_executor,
+                    max_s=self.patience_s,
+                    directory=self._directory,
+                    outputs=self._outputs,
+                    profile=None if name is None else self.profile(name),
+                )
             rejected = {executor: failure for executor, failure in results.items() if failure is not None}
             self._warm |= results.keys() - rejected.keys()
             self._rejected |= rejected
             if rejected:
                 admitted = [executor for executor in available if executor not in self._rejected]
-                self.request(max(1, len(admitted)))  # a replacement would come from the same machine
+                members = self._profiles.by_group(admitted)
+                in_groups = {name: len(members[name]) for name, count in self._requested_in_groups.items() if count}
+                # A replacement would come from the same machine.
+                self.request(max(1, len(members[None])), in_groups)
                 with contextlib.suppress(ExecutorsError):  # the caller refuses to use them in any case
                     self.release([executor for executor in rejected if executor in self._registered()])
         if not cold:
@@ -241,6 +304,10 @@ class SparkNegotiator:
     def _active(self) -> list[str]:
         """Return the registered executors that are not being decommissioned."""
         return [executor for executor in self._registered() if self._allocation.is_active(executor)]
+
+    def _members(self) -> dict[str | None, list[str]]:
+        """Return the active executors of each group, and under None those without a group."""
+        return self._profiles.by_group(self._active())
 
     def _registered_cores(self) -> int:
         self._await_zero(lambda: 1 - len(self._registered()))

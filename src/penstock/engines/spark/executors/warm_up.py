@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
+from pyspark.resource import ResourceProfile
 from pyspark.sql import Row, SparkSession
 
 from penstock.engines.spark.executors.directory_access import DirectoryProbe
@@ -33,8 +34,11 @@ def warm_up(
     max_s: float,
     directory: Path | None = None,
     outputs: Sequence[Path] = (),
+    profile: ResourceProfile | None = None,
 ) -> dict[str, str | None]:
     """Run Python tasks until each of these executors has completed some, or for `max_s`.
+
+    All of them must belong to one resource profile; None is the default one.
 
     Return each executor that completed a task, with the place that it cannot access and why, or None if it can access
     `directory` and the folders `outputs`.
@@ -49,7 +53,7 @@ def warm_up(
     deadline = time.monotonic() + max_s
     try:
         for attempt in itertools.count(1):
-            reports = _run_tasks(spark, len(ids) * slots_per_executor * 2, probe, deadline)
+            reports = _run_tasks(spark, len(ids) * slots_per_executor * 2, probe, deadline, profile)
             executors = executors_of_tasks(spark, {row.stage for row in reports})
             for row in reports:
                 executor = executors.get(row.task, "")
@@ -68,7 +72,9 @@ def warm_up(
     return warm
 
 
-def _run_tasks(spark: SparkSession, tasks: int, probe: DirectoryProbe | None, deadline: float) -> list[Row]:
+def _run_tasks(
+    spark: SparkSession, tasks: int, probe: DirectoryProbe | None, deadline: float, profile: ResourceProfile | None
+) -> list[Row]:
     """Run short Python tasks and return their reports; cancel them at the deadline."""
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", _TAG)
@@ -77,7 +83,7 @@ def _run_tasks(spark: SparkSession, tasks: int, probe: DirectoryProbe | None, de
     cancellation = threading.Timer(max(0.0, deadline - time.monotonic()), context.cancelJobsWithTag, [_TAG])
     cancellation.start()
     try:
-        return spark.range(0, tasks, 1, tasks).mapInPandas(_task(probe), _REPORT).collect()
+        return spark.range(0, tasks, 1, tasks).mapInPandas(_task(probe), _REPORT, profile=profile).collect()
     except (JvmError, PySparkException):
         if time.monotonic() < deadline:  # after the deadline it is the cancellation
             raise

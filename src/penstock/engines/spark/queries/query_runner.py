@@ -76,6 +76,7 @@ class QueryRunner:
                 sample_every,
                 keeps_all_columns=query.keeps_all_columns,
                 run=self._directory.path,
+                profile=self._context.executors.profile,
             ).compile()
         finally:
             self._spark.conf.set(_SOURCE_EVOLUTION, "true")

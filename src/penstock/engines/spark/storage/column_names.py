@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
+from pyspark.resource import ResourceProfile
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 ArrowFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -47,13 +49,18 @@ def repeated_name(names: Iterable[str], *, ignores_case: bool = False) -> str | 
     return None
 
 
-def map_in_arrow(df: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
-    """Call `DataFrame.mapInArrow` for columns of any name; the function sees the original names."""
+def map_in_arrow(
+    df: DataFrame, function: ArrowFunction, schema: str | StructType, profile: ResourceProfile | None = None
+) -> DataFrame:
+    """Call `DataFrame.mapInArrow` for columns of any name; the function sees the original names.
+
+    The stage of the function runs with the resource profile; None: with the default one.
+    """
     names = df.columns
     if not has_ambiguous_names(names):
-        return df.mapInArrow(function, schema)
+        return df.mapInArrow(function, schema, profile=profile)
 
     def with_names(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return function(batch.rename_columns(names) for batch in batches)
 
-    return df.toDF(*(f"_{position}" for position in range(len(names)))).mapInArrow(with_names, schema)
+    return df.toDF(*(f"_{position}" for position in range(len(names)))).mapInArrow(with_names, schema, profile=profile)
