@@ -35,6 +35,7 @@ def measure_curves(
     window_s: float = 2.0,
     behaviour: Behaviour | str | Path | None = None,
     spark: Any = None,
+    cluster: str | Path | None = None,
     reuse: Iterable[str | Path] | None = None,
     at: str | Path | None = None,
     seed: int = 0,
@@ -56,6 +57,8 @@ def measure_curves(
         window_s: Length of a measurement window; a trial has eight.
         behaviour: Simulated costs of the operators, as a value or a JSON file. Without it, trials run on Spark.
         spark: An existing Spark session with one slot, which stays open. By default one is created.
+        cluster: Directory of a running 'penstock cluster' with two or more workers. The operator then has an executor
+            of its own, whose CPU and memory are measured, and source and sink run on others.
         reuse: Directories of other studies; default: all `studies/*-curves`. A complete curve of the same function
             there, measured with the same settings, is copied instead of measured. An empty list measures all.
         at: Directory of the study; default `studies/<name of the dataflow>-curves`.
@@ -75,6 +78,8 @@ def measure_curves(
     from penstock.study.curves.study import CurveStudy, reusable
 
     dataflow = dataflow_from(flow)
+    if cluster is not None and (spark is not None or behaviour is not None):
+        raise OptionError("A curve is measured on a cluster, in a Spark session, or in simulation; give one of them.")
     chosen = _chosen(dataflow, operators)
     directory = _STUDIES / f"{dataflow.name}{_SUFFIX}" if at is None else local_directory(at)
     costs = None if behaviour is None else operator_costs(dataflow, behaviour, None)
@@ -87,7 +92,7 @@ def measure_curves(
         settings = _settings(operator, threads, resolution, window_s, is_simulated=costs is not None)
         settings.check()
         conditions = {
-            "engine": "spark" if costs is None else "row-by-row",
+            "engine": "row-by-row" if costs is not None else "spark" if cluster is None else "spark cluster",
             "threads": ", ".join(map(str, settings.threads)),
             "resolution": f"{resolution:g}",
             "window_s": f"{window_s:g}",
@@ -111,7 +116,9 @@ def measure_curves(
             directory=directory,
             start=simulated_trials(operator, costs, seed)
             if costs is not None
-            else spark_trials(dataflow, operator, directory, spark),
+            else spark_trials(
+                dataflow, operator, directory, spark, None if cluster is None else local_directory(cluster)
+            ),
             settings=settings,
         )
         curves.append(study.run(on_progress))

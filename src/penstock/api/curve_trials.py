@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.control.loop import Clock
     from penstock.engines.ports import RunnableEngine
     from penstock.engines.simulated import Behaviour, SimulatedEngine
+    from penstock.plan import Plan
     from penstock.study.curves.rate_trial import TrialEngine
 
 _DRAIN_STEP_S, _DRAIN_STEPS = 0.5, 600
@@ -30,6 +31,8 @@ _SAMPLE_ROWS = 200
 _TRIALS = "trials"  # in the directory of the study
 _IDLE_S = 4.0  # over which the idle load is measured
 _MASTER, _NAME = "local[1]", "penstock curves"
+_GROUP = "measured"  # the executor of the operator on a cluster
+_SHARED_EXECUTORS = 2  # one for the source, one for the sink
 
 
 def simulated_trials(operator: Operator, costs: Behaviour, seed: int) -> Callable[[], TrialEngine]:
@@ -59,8 +62,13 @@ def simulated_trials(operator: Operator, costs: Behaviour, seed: int) -> Callabl
     return start
 
 
-def spark_trials(flow: Dataflow, operator: Operator, directory: Path, spark: Any) -> Callable[[], TrialEngine]:
-    """Return a function that starts the operator alone on Spark, with a sample of its own input."""
+def spark_trials(
+    flow: Dataflow, operator: Operator, directory: Path, spark: Any, cluster: Path | None = None
+) -> Callable[[], TrialEngine]:
+    """Return a function that starts the operator alone on Spark, with a sample of its own input.
+
+    cluster: directory of a cluster, on which source and sink run on other executors than the operator.
+    """
 
     def start() -> TrialEngine:
         from penstock.api.spark_session import prepared_session
@@ -69,17 +77,17 @@ def spark_trials(flow: Dataflow, operator: Operator, directory: Path, spark: Any
         from penstock.engines.spark.process_usage import ProcessUsage
         from penstock.engines.spark.run_directory.orphans import await_orphan
         from penstock.engines.spark.session import end, session
-        from penstock.plan import default_plan
         from penstock.study.curves.measured_curve import CurveStudyError
         from penstock.study.stepwise.continued_engine import warm_up
 
         folder = directory / _TRIALS
         await_orphan(folder)
         shutil.rmtree(folder, ignore_errors=True)
-        own = None if spark is not None else session(_MASTER, _NAME, {}, run=directory)
+        place = _Place.local() if cluster is None else _Place.on(cluster)
+        own = None if spark is not None else session(place.master, _NAME, place.confs, run=directory)
         used = own if own is not None else prepared_session(spark)
         try:
-            if used.sparkContext.defaultParallelism != 1:
+            if cluster is None and used.sparkContext.defaultParallelism != 1:
                 raise CurveStudyError(
                     f"The Spark session has {used.sparkContext.defaultParallelism} slots; a curve is measured with "
                     "one: give a session with master 'local[1]', or none."
@@ -88,8 +96,8 @@ def spark_trials(flow: Dataflow, operator: Operator, directory: Path, spark: Any
             if not rows:
                 raise CurveStudyError(f"No row of the sample reaches '{operator.name}', so it cannot be measured.")
             alone = alone_with(operator, schema, rows)
-            engine = SparkEngine(alone, folder, spark=used, plan=default_plan(alone, slots=1))
-            usage = ProcessUsage(used)
+            engine = SparkEngine(alone, folder, spark=used, plan=place.plan(alone, operator.name))
+            usage = ProcessUsage(used, None if cluster is None else lambda: engine.executors.counts().groups[_GROUP])
             trial = _trial_engine(engine, time, usage, at_end=(lambda: end(own)) if own is not None else None)
         except BaseException:
             if own is not None:
@@ -109,15 +117,59 @@ def spark_trials(flow: Dataflow, operator: Operator, directory: Path, spark: Any
     return start
 
 
-def session_fingerprint(spark: Any) -> str:
+def session_fingerprint(spark: Any, cluster: Path | None = None) -> str:
     """Return a hash of the settings of a given session, or of the one that `spark_trials` creates."""
     from penstock.engines.spark.properties import default_properties, measured_settings, session_properties
 
     if spark is None:
-        properties = default_properties() | session_properties(_MASTER, _NAME, {})
+        confs = {} if cluster is None else _Place.on(cluster).confs
+        properties = default_properties() | session_properties(_MASTER, _NAME, confs)
     else:
         properties = dict(spark.sparkContext.getConf().getAll())
     return hashlib.sha256(measured_settings(properties).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where the trials of an operator run: in a local session with one slot, or on executors of one slot each."""
+
+    master: str
+    confs: dict[str, str]
+    shared_executors: int  # for source and sink; 0: all share the slot of the operator
+
+    @staticmethod
+    def local() -> _Place:
+        return _Place(master=_MASTER, confs={}, shared_executors=0)
+
+    @staticmethod
+    def on(cluster: Path) -> _Place:
+        from penstock.engines.spark.cluster import running
+        from penstock.study.curves.measured_curve import CurveStudyError
+
+        up = running(cluster)
+        workers = up.record.size.workers
+        if workers < 2:
+            raise CurveStudyError(
+                f"The cluster in '{cluster}' has 1 worker; a curve is measured with 2 or more: one for the operator, "
+                "and one for source and sink. Start it with --workers 3."
+            )
+        return _Place(
+            master=up.master,
+            confs=up.confs | {"spark.executor.cores": "1"},
+            shared_executors=min(_SHARED_EXECUTORS, workers - 1),
+        )
+
+    def plan(self, flow: Dataflow, operator: str) -> Plan:
+        """Return the plan of the trials. On a cluster, cuts separate the operator from source and sink."""
+        from penstock.plan import ExecutorGroup, default_plan, forbidden_cuts, validated
+
+        if not self.shared_executors:
+            return default_plan(flow, slots=1)
+        plan = default_plan(flow, slots=1)
+        cuts = {operator, *flow[operator].inputs} - forbidden_cuts(flow).keys()
+        group = ExecutorGroup(operators=(operator,), slots=1)
+        slots = self.shared_executors + 1
+        return validated(flow, plan.replace(cuts=plan.cuts | cuts, slots=slots, groups={_GROUP: group}))
 
 
 def alone_with(operator: Operator, schema: Any, rows: list[dict[str, Any]]) -> Dataflow:

@@ -38,6 +38,11 @@ def command() -> None:
     help="Relative distance between the peak rate and the next rate that is not sustained.",
 )
 @click.option("--window", "window_s", type=ABOVE_0, default=2.0, show_default=True, help="Seconds per window.")
+@click.option(
+    "--cluster",
+    type=click.Path(path_type=Path),
+    help="Directory of a running 'penstock cluster': the operator has an executor of its own.",
+)
 @click.option("--behaviour", type=click.Path(path_type=Path), help="JSON file with simulated costs of the operators.")
 @click.option(
     "--reuse",
@@ -58,6 +63,7 @@ def measure(
     threads: tuple[int, ...] | None,
     resolution: float,
     window_s: float,
+    cluster: Path | None,
     behaviour: Path | None,
     reuse: tuple[Path, ...],
     no_reuse: bool,
@@ -66,7 +72,7 @@ def measure(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure curves by trials, on a local Spark session with one slot, or in simulation.
+    """Measure curves by trials, on a local Spark session with one slot, on a cluster, or in simulation.
 
     Each operator runs alone, with a sample of its own input. Each trial is stored when it ends; the same command
     continues an interrupted study. The file curves.json in the study directory is the input of 'penstock allocate'.
@@ -83,6 +89,7 @@ def measure(
         threads=threads,
         resolution=resolution,
         window_s=window_s,
+        cluster=cluster,
         behaviour=behaviour,
         reuse=() if no_reuse else reuse or None,
         at=at,

@@ -46,7 +46,7 @@ def peaks(folder: Path, operator: str, threads: str) -> dict[int, float]:
     result = subprocess.run(command(folder, operator, threads), capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stderr[-3_000:]
     (curve,) = json.loads(result.stdout)
-    assert curve["ended"] and all(0 <= peak["cpu"] <= 100 and 0 <= peak["memory"] <= 100 for peak in curve["peaks"])
+    assert curve["ended"] and all(0 <= peak["cpu"] and 0 <= peak["memory"] <= 100 for peak in curve["peaks"])
     return {peak["threads"]: peak["rows_per_s"] for peak in curve["peaks"]}
 
 

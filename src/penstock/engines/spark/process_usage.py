@@ -1,9 +1,11 @@
-"""CPU and memory of a local Spark: the JVM and its Python workers, above the idle load."""
+"""CPU and memory of processes on this machine, above the idle load: of a local Spark, or of executors of a cluster."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -12,13 +14,18 @@ _MIB = 2**20
 
 
 class ProcessUsage:
-    """Measures between two calls. CPU is a percentage of one processor, memory one of the memory of the session.
+    """Measures between two calls. CPU is a percentage of one processor, memory one of the memory of the JVM.
 
-    The load of the idle session is subtracted, once `set_idle` was called while nothing ran.
+    CPU may exceed 100 %, because a JVM and its Python workers use several processors. The load of idle processes is
+    subtracted, once `set_idle` was called while nothing ran.
     """
 
-    def __init__(self, spark: Any) -> None:
-        self._memory_bytes = _bytes(spark.sparkContext.getConf().get("spark.driver.memory", "1g"))
+    def __init__(self, spark: Any, executors: Callable[[], tuple[str, ...]] | None = None) -> None:
+        """`executors` returns Spark's ids of the executors to measure; None: this process with its JVM and workers."""
+        conf = spark.sparkContext.getConf()
+        of_jvm = "spark.driver.memory" if executors is None else "spark.executor.memory"
+        self._memory_bytes = _bytes(conf.get(of_jvm, "1g"))
+        self._application, self._executors = str(spark.sparkContext.applicationId), executors
         self._idle = (0.0, 0.0)
         self._before_s, self._before_cpu_s = time.monotonic(), self._cpu_seconds()
 
@@ -29,22 +36,42 @@ class ProcessUsage:
     def __call__(self) -> tuple[float, float]:
         """Return CPU % and memory % since the last call, above the idle load."""
         cpu, memory = self._absolute()
-        return min(100.0, max(0.0, cpu - self._idle[0])), min(100.0, max(0.0, memory - self._idle[1]))
+        return max(0.0, cpu - self._idle[0]), min(100.0, max(0.0, memory - self._idle[1]))
 
     def _absolute(self) -> tuple[float, float]:
         now_s, cpu_s = time.monotonic(), self._cpu_seconds()
         span_s = max(1e-3, now_s - self._before_s)
         cpu = 100.0 * max(0.0, cpu_s - self._before_cpu_s) / span_s
         self._before_s, self._before_cpu_s = now_s, cpu_s
-        resident = sum(_known(process, "memory") for process in _processes())
+        resident = sum(_known(process, "memory") for process in self._processes())
         return cpu, 100.0 * resident / self._memory_bytes
 
     def _cpu_seconds(self) -> float:
-        return sum(_known(process, "cpu") for process in _processes())
+        return sum(_known(process, "cpu") for process in self._processes())
+
+    def _processes(self) -> list[psutil.Process]:
+        if self._executors is None:
+            return list(psutil.Process(os.getpid()).children(recursive=True))
+        return executor_processes(self._application, self._executors())
 
 
-def _processes() -> list[psutil.Process]:
-    return list(psutil.Process(os.getpid()).children(recursive=True))
+def executor_processes(application: str, executors: tuple[str, ...]) -> list[psutil.Process]:
+    """Return the processes of executors on this machine: each JVM and its Python workers."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            options = process.cmdline()
+            if (
+                _option(options, "--app-id") == application
+                and _option(options, "--executor-id") in executors
+                and "java" in process.name()
+            ):
+                found += [process, *process.children(recursive=True)]
+    return found
+
+
+def _option(command: list[str], name: str) -> str | None:
+    return command[command.index(name) + 1] if name in command[:-1] else None
 
 
 def _known(process: psutil.Process, what: str) -> float:

@@ -78,8 +78,9 @@ class MeasuredCurve(msgspec.Struct, JsonDocument, frozen=True, kw_only=True):
 
     def points(self) -> dict[str, CurvePoint]:
         """Return the points of the curve by number of threads."""
+        # A JVM and its Python workers may use more than the one processor of a slot.
         return {
-            str(peak.threads): CurvePoint(rows_per_s=peak.rows_per_s, cpu=peak.cpu, memory=peak.memory)
+            str(peak.threads): CurvePoint(rows_per_s=peak.rows_per_s, cpu=min(100.0, peak.cpu), memory=peak.memory)
             for peak in self.peaks
         }
 

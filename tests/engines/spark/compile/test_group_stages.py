@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+from pyspark.resource import ExecutorResourceRequests, ResourceProfile, ResourceProfileBuilder
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
 import penstock
 from penstock.dataflow import Dataflow
+from penstock.engines.spark.compile.compiler import Compiled, Compiler
 from penstock.engines.spark.compile.group_stages import GroupStages
+from penstock.plan import ExecutorGroup, default_plan, pipelines, validated
 
 
 def flow() -> Dataflow:
@@ -46,3 +53,45 @@ def test_spark_does_not_shuffle_to_a_single_replica() -> None:
 
 def test_an_operator_without_a_group_passes_the_group_of_its_stage_on() -> None:
     assert conflicts({"a": "x", "k": "y"}, replicas=1) == {"k": ["b"]}
+
+
+def counted_twice(spark: SparkSession, groups: dict[str, str]) -> Compiled:
+    """Compile two aggregates in one query, in these groups."""
+    rows = spark.readStream.format("rate").name("rows").load().withWatermark("timestamp", "1 second")
+    declared = penstock.Dataflow("twice")
+    source = declared.source("s", penstock.generate(lambda n: n, schema="timestamp timestamp, value bigint", rows=1))
+    kept = source.stateless("kept", lambda df: df.where("value > 1"))
+    counts = kept.keyed(
+        "counts",
+        lambda df: df.groupBy(F.window("timestamp", "1 second"), "value").count(),
+        keys=["timestamp", "value"],
+        output_mode="append",
+    )
+    totals = counts.keyed(
+        "totals", lambda df: df.groupBy("window").agg(F.sum("count")), keys=["window"], output_mode="append"
+    )
+    totals.sink("out", penstock.noop())
+    plan = default_plan(declared, slots=9).replace(cuts=frozenset())
+    members = {name: tuple(op for op, group in groups.items() if group == name) for name in groups.values()}
+    plan = plan.replace(groups={name: ExecutorGroup(operators=ops, slots=1) for name, ops in members.items()})
+    (pipeline,) = pipelines(declared, validated(declared, plan))
+    profiles: dict[str, ResourceProfile] = {
+        name: ResourceProfileBuilder().require(ExecutorResourceRequests().cores(1)).build for name in members
+    }
+
+    def read(*_: object) -> tuple[DataFrame, None]:
+        return rows, None
+
+    return Compiler(spark, declared, pipeline, read, 100, profile=profiles.__getitem__).compile()
+
+
+@pytest.mark.spark
+def test_groups_change_neither_event_time_nor_the_owners_of_states(spark: SparkSession) -> None:
+    plain = counted_twice(spark, {})
+    grouped = counted_twice(spark, {"kept": "x", "counts": "y", "totals": "z"})
+    assert plain.state_owners == grouped.state_owners == ("totals", "counts")
+    assert plain.df.schema == grouped.df.schema
+    assert plain.event_time is None and grouped.event_time is None  # the output of a sink has none
+    assert plain.around_state.keys() == grouped.around_state.keys()
+    for name, df in plain.around_state.items():
+        assert df.schema.json() == grouped.around_state[name].schema.json()  # with the marks of event time

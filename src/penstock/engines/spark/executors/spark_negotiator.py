@@ -75,10 +75,16 @@ def await_zero(missing: Callable[[], int], patience_s: float, cancelled: threadi
 def newest(executors: Sequence[str], count: int) -> list[str]:
     """Return the newest executors. They are released first, because the oldest have the most state and compiled code.
 
-    >>> newest(["1", "10", "2"], 2)
-    ['10', '2']
+    >>> newest(["1", "10", "2"], 2), newest(["1"], -1)
+    (['10', '2'], [])
     """
-    return sorted(executors, key=lambda executor: int(executor) if executor.isdigit() else 0, reverse=True)[:count]
+    by_age = sorted(executors, key=lambda executor: int(executor) if executor.isdigit() else 0)
+    return by_age[::-1][: max(0, count)]
+
+
+def _paired(wanted: Mapping[str | None, int], members: Mapping[str | None, list[str]]) -> list[tuple[int, list[str]]]:
+    """Return the wanted number and the executors of each group."""
+    return [(count, members[name]) for name, count in wanted.items()]
 
 
 class SparkNegotiator:
@@ -188,24 +194,25 @@ class SparkNegotiator:
         shared = math.ceil((slots - sum(group.slots for group in groups.values())) / per_executor)
         wanted: dict[str | None, int] = {None: shared}
         wanted |= {name: in_groups.get(name, 0) for name in self._profiles.names}
-        members = self._members()
-        if any(count < len(members[name]) for name, count in wanted.items()):
+        if any(count < len(executors) for count, executors in _paired(wanted, self._members())):
             self._check_decommissioning()
         planned_before, rejections_before = self._planned, self.rejections
         self._planned = sum(wanted.values())
         self.request(shared, in_groups)
+        leaving: set[str] = set()
 
         def missing() -> int:
-            members = self._members()
-            return sum(max(0, count - len(members[name])) for name, count in wanted.items())
+            # Executors that are not needed leave at once, because the missing ones may need their workers.
+            pairs = _paired(wanted, self._members())
+            surplus = [executor for count, executors in pairs for executor in newest(executors, len(executors) - count)]
+            if surplus:
+                self.release(surplus)
+                leaving.update(surplus)
+            return sum(max(0, count - len(executors)) for count, executors in pairs)
 
         self._await_zero(missing)
-        members = self._members()
-        surplus = {name: len(members[name]) - count for name, count in wanted.items() if len(members[name]) > count}
-        leaving = [executor for name, count in surplus.items() for executor in newest(members[name], count)]
-        available = [executor for executors in members.values() for executor in executors]
-        if leaving:
-            available = self._release(available, leaving)
+        self._await_zero(lambda: len(leaving & set(self._registered())))
+        available = self._active()
         members = self._profiles.by_group(self._admit(available))
         if self.rejections > rejections_before:
             self._planned = planned_before
@@ -224,14 +231,6 @@ class SparkNegotiator:
         if len(members[None]) < shared:
             self.request(len(members[None]), in_groups)  # missing executors must not arrive later, under another plan
         return sum(len(members[name]) for name in wanted) * per_executor
-
-    def _release(self, available: list[str], leaving: list[str]) -> list[str]:
-        """Release executors and wait until they have left; return those that are available afterwards."""
-        self.release(leaving)
-        self._await_zero(lambda: len(set(leaving) & set(self._registered())))
-        staying = [executor for executor in available if executor not in leaving]
-        active = self._active()
-        return staying + [executor for executor in leaving if executor in active]
 
     @property
     def rejections(self) -> int:
