@@ -1,4 +1,4 @@
-"""CPU and memory of processes on this machine, above the idle load: of a local Spark, or of executors of a cluster."""
+"""CPU and memory of a local Spark, or of executors on this machine, above the idle load."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The executor groups of a query: which of its stages run on the executors of a group.
+"""The stages of a query that run on the executors of a group.
 
 Spark gives a resource profile to a whole stage, and refuses a stage with two of them. A stage consists of the operators
 between two shuffles. The profile of a group therefore applies to all operators of the stage, with these consequences:
 
-- A row function carries the profile itself. Behind any other operator comes an Arrow function that returns its input
-  and carries the profile.
+- A row function carries the profile itself. All other operators are followed by an Arrow function that carries the
+  profile and returns its input.
 - An operator without a group runs in the group of the operator with which it shares a stage.
 - A shuffle separates two operators of different groups that would share a stage.
 - The rows of an operator with state are shuffled, so its group runs the state. A partial aggregate before the shuffle

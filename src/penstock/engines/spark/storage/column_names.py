@@ -54,7 +54,7 @@ def map_in_arrow(
 ) -> DataFrame:
     """Call `DataFrame.mapInArrow` for columns of any name; the function sees the original names.
 
-    The stage of the function runs with the resource profile; None: with the default one.
+    The stage of the function runs with the resource profile, or with the default one if it is None.
     """
     names = df.columns
     if not has_ambiguous_names(names):
