@@ -229,7 +229,7 @@ class SparkEngine:
 
     def _start_new(self, spark: SparkSession, executors: Negotiator) -> None:
         requested = self._requested_plan
-        slots = executors.start(*((requested.slots, requested.groups) if requested is not None else (None,)))
+        slots = executors.start(None) if requested is None else executors.start(requested.slots, requested.groups)
         plan = default_plan(self.flow, slots=slots) if requested is None else requested.replace(slots=slots)
         plan = validated(self.flow, plan)
         run = self._open(spark, executors, None)
@@ -494,16 +494,16 @@ class SparkEngine:
             return messages
         counts = executors.counts()
         if slots == 0:
-            return [f"{counts}: the run waits for an executor. Check that {self._master_url()} is running."]
+            return [*messages, f"{counts}: the run waits for an executor. Check that {self._master_url()} is running."]
         requested_slots = counts.requested * executors.slots_per_executor - plan.group_slots
         if slots is None or slots > requested_slots:
             try:
                 executors.resize(plan.slots, plan.groups)
             except ExecutorsError as error:  # the next check sees what is available then
-                return [f"{counts}: {error}"]
-            return [f"{counts}: executors that registered too late were released."]
+                return [*messages, f"{counts}: {error}"]
+            return [*messages, f"{counts}: executors that registered too late were released."]
         self._record_slots(slots + plan.group_slots)
-        return [f"{counts}: the run continues with {slots_text(slots)} instead of {planned_slots}."]
+        return [*messages, f"{counts}: the run continues with {slots_text(slots)} instead of {planned_slots}."]
 
     def _master_url(self) -> str:
         return str(self._spark.sparkContext.master) if self._spark is not None else self._master
