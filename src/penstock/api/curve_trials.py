@@ -97,7 +97,11 @@ def spark_trials(
                 raise CurveStudyError(f"No row of the sample reaches '{operator.name}', so it cannot be measured.")
             alone = alone_with(operator, schema, rows)
             engine = SparkEngine(alone, folder, spark=used, plan=place.plan(alone, operator.name))
-            usage = ProcessUsage(used, None if cluster is None else lambda: engine.executors.counts().groups[_GROUP])
+
+            def own_executor() -> tuple[str, ...]:
+                return engine.executors.counts().groups[_GROUP] if engine.generation else ()  # 0 before the start
+
+            usage = ProcessUsage(used, None if cluster is None else own_executor)
             trial = _trial_engine(engine, time, usage, at_end=(lambda: end(own)) if own is not None else None)
         except BaseException:
             if own is not None:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.engines.spark import cluster
+from penstock.engines.spark.cluster import ClusterSize
+
 pytestmark = pytest.mark.spark
 
 FLOW = """
@@ -33,17 +36,28 @@ waited.rows("compute", compute, "n bigint", threads=2).sink("out", penstock.noop
 """
 
 
-def command(folder: Path, operator: str, threads: str) -> list[str]:
-    """Return the command of a study. Another process has the session with one slot."""
+def command(folder: Path, operator: str, threads: str, *options: str) -> list[str]:
+    """Return the command of a study. Another process has the session."""
     file = folder / "shop.py"
     file.write_text(FLOW)
-    words = [str(file), "--operator", operator, "--threads", threads, "--resolution", "0.3", "--window", "0.6"]
+    words = [
+        str(file),
+        "--operator",
+        operator,
+        "--threads",
+        threads,
+        "--resolution",
+        "0.3",
+        "--window",
+        "0.6",
+        *options,
+    ]
     return [sys.executable, "-m", "penstock.cli", "curves", "measure", *words, "--at", str(folder / "study"), "--json"]
 
 
-def peaks(folder: Path, operator: str, threads: str) -> dict[int, float]:
+def peaks(folder: Path, operator: str, threads: str, *options: str) -> dict[int, float]:
     """Return the peak rates by number of threads."""
-    result = subprocess.run(command(folder, operator, threads), capture_output=True, text=True, timeout=900)
+    result = subprocess.run(command(folder, operator, threads, *options), capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stderr[-3_000:]
     (curve,) = json.loads(result.stdout)
     assert curve["ended"] and all(0 <= peak["cpu"] and 0 <= peak["memory"] <= 100 for peak in curve["peaks"])
@@ -82,3 +96,18 @@ def test_a_killed_study_continues_with_its_trials(tmp_path: Path) -> None:
     after = json.loads(stored.read_text())
     assert after["trials"][: len(trials)] == trials and len(after["trials"]) > len(trials)
     assert after["ended"] and measured[1] <= 50.0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2_000)
+def test_an_operator_with_an_executor_of_its_own_is_measured(tmp_path: Path) -> None:
+    size = ClusterSize(workers=3, slots=1, memory_mb=512)
+    with cluster.start(tmp_path / "cluster", size, ends_with_process=True, patience_s=1200) as up:
+        measured = peaks(tmp_path, "wait", "1,4", "--cluster", str(up.at))
+    assert measured[1] <= 50.0 and measured[1] < measured[4] <= 200.0
+    plan = json.loads((tmp_path / "study" / "trials" / "plan.json").read_text())
+    assert [(query["operators"], query["groups"]) for query in plan["queries"]] == [
+        (["wait_input"], {}),
+        (["wait"], {"wait": "measured"}),
+        (["wait_output"], {}),
+    ]
