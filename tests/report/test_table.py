@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from penstock.plan import Plan
+from penstock.plan import ExecutorGroup, Plan
 from penstock.report.live_table import window_line, window_table
 from tests.support.sample_windows import operator, window
 
@@ -39,6 +39,12 @@ def test_a_line_under_each_cut() -> None:
     (split,) = (number for number, text in enumerate(lines) if text.strip().startswith("split"))
     assert set(lines[split + 1].strip()) == {"─"}
     assert "count" in lines[split + 2]
+
+
+def test_the_groups_of_executors_are_below_the_table() -> None:
+    groups = {"counting": ExecutorGroup(operators=("count",), slots=2)}
+    lines = drawn(80, window_table(window(), PLAN.replace(slots=5, groups=groups)))
+    assert lines[-1].strip() == "group counting: 2 slots for count"
 
 
 def test_unknown_values_are_dashes() -> None:

@@ -16,7 +16,7 @@ from penstock.measure.window import Latency, OperatorWindow, SharedCost, Window
 from penstock.plan.plan import Plan
 from penstock.report.call_remarks import call_remark
 from penstock.report.event_time import event_time_remarks
-from penstock.report.formatting import UNKNOWN, count, in_parentheses, percent, seconds
+from penstock.report.formatting import UNKNOWN, count, in_parentheses, percent, plural, seconds
 
 HEADINGS = ("operator", "rows/s in", "rows/s out", "backlog", "cost/row", "replicas", "busy")
 
@@ -65,10 +65,11 @@ class LiveTable:
 def window_table(window: Window, plan: Plan | None = None, *, name: str | None = None) -> Table:
     """Return the table of a window, with a line under each cut of the plan."""
     # Vertical lines would take the space that long operator names need at 80 columns.
+    remarks = [*event_time_remarks(window), *call_remarks(window), *shared_cost_notes(window), *group_remarks(plan)]
     table = Table(
         title=_title(window, plan, name),
         title_justify="left",
-        caption="\n".join([*event_time_remarks(window), *call_remarks(window), *shared_cost_notes(window)]) or None,
+        caption="\n".join(remarks) or None,
         caption_justify="left",
         box=box.HORIZONTALS,
         pad_edge=False,
@@ -135,6 +136,11 @@ def call_remarks(window: Window) -> list[str]:
     ]
 
 
+def group_remarks(plan: Plan | None) -> list[str]:
+    """Return one sentence for each group of executors."""
+    return [] if plan is None else [f"group {name}: {group}" for name, group in plan.groups.items()]
+
+
 def operator_cells(operator: OperatorWindow, window_s: float) -> tuple[str, str, str, str, str, str, str]:
     """Return the texts of an operator's row in the order of HEADINGS. A shared cost is in parentheses."""
     rows_in_per_s = operator.input_rows_per_s
@@ -163,7 +169,7 @@ def _title(window: Window, plan: Plan | None, name: str | None) -> Text:
     else:
         parts.append(_latency_text(window.latency))
     if plan is not None:
-        parts.append(plan.slots_by_group)
+        parts.append(plural(plan.slots, "slot"))
     parts.append(f"plan {window.generation}")
     return Text(" · ".join(parts), no_wrap=True, overflow="ellipsis", style="bold")
 
