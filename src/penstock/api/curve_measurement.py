@@ -80,6 +80,7 @@ def measure_curves(
     dataflow = dataflow_from(flow)
     if cluster is not None and (spark is not None or behaviour is not None):
         raise OptionError("A curve is measured on a cluster, in a Spark session, or in simulation; give one of them.")
+    place = None if cluster is None else local_directory(cluster)
     chosen = _chosen(dataflow, operators)
     directory = _STUDIES / f"{dataflow.name}{_SUFFIX}" if at is None else local_directory(at)
     costs = None if behaviour is None else operator_costs(dataflow, behaviour, None)
@@ -101,7 +102,7 @@ def measure_curves(
             text = f"{costs.of(operator.name)!r} {seed}"
             conditions["behaviour"] = hashlib.sha256(text.encode()).hexdigest()[:16]
         else:
-            conditions["session"] = session_fingerprint(spark)
+            conditions["session"] = session_fingerprint(spark, place)
         function = operator_fingerprint(operator)
         input = "" if costs is not None else input_fingerprint(dataflow, operator.name)
         earlier = reusable(known, function, conditions)
@@ -116,9 +117,7 @@ def measure_curves(
             directory=directory,
             start=simulated_trials(operator, costs, seed)
             if costs is not None
-            else spark_trials(
-                dataflow, operator, directory, spark, None if cluster is None else local_directory(cluster)
-            ),
+            else spark_trials(dataflow, operator, directory, spark, place),
             settings=settings,
         )
         curves.append(study.run(on_progress))
