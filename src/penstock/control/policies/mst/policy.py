@@ -39,7 +39,7 @@ class MstSettings:
     catch_up_s: float = 120.0  # time in which a backlog is to be processed
     stable_turns: int = 5  # turns for which fewer executors must have sufficed before a release
     target_s: float | None = None  # latency target; executors are added while it is missed
-    quantile: float | None = None  # of the target; None: the mean
+    quantile: float | None = None  # quantile of the target; None: the mean
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_executors <= self.max_executors:
