@@ -102,7 +102,15 @@ def compare(
         simulate(part, over_provisioned(part, paper_capacity, percent, ahead=ahead), truth, terms) for part in past
     ]
     violations = sum(outcome.violations for outcome in paper_past) / len(past)
-    careful = choose_careful(past, model, truth, terms, planned_peak=peak, violations=min(VIOLATIONS, violations))
+    careful = choose_careful(
+        past,
+        model,
+        truth,
+        terms,
+        planned_peak=peak,
+        violations=min(VIOLATIONS, violations),
+        paper=(paper_capacity, percent),
+    )
 
     schedules = (
         static("static peak", trace, truth, peak),

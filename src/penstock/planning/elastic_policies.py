@@ -114,9 +114,12 @@ class CarefulPolicy:
     quantile: float | None = 0.95
     season_s: float = 86_400.0
     ahead: int = 1  # intervals from an order to the first one that the VMs serve as a whole
+    paper_capacity: tuple[float, ...] | None = None  # of 1, 2, ... VMs by the paper's model, which replaces the own one
 
     @property
     def name(self) -> str:
+        if self.paper_capacity is not None:
+            return f"careful, as the paper +{self.spare_percent}%"
         level = ", as predicted" if self.confidence is None else f" {self.confidence:g}"
         spare = f" +{self.spare_percent}%" if self.spare_percent else ""
         return f"careful{level}{spare}" + (", no forecast" if self.quantile is None else "")
@@ -131,13 +134,15 @@ class CarefulPolicy:
 
     def capacity(self, model: MstModel) -> Floats:
         """Return the throughput that the policy expects of 1, 2, ... VMs."""
+        if self.paper_capacity is not None:
+            return running_maximum(np.array(self.paper_capacity))
         return running_maximum(model.curve) if self.confidence is None else model.capacity(confidence=self.confidence)
 
     def schedule(
         self, trace: Trace, model: MstModel, *, forecast: Floats | None = None, capacity: Floats | None = None
     ) -> ElasticSchedule:
         """Return the schedule for a trace. `forecast` and `capacity` may pass known results to save time."""
-        predicted = running_maximum(model.curve)
+        predicted = running_maximum(model.curve if self.paper_capacity is None else np.array(self.paper_capacity))
         capacity = self.capacity(model) if capacity is None else capacity
         plateau = int(np.argmax(predicted >= PLATEAU * predicted[-1])) + 1
         vms = self._vms(capacity, plateau, trace.array())
@@ -175,13 +180,15 @@ def choose_careful(
     *,
     planned_peak: float,
     violations: float,
+    paper: tuple[Floats, int] | None = None,
 ) -> CarefulPolicy:
     """Return the cheapest policy whose mean violations over the traces are at most `violations`.
 
     All combinations of `CONFIDENCES`, `SPARE_PERCENTS` and `QUANTILES` are tried. If none qualifies, the cheapest one
     of those with the fewest violations is returned. A lower quantile must save `1 - LESS_CAREFUL` of the cost, because
     violations on later days differ. Without a forecast and with the predicted MST, it is the rule of the paper with
-    another model.
+    another model. `paper` is the capacity by the paper's model and a percentage of additional VMs; this rule is used
+    unless another one saves `1 - LESS_CAREFUL` of its cost.
     """
     capacities = {
         confidence: CarefulPolicy(confidence=confidence, planned_peak=planned_peak).capacity(model)
@@ -211,6 +218,20 @@ def choose_careful(
         if best is None or found[0] < best[0] or (found[0] == best[0] and found[1] < LESS_CAREFUL * best[1]):
             best = found
     assert best is not None
+    if paper is not None:
+        rule = CarefulPolicy(
+            confidence=None,
+            planned_peak=planned_peak,
+            spare_percent=paper[1],
+            quantile=None,
+            ahead=intervals_ahead(traces[0], terms),
+            paper_capacity=tuple(paper[0]),
+        )
+        rentals = [rental(trace, rule.schedule(trace, model), truth, terms) for trace in traces]
+        violated = max(violations, float(np.mean([each.violations for each in rentals])))
+        cost = float(np.mean([each.cost_per_h for each in rentals]))
+        if (violated, LESS_CAREFUL * cost) < best[:2]:
+            return rule
     return best[2]
 
 
