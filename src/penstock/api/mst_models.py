@@ -127,7 +127,7 @@ def compare_elastic(
         validate: VM counts that select the model. The default is the largest one.
         step: Number of VMs that give each parallel unit another thread.
         price_per_h: Price of a VM per hour.
-        delay_s: Time from ordering a VM to its use; at most one interval of the trace.
+        delay_s: Time from ordering a VM to its use.
         max_vms: Largest number of VMs. The default is the largest measured count.
         peak: Scale the trace so that its highest rate is this many rows/s.
         choose_share: Share of the trace that selects the parameters of the policies. The result refers to the rest.

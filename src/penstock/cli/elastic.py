@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     type=Finite(min=0),
     default=60.0,
     show_default=True,
-    help="Seconds from ordering a VM to its use; at most one interval of the trace.",
+    help="Seconds from ordering a VM to its use.",
 )
 @click.option("--max-vms", type=int, help="Largest number of VMs.  [default: the largest measured count]")
 @click.option("--peak", type=ABOVE_0, help="Scale the trace to this peak rate.")

@@ -31,7 +31,7 @@ def policy_parameters(*, mode: Mode) -> Option:
                 show_default=True,
                 help="Make no decisions, record decisions, or record and apply them.",
             ),
-            click.option("--latency-ms", type=ABOVE_0, help="Latency target in milliseconds (auto, drs)."),
+            click.option("--latency-ms", type=ABOVE_0, help="Latency target in milliseconds (auto, drs, mst)."),
             click.option(
                 "--release-below-ms",
                 type=Finite(min=0),

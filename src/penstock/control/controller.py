@@ -25,6 +25,7 @@ from penstock.control.evaluation import (
     old_plan_was_insufficient,
     outcome_comparison,
     requirements,
+    reverses,
 )
 from penstock.control.evidence import Evidence
 from penstock.control.guards import evaluates_changes, forbidden
@@ -363,8 +364,11 @@ class Controller:
         end_s = finished_s(row)
         if self._engine.plan != change.plan:  # the engine could acquire only part of it: do not ask again
             self._history.refute(change.plan, load)
-        if self._history.pending is not None and not self._policy_evaluates:  # nothing has refuted it
-            self._close_pending("kept", observed_outcome(situation, self._pending_quantile()), situation.now_s)
+        if (pending := self._history.pending) is not None and not self._policy_evaluates:
+            # It has missed its expectation, but not by more than noise.
+            self._close_pending("fell short", observed_outcome(situation, self._pending_quantile()), situation.now_s)
+            if reverses(pending.row, change.plan, change.expected):
+                self._history.refute(situation.plan, load)
         past = PastChange(at_s=end_s, old=situation.plan, new=self._engine.plan, pause_s=row.pause_s)
         self._plan_changed(past, generation=0 if applied is None else applied.generation)
         self._history.pending = PendingChange(number=number, row=row, load=load, at_s=end_s)

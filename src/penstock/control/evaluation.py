@@ -10,6 +10,7 @@ from penstock.control.policy import Hold, Situation, latency_s
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 from penstock.planning.plan_outcome import PlanOutcome
+from penstock.store import DecisionRecord
 
 _SIGNIFICANT = 0.02  # a smaller relative difference is not an expected improvement
 _BACKLOG_S = 1.0  # rows that wait for less time are not a backlog
@@ -124,6 +125,12 @@ def old_plan_was_insufficient(before: PlanOutcome, observed: PlanOutcome, input_
     if old is None or new is None or input_per_s is None:
         return False
     return old < input_per_s * (1.0 - _NOISE) and old <= new
+
+
+def reverses(row: DecisionRecord, plan: Plan, expected: PlanOutcome) -> bool:
+    """Return whether a plan takes back an earlier change: the old plan, or more slots after a release."""
+    released = row.before is not None and row.expected is not None and _is_release(row.before, row.expected)
+    return plan == row.old or (released and row.expected is not None and expected.slots > row.expected.slots)
 
 
 def needs_its_resources(situation: Situation, old_plan: Plan, before: PlanOutcome, observed: PlanOutcome) -> bool:

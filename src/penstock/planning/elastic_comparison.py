@@ -29,6 +29,7 @@ from penstock.planning.elastic_schedule import (
     ElasticSchedule,
     RentalTerms,
     ground_truth,
+    intervals_ahead,
     simulate,
 )
 from penstock.planning.trace import Trace
@@ -96,16 +97,27 @@ def compare(
 
     past = rehearsals(Trace(rates=trace.rates[:first], interval_s=trace.interval_s), peak)
     percent = least_over_provisioning(past, paper_capacity, truth, terms, violations=VIOLATIONS)
-    paper_past = [simulate(part, over_provisioned(part, paper_capacity, percent), truth, terms) for part in past]
+    ahead = intervals_ahead(trace, terms)
+    paper_past = [
+        simulate(part, over_provisioned(part, paper_capacity, percent, ahead=ahead), truth, terms) for part in past
+    ]
     violations = sum(outcome.violations for outcome in paper_past) / len(past)
-    careful = choose_careful(past, model, truth, terms, planned_peak=peak, violations=min(VIOLATIONS, violations))
+    careful = choose_careful(
+        past,
+        model,
+        truth,
+        terms,
+        planned_peak=peak,
+        violations=min(VIOLATIONS, violations),
+        paper=(paper_capacity, percent),
+    )
 
     schedules = (
         static("static peak", trace, truth, peak),
         static("static average", trace, truth, sum(trace.rates) / len(trace.rates)),
         with_ground_truth(trace, truth),
-        *(over_provisioned(trace, paper_capacity, x) for x in OVER_PROVISIONING),
-        over_provisioned(trace, paper_capacity, percent, policy=f"elastic <1% (+{percent}%)"),
+        *(over_provisioned(trace, paper_capacity, x, ahead=ahead) for x in OVER_PROVISIONING),
+        over_provisioned(trace, paper_capacity, percent, policy=f"elastic <1% (+{percent}%)", ahead=ahead),
         careful.schedule(trace, model),
     )
     outcomes = tuple(outcome_from(trace, schedule, truth, terms, first) for schedule in schedules)

@@ -20,6 +20,8 @@ from penstock.planning.elastic_schedule import (
     ElasticOutcome,
     ElasticSchedule,
     RentalTerms,
+    delayed,
+    intervals_ahead,
     needed_vms,
     reactive,
     rental,
@@ -48,10 +50,12 @@ def with_ground_truth(trace: Trace, truth: Floats) -> ElasticSchedule:
     return ElasticSchedule(policy="ground truth", vms=vms, ready=vms, instant=True)
 
 
-def over_provisioned(trace: Trace, capacity: Floats, percent: float, *, policy: str | None = None) -> ElasticSchedule:
+def over_provisioned(
+    trace: Trace, capacity: Floats, percent: float, *, policy: str | None = None, ahead: int = 1
+) -> ElasticSchedule:
     """Use ceil((1 + percent/100) m) VMs when the model requires m."""
     vms = _increased(needed_vms(capacity, trace.array()), percent, len(capacity))
-    return reactive(policy or f"elastic +{percent:g}%", vms)
+    return reactive(policy or f"elastic +{percent:g}%", vms, ahead)
 
 
 def _increased(vms: Counts, percent: float, max_vms: int) -> Counts:
@@ -65,7 +69,12 @@ def least_over_provisioning(
 ) -> int:
     """Return the smallest whole percentage, up to 100, whose mean violations over the traces are below `violations`."""
     for percent in range(101):
-        outcomes = [simulate(trace, over_provisioned(trace, capacity, percent), truth, terms) for trace in traces]
+        outcomes = [
+            simulate(
+                trace, over_provisioned(trace, capacity, percent, ahead=intervals_ahead(trace, terms)), truth, terms
+            )
+            for trace in traces
+        ]
         if np.mean([outcome.violations for outcome in outcomes]) < violations:
             return percent
     return 100
@@ -79,7 +88,7 @@ def over_provisioned_to(
     The percentage is chosen in hindsight. None: not even 100% more VMs than the model requires are enough.
     """
     for percent in range(101):
-        schedule = over_provisioned(trace, capacity, percent)
+        schedule = over_provisioned(trace, capacity, percent, ahead=intervals_ahead(trace, terms))
         outcome = outcome_from(trace, schedule, truth, terms, first)
         if outcome.violations <= violations:
             return outcome
@@ -104,9 +113,13 @@ class CarefulPolicy:
     spare_percent: int = 0
     quantile: float | None = 0.95
     season_s: float = 86_400.0
+    ahead: int = 1  # intervals from an order to the first one that the VMs serve as a whole
+    paper_capacity: tuple[float, ...] | None = None  # of 1, 2, ... VMs by the paper's model, which replaces the own one
 
     @property
     def name(self) -> str:
+        if self.paper_capacity is not None:
+            return f"careful, as the paper +{self.spare_percent}%"
         level = ", as predicted" if self.confidence is None else f" {self.confidence:g}"
         spare = f" +{self.spare_percent}%" if self.spare_percent else ""
         return f"careful{level}{spare}" + (", no forecast" if self.quantile is None else "")
@@ -116,24 +129,29 @@ class CarefulPolicy:
         if self.quantile is None:
             return np.zeros(len(trace.rates))
         season = max(1, round(self.season_s / trace.interval_s))
-        upper = upper_forecasts(trace.array(), season=season, quantile=self.quantile)
+        upper = upper_forecasts(trace.array(), season=season, quantile=self.quantile, ahead=self.ahead)
         return np.minimum(upper, self.planned_peak)
 
     def capacity(self, model: MstModel) -> Floats:
         """Return the throughput that the policy expects of 1, 2, ... VMs."""
+        if self.paper_capacity is not None:
+            return running_maximum(np.array(self.paper_capacity))
         return running_maximum(model.curve) if self.confidence is None else model.capacity(confidence=self.confidence)
 
     def schedule(
         self, trace: Trace, model: MstModel, *, forecast: Floats | None = None, capacity: Floats | None = None
     ) -> ElasticSchedule:
         """Return the schedule for a trace. `forecast` and `capacity` may pass known results to save time."""
-        predicted = running_maximum(model.curve)
+        predicted = running_maximum(model.curve if self.paper_capacity is None else np.array(self.paper_capacity))
         capacity = self.capacity(model) if capacity is None else capacity
         plateau = int(np.argmax(predicted >= PLATEAU * predicted[-1])) + 1
         vms = self._vms(capacity, plateau, trace.array())
         ahead = self._vms(capacity, plateau, self.forecast(trace) if forecast is None else forecast)
         # VMs in use are kept until the load is observed, because the forecast may be wrong.
-        ready = np.maximum(np.concatenate([vms[:1], vms[:-1]]), np.concatenate([vms[:1], ahead[1:]]))
+        ahead = np.concatenate([vms[:1], ahead[1:]])
+        ready = np.maximum(delayed(vms, self.ahead), ahead)
+        if self.ahead > 1:  # VMs for the observed load are ready after some intervals; until then the forecast counts
+            vms = np.maximum(delayed(vms, self.ahead - 1), ahead)
         return ElasticSchedule(policy=self.name, vms=vms, ready=ready)
 
     def _vms(self, capacity: Floats, plateau: int, rates: Floats) -> Counts:
@@ -162,13 +180,15 @@ def choose_careful(
     *,
     planned_peak: float,
     violations: float,
+    paper: tuple[Floats, int] | None = None,
 ) -> CarefulPolicy:
     """Return the cheapest policy whose mean violations over the traces are at most `violations`.
 
     All combinations of `CONFIDENCES`, `SPARE_PERCENTS` and `QUANTILES` are tried. If none qualifies, the cheapest one
     of those with the fewest violations is returned. A lower quantile must save `1 - LESS_CAREFUL` of the cost, because
     violations on later days differ. Without a forecast and with the predicted MST, it is the rule of the paper with
-    another model.
+    another model. `paper` is the capacity by the paper's model and a percentage of additional VMs; this rule is used
+    unless another one saves `1 - LESS_CAREFUL` of its cost.
     """
     capacities = {
         confidence: CarefulPolicy(confidence=confidence, planned_peak=planned_peak).capacity(model)
@@ -176,7 +196,12 @@ def choose_careful(
     }
     best: tuple[float, float, CarefulPolicy] | None = None  # violations above the limit, cost
     for quantile in QUANTILES:
-        forecaster = CarefulPolicy(confidence=None, planned_peak=planned_peak, quantile=quantile)
+        forecaster = CarefulPolicy(
+            confidence=None,
+            planned_peak=planned_peak,
+            quantile=quantile,
+            ahead=intervals_ahead(traces[0], terms),
+        )
         forecasts = [forecaster.forecast(trace) for trace in traces]
         tried = []
         for confidence, percent in product(CONFIDENCES, SPARE_PERCENTS):
@@ -193,6 +218,20 @@ def choose_careful(
         if best is None or found[0] < best[0] or (found[0] == best[0] and found[1] < LESS_CAREFUL * best[1]):
             best = found
     assert best is not None
+    if paper is not None:
+        rule = CarefulPolicy(
+            confidence=None,
+            planned_peak=planned_peak,
+            spare_percent=paper[1],
+            quantile=None,
+            ahead=intervals_ahead(traces[0], terms),
+            paper_capacity=tuple(paper[0]),
+        )
+        rentals = [rental(trace, rule.schedule(trace, model), truth, terms) for trace in traces]
+        violated = max(violations, float(np.mean([each.violations for each in rentals])))
+        cost = float(np.mean([each.cost_per_h for each in rentals]))
+        if (violated, LESS_CAREFUL * cost) < best[:2]:
+            return rule
     return best[2]
 
 

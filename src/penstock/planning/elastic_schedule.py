@@ -44,7 +44,9 @@ class RentalTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ElasticSchedule:
-    """VMs per interval: `ready` serve during its first `delay_s`, `vms` for the rest of it.
+    """VMs per interval: `ready` serve until those of the latest order are ready, `vms` for the rest of it.
+
+    A delay longer than an interval is that of an order some intervals ago; see `reactive`.
 
     An `instant` schedule ignores the delay; it is an unreachable reference.
     """
@@ -105,9 +107,28 @@ def needed_vms(capacity: Floats, rates: Floats) -> Counts:
     return vms
 
 
-def reactive(policy: str, vms: Counts) -> ElasticSchedule:
-    """Return a schedule that orders VMs when it observes the load; the previous VMs serve until they are ready."""
-    return ElasticSchedule(policy=policy, vms=vms, ready=np.concatenate([vms[:1], vms[:-1]]))
+def intervals_ahead(trace: Trace, terms: RentalTerms) -> int:
+    """Return the intervals before which VMs must be ordered to serve a whole interval; at least 1.
+
+    >>> minutes = Trace(rates=(1.0, 2.0), interval_s=60.0)
+    >>> [intervals_ahead(minutes, RentalTerms(delay_s=delay_s)) for delay_s in (0.0, 60.0, 90.0, 300.0)]
+    [1, 1, 2, 5]
+    """
+    return max(1, math.ceil(terms.delay_s / trace.interval_s - 1e-9))
+
+
+def reactive(policy: str, vms: Counts, ahead: int = 1) -> ElasticSchedule:
+    """Return a schedule that orders VMs when it observes the load; the previous VMs serve until they are ready.
+
+    `ahead` is the number of intervals from an order to the first one that the VMs serve as a whole.
+    """
+    return ElasticSchedule(policy=policy, vms=delayed(vms, ahead - 1), ready=delayed(vms, ahead))
+
+
+def delayed(vms: Counts, intervals: int) -> Counts:
+    """Return the counts of so many intervals earlier, and the first count before that."""
+    earlier: Counts = vms[np.maximum(0, np.arange(len(vms)) - intervals)]
+    return earlier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,20 +147,18 @@ def rental(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: Rental
     early, late = truth[ready - 1], truth[vms - 1]
     violated_s = (early < rates).sum() * delay_s + (late < rates).sum() * (interval_s - delay_s)
 
-    ordered_before = np.maximum(
-        0, ready[1:] - vms[:-1]
-    ).sum()  # VMs that are ready at the start were ordered `delay_s` earlier
-    vm_s = (np.maximum(vms, ready).sum() + ordered_before) * delay_s + vms.sum() * (interval_s - delay_s)
+    # VMs are paid from their order, which is `terms.delay_s` before they serve.
+    serving = np.stack([ready, vms], axis=-1).ravel()
+    since_s = np.add.outer(interval_s * np.arange(len(rates)), [0.0, delay_s]).ravel()
+    ordered_s = 0.0 if schedule.instant else terms.delay_s
+    starting_s = (np.maximum(0, np.diff(serving)) * np.minimum(ordered_s, since_s[1:])).sum()
+    vm_s = ready.sum() * delay_s + vms.sum() * (interval_s - delay_s) + starting_s
     total_s = interval_s * len(rates)
     return Rental(cost_per_h=float(vm_s) / total_s * terms.price_per_h, violations=float(violated_s) / total_s)
 
 
 def simulate(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: RentalTerms) -> ElasticOutcome:
-    """Evaluate a schedule. Every VM is paid from its order to its release, including the time in which it starts.
-
-    Raises:
-        ElasticError: The delay is longer than an interval of the trace, so that VMs of several orders start at once.
-    """
+    """Evaluate a schedule. Every VM is paid from its order to its release, including the time in which it starts."""
     rented = rental(trace, schedule, truth, terms)
     delay_s, interval_s = _delay_s(trace, schedule, terms), trace.interval_s
     capacities = np.stack([truth[schedule.ready - 1], truth[schedule.vms - 1]], axis=-1).ravel()
@@ -157,14 +176,10 @@ def simulate(trace: Trace, schedule: ElasticSchedule, truth: Floats, terms: Rent
 
 
 def _delay_s(trace: Trace, schedule: ElasticSchedule, terms: RentalTerms) -> float:
-    """Return the delay of a change; raise an ElasticError if it is longer than an interval."""
-    delay_s = 0.0 if schedule.instant else terms.delay_s
-    if delay_s > trace.interval_s:
-        raise ElasticError(
-            f"The delay of a change is {delay_s:g} s, but an interval of the trace is {trace.interval_s:g} s, so a new "
-            "order would follow before the last one is ready; give a shorter delay, or a trace with longer intervals."
-        )
-    return delay_s
+    """Return the time at the start of an interval in which `ready` VMs serve: the delay without whole intervals."""
+    if schedule.instant:
+        return 0.0
+    return terms.delay_s - (intervals_ahead(trace, terms) - 1) * trace.interval_s
 
 
 def _backlog(rates: Floats, capacities: Floats, spans_s: Floats) -> tuple[float, float]:

@@ -67,7 +67,7 @@ def test_ds2_does_not_oscillate_at_an_integer_number_of_replicas(tmp_path: Path)
     assert engine.plan.replicas == {"extract": 2, "match": 3, "aggregate": 1}
     assert len([row for row in rows if row.kind == "change"]) <= 2
     engine.set_rate("in", 8.0)  # 1.78 replicas of match: two suffice
-    drive(tmp_path, engine, clock, Ds2(), windows=3, smoothing=MovingAverage(1))
+    drive(tmp_path, engine, clock, Ds2(), windows=10, smoothing=MovingAverage(1))
     assert engine.plan.replicas["match"] == 2
 
 

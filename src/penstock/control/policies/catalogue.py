@@ -46,7 +46,7 @@ POLICIES = {
     "ds2": PolicyEntry("penstock.control.policies.ds2"),
     "organic": PolicyEntry("penstock.control.policies.organic", evaluates_changes=True, has_periods=True),
     "fission-model": PolicyEntry("penstock.control.policies.fission_model"),
-    "mst": PolicyEntry("penstock.control.policies.mst", sets_executors=True),
+    "mst": PolicyEntry("penstock.control.policies.mst", sets_executors=True, has_latency_target=True),
     "stepwise": PolicyEntry("penstock.control.policies.stepwise", needs_profile=True),
 }
 

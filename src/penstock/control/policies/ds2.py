@@ -7,7 +7,8 @@ busy time. Together with the selectivities, the rates of the sources determine t
 
 DS2 knows throughput only: no latency target and no budget. If it needs more slots than are allowed, it holds. The last
 few replicas are released only if the remaining ones have spare capacity; otherwise measurement noise would add and
-remove a replica in turn. The spare capacity grows with the noise of the work in the window.
+remove a replica in turn. The spare capacity grows with the noise of the work in the window, and the release waits until
+it was possible for `stable_s`.
 
 The true rate of a micro-batch query leaves out the fixed time A of its batches. A batch settles at A / (1 - rho), which
 is longest for the fewest replicas with rho < 1, so replicas are planned for rho of at most 0.9: batches of 10 A.
@@ -18,9 +19,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from penstock.control.demand import Demand, DemandPolicy, RegionLoad
+from penstock.control.demand import Demand, RegionLoad, demand_of
 from penstock.control.policies.catalogue import PolicyParameters
-from penstock.control.policy import Change, Decision, Hold, Policy, Reason, Situation
+from penstock.control.policy import Change, Decision, Hold, Memory, Policy, Reason, Situation
 from penstock.plan.counts import slots_text
 from penstock.planning.plan_outcome import Alternative, PlanOutcome
 
@@ -29,6 +30,7 @@ _FEW = 0.2  # share of the replicas up to which a release may be noise; at least
 _SPARE = 0.05  # spare capacity that remaining replicas need before a few are released
 _DEVIATIONS = 2.5  # the same in standard deviations of the measured work
 _MOST_SPARE = 0.3
+_LOW_SINCE, _LOW_MOST = "ds2.low_since.", "ds2.low_most."  # by region: a release is possible since, and to how many
 _BUSY = 0.9  # share of the time of a micro-batch query in which it works on rows, at most
 
 
@@ -37,14 +39,46 @@ def build(options: PolicyParameters) -> Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Ds2(DemandPolicy):
+class Ds2:
     target_ratio: float = 1.0  # planned input rate / measured input rate
+    stable_s: float = 300.0  # time for which fewer replicas must have sufficed before a few are released
     name: str = field(default="ds2", init=False)
 
-    def decide_for(self, demand: Demand, situation: Situation) -> Decision:
+    def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
+        demand = demand_of(situation)
+        if isinstance(demand, Hold):
+            return demand, memory
+        wanted = self._wanted_replicas(demand, situation)
+        if situation.changes:  # the first plan is reached in one step
+            wanted, memory = self._with_releases(wanted, demand, situation.now_s, memory)
+        return self._decide_for(demand, situation, wanted), memory
+
+    def _with_releases(
+        self, wanted: dict[str, int], demand: Demand, now_s: float, memory: Memory
+    ) -> tuple[dict[str, int], Memory]:
+        """Delay the release of a few replicas until no turn of `stable_s` has required more of them.
+
+        A constant load would otherwise release a replica at a low value of its noise, and add it at the next high one.
+        """
+        updated = dict(memory)
+        for name, load in demand.loads.items():
+            since, most = f"{_LOW_SINCE}{name}", f"{_LOW_MOST}{name}"
+            released = load.replicas - wanted[name]
+            if not 0 < released <= max(1.0, _FEW * load.replicas):
+                updated.pop(since, None)
+                updated.pop(most, None)
+                continue
+            began_s = updated.setdefault(since, now_s)
+            updated[most] = max(updated.get(most, 0.0), float(wanted[name]))
+            if now_s - began_s < self.stable_s:
+                wanted = {**wanted, name: load.replicas}
+            else:
+                wanted = {**wanted, name: int(updated[most])}
+        return wanted, updated
+
+    def _decide_for(self, demand: Demand, situation: Situation, wanted: dict[str, int]) -> Decision:
         assert situation.window is not None
         inputs = demand.inputs(situation.window)
-        wanted = self._wanted_replicas(demand, situation)
         limiting = next((name for name, load in demand.loads.items() if load.max_replicas == 1 < wanted[name]), None)
         counts = {name: 1 if demand.loads[name].max_replicas == 1 else count for name, count in wanted.items()}
         plan = situation.topology.rescaled(situation.plan, counts | _idle_replicas(demand, situation))

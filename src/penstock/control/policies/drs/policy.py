@@ -55,10 +55,7 @@ class Drs:
 def _least_latency(problem: Problem) -> Decision:
     problem = problem.at_load(problem.load_growth) if problem.load_rises else problem
     best = min(
-        (
-            problem.option(stations, assign_processors(stations.workload, problem.budget))
-            for stations in problem.networks
-        ),
+        (problem.option(stations, problem.assigned(stations, problem.max_slots)) for stations in problem.networks),
         key=lambda option: _preference(option.expected),
     )
     return _change_to(problem, best, releasing=problem.staying.slots > problem.max_slots)
@@ -109,6 +106,9 @@ def _plan_for(problem: Problem, stations: StationNetwork, goal: FewestSlots, tar
         assigned = min_processors(stations.at_load(1.0 + goal.room).workload, target_s, goal.quantile, problem.budget)
     if assigned is None or not assigned.feasible:
         assigned = min_processors(stations.workload, target_s, goal.quantile, problem.budget)
+    if problem.slots_of(stations, assigned) > problem.max_slots:
+        within = problem.assigned(stations, problem.max_slots)
+        assigned = replace(within, binding=assigned.bottleneck, needs=assigned.needs)
     return problem.option(stations, replace(assigned, network=stations.workload))
 
 
@@ -120,8 +120,11 @@ def _add_one_slot(problem: Problem) -> Decision:
 
 def _redistribute(problem: Problem, reason: str) -> Decision:
     """Keep the number of slots; change their distribution if that is better."""
-    slots = min(problem.budget, max(sum(problem.counts), len(problem.counts)))
-    best = problem.option(problem.now, assign_processors(problem.now.workload, slots))
+    if problem.cuts_inside:
+        slots = min(problem.max_slots, problem.staying.slots)
+    else:
+        slots = min(problem.budget, max(sum(problem.counts), len(problem.counts))) + problem.now.reserved
+    best = problem.option(problem.now, problem.assigned(problem.now, slots))
     if _is_better(best.expected, problem.staying):
         return _change_to(problem, best)
     target_s, measured_s = problem.at_most_s, problem.measured_s

@@ -28,7 +28,7 @@ from penstock.control.policies.drs.stations import (
 from penstock.control.policy import Inputs, Memory, Situation, latency_s
 from penstock.dataflow.errors import PenstockError
 from penstock.planning.plan_outcome import PlanOutcome
-from penstock.planning.processors import Assignment
+from penstock.planning.processors import Assignment, assign_processors
 
 CORRECTION = "drs.correction"
 
@@ -193,10 +193,34 @@ class Problem:
     def networks(self) -> tuple[StationNetwork, ...]:
         return (self.now, *self.others)
 
+    def slots_of(self, stations: StationNetwork, assigned: Assignment) -> int:
+        """Return the slots of an assignment. A region with a cut inside, as in a loop, has its replicas twice."""
+        if not self.cuts_inside:
+            return assigned.total + stations.reserved
+        topology = self.situation.topology
+        plan = topology.rescaled(self.situation.plan, stations.replicas(assigned.counts), stations.cuts)
+        return topology.slots(plan, micro_batch=self.situation.micro_batch)
+
+    @property
+    def cuts_inside(self) -> bool:
+        """Whether a region of the plan consists of several parts with the same number of replicas."""
+        cuts = self.situation.plan.cuts
+        return any(name in cuts for region in self.situation.topology.regions for name in region.operators[:-1])
+
+    def assigned(self, stations: StationNetwork, slots: int) -> Assignment:
+        """Return the assignment of the lowest latency within these slots."""
+        fewest = len(stations.workload.operators)
+        processors = max(fewest, slots - stations.reserved)
+        assigned = assign_processors(stations.workload, processors)
+        while self.cuts_inside and processors > fewest and self.slots_of(stations, assigned) > slots:
+            processors -= 1
+            assigned = assign_processors(stations.workload, processors)
+        return assigned
+
     def option(self, stations: StationNetwork, assigned: Assignment) -> Option:
         predicted = stations.predicted_s(assigned.counts, self.quantile)
         expected = PlanOutcome(
-            slots=assigned.total + stations.reserved,
+            slots=self.slots_of(stations, assigned),
             latency_s=None if predicted is None else self.correction * predicted,
             quantile=self.quantile,
             at_most_s=self.at_most_s,

@@ -1,7 +1,8 @@
 """MST: the fewest executors whose maximum sustainable throughput covers the expected load.
 
 Read `policy` (the decisions), then `load` (arrivals, backlog and forecast), `margin` (the learned safety margin),
-`observed` (capacities without a study) and `watched` (the queries of another program).
+`insufficient` (executor counts that are not used again), `observed` (capacities without a study) and `watched` (the
+queries of another program).
 """
 
 from penstock.control.policies.catalogue import PolicyParameters
@@ -25,6 +26,8 @@ def build(options: PolicyParameters) -> Policy:
             min_executors=min_executors,
             max_executors=max_executors,
             catch_up_s=options.catch_up_s,
+            target_s=options.latency_s,
+            quantile=options.quantile,
         )
     return Mst(
         MstSettings(
@@ -33,5 +36,7 @@ def build(options: PolicyParameters) -> Policy:
             min_executors=min_executors,
             max_executors=max_executors,
             catch_up_s=options.catch_up_s,
+            target_s=options.latency_s,
+            quantile=options.quantile,
         )
     )

@@ -47,6 +47,8 @@ class ObservedMst:
     catch_up_s: float = 120.0
     stable_turns: int = 5
     batch_most_s: float = 10.0
+    target_s: float | None = None
+    quantile: float | None = None
     name: str = field(default="mst", init=False)
 
     def decide(self, situation: Situation, memory: Memory) -> tuple[Decision, Memory]:
@@ -72,6 +74,8 @@ class ObservedMst:
             lead_s=self.lead_s,
             catch_up_s=self.catch_up_s,
             stable_turns=self.stable_turns,
+            target_s=self.target_s,
+            quantile=self.quantile,
         )
         return Mst(settings).decide(situation, memory)
 

@@ -8,13 +8,15 @@ windows. The fewest executors are chosen for which
 
 The forecast is Holt's method over the time that new executors take. The margin is learned (see `margin`). Executors are
 added immediately, but removed only after fewer of them have sufficed for `stable_turns` turns. Turns in which the load
-falls count twice.
+falls count twice. A count that was insufficient for a rate is not used for it again, and with a latency target a count
+is insufficient if it misses the target (see `insufficient`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.control.policies.mst.insufficient import is_insufficient, with_insufficient
 from penstock.control.policies.mst.load import LEVEL, SLOPE, InputLoad, input_load, with_forecast
 from penstock.control.policies.mst.margin import LOW_MOST, LOW_TURNS, MARGIN, with_margin
 from penstock.control.policy import Change, Decision, Hold, Inputs, Memory, Reason, Situation
@@ -36,6 +38,8 @@ class MstSettings:
     lead_s: float = 30.0  # forecast time; a decision takes so long until its executors are in use
     catch_up_s: float = 120.0  # time in which a backlog is to be processed
     stable_turns: int = 5  # turns for which fewer executors must have sufficed before a release
+    target_s: float | None = None  # latency target; executors are added while it is missed
+    quantile: float | None = None  # quantile of the target; None: the mean
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_executors <= self.max_executors:
@@ -75,7 +79,17 @@ class Mst:
         if isinstance(load, Hold):
             return load, memory
         capacity = self._capacity(max(1, slots // settings.slots_per_executor))
+        margin_before = memory.get(MARGIN, 1.0)
         memory = with_margin(load, memory, slots=slots, capacity=capacity, catch_up_s=settings.catch_up_s)
+        memory = with_insufficient(
+            memory,
+            situation,
+            load,
+            executors=max(1, slots // settings.slots_per_executor),
+            margin_before=margin_before,
+            target_s=settings.target_s,
+            quantile=settings.quantile,
+        )
         memory = with_forecast(memory, load.arriving, load.at_s, settings.lead_s)
         return self._decide(situation, self._requirement(situation, load, memory), memory)
 
@@ -92,7 +106,14 @@ class Mst:
         return _Requirement(
             load=load,
             rows_per_s=rows_per_s,
-            fewest=next((count for count in allowed if settings.capacity[count - 1] >= rows_per_s), None),
+            fewest=next(
+                (
+                    count
+                    for count in allowed
+                    if settings.capacity[count - 1] >= rows_per_s and not is_insufficient(memory, count, load.arriving)
+                ),
+                None,
+            ),
             max_executors=max_executors,
             now=now,
             inputs={
