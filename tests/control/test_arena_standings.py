@@ -103,7 +103,7 @@ def test_the_coverage_counts_windows_and_a_prediction_without_windows_is_unknown
                for at_s, latency_s in ((20.0, 9.0), (40.0, 1.0), (60.0, 1.1), (80.0, 9.0), (100.0, 1.2), (120.0, 9.0))]  # fmt: skip
     assert coverage(samples, [change(0.0, (0.5, 1.5)), change(110.0, (0.5, 1.5))]) == (3, 4)
     assert coverage(samples, [change(500.0, (0.5, 1.5))]) == (0, 0)
-    assert coverage(samples, [change(0.0, None)]) == (0, 0)
+    assert coverage(samples, [change(0.0, None)]) == coverage(samples, []) == (0, 0)
     nothing = [(40.0, 10.0, math.nan, 3, 0.0), (50.0, 10.0, math.inf, 3, 0.0)]
     assert coverage(nothing, [change(0.0, (0.5, 1.5))]) == (0, 1)  # no rows: no latency; no rows came out: too high
 
