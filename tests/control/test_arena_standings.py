@@ -23,11 +23,11 @@ from penstock.control.arena.generated import SHAPES
 from penstock.control.arena.loads import LOADS
 from penstock.control.arena.matches import Match, coverage
 from penstock.control.arena.standings import bars, is_among_best, standings, winners
-from penstock.plan import Plan
 from penstock.planning.plan_outcome import PlanOutcome
 from penstock.report.arena_tables import bars_text, standings_text
 from penstock.report.page import arena_page
 from penstock.store import DecisionRecord
+from tests.support import decision_rows
 
 CELL = Cell(shape="chain", load="step", engine="row-by-row", seed=1)
 
@@ -93,23 +93,8 @@ def test_the_bar_of_a_sudden_load_compares_with_the_late_windows_of_the_schedule
 
 def change(at_s: float, interval: tuple[float, float] | None) -> DecisionRecord:
     low_s, high_s = interval or (None, None)
-    return DecisionRecord(
-        at_s=at_s,
-        window=None,
-        policy="auto",
-        mode="active",
-        kind="change",
-        reason_code="release",
-        reason="",
-        inputs={},
-        binding=None,
-        alternatives=(),
-        needs_slots=None,
-        old=Plan(dataflow="chain", slots=3),
-        new=None,
-        before=None,
-        expected=PlanOutcome(slots=3, latency_s=1.0, low_s=low_s, high_s=high_s),
-    )
+    expected = PlanOutcome(slots=3, latency_s=1.0, low_s=low_s, high_s=high_s)
+    return msgspec.structs.replace(decision_rows.change(None, None), at_s=at_s, expected=expected)
 
 
 def test_the_coverage_counts_windows_and_a_prediction_without_windows_is_unknown() -> None:
@@ -118,7 +103,7 @@ def test_the_coverage_counts_windows_and_a_prediction_without_windows_is_unknown
                for at_s, latency_s in ((20.0, 9.0), (40.0, 1.0), (60.0, 1.1), (80.0, 9.0), (100.0, 1.2), (120.0, 9.0))]  # fmt: skip
     assert coverage(samples, [change(0.0, (0.5, 1.5)), change(110.0, (0.5, 1.5))]) == (3, 4)
     assert coverage(samples, [change(500.0, (0.5, 1.5))]) == (0, 0)
-    assert coverage(samples, [change(0.0, None)]) == (0, 0)
+    assert coverage(samples, [change(0.0, None)]) == coverage(samples, []) == (0, 0)
     nothing = [(40.0, 10.0, math.nan, 3, 0.0), (50.0, 10.0, math.inf, 3, 0.0)]
     assert coverage(nothing, [change(0.0, (0.5, 1.5))]) == (0, 1)  # no rows: no latency; no rows came out: too high
 

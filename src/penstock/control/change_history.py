@@ -70,7 +70,7 @@ def finished_s(row: DecisionRecord) -> float:
 
 def _past_changes(rows: Sequence[tuple[int, DecisionRecord]]) -> tuple[PastChange, ...]:
     return tuple(
-        PastChange(at_s=finished_s(row), old=row.old, new=row.new, pause_s=row.pause_s)
+        PastChange(at_s=finished_s(row), old=row.old, new=row.new, pause_s=row.pause_s, took_s=row.took_s)
         for _, row in rows
         if row.applied == "ok" and row.new is not None
     )

@@ -369,7 +369,7 @@ class Controller:
             self._close_pending("fell short", observed_outcome(situation, self._pending_quantile()), situation.now_s)
             if reverses(pending.row, change.plan, change.expected):
                 self._history.refute(situation.plan, load)
-        past = PastChange(at_s=end_s, old=situation.plan, new=self._engine.plan, pause_s=row.pause_s)
+        past = PastChange(at_s=end_s, old=situation.plan, new=self._engine.plan, pause_s=row.pause_s, took_s=row.took_s)
         self._plan_changed(past, generation=0 if applied is None else applied.generation)
         self._history.pending = PendingChange(number=number, row=row, load=load, at_s=end_s)
         if is_roll_back and self._policy_evaluates:  # the policy has evaluated this plan before

@@ -112,6 +112,7 @@ class PastChange:
     old: Plan
     new: Plan
     pause_s: float | None = None
+    took_s: float | None = None  # the pause, and the wait for executors before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

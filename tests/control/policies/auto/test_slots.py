@@ -10,9 +10,10 @@ from penstock.api.policy_options import PolicyOptions, create_policy
 from penstock.control.arena.cases import WINDOW_S, Case, Cell
 from penstock.control.arena.generated import SHAPES
 from penstock.control.guards import Cooldown
+from penstock.control.policies.auto.choices import Chooser
 from penstock.control.policies.auto.learned import Learned
 from penstock.control.policies.auto.learning import measured_demand, network_of, networks, present_counts
-from penstock.control.policy import Change, Hold, Reason, Situation
+from penstock.control.policy import Change, Hold, PastChange, Reason, Situation
 from penstock.control.recorded_load import RecordedRate
 from tests.support.scripted import changing
 from tests.support.situations import situation_of
@@ -128,3 +129,15 @@ def test_a_load_beyond_all_slots_cannot_be_met_with_a_higher_target() -> None:
     hold = limited(5, 2.0, rate=30.0)
     assert hold.reason_code is Reason.AT_LIMIT and "no higher target helps within 5 slots" in hold.reason
     assert hold.needs_slots is not None and hold.needs_slots >= 13  # 30/s x (1/5 + 1/4.5) s are 12.7 busy replicas
+
+
+def test_the_load_is_forecast_for_the_time_that_executors_need() -> None:
+    """Two changes paused for 3 s; one of them waited 45 s for an executor before."""
+    given = situation(Case(cell=Cell(shape="chain", load="flat", engine="micro-batch", seed=1)))
+    chooser = Chooser(target=None, slots_per_executor=1, min_executors=1)
+    changes = [
+        PastChange(at_s=0.0, old=given.plan, new=given.plan, pause_s=3.0, took_s=took_s) for took_s in (3.0, 48.0)
+    ]
+    leads_s = [chooser.lead_s(replace(given, changes=known)) for known in ((), (changes[0],), tuple(changes))]
+    assert leads_s[0] == leads_s[1]  # 3 s is the estimate of the first pause too
+    assert leads_s[2] - leads_s[1] == 45.0

@@ -18,7 +18,7 @@ from penstock.control.policy import Inputs, Situation
 from penstock.measure.window import Window
 from penstock.plan.plan import Plan
 
-LEAD_S = 120.0  # time from a decision until the new plan has an effect, besides the pause
+_LEAD_S = 120.0  # time from a decision until the new plan has an effect, besides the pause and the wait for executors
 STAY_LATE = 0.03  # a plan is left from this share of late windows on
 NOTICED_S = 10.0  # time in late windows until a shortage is noticed
 # A change costs as much as all slots in this time, and a multiple of the time in which it makes windows late.
@@ -261,6 +261,11 @@ class Chooser:
 
     def paid(self, situation: Situation) -> int:
         return situation.plan.slots if self.slots_per_executor > 1 else situation.slots
+
+    def lead_s(self, situation: Situation) -> float:
+        """Return the time from a decision until the new plan has an effect; executors may take as long as before."""
+        waits = [change.took_s - (change.pause_s or 0.0) for change in situation.changes if change.took_s is not None]
+        return _LEAD_S + self.pause_s(situation) + max(0.0, *waits, 0.0)
 
     def pause_s(self, situation: Situation) -> float:
         pauses = [change.pause_s for change in situation.changes if change.pause_s is not None]

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.control.evaluation import normal_backlog_rows
 from penstock.control.forecast import forecast
 from penstock.control.policies.auto.allocations import allocations
-from penstock.control.policies.auto.choices import LEAD_S, STAY_LATE, Choice, Chooser, View
+from penstock.control.policies.auto.choices import STAY_LATE, Choice, Chooser, View
 from penstock.control.policies.auto.decisions import Decisions
 from penstock.control.policies.auto.learned import Learned, UnjudgedChange, load_level, plan_key
 from penstock.control.policies.auto.learning import (
@@ -106,7 +106,7 @@ class Auto:
         if situation.micro_batch and latest.end_s != learned.seen_until_s:
             add_batches(learned, present, situation, latest)
             present = network_of(measured, learned, situation.plan.cuts)
-        lead_s = LEAD_S + self._chooser.pause_s(situation)
+        lead_s = self._chooser.lead_s(situation)
         quantile = None if self.target is None else self.target.quantile
         late_s = None if situation.window is None else latency_s(situation.window.latency, quantile)
         is_late = self.target is not None and late_s is not None and late_s > self.target.seconds

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.control.forecast import forecast
 from penstock.control.policies.auto.allocations import Allocations, allocations
-from penstock.control.policies.auto.choices import LEAD_S, NOTICED_S, Choice, Chooser, View, change_cost_s
+from penstock.control.policies.auto.choices import NOTICED_S, Choice, Chooser, View, change_cost_s
 from penstock.control.policies.auto.decisions import Decisions
 from penstock.control.policies.auto.learning import networks
 from penstock.control.policies.auto.replay import Loads, ReplayedPlan
@@ -89,6 +89,6 @@ class Release:
 
     def _rising(self, view: View, horizon_s: float) -> Loads:
         """Return the load at the end of the horizon if it continues to rise."""
-        lead_s = LEAD_S + self.chooser.pause_s(view.situation) + horizon_s
+        lead_s = self.chooser.lead_s(view.situation) + horizon_s
         rates = forecast(view.situation.recorded, lead_s=lead_s).rates_per_s
         return replace(view.later, rates_per_s=np.resize(rates, max(24, len(rates))))
