@@ -27,12 +27,13 @@ pytestmark = pytest.mark.spark
 
 
 def observed_calls(engine: SparkEngine, threads: int) -> penstock.measure.window.CallWindow:
-    """Return the calls of the first window whose mean number in flight is near the number of threads."""
+    """Return the calls of the first window whose mean number in flight is near the number of threads, at most 6."""
     observed: list[Any] = []
 
     def seen() -> bool:
         calls = engine.observe().operator("call").calls
         assert calls is not None and calls.threads == threads
+        assert calls.in_flight is None or calls.in_flight <= 6 + 1e-6  # the threads before and after the change
         observed.append(calls)
         return calls.in_flight is not None and 0.6 * threads < calls.in_flight <= threads + 1e-6
 
