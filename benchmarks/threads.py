@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from penstock.dataflow.concurrent_calls import ConcurrentCalls
 from penstock.dataflow.operators import RowFunction
 from penstock.engines.spark.compile.row_functions import apply_row_function
+from penstock.engines.spark.session import session
 
 WAIT_S = 0.005
 SECONDS = 6.0  # the expected time of each measurement
@@ -44,8 +45,7 @@ def rows_per_s(spark: SparkSession, function: Any, threads: int) -> float:
 
 
 def main() -> int:
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = session("local[1]")
     ratios = {}
     for name, function in (("threads", wait), ("coroutines", wait_async)):
         single = rows_per_s(spark, function, 1)
