@@ -104,6 +104,17 @@ class Clock:
 
 
 @penstock.operator(schema="n bigint")
+class Scheduled:
+    """An operator with any schedule, which emits a row for each invocation."""
+
+    def schedule(self, config: Mapping[str, Any]) -> Any:
+        return config["when"]
+
+    def invoke(self, ctx: Any) -> None:
+        ctx.emit({"n": sum(len(ctx.rows(port)) for port in range(ctx.inputs))})
+
+
+@penstock.operator(schema="n bigint")
 class Failing:
     """Fails at the row 7."""
 
