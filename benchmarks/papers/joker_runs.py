@@ -1,7 +1,8 @@
 """Organic adaptation of the Joker dataflows on the row-by-row simulator with 24 slots.
 
 The unit of all costs is one multiplication. A thread spends X multiplications on each row that it takes from a queue, X
-more for each doubling of the replicas, and X / 5 on each row that it puts into the queue of another pipeline. X was
+more for each doubling of the replicas if the row enters a region, and X / 5 on each row that it puts into the queue of
+another pipeline. X was
 calibrated with the first point of figure 5 only: fission alone reaches a speedup of 5 at 32 multiplications per row.
 The ratios between the three costs were chosen before any other figure was computed. Queues hold 100 rows. Service times
 vary a little (SCV 0.05): with constant times, two producers that share a full queue get unequal parts of it.
@@ -60,8 +61,10 @@ class Adapted:
         return self.plan.replicas[region]
 
 
-def thread_costs(unit_s: float, x: float = X) -> ThreadCosts:
-    return ThreadCosts(row_s=x * unit_s, replica_s=x * unit_s, send_s=x / 5 * unit_s, queue_rows=100)
+def thread_costs(unit_s: float, x: float = X, distribution: float | None = None) -> ThreadCosts:
+    """Return the costs of threads; `distribution` replaces X for each doubling of the replicas."""
+    replica_s = (x if distribution is None else distribution) * unit_s
+    return ThreadCosts(row_s=x * unit_s, replica_s=replica_s, send_s=x / 5 * unit_s, queue_rows=100)
 
 
 def adapted(
@@ -73,6 +76,7 @@ def adapted(
     rates: tuple[tuple[float, float], ...] | None = None,
     policy: Policy | None = None,
     x: float = X,
+    distribution: float | None = None,
 ) -> Adapted:
     """Adapt a dataflow whose busiest thread has `work` multiplications per row at the start, which then take 10 ms.
 
@@ -80,7 +84,9 @@ def adapted(
     """
     unit_s = 0.01 / (work + x)
     steps = rates or ((0.0, 3000.0),)
-    behaviour = joker.behaviour(flow, multiplication_s=unit_s, rows_per_s=1.0, thread=thread_costs(unit_s, x))
+    behaviour = joker.behaviour(
+        flow, multiplication_s=unit_s, rows_per_s=1.0, thread=thread_costs(unit_s, x, distribution)
+    )
     operators = {
         name: msgspec.structs.replace(own, service_s=Gamma(mean=own.service_s.mean, scv=0.05))
         if own.service_s.mean > 0

@@ -43,12 +43,14 @@ def all_choices(region: FissionRegion, slots: int) -> Iterator[Choice]:
 
 
 def slowest_s(region: FissionRegion, choice: Choice, costs: FissionCosts) -> float:
-    """The time per external row, written out again: rows x (overhead + work) of each part / replicas."""
+    """The time per external row, written out again: rows x (overhead + work) of each part / replicas.
+
+    Only the first part receives rows that are distributed over replicas.
+    """
     replicas, cuts = choice
     bounds = [0, *cuts, len(region.operators)]
-    overhead = costs.per_row_s(replicas)
     parts = [
-        region.rows[bounds[n]] * overhead
+        region.rows[bounds[n]] * costs.per_row_s(replicas if n == 0 else 1)
         + sum(region.rows[i] * region.seconds_per_row[i] for i in range(bounds[n], bounds[n + 1]))
         for n in range(len(bounds) - 1)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import penstock
@@ -77,7 +78,14 @@ class Echo:
 
 @penstock.operator(schema=["key bigint, n bigint", "n bigint, text string"], outputs=["even", "odd"])
 class Divided:
-    """Sends rows to one of two output ports."""
+    """Sends rows to one of two output ports, and adds a line to a file when a task ends."""
+
+    def __init__(self, closed: str) -> None:
+        self.closed = closed
+
+    def close(self) -> None:
+        with Path(self.closed).open("a") as file:
+            file.write("divided\n")
 
     def invoke(self, ctx: Any) -> None:
         n = ctx.row["n"]
@@ -89,7 +97,14 @@ class Divided:
 
 @penstock.operator(schema="key bigint, rows bigint, is_multiple boolean")
 class Clock:
-    """Counts rows, and emits the count periodically until 20 rows have arrived."""
+    """Counts rows, and emits the count periodically until 20 rows have arrived. It adds a line when a task ends."""
+
+    def __init__(self, closed: str) -> None:
+        self.closed = closed
+
+    def close(self) -> None:
+        with Path(self.closed).open("a") as file:
+            file.write("clock\n")
 
     def schedule(self, config: Mapping[str, Any]) -> Any:
         return penstock.every(config["seconds"])
@@ -101,6 +116,17 @@ class Clock:
         ctx.emit({"key": ctx.key["key"], "rows": count, "is_multiple": is_multiple})
         if count >= 20:
             ctx.state.clear()  # no more invocations, so that the run becomes idle
+
+
+@penstock.operator(schema="n bigint")
+class Scheduled:
+    """An operator with any schedule, which emits a row for each invocation."""
+
+    def schedule(self, config: Mapping[str, Any]) -> Any:
+        return config["when"]
+
+    def invoke(self, ctx: Any) -> None:
+        ctx.emit({"n": sum(len(ctx.rows(port)) for port in range(ctx.inputs))})
 
 
 @penstock.operator(schema="n bigint")

@@ -7,9 +7,10 @@ logarithm of the replicas is an assumption of this implementation.
 
 A row that enters a pipeline costs its thread
 
-    thread_s + replica_s log2(k) + sum over operators of rows x seconds per row
+    thread_s + sum over operators of rows x seconds per row
 
-where k are the replicas of the region. The throughput is that of the slowest pipeline: k / (visits x cost).
+and replica_s log2(k) more in the first pipeline of a region with k replicas, where rows are distributed. Within a
+region a row stays with its replica. The throughput is that of the slowest pipeline: k / (visits x cost).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class FissionRegion:
         work_s = math.fsum(self.rows[i] * self.seconds_per_row[i] for i in range(first, last))
         if work_s == 0.0:  # a sink without a cost runs in the thread before it
             return 0.0
-        return (self.rows[first] * costs.per_row_s(replicas) + work_s) / replicas
+        return (self.rows[first] * costs.per_row_s(replicas if first == 0 else 1) + work_s) / replicas
 
     def seconds(self, cuts: Sequence[int], replicas: int, costs: FissionCosts) -> float:
         """Return the time per external row of the slowest pipeline.

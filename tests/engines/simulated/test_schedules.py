@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import penstock
 from penstock.dataflow import Dataflow
-from penstock.engines.simulated import Behaviour, Exponential, Fixed, OperatorBehaviour, SimulatedEngine
+from penstock.engines.simulated import (
+    Behaviour,
+    Exponential,
+    Fixed,
+    OperatorBehaviour,
+    SimulatedEngine,
+    SourceBehaviour,
+)
 from penstock.engines.simulated.behaviour import SimulatedBatchCosts
-from tests.support.port_operators import Recorder
+from tests.support.port_operators import Recorder, Scheduled, naive_calls
 from tests.support.simulated_flows import MODES, plan_for
 
 COST = OperatorBehaviour(service_s=Exponential(mean=0.01))
@@ -64,6 +73,55 @@ def test_exact_schedules(
     assert finished(flow, mode) == {"rows_in": sum(sources), "rows_out": invocations}
 
 
+@st.composite
+def arrivals(draw: st.DrawFn) -> tuple[str, str, list[int], list[int], list[float]]:
+    """Draw a schedule, the rows that it needs, and the rows and rates of the sources."""
+    ports = draw(st.sampled_from(["all", "any"]))
+    count = draw(st.sampled_from(["exact", "at least", "equal"] if ports == "all" else ["exact", "at least"]))
+    size = draw(st.integers(1, 3))
+    rows = [draw(st.integers(1, 4)) for _ in range(size)]
+    if count == "equal":
+        rows = [rows[0]] * size
+    rates = draw(st.permutations([31.7, 50.3, 83.9]))[:size]  # no two rows arrive at the same time
+    return ports, count, rows, [draw(st.integers(0, 60)) for _ in range(size)], rates
+
+
+@given(case=arrivals())
+@settings(max_examples=40)
+def test_invocations_of_random_interleavings(case: tuple[str, str, list[int], list[int], list[float]]) -> None:
+    """Row by row, without costs: the rows of all ports in the order of their times, against the plain reference."""
+    ports, count, rows, totals, rates = case
+    flow = penstock.Dataflow("ports")
+    inputs = [
+        flow.source(f"s{i}", penstock.generate(int, schema="key bigint, n bigint", rows=total, rows_per_s=rate))
+        for i, (total, rate) in enumerate(zip(totals, rates, strict=True))
+    ]
+    calls = flow.operator("calls", Recorder(), inputs=inputs, keys=["key"], ports=ports, count=count, rows=rows)
+    calls.sink("out", penstock.noop())
+    in_order = sorted(
+        ((n + 1) / rate, port)
+        for port, (total, rate) in enumerate(zip(totals, rates, strict=True))
+        for n in range(total)
+    )
+    expected = naive_calls(ports, count, rows, [[(port, 0, n)] for n, (_, port) in enumerate(in_order)])
+    assert invoked(flow, {f"s{i}": SourceBehaviour(interarrival=Fixed(value=1.0)) for i in range(len(rows))}) == {
+        "rows_in": sum(totals),
+        "rows_out": len(expected),
+    }
+
+
+def invoked(flow: Dataflow, sources: dict[str, SourceBehaviour]) -> dict[str, int]:
+    """Run to the end row by row, without costs, and return the counts of the operator."""
+    operators = {"calls": OperatorBehaviour(service_s=Fixed(value=0.0))}
+    engine = SimulatedEngine(flow, Behaviour(operators=operators, sources=sources), plan=plan_for(flow))
+    engine.start()
+    while not engine.idle():
+        engine.advance(1.0)
+    counts = engine.simulation.counts.operators
+    at = [operator.name for operator in flow.operators].index("calls")
+    return {field: int(counts[field][at]) for field in ("rows_in", "rows_out")}
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_waiting_rows_survive_changes_of_replicas_and_cuts(mode: str) -> None:
     flow = barrier([100, 150], "all", "exact", [2, 3])
@@ -77,16 +135,6 @@ def test_rows_per_invocation(mode: str) -> None:
     flow = barrier([100], "all", "exact", [10])
     emitting = OperatorBehaviour(service_s=Exponential(mean=0.01), emitted=Fixed(value=3.0))
     assert finished(flow, mode, calls=emitting)["rows_out"] == 30
-
-
-@penstock.operator(schema="n bigint")
-class Scheduled:
-    """An operator with any schedule."""
-
-    def schedule(self, config: Any) -> Any:
-        return config["when"]
-
-    def invoke(self, ctx: Any) -> None: ...
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -19,7 +19,17 @@ from penstock.dataflow.operator_class import PortOperator
 from penstock.engines.spark.compile.ports import apply_ports
 from penstock.engines.spark.queries import retries
 from penstock.operators import Barrier, TumblingWindow
-from tests.support.port_operators import Clock, Divided, Echo, Failing, Recorder, Storing, naive_calls
+from tests.support.port_operators import (
+    Clock,
+    Divided,
+    Echo,
+    Failing,
+    Recorder,
+    Scheduled,
+    Storing,
+    naive_calls,
+    naive_calls_within,
+)
 from tests.support.spark_runs import engine_for, play, wait_until
 
 pytestmark = pytest.mark.spark
@@ -105,6 +115,23 @@ def test_invocations_of_random_batches(
     assert len(calls) > 5
 
 
+@pytest.mark.parametrize("overflow", ["drop oldest", "drop newest"])
+def test_rows_beyond_the_limit_are_dropped(plain_spark: SparkSession, tmp_path: Path, overflow: str) -> None:
+    batches = random_batches(seed=17)
+    operator = declared(Recorder(), keys=["key"], ports="all", count="exact", rows=[2, 3], limit=3, overflow=overflow)
+    output = emitted(
+        plain_spark,
+        tmp_path,
+        batches,
+        lambda frames: apply_ports(frames, "calls", operator, None, replicas=2, is_ordered=[True, True]),
+    )
+    calls = sorted((row["key"], row["call"], row["port"], row["ports"]) for row in output)
+    expected, dropped = naive_calls_within(
+        "all", "exact", [2, 3], batches, limit=3, drops_oldest=overflow == "drop oldest"
+    )
+    assert calls == expected and dropped > 5
+
+
 def test_rows_without_an_order_are_sorted_within_a_batch(plain_spark: SparkSession, tmp_path: Path) -> None:
     batches = random_batches(seed=3)
     operator = declared(Recorder(), keys=["key"], order=["n"], ports="any", count="at least", rows=1)
@@ -169,12 +196,17 @@ def test_rows_are_the_same_after_they_have_waited(spark: SparkSession, tmp_path:
 
 
 def test_output_ports_timers_and_a_global_state(spark: SparkSession, tmp_path: Path) -> None:
+    """Their plan changes while they run. An operator without a schedule discards its rows, and tasks are closed."""
+    closed = tmp_path / "closed"
     flow = penstock.Dataflow("kinds")
     source = penstock.generate(lambda n: (n % 2, n), schema="key bigint, n bigint", rows=40, rows_per_s=40)
     numbers = flow.source("numbers", source)
-    even, odd = flow.operator("divided", Divided(), inputs=[numbers])
+    even, odd = flow.operator("divided", Divided(str(closed)), inputs=[numbers])
     assert (even.name, odd.name) == ("divided_even", "divided_odd")
-    flow.operator("clock", Clock(), inputs=[even], keys=["key"], seconds=0.2).sink("ticks", penstock.memory())
+    clock = flow.operator("clock", Clock(str(closed)), inputs=[even], keys=["key"], seconds=0.2)
+    clock.sink("ticks", penstock.memory())
+    silent = flow.operator("silent", Scheduled(), inputs=[odd], global_state=True, when=penstock.never())
+    silent.sink("silence", penstock.memory())
     recorder = flow.operator("all", Recorder(), inputs=[odd], global_state=True, ports="any", count="exact", rows=5)
     recorder.sink("fives", penstock.memory())
     nothing = even.stateless("nothing", lambda df: df.where("false").select("n"))
@@ -185,7 +217,10 @@ def test_output_ports_timers_and_a_global_state(spark: SparkSession, tmp_path: P
     engine = engine_for(flow, spark, tmp_path / "run")
     try:
         engine.start()
-        play(engine, [])
+        more = penstock.rescaled(flow, engine.plan, {"clock": 3})
+        play(engine, [more, more.replace(replicas=more.replicas | {"clock": 2}, cuts=more.cuts | {"numbers", "clock"})])
+        assert engine.rows("silence") == []
+        assert set(closed.read_text().split()) == {"divided", "clock"}
         ticks = [row["rows"] for row in engine.rows("ticks")]
         assert ticks == sorted(ticks)
         assert ticks[-1] == 20

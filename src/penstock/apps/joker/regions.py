@@ -13,6 +13,7 @@ import penstock
 from penstock.apps.joker.multiplication import finish, keyed_multiply, multiply, source
 from penstock.dataflow import Dataflow
 from penstock.dataflow.sinks import Sink
+from penstock.dataflow.stream import Stream
 
 
 def region(name: str, work: Sequence[int], output: Sink | None, rows: int | None, rows_per_s: float | None) -> Dataflow:
@@ -56,13 +57,18 @@ def five_operators(output: Sink | None = None, *, rows: int | None = None, rows_
 
 def selectivities(output: Sink | None = None, *, rows: int | None = None, rows_per_s: float | None = None) -> Dataflow:
     """Figure 10: four operators with one that duplicates rows and two that drop rows between them."""
-    stream = keyed_multiply(source(penstock.Dataflow("selectivities"), rows, rows_per_s), "m1", 1024)
+    return finish(selective_region(source(penstock.Dataflow("selectivities"), rows, rows_per_s)), output, rows)
+
+
+def selective_region(stream: Stream) -> Stream:
+    """Add the operators of figure 10."""
+    stream = keyed_multiply(stream, "m1", 1024)
     stream = multiply(stream, "s1", 0, 4.0)
     stream = multiply(stream, "m2", 256)
     stream = multiply(stream, "s2", 0, 0.25)
     stream = multiply(stream, "m3", 1024)
     stream = multiply(stream, "s3", 0, 0.5)
-    return finish(multiply(stream, "m4", 2048), output, rows)
+    return multiply(stream, "m4", 2048)
 
 
 def tree(

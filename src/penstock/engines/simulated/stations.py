@@ -57,6 +57,7 @@ def stations(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> tuple[Simulate
         if any(_takes_time(behaviour, name) for name in run)
     ]
     slots = replica_slots(working, plan, behaviour)
+    entrances = {region.name for region in regions(flow)}  # rows are distributed over replicas there
     result = []
     for names, replicas in runs:
         first, threads = behaviour.of(names[0]), _threads(plan, names)
@@ -72,7 +73,9 @@ def stations(flow: Dataflow, plan: Plan, behaviour: Behaviour) -> tuple[Simulate
                 threads=threads,
                 slots=slots.get(names[0], ()),
                 key_shares=tuple(key_shares(first.keys, first.zipf, replicas).tolist()) if by_key else (),
-                entry_s=behaviour.thread.per_row_s(replicas, sent_rows=_sent_rows(flow, behaviour, names))
+                entry_s=behaviour.thread.per_row_s(
+                    replicas if names[0] in entrances else 1, sent_rows=_sent_rows(flow, behaviour, names)
+                )
                 if names[0] in slots
                 else 0.0,
             )
