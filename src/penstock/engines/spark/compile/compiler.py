@@ -40,6 +40,7 @@ from penstock.engines.spark.compile.refusals import (
     stateful_nodes,
 )
 from penstock.engines.spark.compile.row_functions import apply_row_function
+from penstock.engines.spark.compile.share_partitions import by_shares
 from penstock.engines.spark.compile.state_owners import StateOwners, state_owners
 from penstock.engines.spark.error_text import root_cause
 from penstock.engines.spark.jvm import active_session, analyzed_plan, check_for_streaming
@@ -51,8 +52,9 @@ from penstock.plan import Pipeline
 
 ROWS = "__penstock_rows_"  # prefix of the observations that count the output rows of operators
 _COLUMNS = "__penstock_columns_"  # prefix of the observations that only keep the columns of state
-# (origin, replicas, with its watermark) -> rows, and the name of the observation that holds their watermark
-Read = Callable[[Origin, int, bool], tuple[DataFrame, str | None]]
+# (origin, replicas, with its watermark, shares of the replicas) -> rows, and the name of the observation that holds
+# their watermark
+Read = Callable[[Origin, int, bool, tuple[float, ...]], tuple[DataFrame, str | None]]
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class _Input(NamedTuple):
     df: DataFrame
     partitions: int
     event_time: TrackedEventTime | None
+    shares: tuple[float, ...]  # share of the rows of each partition; empty: equal shares
 
 
 class Compiler:
@@ -110,6 +113,8 @@ class Compiler:
         self._replicas = dict(pipeline.replicas)
         self._dfs: dict[str, DataFrame] = {}
         self._partitions: dict[str, int] = {}
+        self._planned_shares = dict(pipeline.shares)
+        self._shares: dict[str, tuple[float, ...]] = {}  # by operator: share of the rows of each partition
         self._event_times = EventTimes(is_carried_on=flow[pipeline.output].sink is None)
         # Operators whose rows have the same order within each partition when a batch is repeated.
         self._ordered: set[str] = set()
@@ -189,10 +194,13 @@ class Compiler:
     def _add_source(self, operator: Operator) -> None:
         if operator.name == self._pipeline.output:  # a cut follows, so no reader in this query has replicas
             replicas = self._spark.sparkContext.defaultParallelism
+            shares: tuple[float, ...] = ()
         else:
-            replicas = self._partitions_for(self._flow.consumers(operator.name)[0], operator.name)
-        df, _ = self._read(operator.name, replicas, True)
-        self._partitions[operator.name] = replicas
+            reader = self._flow.consumers(operator.name)[0]
+            replicas = self._partitions_for(reader, operator.name)
+            shares = self._shares_for(reader) if not isinstance(operator.source, SparkSource) else ()
+        df, _ = self._read(operator.name, replicas, True, shares)
+        self._partitions[operator.name], self._shares[operator.name] = replicas, shares
         self._ordered.add(operator.name)
         self._dfs[operator.name] = self._event_times.add(operator, df, ())
 
@@ -209,6 +217,7 @@ class Compiler:
         elif operator.name != self._counted and (metrics := self._metrics(operator, inputs, df)):
             df = df.observe(f"{ROWS if self._sample_every else _COLUMNS}{operator.name}", *metrics)
         self._partitions[operator.name] = partitions
+        self._shares[operator.name] = () if operator.takes_each_input else self._planned_shares.get(operator.name, ())
         self._dfs[operator.name] = self._event_times.add(operator, df, event_times)
         refuse_second_watermark(operator.name, self._dfs[operator.name])
         event_time = self._event_times[operator.name]
@@ -287,12 +296,13 @@ class Compiler:
     def _input(self, operator: Operator, name: str) -> _Input:
         """Return an input of an operator, from this query or from a channel."""
         if name in self._dfs:
-            return _Input(self._dfs[name], self._partitions[name], self._event_times[name])
-        partitions = self._partitions_for(operator, name)
+            return _Input(self._dfs[name], self._partitions[name], self._event_times[name], self._shares[name])
+        partitions, shares = self._partitions_for(operator, name), self._shares_for(operator)
         with_watermark = not self._declares_watermark_from(operator)
-        df, observation = self._read(Edge(name, operator.name), partitions, with_watermark)
+        df, observation = self._read(Edge(name, operator.name), partitions, with_watermark, shares)
         columns = event_time_columns(df.schema)
-        return _Input(df, partitions, TrackedEventTime(columns=columns, observation=observation) if columns else None)
+        event_time = TrackedEventTime(columns=columns, observation=observation) if columns else None
+        return _Input(df, partitions, event_time, shares)
 
     def _declares_watermark_from(self, operator: Operator) -> bool:
         """Return whether an operator declares a watermark from this one to the state, which replaces others."""
@@ -308,6 +318,10 @@ class Compiler:
         per_input, left = divmod(replicas, len(reader.inputs))
         return max(1, per_input + (reader.inputs.index(name) < left))
 
+    def _shares_for(self, reader: Operator) -> tuple[float, ...]:
+        """Return the shares by which an input is divided for a reader. Several inputs are divided equally."""
+        return self._planned_shares.get(reader.name, ()) if len(reader.inputs) == 1 else ()
+
     def _apply(self, operator: Operator, inputs: list[_Input]) -> tuple[DataFrame, int]:
         """Return the output of an operator and its number of partitions."""
         replicas = self._replicas[operator.name]
@@ -322,7 +336,10 @@ class Compiler:
         # A result in complete mode may be sorted; a sink must keep its order.
         keeps_order = operator.kind is Kind.SINK and self._mode == OutputMode.COMPLETE
         order_keys = operator.calls.keys if operator.calls is not None else ()
-        if order_keys and replicas > 1:  # rows with equal keys meet in one replica
+        shares = self._planned_shares.get(operator.name, ())
+        if shares and (order_keys or shares != inputs[0].shares or len(inputs) > 1):
+            df = by_shares(df, shares, order_keys)
+        elif order_keys and replicas > 1:  # rows with equal keys meet in one replica
             df = df.repartition(replicas, *map(quoted, order_keys))
         elif not has_state and partitions != replicas and not keeps_order:
             df = df.repartition(replicas)

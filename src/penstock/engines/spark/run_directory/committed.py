@@ -57,6 +57,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     opens_at: int  # the generation of the plan that started the query
     inputs: tuple[QueryInput, ...]
     appends_to: str | None  # folder of the channel; None if the pipeline ends in a sink
+    shares: dict[str, tuple[float, ...]] = {}  # operator -> share of the rows of each replica, unless they are equal
     keeps_all_columns: bool = False  # in its state; False for state of earlier versions, which lacks unused columns
 
     @property
@@ -84,6 +85,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         return (
             self.operators == pipeline.operators
             and self.replicas == dict(pipeline.replicas)
+            and self.shares == dict(pipeline.shares)
             and self.channels_read == channels_read(pipeline, channels)
             and self.appends_to == channels.get(pipeline.output)
         )
